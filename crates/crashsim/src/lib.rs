@@ -1,0 +1,1 @@
+//! A crash simulator for code that writes to persistent memory.

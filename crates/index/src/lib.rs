@@ -1,0 +1,1 @@
+//! Ordered persistent indexes on a Tembo pool.

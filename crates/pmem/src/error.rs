@@ -1,0 +1,95 @@
+//! The errors of regions.
+
+use std::io;
+
+/// An offset read from media, or computed from one, does not lie in the region or is not aligned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("offset {off} (+{bytes} bytes) is outside the region of {region_bytes} bytes, or not aligned")]
+pub struct OutOfBounds {
+    /// The first byte asked for.
+    pub off: u64,
+    /// How many bytes were asked for.
+    pub bytes: u64,
+    /// The length of the region at that time.
+    pub region_bytes: u64,
+}
+
+/// Synchronising to the storage device failed, so that nothing more can be promised.
+///
+/// After such a failure the kernel may have dropped the dirty pages, hence a retry that succeeds
+/// proves nothing: the region stays failed until it is opened again.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error(
+    "writing the mapped file back to its device failed ({message}); close the pool, check the device and open it again"
+)]
+pub struct SyncError {
+    /// The operating system's message.
+    pub message: String,
+}
+
+/// Why a region could not be mapped or grown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// The operating system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The file system is full, or a quota is.
+    #[error("no space left on the device for {needed_bytes} more bytes; free some space and try again")]
+    NoSpace {
+        /// How many bytes growth asked for.
+        needed_bytes: u64,
+    },
+    /// The process's file-size limit (`ulimit -f`) is smaller than the new length.
+    #[error(
+        "the file-size limit of this process ({limit_bytes} bytes, see `ulimit -f`) forbids a file of {wanted_bytes} bytes"
+    )]
+    FileSizeLimit {
+        /// The limit in force.
+        limit_bytes: u64,
+        /// The length asked for.
+        wanted_bytes: u64,
+    },
+    /// The reserved address range is used up.
+    #[error(
+        "the region may not grow beyond {max_bytes} bytes (asked for {wanted_bytes}); raise the maximum size"
+    )]
+    AtMaximum {
+        /// The length of the reserved range.
+        max_bytes: u64,
+        /// The length asked for.
+        wanted_bytes: u64,
+    },
+    /// `Durability::Dax` was asked for, and the file does not support it.
+    #[error(
+        "the file is not on a DAX file system (MAP_SYNC is refused), so durability `dax` cannot be had; mount with -o dax, or use `auto`, `synced` or `emulated`"
+    )]
+    NotDax,
+    /// The processor has no instruction that writes a cache line back.
+    #[error(
+        "this processor has no known cache-line flush instruction; use durability `page-cache` or `synced`"
+    )]
+    NoFlushInstruction,
+    /// An environment variable has a value that is not understood.
+    #[error("environment variable {name}={value:?} is not understood; expected {expected}")]
+    Environment {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What would be accepted.
+        expected: &'static str,
+    },
+}
+
+impl RegionError {
+    pub(crate) fn io(what: &'static str, source: impl Into<io::Error>) -> Self {
+        RegionError::Io { what, source: source.into() }
+    }
+}

@@ -1,0 +1,56 @@
+//! Byte-addressable persistent memory: regions, durability domains, flush and fence.
+//!
+//! Everything above this crate reaches persistent memory through a [`Region`]: a mapped file
+//! addressed by `u64` byte offsets from its start, never by pointers, so that it may be copied,
+//! moved and mapped at any address. Four verbs carry all persistence:
+//!
+//! * **store** makes a value visible to other threads; it may reach media at any moment from then on;
+//! * **flush** starts the write-back of the lines of a range;
+//! * **fence** waits until the write-backs that *this thread* started are durable;
+//! * **persist** is a flush and a fence.
+//!
+//! # Failure model
+//!
+//! Only aligned 8-byte stores are atomic. A dirty line may reach media at any moment, in any order
+//! with other lines; inside one line the stores reach media in program order. A write is durable once
+//! its line was flushed and a fence by the same thread followed. Nothing else is known. What a crash
+//! is depends on the [`Domain`] of the region; code above this crate is written for the strictest one
+//! and pays only for what its domain needs.
+//!
+//! # Reading order
+//!
+//! `domain.rs` (which failures are survived), `flush.rs` (the instructions), `region.rs` (the
+//! mapping and the verbs), `grow.rs` (space), `observer.rs` (how the crash simulator listens),
+//! `media.rs` (layout assertions), `counters.rs` (what an operation costs).
+
+mod counters;
+mod domain;
+mod error;
+mod flush;
+mod grow;
+mod map;
+mod media;
+mod observer;
+mod region;
+
+pub use counters::{Counts, snapshot};
+pub use domain::{Domain, Durability};
+pub use error::{OutOfBounds, RegionError, SyncError};
+pub use flush::FlushInstruction;
+pub use media::{Field, MediaLayout};
+pub use observer::{Observer, ThreadTag};
+pub use region::{Access, Region, RegionOptions};
+
+#[doc(hidden)]
+pub use static_assertion_support::*;
+
+/// Bytes in a cache line, the unit of flushing.
+pub const LINE_BYTES: u64 = 64;
+
+/// Bytes in a word, the unit of atomicity.
+pub const WORD_BYTES: u64 = 8;
+
+#[doc(hidden)]
+mod static_assertion_support {
+    pub use core::mem::{offset_of, size_of};
+}

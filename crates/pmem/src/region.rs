@@ -1,0 +1,576 @@
+//! A region: mapped persistent memory and the verbs store, flush, fence, persist.
+
+use crate::flush::{self, FlushInstruction};
+use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
+use crate::observer::{Observer, ThreadTag};
+use crate::{
+    Domain, Durability, LINE_BYTES, OutOfBounds, RegionError, SyncError, WORD_BYTES, counters, domain,
+};
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Names the instruction to flush with: `clwb`, `clflushopt`, `clflush` or `dc-cvap`.
+pub(crate) const ENV_FLUSH: &str = "TEMBO_FLUSH";
+/// `0` switches non-temporal stores off, `1` on.
+pub(crate) const ENV_NON_TEMPORAL: &str = "TEMBO_NON_TEMPORAL";
+
+/// Address space reserved when no maximum is given: 4 TiB (less where the system refuses that).
+const DEFAULT_MAX_BYTES: u64 = 4 << 40;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Stores go to the file.
+    ReadWrite,
+    /// The memory cannot be stored to.
+    ReadOnly,
+    /// Stores are kept in this process and lost when the region is dropped; the file is not changed.
+    Private,
+}
+
+/// How a region is mapped.
+#[derive(Debug, Clone, Default)]
+pub struct RegionOptions {
+    /// The durability asked for.
+    pub durability: Durability,
+    /// The flush instruction to use whatever the processor reports; tools that run the program may hide
+    /// instructions that they support. The variable `TEMBO_FLUSH` comes before this.
+    pub flush_instruction: Option<FlushInstruction>,
+    /// Whether large copies may bypass the caches (default: yes). `TEMBO_NON_TEMPORAL` comes before this.
+    pub non_temporal: Option<bool>,
+    /// The length up to which the region may grow, in bytes.
+    pub max_bytes: Option<u64>,
+    /// Whether to count words, lines and fences ([`snapshot`](crate::snapshot)).
+    pub count: bool,
+}
+
+/// What a flush does in this region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flusher {
+    Nothing,
+    Instruction(FlushInstruction),
+    Pages,
+    Record,
+}
+
+/// Pages flushed since the last synchronisation, as byte ranges.
+#[derive(Default)]
+struct DirtyPages {
+    ranges: Vec<(u64, u64)>,
+}
+
+/// A mapped file (or, for the simulator, anonymous memory), addressed by byte offsets.
+///
+/// A region is shared between threads. Racing words are only reached by [`load_u64`](Self::load_u64) and
+/// [`store_u64`](Self::store_u64); the `unsafe` methods move bulk data that no other thread touches.
+pub struct Region {
+    pub(crate) range: AddressRange,
+    /// Bytes mapped so far. Only grows.
+    pub(crate) len: AtomicU64,
+    pub(crate) file: Option<File>,
+    pub(crate) sharing: Sharing,
+    domain: Domain,
+    flusher: Flusher,
+    non_temporal: bool,
+    max_bytes: u64,
+    /// Whether stores, flushes and fences are counted or observed.
+    instrumented: bool,
+    observer: Option<Arc<dyn Observer>>,
+    dirty: Mutex<DirtyPages>,
+    /// Held while dirty pages are being written, so that a fence waits for another thread's.
+    syncing: Mutex<()>,
+    sync_failed: AtomicBool,
+    pub(crate) growing: Mutex<()>,
+}
+
+impl Region {
+    /// Maps the first `bytes` bytes of `file`, which is at least that long.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::NotDax`] when DAX was asked for and is not there, and failures of the system.
+    pub fn map_file(
+        file: File,
+        bytes: u64,
+        options: &RegionOptions,
+        access: Access,
+    ) -> Result<Region, RegionError> {
+        let max_bytes = options.max_bytes.unwrap_or(DEFAULT_MAX_BYTES).max(bytes);
+        let mapped_bytes = round_up(bytes, PAGE_BYTES);
+        let wanted = if access == Access::ReadWrite { max_bytes } else { mapped_bytes };
+        let range = AddressRange::reserve(wanted, mapped_bytes)?;
+        let max_bytes = max_bytes.min(range.bytes());
+        let (sharing, domain) = map_first(&range, &file, mapped_bytes, options.durability, access)?;
+        range.advise_huge(0, mapped_bytes);
+        let flusher = choose_flusher(domain, access, options)?;
+        let non_temporal = env_non_temporal()?.or(options.non_temporal).unwrap_or(true);
+        Ok(Region {
+            range,
+            len: AtomicU64::new(bytes),
+            file: Some(file),
+            sharing,
+            domain,
+            flusher,
+            non_temporal: non_temporal && matches!(flusher, Flusher::Instruction(_)),
+            max_bytes,
+            instrumented: options.count,
+            observer: None,
+            dirty: Mutex::default(),
+            syncing: Mutex::default(),
+            sync_failed: AtomicBool::new(false),
+            growing: Mutex::default(),
+        })
+    }
+
+    /// Anonymous memory with the contents of `image`, whose stores, flushes and fences are counted and
+    /// reported to `observer`.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system to provide memory.
+    pub fn simulated(
+        image: &[u8],
+        max_bytes: u64,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Region, RegionError> {
+        let bytes = image.len() as u64;
+        let max_bytes = max_bytes.max(bytes);
+        let range = AddressRange::reserve(max_bytes, max_bytes)?;
+        range.map_anonymous(0, round_up(bytes, PAGE_BYTES))?;
+        // SAFETY: the destination was mapped writable above for at least `image.len()` bytes, is new, and
+        // cannot overlap the caller's slice.
+        unsafe { core::ptr::copy_nonoverlapping(image.as_ptr(), range.base(), image.len()) };
+        Ok(Region {
+            range,
+            len: AtomicU64::new(bytes),
+            file: None,
+            sharing: Sharing::Private,
+            domain: Domain::Simulated,
+            flusher: Flusher::Record,
+            non_temporal: false,
+            max_bytes,
+            instrumented: true,
+            observer,
+            dirty: Mutex::default(),
+            syncing: Mutex::default(),
+            sync_failed: AtomicBool::new(false),
+            growing: Mutex::default(),
+        })
+    }
+
+    /// Length in bytes. Grows, never shrinks.
+    #[inline(always)]
+    pub fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Whether the region has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The length up to which the region may grow.
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
+    /// The durability domain.
+    #[inline(always)]
+    pub fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// The flush instruction in use, if the domain needs one.
+    pub fn flush_instruction(&self) -> Option<FlushInstruction> {
+        match self.flusher {
+            Flusher::Instruction(i) => Some(i),
+            _ => None,
+        }
+    }
+
+    /// Whether large copies bypass the caches.
+    pub fn non_temporal(&self) -> bool {
+        self.non_temporal
+    }
+
+    #[inline(always)]
+    fn check(&self, off: u64, bytes: u64) -> Result<(), OutOfBounds> {
+        let region_bytes = self.len();
+        if off <= region_bytes && bytes <= region_bytes - off {
+            Ok(())
+        } else {
+            Err(OutOfBounds { off, bytes, region_bytes })
+        }
+    }
+
+    #[inline(always)]
+    fn word(&self, off: u64) -> Result<&AtomicU64, OutOfBounds> {
+        self.check(off, WORD_BYTES)?;
+        if !off.is_multiple_of(WORD_BYTES) {
+            return Err(OutOfBounds { off, bytes: WORD_BYTES, region_bytes: self.len() });
+        }
+        // SAFETY: the word is in bounds (checked), mapped for as long as the region lives, and aligned
+        // (checked; the base is page-aligned). All racing accesses to it are atomic by the contract of the
+        // unsafe bulk methods.
+        Ok(unsafe { AtomicU64::from_ptr(self.range.base().add(off as usize).cast()) })
+    }
+
+    /// Loads an aligned word, with acquire ordering.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when the word is not inside the region or not aligned.
+    #[inline(always)]
+    pub fn load_u64(&self, off: u64) -> Result<u64, OutOfBounds> {
+        Ok(self.word(off)?.load(Ordering::Acquire))
+    }
+
+    /// Stores an aligned word atomically, with release ordering: stores to the same line stay in program
+    /// order. Visible at once, durable after a flush and a fence.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when the word is not inside the region or not aligned.
+    #[inline(always)]
+    pub fn store_u64(&self, off: u64, value: u64) -> Result<(), OutOfBounds> {
+        let word = self.word(off)?;
+        self.assert_writable();
+        if self.instrumented {
+            self.note_store(off, &value.to_le_bytes());
+        }
+        word.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Sets (`set`) or clears the bits of `mask` in an aligned word atomically; returns the old word.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when the word is not inside the region or not aligned.
+    #[inline]
+    pub fn change_bits(&self, off: u64, mask: u64, set: bool) -> Result<u64, OutOfBounds> {
+        let word = self.word(off)?;
+        self.assert_writable();
+        if self.instrumented {
+            let old = word.load(Ordering::Acquire);
+            self.note_store(off, &(if set { old | mask } else { old & !mask }).to_le_bytes());
+        }
+        Ok(if set { word.fetch_or(mask, Ordering::AcqRel) } else { word.fetch_and(!mask, Ordering::AcqRel) })
+    }
+
+    /// Borrows bytes of the region.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when they are not all inside the region.
+    ///
+    /// # Safety
+    ///
+    /// Nobody stores to the range while the slice lives.
+    #[inline(always)]
+    pub unsafe fn bytes(&self, off: u64, bytes: u64) -> Result<&[u8], OutOfBounds> {
+        self.check(off, bytes)?;
+        // SAFETY: in bounds (checked), mapped and initialised for the life of the region; no concurrent store
+        // by the caller's promise.
+        Ok(unsafe { core::slice::from_raw_parts(self.range.base().add(off as usize), bytes as usize) })
+    }
+
+    /// Copies bytes into memory that nobody else looks at. Not flushed.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when they would not all be inside the region.
+    ///
+    /// # Safety
+    ///
+    /// No other thread accesses the range during the call, and no slice of it is borrowed.
+    #[inline(always)]
+    pub unsafe fn write(&self, off: u64, data: &[u8]) -> Result<(), OutOfBounds> {
+        self.check(off, data.len() as u64)?;
+        self.assert_writable();
+        if self.instrumented {
+            self.note_write(off, data);
+        }
+        // SAFETY: in bounds (checked); exclusive by the caller's promise; `data` is a live slice, hence not in
+        // the range.
+        unsafe {
+            core::ptr::copy_nonoverlapping(data.as_ptr(), self.range.base().add(off as usize), data.len())
+        };
+        Ok(())
+    }
+
+    /// Copies bytes into memory that nobody else looks at, and starts their write-back, past the caches
+    /// where that is faster.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when they would not all be inside the region.
+    ///
+    /// # Safety
+    ///
+    /// As for [`write`](Self::write).
+    pub unsafe fn write_and_flush(&self, off: u64, data: &[u8]) -> Result<(), OutOfBounds> {
+        self.check(off, data.len() as u64)?;
+        self.assert_writable();
+        #[cfg(target_arch = "x86_64")]
+        if self.non_temporal && data.len() as u64 >= 4 * LINE_BYTES {
+            let head = (off.wrapping_neg() % LINE_BYTES) as usize;
+            let body = (data.len() - head) & !(LINE_BYTES as usize - 1);
+            let (head_data, rest) = data.split_at(head);
+            let (body_data, tail_data) = rest.split_at(body);
+            let body_off = off + head as u64;
+            let tail_off = body_off + body as u64;
+            if self.instrumented {
+                self.note_write(body_off, body_data);
+                self.note_flush(body_off, body as u64);
+            }
+            // SAFETY: all three parts are in bounds (checked as a whole) and exclusive by the caller's
+            // promise; the body starts on a line and is whole lines.
+            unsafe {
+                flush::copy_non_temporal(self.range.base().add(body_off as usize), body_data);
+                self.write(off, head_data)?;
+                self.write(tail_off, tail_data)?;
+            }
+            self.flush(off, head as u64);
+            self.flush(tail_off, tail_data.len() as u64);
+            return Ok(());
+        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.write(off, data)? };
+        self.flush(off, data.len() as u64);
+        Ok(())
+    }
+
+    /// Starts the write-back of the lines (or pages) of a range. A range outside the region is ignored.
+    #[inline(always)]
+    pub fn flush(&self, off: u64, bytes: u64) {
+        if self.instrumented {
+            self.note_flush(off, bytes);
+        }
+        match self.flusher {
+            Flusher::Nothing | Flusher::Record => {}
+            Flusher::Instruction(instruction) => {
+                if bytes != 0 && self.check(off, bytes).is_ok() {
+                    // SAFETY: the range is mapped (checked); the instruction was detected or forced by the
+                    // user, who then vouches for it.
+                    unsafe { instruction.flush_range(self.range.base().add(off as usize), bytes as usize) };
+                }
+            }
+            Flusher::Pages => self.collect_pages(off, bytes),
+        }
+    }
+
+    /// Waits until everything this thread flushed is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError`] in the `Synced` domain when the device fails; the region is then failed for good.
+    #[inline(always)]
+    pub fn fence(&self) -> Result<(), SyncError> {
+        if self.instrumented {
+            self.note_fence();
+        }
+        match self.flusher {
+            Flusher::Instruction(_) => flush::fence_stores(),
+            Flusher::Pages => return self.sync_pages(),
+            Flusher::Nothing if self.domain == Domain::DaxCpuCache => flush::fence_stores(),
+            Flusher::Nothing | Flusher::Record => std::sync::atomic::compiler_fence(Ordering::SeqCst),
+        }
+        Ok(())
+    }
+
+    /// A flush and a fence.
+    ///
+    /// # Errors
+    ///
+    /// As for [`fence`](Self::fence).
+    pub fn persist(&self, off: u64, bytes: u64) -> Result<(), SyncError> {
+        self.flush(off, bytes);
+        self.fence()
+    }
+
+    /// Asks the processor to bring the line of `off` into its cache. Never faults.
+    #[inline(always)]
+    pub fn prefetch(&self, off: u64) {
+        let line = self.range.base().wrapping_add(off as usize);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch of any address is without effect on the program's state.
+        unsafe {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast::<i8>())
+        };
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!("prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags))
+        };
+    }
+
+    #[inline(always)]
+    fn assert_writable(&self) {
+        assert!(self.sharing != Sharing::SharedReadOnly, "a store to a region opened read-only");
+    }
+
+    #[cold]
+    fn note_store(&self, off: u64, new: &[u8]) {
+        counters::add(1, 0, 0);
+        if let Some(observer) = &self.observer {
+            observer.store(ThreadTag::current(), off, new);
+        }
+    }
+
+    #[cold]
+    fn note_write(&self, off: u64, data: &[u8]) {
+        let mut at = 0;
+        while at < data.len() {
+            let word_left = (WORD_BYTES - (off + at as u64) % WORD_BYTES) as usize;
+            let piece = word_left.min(data.len() - at);
+            self.note_store(off + at as u64, &data[at..at + piece]);
+            at += piece;
+        }
+    }
+
+    #[cold]
+    fn note_flush(&self, off: u64, bytes: u64) {
+        if bytes == 0 || self.check(off, bytes).is_err() {
+            return;
+        }
+        let lines = off / LINE_BYTES..=(off + bytes - 1) / LINE_BYTES;
+        counters::add(0, lines.end() - lines.start() + 1, 0);
+        if let Some(observer) = &self.observer {
+            lines.for_each(|line| observer.flush(ThreadTag::current(), line));
+        }
+    }
+
+    #[cold]
+    fn note_fence(&self) {
+        counters::add(0, 0, 1);
+        if let Some(observer) = &self.observer {
+            observer.fence(ThreadTag::current());
+        }
+    }
+
+    fn collect_pages(&self, off: u64, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let start = off & !(PAGE_BYTES - 1);
+        let end = round_up(off + bytes, PAGE_BYTES);
+        let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
+        match dirty.ranges.last_mut() {
+            Some(last) if start >= last.0 && start <= last.1 => last.1 = last.1.max(end),
+            _ => dirty.ranges.push((start, end)),
+        }
+    }
+
+    /// Writes the collected pages to the device: one range by `msync`, several by one `fdatasync`.
+    fn sync_pages(&self) -> Result<(), SyncError> {
+        let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges =
+            std::mem::take(&mut self.dirty.lock().unwrap_or_else(PoisonError::into_inner).ranges);
+        if self.sync_failed.load(Ordering::Relaxed) {
+            return Err(SyncError { message: "an earlier synchronisation failed".to_owned() });
+        }
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, kept| {
+            let touching = next.0 <= kept.1;
+            if touching {
+                kept.1 = kept.1.max(next.1);
+            }
+            touching
+        });
+        let outcome = match (ranges.as_slice(), &self.file) {
+            ([], _) | (_, None) => Ok(()),
+            (&[(start, end)], Some(_)) => {
+                let end = end.min(round_up(self.len(), PAGE_BYTES));
+                // SAFETY: the range is mapped by this region; writing it back changes no contents.
+                unsafe {
+                    rustix::mm::msync(
+                        self.range.base().add(start as usize).cast(),
+                        (end - start) as usize,
+                        rustix::mm::MsyncFlags::SYNC,
+                    )
+                }
+            }
+            (_, Some(file)) => rustix::fs::fdatasync(file),
+        };
+        outcome.map_err(|e| {
+            self.sync_failed.store(true, Ordering::Relaxed);
+            SyncError { message: e.to_string() }
+        })
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region")
+            .field("bytes", &self.len())
+            .field("domain", &self.domain)
+            .field("flusher", &self.flusher)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Maps the file for the first time, which shows whether it is on a DAX file system.
+fn map_first(
+    range: &AddressRange,
+    file: &File,
+    bytes: u64,
+    durability: Durability,
+    access: Access,
+) -> Result<(Sharing, Domain), RegionError> {
+    let plain = match access {
+        Access::ReadWrite => Sharing::Shared,
+        Access::ReadOnly => Sharing::SharedReadOnly,
+        Access::Private => Sharing::Private,
+    };
+    let may_be_dax = access == Access::ReadWrite && matches!(durability, Durability::Auto | Durability::Dax);
+    if may_be_dax && range.map_file(file, 0, bytes, Sharing::SharedSync).is_ok() {
+        let domain = if domain::has_persistent_cpu_cache(file) { Domain::DaxCpuCache } else { Domain::Dax };
+        return Ok((Sharing::SharedSync, domain));
+    }
+    if durability == Durability::Dax && access == Access::ReadWrite {
+        return Err(RegionError::NotDax);
+    }
+    range.map_file(file, 0, bytes, plain)?;
+    let domain = match durability {
+        Durability::Synced => Domain::Synced,
+        Durability::Emulated => Domain::Emulated,
+        Durability::Auto | Durability::Dax | Durability::PageCache => Domain::PageCache,
+    };
+    Ok((plain, domain))
+}
+
+fn choose_flusher(domain: Domain, access: Access, options: &RegionOptions) -> Result<Flusher, RegionError> {
+    let forced = env_flush_instruction()?.or(options.flush_instruction);
+    if access != Access::ReadWrite {
+        return Ok(Flusher::Nothing);
+    }
+    match domain {
+        Domain::Dax | Domain::Emulated => forced
+            .or_else(FlushInstruction::detect)
+            .map(Flusher::Instruction)
+            .ok_or(RegionError::NoFlushInstruction),
+        Domain::DaxCpuCache | Domain::PageCache => Ok(Flusher::Nothing),
+        Domain::Synced => Ok(Flusher::Pages),
+        Domain::Simulated => Ok(Flusher::Record),
+    }
+}
+
+fn env_flush_instruction() -> Result<Option<FlushInstruction>, RegionError> {
+    let Ok(value) = std::env::var(ENV_FLUSH) else { return Ok(None) };
+    value.parse().map(Some).map_err(|_| RegionError::Environment {
+        name: ENV_FLUSH,
+        value,
+        expected: "clwb, clflushopt or clflush on x86-64, dc-cvap on AArch64",
+    })
+}
+
+fn env_non_temporal() -> Result<Option<bool>, RegionError> {
+    match std::env::var(ENV_NON_TEMPORAL) {
+        Err(_) => Ok(None),
+        Ok(v) if v == "0" => Ok(Some(false)),
+        Ok(v) if v == "1" => Ok(Some(true)),
+        Ok(value) => Err(RegionError::Environment { name: ENV_NON_TEMPORAL, value, expected: "0 or 1" }),
+    }
+}

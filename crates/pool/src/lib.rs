@@ -1,0 +1,1 @@
+//! The Tembo pool file: header, roots, lanes and the allocator.

@@ -1,0 +1,1 @@
+//! A Redis-compatible server whose only copy of the data is a Tembo pool.

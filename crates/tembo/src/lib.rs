@@ -1,0 +1,1 @@
+//! An embedded ordered key-value store that lives in persistent memory.

@@ -1,0 +1,1 @@
+//! RESP codecs: bytes to requests and replies to bytes, with no I/O.
