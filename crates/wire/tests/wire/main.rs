@@ -1,0 +1,7 @@
+//! The wire crate from outside.
+
+mod fuzz_seconds;
+mod properties;
+mod redis_peer;
+mod requests;
+mod round_trip;
