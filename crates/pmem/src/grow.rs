@@ -49,6 +49,19 @@ impl Region {
         Ok(())
     }
 
+    /// Forgets everything from `bytes` (a multiple of 4 KiB) on, before anyone else has the region; growing again
+    /// brings zeros.
+    pub fn truncate(&mut self, bytes: u64) {
+        assert!(bytes.is_multiple_of(PAGE_BYTES), "a region's length is whole pages");
+        let old = self.len();
+        if bytes < old {
+            if self.file.is_none() {
+                self.range.discard(bytes, round_up(old, PAGE_BYTES));
+            }
+            self.len.store(bytes, Ordering::Release);
+        }
+    }
+
     /// Gives the space of whole pages inside a range back to the file system; the range reads as zero
     /// afterwards and must be [taken again](Self::reallocate) before it is stored to. Where the file system
     /// cannot do this, nothing happens. Returns the bytes given back.
@@ -91,6 +104,11 @@ pub(crate) fn allocate_file(file: &File, old: u64, new: u64) -> Result<(), Regio
         && new > limit_bytes
     {
         return Err(RegionError::FileSizeLimit { limit_bytes, wanted_bytes: new });
+    }
+    // A file that is longer than the region, after a crash while it grew, must read as zero there.
+    let length = file.metadata().map_err(|e| RegionError::io("reading the file's length", e))?.len();
+    if length > old {
+        file.set_len(old).map_err(|e| RegionError::io("cutting the file to its length in use", e))?;
     }
     let outcome = match rustix::fs::fallocate(file, FallocateFlags::empty(), old, new - old) {
         Err(Errno::OPNOTSUPP) => write_zeros(file, old, new),

@@ -127,6 +127,18 @@ impl AddressRange {
         .map_err(|e| RegionError::io("mapping anonymous memory", e))
     }
 
+    /// Makes the anonymous bytes `[from, to)` read as zero again.
+    pub(crate) fn discard(&self, from: u64, to: u64) {
+        // SAFETY: the range is anonymous memory mapped by this object, of which nothing is borrowed.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                self.base.add(from as usize).cast(),
+                (to - from) as usize,
+                Advice::LinuxDontNeed,
+            )
+        };
+    }
+
     /// Asks for huge pages in `[from, to)`; a refusal is no error.
     pub(crate) fn advise_huge(&self, from: u64, to: u64) {
         // SAFETY: the advice changes no contents, and the range is mapped by this object.

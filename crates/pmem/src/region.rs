@@ -259,6 +259,21 @@ impl Region {
         Ok(if set { word.fetch_or(mask, Ordering::AcqRel) } else { word.fetch_and(!mask, Ordering::AcqRel) })
     }
 
+    /// Raises an aligned word to `value` atomically, if it is smaller; returns the old word.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when the word is not inside the region or not aligned.
+    pub fn raise_u64(&self, off: u64, value: u64) -> Result<u64, OutOfBounds> {
+        let word = self.word(off)?;
+        self.assert_writable();
+        if self.instrumented {
+            let old = word.load(Ordering::Acquire);
+            self.note_store(off, &old.max(value).to_le_bytes());
+        }
+        Ok(word.fetch_max(value, Ordering::AcqRel))
+    }
+
     /// Borrows bytes of the region.
     ///
     /// # Errors

@@ -1,0 +1,453 @@
+//! The allocator: blocks that are reserved in DRAM and published by a record.
+//!
+//! # Media layout
+//!
+//! Space is divided into zones, zones into chunks. A zone begins with its frontier and its chunk table, a
+//! word per chunk: zero, a slab, a later chunk of a slab, or an extent. A slab is one to sixteen chunks of
+//! equal blocks without headers, with an allocation bitmap at its start; larger blocks are extents, whole
+//! chunks. See `layout.rs` for the structs.
+//!
+//! # Invariants
+//!
+//! * I1: a block is allocated exactly if its bitmap bit is set, or its extent is named in the chunk table.
+//! * I2: slabs and extents lie below their zone's frontier and do not overlap; the chunk words inside an
+//!   extent are zero.
+//! * I3: no bitmap bit stands past the slab's last block.
+//! * I4: allocated = reachable, after every crash. (Checked with [`Marks`](crate::Marks) by the owners of
+//!   the structures.)
+//!
+//! `check.rs` walks I1 to I3.
+//!
+//! # Commit point
+//!
+//! Reserving a block changes DRAM only. The record that links the block also sets its bit (or names its
+//! extent, or a new slab), so allocation adds no fence, and one line. Freeing clears the bit the same way.
+//!
+//! # Recovery
+//!
+//! Nothing is done here: a record is replayed or it is not. A block whose reservation was never committed
+//! is free on media. Zones are scanned, and slabs read, when the first allocation needs them, so
+//! opening does not depend on the size of the pool.
+//!
+//! # Concurrency
+//!
+//! A lane allocates from slabs that it alone holds; the bits in DRAM are atomic, because others may free
+//! into them. Chunks, and the lists of partial slabs, are behind one lock, taken once per slab. Two lanes can
+//! have changes of the same media word in flight only as bit operations and maxima, which commute.
+//!
+//! Freed blocks wait in the lane's limbo (`lane.rs`) until no reader and no live record can touch them.
+//!
+//! # Source
+//!
+//! NV-heaps 3.3 (operation descriptors for allocation, per-thread caches). D1: bitmaps instead of free
+//! lists, so that allocation is one idempotent bit in the caller's record instead of a descriptor with
+//! barriers of its own. D2: nothing is rebuilt at open.
+
+pub(crate) mod classes;
+pub(crate) mod slab;
+pub(crate) mod zone;
+
+use crate::layout::{ChunkWord, Geometry};
+use crate::{Error, Result};
+use classes::Classes;
+use parking_lot::Mutex;
+use slab::Slab;
+use std::sync::Arc;
+use tembo_pmem::{Region, RegionError};
+use zone::{UnreadSlab, Zone};
+
+/// A block that a transaction holds or freed.
+#[derive(Debug, Clone)]
+pub(crate) struct Block {
+    pub off: u64,
+    pub bytes: u64,
+    pub home: Home,
+}
+
+/// What a block is part of.
+#[derive(Debug, Clone)]
+pub(crate) enum Home {
+    Slab(Arc<Slab>),
+    Extent { zone: u64, chunk: u64, chunks: u64 },
+}
+
+/// The slabs that a lane allocates from, by class.
+#[derive(Debug, Default)]
+pub(crate) struct Arena {
+    current: Vec<Option<Arc<Slab>>>,
+}
+
+/// What the allocator's lock guards.
+#[derive(Debug)]
+struct Shared {
+    zones: Vec<Zone>,
+    /// Slabs with free blocks that no lane holds, by class.
+    partial: Vec<Vec<Arc<Slab>>>,
+    /// Slabs on media that nobody read yet, by class.
+    unread: Vec<Vec<UnreadSlab>>,
+    /// Zones from this one down are not scanned yet.
+    scan_next: usize,
+}
+
+/// The allocator of a pool.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    geometry: Geometry,
+    pub(crate) classes: Classes,
+    shared: Mutex<Shared>,
+}
+
+/// How many unread slabs are looked into before a new slab is made.
+const READS_PER_MISS: usize = 8;
+
+impl Allocator {
+    pub(crate) fn open(region: &Region, geometry: Geometry) -> Result<Allocator> {
+        let classes = Classes::new(geometry.chunk());
+        let count = geometry.zone_count(region.len());
+        // Only the last zone is likely to have new chunks; the others are opened when they are needed.
+        let zones = (0..count).map(|n| Zone::open(region, &geometry, n)).collect::<Result<Vec<_>>>()?;
+        let shared = Shared {
+            partial: vec![Vec::new(); classes.len()],
+            unread: vec![Vec::new(); classes.len()],
+            scan_next: zones.len(),
+            zones,
+        };
+        Ok(Allocator { geometry, classes, shared: Mutex::new(shared) })
+    }
+
+    /// The largest block there can be.
+    pub(crate) fn max_block_bytes(&self) -> u64 {
+        (u64::from(self.geometry.zone_chunks) - self.geometry.zone_header_chunks()) * self.geometry.chunk()
+    }
+
+    /// Reserves a block of at least `bytes`. `grow` makes the pool longer, up to the given length.
+    pub(crate) fn reserve(
+        &self,
+        region: &Region,
+        arena: &mut Arena,
+        bytes: u64,
+        grow: &dyn Fn(u64, u64) -> Result<()>,
+    ) -> Result<Block> {
+        let Some(class) = self.classes.class_for(bytes) else {
+            return self.reserve_extent(region, bytes, grow);
+        };
+        if arena.current.is_empty() {
+            arena.current.resize(self.classes.len(), None);
+        }
+        loop {
+            if let Some(slab) = &arena.current[class] {
+                if let Some(off) = slab.take() {
+                    return Ok(Block { off, bytes: slab.class.block_bytes, home: Home::Slab(slab.clone()) });
+                }
+                let slab = slab.clone();
+                arena.current[class] = None;
+                self.put_slab(slab);
+            }
+            arena.current[class] = Some(self.find_slab(region, class, grow)?);
+        }
+    }
+
+    fn reserve_extent(
+        &self,
+        region: &Region,
+        bytes: u64,
+        grow: &dyn Fn(u64, u64) -> Result<()>,
+    ) -> Result<Block> {
+        if bytes > self.max_block_bytes() {
+            return Err(Error::TooLarge { asked_bytes: bytes, max_bytes: self.max_block_bytes() });
+        }
+        let chunks = bytes.div_ceil(self.geometry.chunk());
+        let mut shared = self.shared.lock();
+        let (zone, chunk) = self.take_chunks(&mut shared, region, chunks, grow)?;
+        Ok(Block {
+            off: self.geometry.chunk_off(zone, chunk),
+            bytes: chunks * self.geometry.chunk(),
+            home: Home::Extent { zone, chunk, chunks },
+        })
+    }
+
+    /// A slab of the class with a free block, held for the caller.
+    fn find_slab(
+        &self,
+        region: &Region,
+        class: usize,
+        grow: &dyn Fn(u64, u64) -> Result<()>,
+    ) -> Result<Arc<Slab>> {
+        let mut shared = self.shared.lock();
+        if let Some(slab) = shared.partial[class].pop() {
+            return Ok(slab);
+        }
+        for _ in 0..READS_PER_MISS {
+            let Some(unread) = shared.unread[class].pop() else { break };
+            if let Some(slab) = self.adopt(&mut shared, region, unread)? {
+                return Ok(slab);
+            }
+        }
+        let shape = *self.classes.get(class).expect("a class of the table");
+        let (zone, chunk) = self.take_chunks(&mut shared, region, shape.chunks, grow)?;
+        let off = self.geometry.chunk_off(zone, chunk);
+        let slab = Arc::new(Slab::fresh(off, zone, chunk, class, shape));
+        // SAFETY: the chunks were free, and are this slab's alone from now on; no reader or record knows them.
+        unsafe { region.write(off, &slab.blank_head())? };
+        shared.zones[zone as usize].slabs.insert(chunk, slab.clone());
+        Ok(slab)
+    }
+
+    /// Reads a slab that a scan saw; `None` if it is full, held, or gone meanwhile.
+    fn adopt(&self, shared: &mut Shared, region: &Region, unread: UnreadSlab) -> Result<Option<Arc<Slab>>> {
+        let UnreadSlab { zone, chunk, class } = unread;
+        let word_off = self.geometry.chunk_word_off(zone, chunk);
+        if region.load_u64(word_off)? != (ChunkWord::Slab { class }).encode() {
+            return Ok(None);
+        }
+        let slab = self.slab_at(shared, region, zone, chunk, class)?;
+        Ok((slab.free_blocks() > 0 && slab.hold()).then_some(slab))
+    }
+
+    /// The volatile side of the slab at a chunk, read from media if it is not known yet.
+    fn slab_at(
+        &self,
+        shared: &mut Shared,
+        region: &Region,
+        zone: u64,
+        chunk: u64,
+        class: usize,
+    ) -> Result<Arc<Slab>> {
+        let slabs = &mut shared.zones[zone as usize].slabs;
+        if let Some(slab) = slabs.get(&chunk) {
+            return Ok(slab.clone());
+        }
+        let word_off = self.geometry.chunk_word_off(zone, chunk);
+        let shape = *self
+            .classes
+            .get(class)
+            .ok_or_else(|| Error::corrupt("a chunk's size class", word_off, "a known class", class))?;
+        let place = (self.geometry.chunk_off(zone, chunk), zone, chunk);
+        let slab = Arc::new(Slab::load(region, place, class, shape)?);
+        slabs.insert(chunk, slab.clone());
+        Ok(slab)
+    }
+
+    /// Takes consecutive chunks: used before, new, or by growing; in this order.
+    fn take_chunks(
+        &self,
+        shared: &mut Shared,
+        region: &Region,
+        chunks: u64,
+        grow: &dyn Fn(u64, u64) -> Result<()>,
+    ) -> Result<(u64, u64)> {
+        loop {
+            if let Some(place) = self.take_used_or_new(shared, region, chunks)? {
+                return Ok(place);
+            }
+            if self.scan_one(shared, region)? {
+                continue;
+            }
+            let committed = region.len();
+            let (least, wanted) = self.growth(shared, chunks, committed);
+            grow(least, wanted)?;
+            for zone in shared.zones.len() as u64..self.geometry.zone_count(region.len()) {
+                shared.zones.push(Zone::open(region, &self.geometry, zone)?);
+            }
+        }
+    }
+
+    fn take_used_or_new(
+        &self,
+        shared: &mut Shared,
+        region: &Region,
+        chunks: u64,
+    ) -> Result<Option<(u64, u64)>> {
+        for zone in &mut shared.zones {
+            if let Some(chunk) = zone.take_run(chunks) {
+                let (off, bytes) =
+                    (self.geometry.chunk_off(zone.number, chunk), chunks * self.geometry.chunk());
+                // The run may have been given back to the file system, by this process or an earlier one.
+                if let Err(e) = region.reallocate(off, bytes) {
+                    zone.put_run(chunk, chunks);
+                    return Err(full(bytes, &e));
+                }
+                return Ok(Some((zone.number, chunk)));
+            }
+        }
+        let committed = region.len();
+        let new = shared.zones.iter_mut().rev().find_map(|zone| {
+            let limit = self.geometry.zone_limit(zone.number, committed);
+            zone.take_new(chunks, limit).map(|chunk| (zone.number, chunk))
+        });
+        Ok(new)
+    }
+
+    /// Scans one more zone; false if all are.
+    fn scan_one(&self, shared: &mut Shared, region: &Region) -> Result<bool> {
+        while shared.scan_next > 0 {
+            shared.scan_next -= 1;
+            if !shared.zones[shared.scan_next].scanned {
+                self.scan(shared, region, shared.scan_next)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn scan(&self, shared: &mut Shared, region: &Region, zone: usize) -> Result<()> {
+        let mut found = Vec::new();
+        shared.zones[zone].scan(region, &self.geometry, &self.classes, &mut found)?;
+        for slab in found {
+            // Slabs that this process made or read already are in its lists.
+            if !shared.zones[zone].slabs.contains_key(&slab.chunk) {
+                shared.unread[slab.class].push(slab);
+            }
+        }
+        Ok(())
+    }
+
+    /// Scans a zone before one of its extents is freed, so that a later scan cannot take the extent for free
+    /// while readers still look at it.
+    fn scan_zone(&self, region: &Region, zone: u64) -> Result<()> {
+        let mut shared = self.shared.lock();
+        match shared.zones.get(zone as usize) {
+            Some(z) if !z.scanned => self.scan(&mut shared, region, zone as usize),
+            _ => Ok(()),
+        }
+    }
+
+    /// The least length of the pool that would have room for `chunks` more, and a length worth growing to.
+    fn growth(&self, shared: &Shared, chunks: u64, committed: u64) -> (u64, u64) {
+        let g = &self.geometry;
+        let last = shared.zones.last().map_or(0, |z| z.number);
+        let frontier = shared.zones.last().map_or(g.zone_header_chunks(), |z| z.frontier);
+        let least = if frontier + chunks <= u64::from(g.zone_chunks) {
+            g.chunk_off(last, frontier + chunks)
+        } else {
+            g.chunk_off(last + 1, g.zone_header_chunks() + chunks)
+        };
+        let step = (committed / 8).clamp(16 << 20, 1 << 30);
+        let wanted = committed + step;
+        (least, least.max(wanted.div_ceil(g.chunk()) * g.chunk()))
+    }
+
+    /// Lets go of a slab: it becomes partial if it has free blocks.
+    fn put_slab(&self, slab: Arc<Slab>) {
+        slab.let_go();
+        if slab.free_blocks() > 0 && slab.hold() {
+            self.shared.lock().partial[slab.class_number].push(slab);
+        }
+    }
+
+    /// Lets go of all slabs of a lane.
+    pub(crate) fn put_arena(&self, arena: &mut Arena) {
+        arena.current.drain(..).flatten().for_each(|slab| self.put_slab(slab));
+    }
+
+    /// Makes blocks available again that nobody can look at any more.
+    pub(crate) fn release(&self, block: &Block) {
+        match &block.home {
+            Home::Slab(slab) => {
+                slab.release(block.off);
+                if slab.hold() {
+                    self.shared.lock().partial[slab.class_number].push(slab.clone());
+                }
+            }
+            Home::Extent { zone, chunk, chunks } => {
+                self.shared.lock().zones[*zone as usize].put_run(*chunk, *chunks);
+            }
+        }
+    }
+
+    /// Finds the allocated block that starts at `off`, as media has it.
+    pub(crate) fn block_at(&self, region: &Region, off: u64) -> Result<Block> {
+        let nowhere = || Error::corrupt("a block", off, "the start of an allocated block", "something else");
+        let (zone, chunk) = self.geometry.locate(off).ok_or_else(nowhere)?;
+        let word_off = self.geometry.chunk_word_off(zone, chunk);
+        let (first, class) = match ChunkWord::decode(region.load_u64(word_off)?, word_off)? {
+            ChunkWord::Slab { class } => (chunk, class),
+            ChunkWord::SlabRest { back } => {
+                let first = chunk.checked_sub(back).ok_or_else(nowhere)?;
+                let first_off = self.geometry.chunk_word_off(zone, first);
+                match ChunkWord::decode(region.load_u64(first_off)?, first_off)? {
+                    ChunkWord::Slab { class } => (first, class),
+                    _ => return Err(nowhere()),
+                }
+            }
+            ChunkWord::Extent { chunks } if off == self.geometry.chunk_off(zone, chunk) => {
+                let bytes = chunks.checked_mul(self.geometry.chunk()).ok_or_else(nowhere)?;
+                self.scan_zone(region, zone)?;
+                return Ok(Block { off, bytes, home: Home::Extent { zone, chunk, chunks } });
+            }
+            _ => return Err(nowhere()),
+        };
+        let mut shared = self.shared.lock();
+        if zone >= shared.zones.len() as u64 {
+            return Err(nowhere());
+        }
+        let slab = self.slab_at(&mut shared, region, zone, first, class)?;
+        drop(shared);
+        let bit = slab.bit_of(off)?;
+        if region.load_u64(bit.word_off)? & bit.mask == 0 {
+            return Err(Error::corrupt("a block", off, "an allocated block", "a free one"));
+        }
+        Ok(Block { off, bytes: slab.class.block_bytes, home: Home::Slab(slab) })
+    }
+
+    /// Gives the space of free runs of at least `least_bytes` back to the file system; returns the bytes.
+    pub(crate) fn punch(&self, region: &Region, least_bytes: u64) -> u64 {
+        let shared = self.shared.lock();
+        let runs = shared
+            .zones
+            .iter()
+            .flat_map(|zone| zone.runs().map(|(start, chunks)| (zone.number, start, chunks)));
+        runs.filter(|(_, _, chunks)| chunks * self.geometry.chunk() >= least_bytes)
+            .map(|(zone, start, chunks)| {
+                region.punch(self.geometry.chunk_off(zone, start), chunks * self.geometry.chunk())
+            })
+            .sum()
+    }
+
+    /// Takes the slabs without blocks that nobody holds; media still names them. `all` reads every slab of the
+    /// pool for that, otherwise only those that this process knows are looked at.
+    pub(crate) fn take_empty_slabs(&self, region: &Region, all: bool) -> Result<Vec<Arc<Slab>>> {
+        let mut shared = self.shared.lock();
+        while all && self.scan_one(&mut shared, region)? {}
+        for class in 0..shared.unread.len() {
+            while let Some(unread) = if all { shared.unread[class].pop() } else { None } {
+                if let Some(slab) = self.adopt(&mut shared, region, unread)? {
+                    shared.partial[class].push(slab);
+                }
+            }
+        }
+        let mut taken = Vec::new();
+        let Shared { zones, partial, .. } = &mut *shared;
+        for list in partial {
+            let (empty, kept): (Vec<_>, Vec<_>) = list.drain(..).partition(|slab| {
+                slab.free_blocks() == slab.class.blocks
+                    && slab.is_published()
+                    && zones[slab.zone as usize].scanned
+            });
+            *list = kept;
+            taken.extend(empty);
+        }
+        Ok(taken)
+    }
+
+    /// Makes the chunks of slabs, which media no longer names, free.
+    pub(crate) fn forget_slabs(&self, slabs: &[Arc<Slab>]) {
+        let mut shared = self.shared.lock();
+        for slab in slabs {
+            let zone = &mut shared.zones[slab.zone as usize];
+            zone.slabs.remove(&slab.chunk);
+            zone.put_run(slab.chunk, slab.class.chunks);
+        }
+    }
+
+    /// Gives slabs back to the partial lists, after a trim that failed.
+    pub(crate) fn restore_slabs(&self, slabs: Vec<Arc<Slab>>) {
+        let mut shared = self.shared.lock();
+        slabs.into_iter().for_each(|slab| shared.partial[slab.class_number].push(slab));
+    }
+}
+
+/// The error for chunks that cannot be had.
+pub(crate) fn full(needed_bytes: u64, why: &RegionError) -> Error {
+    Error::Full { needed_bytes, why: why.to_string() }
+}

@@ -1,0 +1,185 @@
+//! The volatile side of a slab: which of its blocks are taken, reserved or waiting for readers.
+
+use super::classes::Class;
+use crate::layout::{ChunkWord, PmSlab, SLAB_TAG};
+use crate::{Error, Result};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tembo_pmem::{Region, size_of};
+
+/// A slab in use by this process.
+///
+/// `busy` is the media bitmap plus what only DRAM knows: blocks that a transaction reserved, and freed
+/// blocks that readers or live records may still look at. Only the lane that owns the slab sets bits;
+/// anyone may clear them.
+#[derive(Debug)]
+pub(crate) struct Slab {
+    /// Offset of the slab on media.
+    pub off: u64,
+    /// The zone it lies in, and its first chunk there.
+    pub zone: u64,
+    pub chunk: u64,
+    /// Class number and the class itself.
+    pub class_number: usize,
+    pub class: Class,
+    busy: Box<[AtomicU64]>,
+    free_blocks: AtomicU64,
+    /// Whether the chunk table on media names this slab. A new slab is published together with the first
+    /// block allocated from it.
+    published: AtomicBool,
+    /// Whether a lane allocates from it, or the list of partial slabs holds it.
+    held: AtomicBool,
+}
+
+/// Where a block's bit is on media.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BitPlace {
+    pub word_off: u64,
+    pub mask: u64,
+}
+
+impl Slab {
+    /// A new slab, all of it free, not published.
+    pub(crate) fn fresh(off: u64, zone: u64, chunk: u64, class_number: usize, class: Class) -> Slab {
+        let busy: Box<[AtomicU64]> = (0..class.words()).map(|_| AtomicU64::new(0)).collect();
+        Slab {
+            off,
+            zone,
+            chunk,
+            class_number,
+            class,
+            busy,
+            free_blocks: AtomicU64::new(class.blocks),
+            published: AtomicBool::new(false),
+            held: AtomicBool::new(true),
+        }
+    }
+
+    /// The slab that media has at `off`.
+    pub(crate) fn load(
+        region: &Region,
+        (off, zone, chunk): (u64, u64, u64),
+        class_number: usize,
+        class: Class,
+    ) -> Result<Slab> {
+        let tag = region.load_u64(off)?;
+        if tag != SLAB_TAG | class_number as u64 {
+            let expected = format!("{:#x}", SLAB_TAG | class_number as u64);
+            return Err(Error::corrupt("a slab's head", off, expected, format!("{tag:#x}")));
+        }
+        let slab = Slab::fresh(off, zone, chunk, class_number, class);
+        let mut used = 0;
+        for (i, word) in slab.busy.iter().enumerate() {
+            let bits = region.load_u64(slab.word_off(i))?;
+            if bits & !slab.valid_bits(i) != 0 {
+                return Err(Error::corrupt(
+                    "a slab's bitmap",
+                    slab.word_off(i),
+                    "no bits past the last block",
+                    format!("{bits:#x}"),
+                ));
+            }
+            used += u64::from(bits.count_ones());
+            word.store(bits, Ordering::Relaxed);
+        }
+        slab.free_blocks.store(class.blocks - used, Ordering::Relaxed);
+        slab.published.store(true, Ordering::Relaxed);
+        slab.held.store(false, Ordering::Relaxed);
+        Ok(slab)
+    }
+
+    fn word_off(&self, word: usize) -> u64 {
+        self.off + size_of::<PmSlab>() as u64 + 8 * word as u64
+    }
+
+    /// The bits of a bitmap word that stand for blocks.
+    fn valid_bits(&self, word: usize) -> u64 {
+        let left = self.class.blocks - 64 * word as u64;
+        if left >= 64 { u64::MAX } else { (1 << left) - 1 }
+    }
+
+    /// Takes a free block; the caller owns the slab.
+    pub(crate) fn take(&self) -> Option<u64> {
+        if self.free_blocks.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        for (i, word) in self.busy.iter().enumerate() {
+            let free = !word.load(Ordering::Acquire) & self.valid_bits(i);
+            if free != 0 {
+                let bit = u64::from(free.trailing_zeros());
+                word.fetch_or(1 << bit, Ordering::AcqRel);
+                self.free_blocks.fetch_sub(1, Ordering::AcqRel);
+                return Some(
+                    self.off + self.class.head_bytes + (64 * i as u64 + bit) * self.class.block_bytes,
+                );
+            }
+        }
+        None
+    }
+
+    /// The number of the block that starts at `off`.
+    fn index_of(&self, off: u64) -> Option<u64> {
+        let past = off.checked_sub(self.off + self.class.head_bytes)?;
+        let index = past / self.class.block_bytes;
+        (past % self.class.block_bytes == 0 && index < self.class.blocks).then_some(index)
+    }
+
+    /// Where the bit of the block at `off` is.
+    pub(crate) fn bit_of(&self, off: u64) -> Result<BitPlace> {
+        let index = self.index_of(off).ok_or_else(|| {
+            Error::corrupt(
+                "a block",
+                off,
+                format!("the start of a {}-byte block", self.class.block_bytes),
+                "another offset",
+            )
+        })?;
+        Ok(BitPlace { word_off: self.word_off((index / 64) as usize), mask: 1 << (index % 64) })
+    }
+
+    /// Makes the block at `off` available again. Returns the number of free blocks after that.
+    pub(crate) fn release(&self, off: u64) -> u64 {
+        if let Some(index) = self.index_of(off) {
+            let old = self.busy[(index / 64) as usize].fetch_and(!(1 << (index % 64)), Ordering::AcqRel);
+            debug_assert!(old & (1 << (index % 64)) != 0, "a block released twice");
+            return self.free_blocks.fetch_add(1, Ordering::AcqRel) + 1;
+        }
+        self.free_blocks.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.free_blocks.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_published(&self) -> bool {
+        self.published.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_published(&self) {
+        self.published.store(true, Ordering::Release);
+    }
+
+    /// Claims the slab for a lane or a list; false if someone has it.
+    pub(crate) fn hold(&self) -> bool {
+        !self.held.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.held.store(false, Ordering::Release);
+    }
+
+    /// What the head and bitmap of a new slab look like on media.
+    pub(crate) fn blank_head(&self) -> Vec<u8> {
+        let mut head = vec![0; 8 + 8 * self.class.words()];
+        head[..8].copy_from_slice(&(SLAB_TAG | self.class_number as u64).to_le_bytes());
+        head
+    }
+
+    /// The chunk words that name the slab on media, by chunk number.
+    pub(crate) fn chunk_words(&self) -> impl Iterator<Item = (u64, ChunkWord)> {
+        let (first, class) = (self.chunk, self.class_number);
+        (0..self.class.chunks).map(move |back| {
+            let word = if back == 0 { ChunkWord::Slab { class } } else { ChunkWord::SlabRest { back } };
+            (first + back, word)
+        })
+    }
+}

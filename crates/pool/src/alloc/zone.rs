@@ -1,0 +1,194 @@
+//! The volatile side of a zone: which chunks are free, and which slabs it has.
+
+use super::classes::Classes;
+use crate::layout::{ChunkWord, Geometry};
+use crate::{Error, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tembo_pmem::Region;
+
+use super::slab::Slab;
+
+/// A zone of the pool. Guarded by the allocator's lock.
+#[derive(Debug)]
+pub(crate) struct Zone {
+    pub number: u64,
+    /// Chunks from this one on never were used. At least the media's frontier.
+    pub frontier: u64,
+    /// The media's frontier when the zone was opened: the chunks below it are known after a scan, those from it
+    /// on are this process's own.
+    opened_frontier: u64,
+    /// Free runs below the frontier, first chunk to length. Complete once the zone was scanned.
+    free: BTreeMap<u64, u64>,
+    pub free_chunks: u64,
+    pub scanned: bool,
+    /// Slabs in use by this process, by first chunk.
+    pub slabs: HashMap<u64, Arc<Slab>, foldhash::fast::FixedState>,
+}
+
+/// A slab that a scan saw and nobody has looked into yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnreadSlab {
+    pub zone: u64,
+    pub chunk: u64,
+    pub class: usize,
+}
+
+impl Zone {
+    pub(crate) fn open(region: &Region, geometry: &Geometry, number: u64) -> Result<Zone> {
+        let header_chunks = geometry.zone_header_chunks();
+        let off = geometry.zone_off(number);
+        let stored = region.load_u64(off)?;
+        let limit = geometry.zone_limit(number, region.len());
+        if stored != 0 && !(header_chunks..=limit).contains(&stored) {
+            return Err(Error::corrupt(
+                "a zone's frontier",
+                off,
+                format!("{header_chunks} to {limit}"),
+                stored,
+            ));
+        }
+        let frontier = stored.max(header_chunks);
+        // A zone that was never used has nothing to scan.
+        Ok(Zone {
+            number,
+            frontier,
+            opened_frontier: frontier,
+            free: BTreeMap::new(),
+            free_chunks: 0,
+            scanned: frontier == header_chunks,
+            slabs: HashMap::default(),
+        })
+    }
+
+    /// Reads the chunk table as far as it was used when the zone was opened: free runs go to the zone, slabs
+    /// to `unread`. No chunk in that part is freed or taken before this.
+    pub(crate) fn scan(
+        &mut self,
+        region: &Region,
+        geometry: &Geometry,
+        classes: &Classes,
+        unread: &mut Vec<UnreadSlab>,
+    ) -> Result<()> {
+        let end = self.opened_frontier;
+        let mut run_start = None;
+        let number = self.number;
+        let mut found: Vec<(u64, u64)> = Vec::new();
+        walk_chunks(region, geometry, classes, number, end, |chunk, word| {
+            match word {
+                ChunkWord::Zero => {
+                    run_start.get_or_insert(chunk);
+                    return Ok(());
+                }
+                ChunkWord::Slab { class } => unread.push(UnreadSlab { zone: number, chunk, class }),
+                _ => {}
+            }
+            if let Some(start) = run_start.take() {
+                found.push((start, chunk - start));
+            }
+            Ok(())
+        })?;
+        if let Some(start) = run_start {
+            found.push((start, end - start));
+        }
+        self.scanned = true;
+        found.into_iter().for_each(|(start, chunks)| self.put_run(start, chunks));
+        Ok(())
+    }
+
+    /// Adds a run of free chunks, joining it with its neighbours.
+    pub(crate) fn put_run(&mut self, start: u64, chunks: u64) {
+        self.free_chunks += chunks;
+        let (mut start, mut chunks) = (start, chunks);
+        if let Some((&before, &length)) = self.free.range(..start).next_back()
+            && before + length == start
+        {
+            self.free.remove(&before);
+            start = before;
+            chunks += length;
+        }
+        if let Some(length) = self.free.remove(&(start + chunks)) {
+            chunks += length;
+        }
+        self.free.insert(start, chunks);
+    }
+
+    /// Takes `chunks` consecutive chunks that were used before: the first run that is long enough.
+    pub(crate) fn take_run(&mut self, chunks: u64) -> Option<u64> {
+        if self.free_chunks < chunks {
+            return None;
+        }
+        let (&start, &length) = self.free.iter().find(|(_, length)| **length >= chunks)?;
+        self.free.remove(&start);
+        if length > chunks {
+            self.free.insert(start + chunks, length - chunks);
+        }
+        self.free_chunks -= chunks;
+        Some(start)
+    }
+
+    /// Takes chunks that never were used, of a zone that has `limit` chunks.
+    pub(crate) fn take_new(&mut self, chunks: u64, limit: u64) -> Option<u64> {
+        let start = self.frontier;
+        if start + chunks > limit {
+            return None;
+        }
+        self.frontier += chunks;
+        Some(start)
+    }
+
+    /// Every free run.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.free.iter().map(|(start, chunks)| (*start, *chunks))
+    }
+}
+
+/// Visits the chunks of a zone below `frontier`: free ones, slabs and extents, each by its first chunk.
+pub(crate) fn walk_chunks(
+    region: &Region,
+    geometry: &Geometry,
+    classes: &Classes,
+    zone: u64,
+    frontier: u64,
+    mut visit: impl FnMut(u64, ChunkWord) -> Result<()>,
+) -> Result<()> {
+    let mut chunk = geometry.zone_header_chunks();
+    while chunk < frontier {
+        let off = geometry.chunk_word_off(zone, chunk);
+        let word = ChunkWord::decode(region.load_u64(off)?, off)?;
+        let chunks = match word {
+            ChunkWord::Zero => 1,
+            ChunkWord::Slab { class } => match classes.get(class) {
+                Some(class) => class.chunks,
+                None => {
+                    return Err(Error::corrupt(
+                        "a chunk's size class",
+                        off,
+                        format!("below {}", classes.len()),
+                        class,
+                    ));
+                }
+            },
+            ChunkWord::Extent { chunks } => chunks,
+            ChunkWord::SlabRest { .. } => {
+                return Err(Error::corrupt(
+                    "the chunk table",
+                    off,
+                    "the first chunk of a slab",
+                    "a later one",
+                ));
+            }
+        };
+        if chunks > frontier - chunk {
+            return Err(Error::corrupt(
+                "the chunk table",
+                off,
+                "a run that ends before the frontier",
+                format!("{chunks} chunks"),
+            ));
+        }
+        visit(chunk, word)?;
+        chunk += chunks;
+    }
+    Ok(())
+}

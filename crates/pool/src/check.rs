@@ -1,0 +1,204 @@
+//! Reading a whole pool without changing it: statistics, and the proof that allocated = reachable.
+
+use crate::alloc::slab::Slab;
+use crate::alloc::zone::walk_chunks;
+use crate::layout::ChunkWord;
+use crate::pool::Pool;
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use tembo_pmem::offset_of;
+
+use crate::layout::PmZone;
+
+/// How the space of a pool is used, as media has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Length of the file in use.
+    pub pool_bytes: u64,
+    /// Bytes of allocated blocks.
+    pub allocated_bytes: u64,
+    /// Number of allocated blocks.
+    pub allocated_blocks: u64,
+    /// Bytes of slabs, allocated or not, with their heads.
+    pub slab_bytes: u64,
+    /// Number of slabs.
+    pub slabs: u64,
+    /// Number of extents.
+    pub extents: u64,
+    /// Bytes in chunks that are free, or were never used.
+    pub free_chunk_bytes: u64,
+}
+
+/// The allocated blocks of a pool, to be ticked off one by one as they are reached.
+///
+/// Each block must be reached exactly once: [`reach`](Self::reach) refuses what is not allocated or was
+/// reached before, [`finish`](Self::finish) what is left.
+#[derive(Debug)]
+pub struct Marks {
+    /// Slabs and extents by offset.
+    units: BTreeMap<u64, Unit>,
+    usage: Usage,
+}
+
+#[derive(Debug)]
+struct Unit {
+    block_bytes: u64,
+    first_block_off: u64,
+    allocated: Vec<u64>,
+    reached: Vec<u64>,
+}
+
+impl Pool {
+    /// Reads the allocator's structures and checks them. Nothing else may write meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] with the first violation found.
+    pub fn marks(&self) -> Result<Marks> {
+        let (region, geometry, classes) = (self.region(), self.geometry(), &self.inner.alloc.classes);
+        let mut marks = Marks { units: BTreeMap::new(), usage: Usage::default() };
+        let pool_bytes = region.len();
+        marks.usage.pool_bytes = pool_bytes;
+        for zone in 0..geometry.zone_count(pool_bytes) {
+            let frontier_off = geometry.zone_off(zone) + offset_of!(PmZone, frontier) as u64;
+            let (least, limit) = (geometry.zone_header_chunks(), geometry.zone_limit(zone, pool_bytes));
+            let frontier = match region.load_u64(frontier_off)? {
+                0 => least,
+                stored if (least..=limit).contains(&stored) => stored,
+                stored => {
+                    return Err(Error::corrupt(
+                        "a zone's frontier",
+                        frontier_off,
+                        format!("{least} to {limit}"),
+                        stored,
+                    ));
+                }
+            };
+            marks.usage.free_chunk_bytes += (limit - frontier) * geometry.chunk();
+            walk_chunks(region, geometry, classes, zone, frontier, |chunk, word| {
+                let off = geometry.chunk_off(zone, chunk);
+                match word {
+                    ChunkWord::Slab { class } => {
+                        let shape = *classes.get(class).expect("walk_chunks checked the class");
+                        let slab = Slab::load(region, (off, zone, chunk), class, shape)?;
+                        for (rest, expected) in slab.chunk_words().skip(1) {
+                            let rest_off = geometry.chunk_word_off(zone, rest);
+                            let found = region.load_u64(rest_off)?;
+                            if found != expected.encode() {
+                                return Err(Error::corrupt(
+                                    "a slab's later chunk",
+                                    rest_off,
+                                    expected.encode(),
+                                    found,
+                                ));
+                            }
+                        }
+                        marks.add_slab(&slab, slab_bits(self, &slab)?, geometry.chunk());
+                    }
+                    ChunkWord::Extent { chunks } => {
+                        for inner in chunk + 1..chunk + chunks {
+                            let inner_off = geometry.chunk_word_off(zone, inner);
+                            let found = region.load_u64(inner_off)?;
+                            if found != 0 {
+                                return Err(Error::corrupt(
+                                    "a chunk word inside an extent",
+                                    inner_off,
+                                    0,
+                                    found,
+                                ));
+                            }
+                        }
+                        marks.add_extent(off, chunks * geometry.chunk());
+                    }
+                    _ => marks.usage.free_chunk_bytes += geometry.chunk(),
+                }
+                Ok(())
+            })?;
+        }
+        Ok(marks)
+    }
+}
+
+fn slab_bits(pool: &Pool, slab: &Slab) -> Result<Vec<u64>> {
+    (0..slab.class.words() as u64).map(|word| Ok(pool.region().load_u64(slab.off + 8 + 8 * word)?)).collect()
+}
+
+impl Marks {
+    fn add_slab(&mut self, slab: &Slab, allocated: Vec<u64>, chunk_bytes: u64) {
+        let blocks: u64 = allocated.iter().map(|word| u64::from(word.count_ones())).sum();
+        self.usage.slabs += 1;
+        self.usage.slab_bytes += slab.class.chunks * chunk_bytes;
+        self.usage.allocated_blocks += blocks;
+        self.usage.allocated_bytes += blocks * slab.class.block_bytes;
+        let unit = Unit {
+            block_bytes: slab.class.block_bytes,
+            first_block_off: slab.off + slab.class.head_bytes,
+            reached: vec![0; allocated.len()],
+            allocated,
+        };
+        self.units.insert(slab.off, unit);
+    }
+
+    fn add_extent(&mut self, off: u64, bytes: u64) {
+        self.usage.extents += 1;
+        self.usage.allocated_blocks += 1;
+        self.usage.allocated_bytes += bytes;
+        self.units.insert(
+            off,
+            Unit { block_bytes: bytes, first_block_off: off, allocated: vec![1], reached: vec![0] },
+        );
+    }
+
+    /// How the space is used.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Ticks off the block that starts at `off` and holds at least `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if there is no such allocated block, or it was reached before.
+    pub fn reach(&mut self, off: u64, bytes: u64) -> Result<()> {
+        let refuse = |found: &str| {
+            Err(Error::corrupt("a reachable block", off, "an allocated block, reached once", found))
+        };
+        let Some((_, unit)) = self.units.range_mut(..=off).next_back() else { return refuse("no block") };
+        let past = off.wrapping_sub(unit.first_block_off);
+        let (index, within) = (past / unit.block_bytes, past % unit.block_bytes);
+        let (word, bit) = ((index / 64) as usize, 1 << (index % 64));
+        if off < unit.first_block_off || within != 0 || word >= unit.allocated.len() {
+            return refuse("an offset where no block starts");
+        }
+        if unit.allocated[word] & bit == 0 {
+            return refuse("a free block");
+        }
+        if unit.reached[word] & bit != 0 {
+            return refuse("a block that was reached before");
+        }
+        if bytes > unit.block_bytes {
+            return refuse("a block that is too small");
+        }
+        unit.reached[word] |= bit;
+        Ok(())
+    }
+
+    /// Ends the check.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if an allocated block was not reached.
+    pub fn finish(self) -> Result<Usage> {
+        for unit in self.units.values() {
+            for (word, (allocated, reached)) in unit.allocated.iter().zip(&unit.reached).enumerate() {
+                let leaked = allocated & !reached;
+                if leaked != 0 {
+                    let index = 64 * word as u64 + u64::from(leaked.trailing_zeros());
+                    let off = unit.first_block_off + index * unit.block_bytes;
+                    return Err(Error::corrupt("an allocated block", off, "reachable", "a leak"));
+                }
+            }
+        }
+        Ok(self.usage)
+    }
+}

@@ -1,0 +1,201 @@
+//! What can go wrong with a pool, said so that a person knows what to do.
+
+use std::io;
+use std::path::PathBuf;
+use tembo_pmem::{OutOfBounds, RegionError, SyncError};
+
+/// Result of pool operations.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong with a pool.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call failed.
+    #[error("{what} {}: {source}", path.display())]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// The operating system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The path names something that is not an ordinary file.
+    #[error("{} is {found}, not a pool file", path.display())]
+    NotAFile {
+        /// The path given.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
+    /// There is no such file, and creation was not asked for.
+    #[error("there is no pool at {}; create it first, or open it with the option to create it", path.display())]
+    NotFound {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// A new pool was asked for, and the path is taken.
+    #[error("{} exists already; choose another path, or open it", path.display())]
+    AlreadyExists {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// Another process has the pool open.
+    #[error("the pool {} is in use by {holder}; stop that process, or work on a copy of the file", path.display())]
+    Locked {
+        /// The path given.
+        path: PathBuf,
+        /// The process, as well as it can be named.
+        holder: String,
+    },
+    /// The file is empty.
+    #[error("the file is empty, so it is not a pool; remove it, and a pool can be created in its place")]
+    Empty,
+    /// The file does not begin as pools do.
+    #[error("this is not a Tembo pool (it begins with {found})")]
+    NotAPool {
+        /// The first bytes.
+        found: String,
+    },
+    /// The file was written by a machine of the other byte order.
+    #[error(
+        "the pool was written on a machine of the other byte order; dump it there and load the dump here"
+    )]
+    ForeignByteOrder,
+    /// The file has a format that this version does not know.
+    #[error(
+        "the pool has format version {found}, and this program knows versions up to {known}; use a newer Tembo"
+    )]
+    NewerVersion {
+        /// The version in the header.
+        found: u32,
+        /// The newest version known.
+        known: u32,
+    },
+    /// The file uses features that this version does not know.
+    #[error("the pool uses features that this program does not know (bits {unknown:#x}); use a newer Tembo")]
+    UnknownFeatures {
+        /// The unknown bits.
+        unknown: u64,
+    },
+    /// The header does not match its checksum, or holds impossible values.
+    #[error("the pool's header is damaged ({what}); restore the file from a copy")]
+    HeaderDamaged {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The file is shorter than the pool in it.
+    #[error(
+        "the pool file was cut short: it has {found_bytes} bytes and needs {expected_bytes}; restore it from a copy"
+    )]
+    Truncated {
+        /// The bytes that there should be.
+        expected_bytes: u64,
+        /// The bytes that there are.
+        found_bytes: u64,
+    },
+    /// Something in the pool is not as it must be.
+    #[error(
+        "the pool is damaged: {what} at offset {off:#x}: expected {expected}, found {found}; restore it from a copy, or dump what can still be read"
+    )]
+    Corrupt {
+        /// The structure concerned.
+        what: &'static str,
+        /// Where, in bytes from the start of the file.
+        off: u64,
+        /// What should be there.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// The pool has no room and may not grow.
+    #[error(
+        "the pool is full: {needed_bytes} more bytes are needed ({why}); remove something, or allow it to grow"
+    )]
+    Full {
+        /// How much was asked for.
+        needed_bytes: u64,
+        /// Why the pool did not grow.
+        why: String,
+    },
+    /// A block larger than any the pool can hold was asked for.
+    #[error(
+        "a block of {asked_bytes} bytes was asked for; this pool holds blocks of up to {max_bytes} bytes"
+    )]
+    TooLarge {
+        /// What was asked for.
+        asked_bytes: u64,
+        /// The largest possible block.
+        max_bytes: u64,
+    },
+    /// Every lane is taken.
+    #[error("all {lanes} lanes of the pool are in use; let a writer finish first")]
+    NoLane {
+        /// How many lanes the pool has.
+        lanes: u32,
+    },
+    /// Every entry of the root directory is taken.
+    #[error("the pool has no room for another root; it holds {roots}")]
+    NoRoot {
+        /// How many roots the pool can name.
+        roots: u32,
+    },
+    /// A root's name is empty or too long.
+    #[error("a root's name has 1 to {max_bytes} bytes; {name:?} has {}", name.len())]
+    RootName {
+        /// The name given.
+        name: String,
+        /// The longest name allowed.
+        max_bytes: usize,
+    },
+    /// A root has another kind of object than was asked for.
+    #[error("root {name:?} holds an object of kind {found:#x}, not {expected:#x}")]
+    RootKind {
+        /// The root.
+        name: String,
+        /// The kind asked for.
+        expected: u32,
+        /// The kind that is there.
+        found: u32,
+    },
+    /// The pool was opened for reading only.
+    #[error("the pool was opened for reading only")]
+    ReadOnly,
+    /// The options contradict each other or are out of range.
+    #[error("{what}")]
+    Options {
+        /// What is wrong.
+        what: String,
+    },
+    /// Mapping or growing the file failed.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The device failed; the outcome of the last commit is unknown until the pool is opened again.
+    #[error(transparent)]
+    Sync(#[from] SyncError),
+}
+
+impl Error {
+    /// Media damage at `off`.
+    pub fn corrupt(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
+        Error::Corrupt { what, off, expected: expected.to_string(), found: found.to_string() }
+    }
+
+    pub(crate) fn io(what: &'static str, path: &std::path::Path, source: impl Into<io::Error>) -> Error {
+        Error::Io { what, path: path.to_owned(), source: source.into() }
+    }
+}
+
+impl From<OutOfBounds> for Error {
+    /// Offsets come from media, so one that leads nowhere is damage.
+    fn from(e: OutOfBounds) -> Error {
+        Error::corrupt(
+            "an offset",
+            e.off,
+            format!("{} aligned bytes inside the pool of {} bytes", e.bytes, e.region_bytes),
+            "an offset that leads outside it",
+        )
+    }
+}

@@ -1,0 +1,106 @@
+//! Reading the header: every kind of file that is not a whole pool gets its own error.
+
+use crate::layout::{
+    BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_BYTES, HEADER_SUMMED_BYTES, KNOWN_FEATURES,
+    MAGIC, PAGE_BYTES, PmHeader, WATERMARK_BITS, unseal,
+};
+use crate::{Error, Result};
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::path::Path;
+use tembo_pmem::offset_of;
+use uuid::Uuid;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What a valid header says.
+#[derive(Debug, Clone)]
+pub(crate) struct Header {
+    pub geometry: Geometry,
+    pub uuid: Uuid,
+    pub committed_bytes: u64,
+}
+
+/// Opens the file without changing it.
+pub(crate) fn open_file(path: &Path, read_only: bool) -> Result<File> {
+    let not_a_file = |found| Err(Error::NotAFile { path: path.to_owned(), found });
+    let meta = match std::fs::metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Err(Error::NotFound { path: path.to_owned() }),
+        Err(e) => return Err(Error::io("opening", path, e)),
+        Ok(meta) => meta,
+    };
+    if meta.is_dir() {
+        return not_a_file("a directory");
+    }
+    if !meta.is_file() {
+        return not_a_file("a special file");
+    }
+    OpenOptions::new().read(true).write(!read_only).open(path).map_err(|e| Error::io("opening", path, e))
+}
+
+impl Header {
+    /// Checks the first page of a file of `length` bytes: identity, byte order, checksum, version, features,
+    /// geometry, length; in this order.
+    pub(crate) fn parse(page: &[u8], length: u64) -> Result<Header> {
+        if page.is_empty() {
+            return Err(Error::Empty);
+        }
+        if !page.starts_with(&MAGIC[..page.len().min(MAGIC.len())]) {
+            let start = page[..page.len().min(MAGIC.len())].escape_ascii().to_string();
+            return Err(Error::NotAPool { found: format!("{start:?}") });
+        }
+        if (page.len() as u64) < HEADER_BYTES {
+            return Err(Error::Truncated { expected_bytes: HEADER_BYTES, found_bytes: length });
+        }
+        let u32_at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes"));
+        let damaged = |what: String| Error::HeaderDamaged { what };
+        if u32_at(offset_of!(PmHeader, byte_order)) == BYTE_ORDER.swap_bytes() {
+            return Err(Error::ForeignByteOrder);
+        }
+        let sum = u64_at(offset_of!(PmHeader, checksum));
+        let expected_sum = xxh3_64(&page[..HEADER_SUMMED_BYTES]);
+        if sum != expected_sum {
+            return Err(damaged(format!("its checksum is {sum:#x}, its contents sum to {expected_sum:#x}")));
+        }
+        if u32_at(offset_of!(PmHeader, byte_order)) != BYTE_ORDER {
+            return Err(damaged("its byte-order mark makes no sense".to_owned()));
+        }
+        let version = u32_at(offset_of!(PmHeader, version));
+        if version > FORMAT_VERSION {
+            return Err(Error::NewerVersion { found: version, known: FORMAT_VERSION });
+        }
+        if version == 0 {
+            return Err(damaged("its version is 0".to_owned()));
+        }
+        let unknown = u64_at(offset_of!(PmHeader, incompatible)) & !KNOWN_FEATURES;
+        if unknown != 0 {
+            return Err(Error::UnknownFeatures { unknown });
+        }
+        let geometry = Geometry {
+            chunk_bytes: u32_at(offset_of!(PmHeader, chunk_bytes)),
+            lane_bytes: u32_at(offset_of!(PmHeader, lane_bytes)),
+            zone_chunks: u32_at(offset_of!(PmHeader, zone_chunks)),
+            lane_count: u32_at(offset_of!(PmHeader, lane_count)),
+            root_count: u32_at(offset_of!(PmHeader, root_count)),
+        };
+        geometry.validate().map_err(damaged)?;
+        let watermark = u64_at(offset_of!(PmHeader, watermark));
+        if unseal(watermark, WATERMARK_BITS).is_none() {
+            return Err(damaged(format!("its watermark is {watermark:#x}")));
+        }
+        let reserved = [(136, 192), (200, HEADER_BYTES as usize)];
+        if reserved.into_iter().any(|(start, end)| page[start..end].iter().any(|b| *b != 0)) {
+            return Err(damaged("bytes that must be zero are not".to_owned()));
+        }
+        let committed = u64_at(offset_of!(PmHeader, committed));
+        let committed_bytes = unseal(committed, COMMITTED_BITS)
+            .and_then(|pages| pages.checked_mul(PAGE_BYTES))
+            .filter(|bytes| *bytes >= geometry.min_bytes())
+            .ok_or_else(|| damaged(format!("its length is {committed:#x}")))?;
+        if length < committed_bytes {
+            return Err(Error::Truncated { expected_bytes: committed_bytes, found_bytes: length });
+        }
+        let uuid = Uuid::from_slice(&page[32..48]).expect("sixteen bytes");
+        Ok(Header { geometry, uuid, committed_bytes })
+    }
+}

@@ -1,0 +1,299 @@
+//! Lanes: where records are written, and what keeps a stale one from doing harm.
+//!
+//! # Media layout
+//!
+//! A lane is a line (`PmLane`) and two record slots. Commits alternate between the slots. A record is its
+//! head (`PmRecord`), its entries (`PmEntry`: one change of one word each) and its covers (a word each: the
+//! place and length of new data that the record links). A payload too long for the slot lies in pool space
+//! that is reserved in DRAM only, so that it is free after a crash.
+//!
+//! # Commit point
+//!
+//! New data, head, entries and covers are flushed together; one fence follows. The record is valid if its
+//! checksum matches all of them, so the fence is the commit. Only then are the home words stored, hence other
+//! threads see nothing that a crash could take back. The flushes of the home lines are started at once and
+//! become durable by the lane's next fence.
+//!
+//! # Invariants
+//!
+//! A record is *live* from its commit until it is overwritten (two commits later in its lane), or the lane's
+//! `retired` word or the pool's watermark passes it. Recovery replays live records only.
+//!
+//! * L1: the home words of a live record are changed by records only, never directly.
+//! * L2: memory that a live record changes or covers is not handed out again. Freed blocks wait in the
+//!   lane's limbo for two more commits (and for readers).
+//! * L3: when a record changes a word, any other lane's live record for that word is older, and has been
+//!   retired before this record's commit is over. So no replay puts an old value over a newer one.
+//! * L4: a record never changes bytes that it covers itself: memory allocated in a transaction is written
+//!   directly until the commit.
+//! * L5: a block allocated and freed in one transaction is not in its record at all; its reuse could
+//!   otherwise invalidate that record while its home stores are not durable.
+//!
+//! L3 is kept by the *touch table*, once more than one lane is in use: a volatile word per hashed line,
+//! naming the lane and commit that changed it last. Before a commit, lanes found there that may still have
+//! live records are *settled*: their home lines are made durable and their records retired. After the commit,
+//! the lines are registered; a lane that is displaced from the table is settled too.
+//!
+//! # Recovery
+//!
+//! See `recover.rs`.
+//!
+//! # Concurrency
+//!
+//! A lane belongs to one writer at a time. Its state is behind a lock only because other lanes may settle it;
+//! a settler holds no other lane's lock, so there is no deadlock. Structures lock the words that they change
+//! until the commit has returned.
+//!
+//! # Source
+//!
+//! NV-heaps 3.3 (operation descriptors), wB+-Tree 3.1 (redo-only logging). D1: one fence instead of two per
+//! record: the checksum covers the new data, and the home stores ride on the next fence. D2: records carry
+//! Lamport sequence numbers, so that lanes share nothing to order themselves.
+
+use crate::alloc::{Arena, Block};
+use crate::layout::PmLane;
+use crate::pool::{Pool, PoolInner};
+use crate::record::RecordImage;
+use crate::tx::{Tx, TxWork};
+use crate::{Error, Result};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tembo_pmem::{LINE_BYTES, offset_of};
+
+/// A writer's context in a pool: at most one transaction at a time is begun on it.
+///
+/// Dropping it makes the lane available to others. Committed changes stay as durable as they are.
+pub struct Lane {
+    pub(crate) pool: Pool,
+    pub(crate) number: u32,
+    pub(crate) arena: Arena,
+    pub(crate) work: TxWork,
+    pub(crate) image: RecordImage,
+}
+
+impl Lane {
+    pub(crate) fn new(pool: Pool, number: u32) -> Lane {
+        Lane { pool, number, arena: Arena::default(), work: TxWork::default(), image: RecordImage::default() }
+    }
+
+    /// Begins a transaction.
+    pub fn begin(&mut self) -> Tx<'_> {
+        Tx::new(self)
+    }
+
+    /// The pool that the lane belongs to.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.pool.inner.alloc.put_arena(&mut self.arena);
+        self.pool.inner.lanes[self.number as usize].in_use.store(false, Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// The part of a lane that other lanes may look at.
+#[derive(Debug)]
+pub(crate) struct LaneSlot {
+    pub number: u32,
+    pub in_use: AtomicBool,
+    /// Commits up to this one have no live record.
+    settled: AtomicU64,
+    pub state: Mutex<LaneState>,
+}
+
+/// What a lane's lock guards.
+#[derive(Debug, Default)]
+pub(crate) struct LaneState {
+    /// Sequence number of the last record.
+    pub seq: u64,
+    /// Commits since the pool was opened.
+    pub commits: u64,
+    /// Lines of the last record's home words, whose flushes no fence has followed yet.
+    pub home_lines: Vec<u64>,
+    /// Freed blocks that a live record or a reader may still look at.
+    limbo: VecDeque<Limbo>,
+    limbo_blocks: usize,
+    /// Pool space for payloads that do not fit into the slots. Reserved, never published.
+    pub chains: [Option<Block>; 2],
+}
+
+#[derive(Debug)]
+struct Limbo {
+    commit: u64,
+    epoch: u64,
+    blocks: Vec<Block>,
+}
+
+/// Limbo is looked through when it has this many blocks.
+const LIMBO_BATCH: usize = 64;
+
+impl LaneSlot {
+    pub(crate) fn new(number: u32, seq: u64) -> LaneSlot {
+        let state = LaneState { seq, ..LaneState::default() };
+        LaneSlot {
+            number,
+            in_use: AtomicBool::new(false),
+            settled: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Whether the record of a commit may still be live.
+    fn may_be_live(&self, commit: u64) -> bool {
+        commit > self.settled.load(Ordering::Acquire)
+    }
+
+    /// Notes that commit number `commits` is done: the record before the previous one is overwritten.
+    pub(crate) fn note_commit(&self, commits: u64) {
+        self.settled.fetch_max(commits.saturating_sub(2), Ordering::AcqRel);
+    }
+
+    /// Makes the lane's home stores durable and retires its records. Returns its sequence number.
+    ///
+    /// PERSIST(L3): the home lines are fenced before `retired` is stored, or a crash between them would lose a
+    /// committed record.
+    pub(crate) fn settle(&self, pool: &PoolInner) -> Result<u64> {
+        let mut state = self.state.lock();
+        if state.commits == self.settled.load(Ordering::Acquire) {
+            return Ok(state.seq);
+        }
+        for line in &state.home_lines {
+            pool.region.flush(line * LINE_BYTES, 1);
+        }
+        pool.region.fence()?;
+        let retired_off = pool.geometry.lane_off(self.number) + offset_of!(PmLane, retired) as u64;
+        pool.region.store_u64(retired_off, state.seq)?;
+        pool.region.persist(retired_off, 8)?;
+        state.home_lines.clear();
+        self.settled.store(state.commits, Ordering::Release);
+        Ok(state.seq)
+    }
+
+    /// Puts the blocks that commit number `commit` freed aside.
+    pub(crate) fn retire(&self, pool: &PoolInner, state: &mut LaneState, blocks: Vec<Block>) {
+        let (commit, epoch) = (state.commits, pool.epochs.retire());
+        state.limbo_blocks += blocks.len();
+        state.limbo.push_back(Limbo { commit, epoch, blocks });
+        if state.limbo_blocks >= LIMBO_BATCH {
+            self.release_limbo(pool, state);
+        }
+    }
+
+    /// Makes the blocks available that nothing can look at any more.
+    pub(crate) fn release_limbo(&self, pool: &PoolInner, state: &mut LaneState) -> usize {
+        let safe_before = pool.epochs.safe_before();
+        let mut released = 0;
+        while let Some(limbo) = state.limbo.front() {
+            if limbo.epoch >= safe_before || self.may_be_live(limbo.commit) {
+                break;
+            }
+            limbo.blocks.iter().for_each(|block| pool.alloc.release(block));
+            released += limbo.blocks.len();
+            state.limbo.pop_front();
+        }
+        state.limbo_blocks -= released;
+        released
+    }
+
+    /// Settles the lane and releases what its limbo holds: for when space runs out.
+    pub(crate) fn reclaim(&self, pool: &PoolInner) -> Result<usize> {
+        self.settle(pool)?;
+        let mut state = self.state.lock();
+        Ok(self.release_limbo(pool, &mut state))
+    }
+
+    pub(crate) fn limbo_bytes(&self) -> u64 {
+        self.state.lock().limbo.iter().flat_map(|l| &l.blocks).map(|b| b.bytes).sum()
+    }
+}
+
+/// The touch table: which lane changed a line last (I: L3).
+#[derive(Debug)]
+pub(crate) struct TouchTable {
+    /// Set once a second lane is in use; never unset.
+    on: AtomicBool,
+    /// Lane number (high 16 bits) and commit number (low 48) by hashed line; 0 = none.
+    words: std::sync::OnceLock<Box<[AtomicU64]>>,
+}
+
+const TOUCH_WORDS: usize = 1 << 14;
+
+impl TouchTable {
+    pub(crate) fn new() -> TouchTable {
+        TouchTable { on: AtomicBool::new(false), words: std::sync::OnceLock::new() }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::SeqCst)
+    }
+
+    /// Begins to register touches; every record committed before has to be settled after this.
+    pub(crate) fn turn_on(&self) -> bool {
+        self.words.get_or_init(|| (0..TOUCH_WORDS).map(|_| AtomicU64::new(0)).collect());
+        !self.on.swap(true, Ordering::SeqCst)
+    }
+
+    fn word(&self, line: u64) -> Option<&AtomicU64> {
+        let hash = line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - TOUCH_WORDS.trailing_zeros());
+        self.words.get().map(|words| &words[hash as usize])
+    }
+
+    /// Settles every other lane that may have a live record for one of the lines; returns the highest of
+    /// their sequence numbers.
+    pub(crate) fn settle_others(&self, pool: &PoolInner, me: u32, lines: &[u64]) -> Result<u64> {
+        let mut seq = 0;
+        for line in lines {
+            let touch = self.word(*line).map_or(0, |word| word.load(Ordering::Acquire));
+            seq = seq.max(settle_touch(pool, me, touch)?);
+        }
+        Ok(seq)
+    }
+
+    /// Registers this lane's commit for the lines, settling lanes that this displaces.
+    pub(crate) fn register(&self, pool: &PoolInner, me: u32, commit: u64, lines: &[u64]) -> Result<()> {
+        for line in lines {
+            if let Some(word) = self.word(*line) {
+                let displaced = word.swap(u64::from(me) << 48 | commit, Ordering::AcqRel);
+                settle_touch(pool, me, displaced)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn settle_touch(pool: &PoolInner, me: u32, touch: u64) -> Result<u64> {
+    let (lane, commit) = ((touch >> 48) as u32, touch & ((1 << 48) - 1));
+    if lane == me || commit == 0 {
+        return Ok(0);
+    }
+    match pool.lanes.get(lane as usize) {
+        Some(other) if other.may_be_live(commit) => other.settle(pool),
+        _ => Ok(0),
+    }
+}
+
+impl PoolInner {
+    /// Takes a lane that nobody uses: the lowest, so that a single writer always has the same.
+    pub(crate) fn take_lane(&self) -> Result<u32> {
+        for lane in self.lanes.iter() {
+            if lane.in_use.swap(true, Ordering::AcqRel) {
+                continue;
+            }
+            if lane.number > 0 && self.touches.turn_on() {
+                self.lanes.iter().try_for_each(|other| other.settle(self).map(drop))?;
+            }
+            return Ok(lane.number);
+        }
+        Err(Error::NoLane { lanes: self.geometry.lane_count })
+    }
+}

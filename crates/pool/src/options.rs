@@ -1,0 +1,57 @@
+//! How a pool is opened.
+
+use crate::Geometry;
+use tembo_pmem::{Durability, FlushInstruction, RegionOptions};
+
+/// How a pool is opened or created.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Create the pool if there is none.
+    pub create: bool,
+    /// Create the pool; an existing one is an error.
+    pub create_new: bool,
+    /// Open for reading only. The file is not changed: what recovery has to do is done in private memory.
+    pub read_only: bool,
+    /// Length of a new pool in bytes, its space allocated.
+    pub initial_bytes: u64,
+    /// The length up to which the pool may grow.
+    pub max_bytes: Option<u64>,
+    /// The sizes of a new pool.
+    pub geometry: Geometry,
+    /// How the file is mapped.
+    pub region: RegionOptions,
+}
+
+impl Default for Options {
+    /// Opens an existing pool for writing; a new one would have 64 MiB and grow without limit.
+    fn default() -> Self {
+        Options {
+            create: false,
+            create_new: false,
+            read_only: false,
+            initial_bytes: 64 << 20,
+            max_bytes: None,
+            geometry: Geometry::default(),
+            region: RegionOptions::default(),
+        }
+    }
+}
+
+impl Options {
+    /// As [`Options::default`].
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Sets the durability asked for.
+    pub fn durability(mut self, durability: Durability) -> Options {
+        self.region.durability = durability;
+        self
+    }
+
+    /// Forces a flush instruction, whatever the processor reports.
+    pub fn flush_instruction(mut self, instruction: FlushInstruction) -> Options {
+        self.region.flush_instruction = Some(instruction);
+        self
+    }
+}

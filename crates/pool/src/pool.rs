@@ -1,0 +1,291 @@
+//! The pool: opening, creating, locking, and what all its users share.
+
+use crate::alloc::Allocator;
+use crate::epoch::{Epochs, Place};
+use crate::header::{self, Header};
+use crate::lane::{Lane, LaneSlot, TouchTable};
+use crate::layout::{COMMITTED_BITS, Geometry, PAGE_BYTES, PmHeader, seal};
+use crate::recover::{self, Recovery};
+use crate::{Error, Options, Result, create, lock};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tembo_pmem::{Access, LINE_BYTES, Region, RegionError, offset_of};
+use uuid::Uuid;
+
+/// An open pool. Cheap to clone; closed when the last clone, lane and pin is gone.
+#[derive(Clone)]
+pub struct Pool {
+    pub(crate) inner: Arc<PoolInner>,
+}
+
+pub(crate) struct PoolInner {
+    pub region: Region,
+    pub geometry: Geometry,
+    /// Makes this pool's checksums differ from those of other pools.
+    pub seed: u64,
+    pub alloc: Allocator,
+    pub lanes: Box<[LaneSlot]>,
+    pub touches: TouchTable,
+    pub epochs: Epochs,
+    /// Set when the device failed.
+    pub failed: AtomicBool,
+    read_only: bool,
+    path: Option<PathBuf>,
+    uuid: Uuid,
+    recovery: Recovery,
+}
+
+/// Keeps memory that is freed from now on from being used again while it lives.
+///
+/// Pinning costs about ten nanoseconds and never waits. A pin may be sent to another thread. One that
+/// lives long keeps freed memory from being reused.
+pub struct Pin {
+    inner: Arc<PoolInner>,
+    place: Place,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.inner.epochs.unpin(self.place);
+    }
+}
+
+impl Pin {
+    /// The pool that is pinned.
+    pub fn region(&self) -> &Region {
+        &self.inner.region
+    }
+}
+
+impl std::fmt::Debug for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pin")
+    }
+}
+
+impl Pool {
+    /// Opens the pool at `path`, or creates it, as the options say. Takes time that does not depend on the
+    /// size of the pool. A file that is refused is not changed.
+    ///
+    /// # Errors
+    ///
+    /// Everything that can be wrong with the file has its own [`Error`].
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Pool> {
+        let path = path.as_ref();
+        if options.read_only && (options.create || options.create_new) {
+            return Err(Error::Options { what: "a pool cannot be created for reading only".to_owned() });
+        }
+        if options.create_new {
+            return create::create_file(path, options);
+        }
+        match header::open_file(path, options.read_only) {
+            Err(Error::NotFound { .. }) if options.create => match create::create_file(path, options) {
+                // Someone else created it meanwhile.
+                Err(Error::AlreadyExists { .. }) => Pool::open_existing(path, options),
+                outcome => outcome,
+            },
+            Err(e) => Err(e),
+            Ok(file) => Pool::open_locked(file, path, options),
+        }
+    }
+
+    fn open_existing(path: &Path, options: &Options) -> Result<Pool> {
+        Pool::open_locked(header::open_file(path, options.read_only)?, path, options)
+    }
+
+    fn open_locked(file: File, path: &Path, options: &Options) -> Result<Pool> {
+        lock::lock(&file, path, !options.read_only)?;
+        let length = file.metadata().map_err(|e| Error::io("reading the length of", path, e))?.len();
+        let mut page = vec![0; length.min(PAGE_BYTES) as usize];
+        file.read_exact_at(&mut page, 0).map_err(|e| Error::io("reading", path, e))?;
+        let header = Header::parse(&page, length)?;
+        let mut region_options = options.region.clone();
+        region_options.max_bytes = options.max_bytes.map(|b| b.max(header.committed_bytes));
+        let access = if options.read_only { Access::Private } else { Access::ReadWrite };
+        let region = Region::map_file(file, header.committed_bytes, &region_options, access)?;
+        Pool::start(region, header, options.read_only, Some(path.to_owned()))
+    }
+
+    /// Opens the pool in a region that is mapped already: for images and the crash simulator.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
+    pub fn open_in(mut region: Region) -> Result<Pool> {
+        // SAFETY: nobody else has the region yet.
+        let page = unsafe { region.bytes(0, region.len().min(PAGE_BYTES))? }.to_vec();
+        let header = Header::parse(&page, region.len())?;
+        region.truncate(header.committed_bytes);
+        Pool::start(region, header, false, None)
+    }
+
+    /// Makes a new pool in a region, which reads as zero: for tests and the crash simulator.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] if the region is too small for the geometry.
+    pub fn create_in(region: Region, geometry: &Geometry) -> Result<Pool> {
+        let header = create::format(&region, geometry)?;
+        Pool::start(region, header, false, None)
+    }
+
+    pub(crate) fn start(
+        region: Region,
+        header: Header,
+        read_only: bool,
+        path: Option<PathBuf>,
+    ) -> Result<Pool> {
+        let Header { geometry, uuid, .. } = header;
+        let seed = uuid.as_u64_pair().0;
+        let (seq, recovery) = recover::recover(&region, &geometry, seed)?;
+        let alloc = Allocator::open(&region, geometry)?;
+        let lanes = (0..geometry.lane_count).map(|number| LaneSlot::new(number, seq)).collect();
+        let inner = PoolInner {
+            region,
+            geometry,
+            seed,
+            alloc,
+            lanes,
+            touches: TouchTable::new(),
+            epochs: Epochs::new(),
+            failed: AtomicBool::new(false),
+            read_only,
+            path,
+            uuid,
+            recovery,
+        };
+        Ok(Pool { inner: Arc::new(inner) })
+    }
+
+    /// The mapped memory.
+    #[inline(always)]
+    pub fn region(&self) -> &Region {
+        &self.inner.region
+    }
+
+    /// The path it was opened by, if it is a file.
+    pub fn path(&self) -> Option<&Path> {
+        self.inner.path.as_deref()
+    }
+
+    /// The pool's identity, which copies of the file share.
+    pub fn uuid(&self) -> Uuid {
+        self.inner.uuid
+    }
+
+    /// The sizes that were chosen when it was created.
+    pub fn geometry(&self) -> &Geometry {
+        &self.inner.geometry
+    }
+
+    /// What recovery did when the pool was opened.
+    pub fn recovery(&self) -> Recovery {
+        self.inner.recovery
+    }
+
+    /// Whether the pool was opened for reading only.
+    pub fn is_read_only(&self) -> bool {
+        self.inner.read_only
+    }
+
+    /// The largest block that the pool can hold, in bytes.
+    pub fn max_block_bytes(&self) -> u64 {
+        self.inner.alloc.max_block_bytes()
+    }
+
+    /// Pins the current epoch.
+    #[inline]
+    pub fn pin(&self) -> Pin {
+        Pin { place: self.inner.epochs.pin(), inner: self.inner.clone() }
+    }
+
+    /// Takes a lane, to write with.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoLane`] if all are in use, [`Error::ReadOnly`].
+    pub fn lane(&self) -> Result<Lane> {
+        self.inner.check_usable()?;
+        Ok(Lane::new(self.clone(), self.inner.take_lane()?))
+    }
+
+    /// Gives unused space back to the file system, in runs of at least 1 MiB. Returns the bytes. Reads every
+    /// slab of the pool; other writers wait meanwhile only when they need a new slab.
+    ///
+    /// # Errors
+    ///
+    /// As for a commit.
+    pub fn trim(&self) -> Result<u64> {
+        let mut lane = self.lane()?;
+        self.inner.lanes.iter().try_for_each(|slot| slot.reclaim(&self.inner).map(drop))?;
+        lane.dissolve_empty_slabs(true)?;
+        Ok(self.inner.alloc.punch(&self.inner.region, 1 << 20))
+    }
+
+    /// Bytes of freed blocks that wait for readers or records before they can be used again.
+    pub fn limbo_bytes(&self) -> u64 {
+        self.inner.lanes.iter().map(LaneSlot::limbo_bytes).sum()
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool")
+            .field("path", &self.inner.path)
+            .field("region", &self.inner.region)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PoolInner {
+    pub(crate) fn check_usable(&self) -> Result<()> {
+        if self.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if self.failed.load(Ordering::Acquire) {
+            self.region.fence()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the pool longer: to `wanted` bytes if possible, else to `least`.
+    pub(crate) fn grow(&self, least: u64, wanted: u64) -> Result<()> {
+        let old = self.region.len();
+        let most = self.region.max_bytes();
+        let outcome = match self.region.grow(wanted.min(most).max(least)) {
+            Err(RegionError::NoSpace { .. } | RegionError::FileSizeLimit { .. }) => self.region.grow(least),
+            outcome => outcome,
+        };
+        outcome.map_err(|e| crate::alloc::full(least.saturating_sub(old), &e))?;
+        // PERSIST: the file is long enough before the header says so; nothing in the new part is used before.
+        let off = offset_of!(PmHeader, committed) as u64;
+        self.region.store_u64(off, seal(self.region.len() / PAGE_BYTES, COMMITTED_BITS))?;
+        self.region.persist(off, 8)?;
+        Ok(())
+    }
+
+    /// Makes everything durable, so that the next opening has nothing to do.
+    fn close(&self) -> Result<()> {
+        let mut seq = 0;
+        for lane in &self.lanes {
+            let state = lane.state.lock();
+            seq = seq.max(state.seq);
+            state.home_lines.iter().for_each(|line| self.region.flush(line * LINE_BYTES, 1));
+        }
+        self.region.fence()?;
+        recover::write_watermark(&self.region, seq)
+    }
+}
+
+impl Drop for PoolInner {
+    fn drop(&mut self) {
+        let wrote = self.lanes.iter().any(|lane| lane.state.lock().commits > 0);
+        if wrote && !self.read_only && !self.failed.load(Ordering::Acquire) {
+            // A failure here loses nothing: the records are durable, and the next opening replays them.
+            let _ = self.close();
+        }
+    }
+}

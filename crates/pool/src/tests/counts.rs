@@ -1,0 +1,87 @@
+//! Golden counts: what operations cost in fences and lines.
+
+use super::tiny_pool;
+use crate::Tx;
+use tembo_pmem::{Counts, snapshot};
+
+fn cost(tx: Tx, body: impl FnOnce(&mut Tx)) -> Counts {
+    let before = snapshot();
+    let mut tx = tx;
+    body(&mut tx);
+    tx.commit().unwrap();
+    snapshot() - before
+}
+
+#[test]
+fn an_empty_transaction_costs_nothing() {
+    let pool = tiny_pool(512 << 10);
+    let mut lane = pool.lane().unwrap();
+    assert_eq!(cost(lane.begin(), |_| {}), Counts::default());
+    let cancelled = cost(lane.begin(), |tx| {
+        let block = tx.alloc(64).unwrap();
+        tx.free(block).unwrap();
+    });
+    assert_eq!(cancelled.fences, 0);
+}
+
+#[test]
+fn a_transaction_costs_one_fence_and_an_allocation_one_line_more() {
+    let pool = tiny_pool(512 << 10);
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let table = tx.alloc(512).unwrap();
+    tx.write_fresh(table, &[0; 512]).unwrap();
+    tx.set_root("table", 1, table).unwrap();
+    tx.commit().unwrap();
+    let mut warm = lane.begin();
+    let block = warm.alloc(64).unwrap();
+    warm.write_fresh(block, &[1; 64]).unwrap();
+    warm.store(table, block).unwrap();
+    warm.commit().unwrap();
+
+    let store = cost(lane.begin(), |tx| tx.store(table + 64, 5).unwrap());
+    assert_eq!((store.fences, store.lines), (1, 2), "the record and the word's line");
+    let four = cost(lane.begin(), |tx| (0..4).for_each(|i| tx.store(table + 64 * i + 8, 5).unwrap()));
+    assert_eq!(four.fences, 1);
+    let link = cost(lane.begin(), |tx| {
+        let block = tx.alloc(64).unwrap();
+        tx.write_fresh(block, &[2; 64]).unwrap();
+        tx.store(table + 128, block).unwrap();
+    });
+    // Record (two lines at most), the block, the word, and one line for the allocation.
+    assert_eq!(link.fences, 1);
+    assert!(link.lines <= 5, "{link:?}");
+    let free = cost(lane.begin(), |tx| {
+        tx.store(table, 0).unwrap();
+        tx.free(block).unwrap();
+    });
+    assert_eq!((free.fences, free.lines), (1, 3), "as a store, and one line for the bit");
+}
+
+#[test]
+fn a_group_shares_its_fence_and_slabs_cost_no_fence() {
+    let pool = tiny_pool(4 << 20);
+    let mut lane = pool.lane().unwrap();
+    let mut total = Counts::default();
+    let rounds = 2000;
+    for round in 0..rounds {
+        let spent = cost(lane.begin(), |tx| {
+            let block = tx.alloc(100).unwrap();
+            tx.write_fresh(block, &[round as u8; 100]).unwrap();
+        });
+        total.fences += spent.fences;
+    }
+    assert_eq!(total.fences, rounds, "new slabs included");
+    let group = cost(lane.begin(), |tx| {
+        for _ in 0..32 {
+            let block = tx.alloc(40).unwrap();
+            tx.write_fresh(block, &[3; 40]).unwrap();
+        }
+    });
+    assert_eq!(group.fences, 1);
+    let much = cost(lane.begin(), |tx| {
+        let block = tx.alloc(100_000).unwrap();
+        tx.write_fresh(block, &vec![4; 100_000]).unwrap();
+    });
+    assert_eq!(much.fences, 2, "more new data than a checksum is worth");
+}

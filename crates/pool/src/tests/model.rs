@@ -1,0 +1,186 @@
+//! Random transactions against a model: a table of links to blocks with a known pattern.
+
+use super::{image_of, tiny_pool};
+use crate::{Error, Lane, Pool, Result, Tx};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::BTreeMap;
+use tembo_pmem::Region;
+
+/// Links in the table.
+pub(super) const LINKS: u64 = 48;
+const KIND: u32 = 7;
+
+/// What the table should hold: link to (length, pattern seed).
+pub(super) type Model = BTreeMap<u64, (u64, u64)>;
+
+fn pattern(bytes: u64, seed: u64) -> Vec<u8> {
+    let mut data = [bytes.to_le_bytes(), seed.to_le_bytes()].concat();
+    data.extend((16..bytes).map(|i| (i.wrapping_mul(31) ^ seed) as u8));
+    data.truncate(bytes.max(16) as usize);
+    data
+}
+
+pub(super) fn make_table(lane: &mut Lane) -> Result<u64> {
+    let mut tx = lane.begin();
+    let table = tx.alloc(LINKS * 8)?;
+    tx.write_fresh(table, &[0; LINKS as usize * 8])?;
+    tx.set_root("table", KIND, table)?;
+    tx.commit()?;
+    Ok(table)
+}
+
+/// Links a new block, in place of the old one if there is one.
+pub(super) fn put(tx: &mut Tx, table: u64, link: u64, bytes: u64, seed: u64) -> Result<()> {
+    let old = tx.load(table + 8 * link)?;
+    let block = tx.alloc(bytes.max(16))?;
+    tx.write_fresh(block, &pattern(bytes, seed))?;
+    tx.store(table + 8 * link, block)?;
+    if old != 0 { tx.free(old) } else { Ok(()) }
+}
+
+pub(super) fn remove(tx: &mut Tx, table: u64, link: u64) -> Result<()> {
+    let old = tx.load(table + 8 * link)?;
+    tx.store(table + 8 * link, 0)?;
+    if old != 0 { tx.free(old) } else { Ok(()) }
+}
+
+/// Reads the table back, and proves that exactly its blocks are allocated.
+pub(super) fn read(pool: &Pool) -> Result<Model> {
+    let mut model = Model::new();
+    let mut marks = pool.marks()?;
+    if let Some(root) = pool.root("table")? {
+        marks.reach(root.off, LINKS * 8)?;
+        for link in 0..LINKS {
+            let block = pool.region().load_u64(root.off + 8 * link)?;
+            if block == 0 {
+                continue;
+            }
+            let (bytes, seed) = (pool.region().load_u64(block)?, pool.region().load_u64(block + 8)?);
+            marks.reach(block, bytes)?;
+            // SAFETY: the tests that use this write from one thread only.
+            let found = unsafe { pool.region().bytes(block, bytes.max(16))? };
+            if found != pattern(bytes, seed) {
+                return Err(Error::corrupt("a block's pattern", block, "intact", "damaged"));
+            }
+            model.insert(link, (bytes, seed));
+        }
+    }
+    marks.finish()?;
+    Ok(model)
+}
+
+#[test]
+fn random_transactions_match_the_model_through_reopening() {
+    for seed in 0..20 {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut pool = tiny_pool(2 << 20);
+        let table = make_table(&mut pool.lane().unwrap()).unwrap();
+        let mut model = Model::new();
+        for _ in 0..12 {
+            let mut lane = pool.lane().unwrap();
+            for _ in 0..100 {
+                step(&mut rng, &mut lane, table, &mut model);
+            }
+            drop(lane);
+            assert_eq!(read(&pool).unwrap(), model, "seed {seed}");
+            let image = image_of(&pool);
+            pool = Pool::open_in(Region::simulated(&image, image.len() as u64, None).unwrap()).unwrap();
+            assert_eq!(read(&pool).unwrap(), model, "seed {seed}, reopened");
+        }
+    }
+}
+
+/// One random transaction: a few puts and removes with savepoints, committed or aborted.
+fn step(rng: &mut Xoshiro256PlusPlus, lane: &mut Lane, table: u64, model: &mut Model) {
+    let mut tx = lane.begin();
+    let mut next = model.clone();
+    for _ in 0..rng.random_range(1..40) {
+        let link = rng.random_range(0..LINKS);
+        let before = (tx.savepoint(), next.clone());
+        let bytes = match rng.random_range(0..20) {
+            0 => rng.random_range(8 << 10..40 << 10),
+            1..4 => rng.random_range(512..4096),
+            _ => rng.random_range(16..300),
+        };
+        let seed = rng.random();
+        let done = if rng.random_bool(0.4) {
+            next.remove(&link);
+            remove(&mut tx, table, link)
+        } else {
+            next.insert(link, (bytes, seed));
+            put(&mut tx, table, link, bytes, seed)
+        };
+        match done {
+            Ok(()) if rng.random_bool(0.9) => {}
+            Ok(()) | Err(Error::Full { .. }) => {
+                tx.rollback_to(before.0);
+                next = before.1;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+    if rng.random_bool(0.9) {
+        match tx.commit() {
+            Ok(()) => *model = next,
+            Err(Error::Full { .. }) => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn several_lanes_share_a_pool() {
+    let pool = tiny_pool(4 << 20);
+    let table = make_table(&mut pool.lane().unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let pool = pool.clone();
+            scope.spawn(move || {
+                let mut lane = pool.lane().unwrap();
+                for round in 0..2000 {
+                    let mut tx = lane.begin();
+                    let link = thread * (LINKS / 3) + round % (LINKS / 3);
+                    put(&mut tx, table, link, 16 + round % 700, round).unwrap();
+                    tx.commit().unwrap();
+                }
+            });
+        }
+    });
+    let live = read(&pool).unwrap();
+    assert_eq!(live.len() as u64, LINKS);
+    let image = image_of(&pool);
+    let reopened = Pool::open_in(Region::simulated(&image, image.len() as u64, None).unwrap()).unwrap();
+    assert_eq!(read(&reopened).unwrap(), live);
+}
+
+#[test]
+fn space_of_all_sizes_comes_back() {
+    let pool = tiny_pool(1 << 20);
+    let table = make_table(&mut pool.lane().unwrap()).unwrap();
+    let mut lane = pool.lane().unwrap();
+    // Ten rounds over the whole pool in ever other sizes: each needs the space of the one before.
+    for round in 0..10u64 {
+        let bytes = [40, 900, 12 << 10, 300, 20 << 10, 5000, 64, 3000, 150, 1500][round as usize];
+        let mut live = 0;
+        for link in 0..LINKS {
+            let mut tx = lane.begin();
+            match put(&mut tx, table, link, bytes, round) {
+                Ok(()) => tx.commit().unwrap(),
+                Err(Error::Full { .. }) => break,
+                Err(e) => panic!("{e}"),
+            }
+            live += 1;
+        }
+        assert!(
+            live * bytes > 300 << 10 || live == LINKS,
+            "round {round}: only {live} blocks of {bytes} bytes"
+        );
+        for link in 0..LINKS {
+            let mut tx = lane.begin();
+            remove(&mut tx, table, link).unwrap();
+            tx.commit().unwrap();
+        }
+    }
+    assert!(read(&pool).unwrap().is_empty());
+}

@@ -1,0 +1,678 @@
+//! Transactions: changes that become durable together, with one fence.
+
+use crate::alloc::slab::Slab;
+use crate::alloc::{Block, Home};
+use crate::lane::Lane;
+use crate::layout::{ChunkWord, PmRecord};
+use crate::pool::{Pool, PoolInner};
+use crate::record::{COVER_MAX_BYTES, Change, Cover};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tembo_pmem::{LINE_BYTES, size_of};
+
+/// New data up to this many bytes is covered by the record's checksum; more is fenced before the record.
+/// At about 10 bytes per nanosecond this much costs as long to sum as a fence takes.
+const COVERED_MAX_BYTES: u64 = 2048;
+/// Writes of new data from this length on are flushed at once, past the caches where that is possible.
+const WRITE_THROUGH_BYTES: usize = 1024;
+/// Up to this many steps or blocks are searched one by one; beyond, an index is kept.
+const SEARCH_MAX: usize = 16;
+
+/// A block allocated in the transaction.
+#[derive(Debug)]
+struct Fresh {
+    block: Block,
+    /// Freed again in the same transaction.
+    cancelled: bool,
+    /// What was written: covered by the record, or fenced before it.
+    written: (u64, u64),
+    /// What of it was not flushed yet.
+    unflushed: (u64, u64),
+}
+
+impl Fresh {
+    /// Extends what was written. A gap between two writes is covered as well, hence has to be flushed.
+    fn note_written(&mut self, start: u64, end: u64) {
+        let (old_start, old_end) = self.written;
+        if old_start != old_end {
+            let gap = if start > old_end { (old_end, start) } else { (end, old_start) };
+            if gap.0 < gap.1 {
+                self.unflushed = union(self.unflushed, gap);
+            }
+        }
+        self.written = union(self.written, (start, end));
+    }
+}
+
+/// A step of the transaction, so that it can be taken back.
+#[derive(Debug)]
+enum Step {
+    /// A word that the record will change. `previous` is an earlier step for the same word.
+    Redo { off: u64, value: u64, previous: Option<u32>, superseded: bool },
+    /// A word of this transaction's own memory, changed in place.
+    Direct { off: u64, old: u64 },
+    /// A block of this transaction was freed in it.
+    Cancel { fresh: usize },
+}
+
+/// The volatile state of a transaction. Kept in the lane, so that its buffers are reused.
+#[derive(Debug, Default)]
+pub(crate) struct TxWork {
+    steps: Vec<Step>,
+    /// Word to its last step; complete only beyond [`SEARCH_MAX`] steps.
+    step_index: hashbrown::HashMap<u64, u32, foldhash::fast::FixedState>,
+    fresh: Vec<Fresh>,
+    /// Start of a block to its number in `fresh`; complete only beyond [`SEARCH_MAX`] blocks.
+    fresh_index: BTreeMap<u64, u32>,
+    freed: Vec<Block>,
+    /// Scratch of the commit.
+    lines: Vec<u64>,
+    home_lines: Vec<u64>,
+    bits: Vec<(u64, bool, u64)>,
+    new_slabs: Vec<Arc<Slab>>,
+    homes: Vec<(u64, Change)>,
+}
+
+/// A point in a transaction to which it can be taken back.
+#[derive(Debug, Clone, Copy)]
+pub struct Savepoint {
+    steps: usize,
+    fresh: usize,
+    freed: usize,
+}
+
+/// A transaction on a pool.
+///
+/// Loads see the transaction's own stores; other threads see nothing of it before it is durable. Dropping it
+/// takes everything back. Isolation from other writers is the caller's: words that it changes must not be
+/// changed through another lane until [`commit`](Self::commit) has returned.
+#[derive(Debug)]
+pub struct Tx<'l> {
+    lane: &'l mut Lane,
+}
+
+impl<'l> Tx<'l> {
+    pub(crate) fn new(lane: &'l mut Lane) -> Tx<'l> {
+        debug_assert!(lane.work.steps.is_empty() && lane.work.fresh.is_empty());
+        Tx { lane }
+    }
+
+    /// The pool that the transaction changes.
+    pub fn pool(&self) -> &Pool {
+        &self.lane.pool
+    }
+
+    fn inner(&self) -> &PoolInner {
+        &self.lane.pool.inner
+    }
+
+    /// Reserves a block of at least `bytes` and returns its offset: a multiple of 16, of 64 if the block's size
+    /// is. Its contents are arbitrary. The commit publishes it; costs no fence and at most one line.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`] if there is no room, [`Error::TooLarge`].
+    pub fn alloc(&mut self, bytes: u64) -> Result<u64> {
+        let block = self.lane.reserve(bytes)?;
+        let off = block.off;
+        let work = &mut self.lane.work;
+        let number = work.fresh.len();
+        work.fresh.push(Fresh { block, cancelled: false, written: (0, 0), unflushed: (0, 0) });
+        if work.fresh.len() == SEARCH_MAX + 1 {
+            work.fresh_index = work.fresh.iter().enumerate().map(|(i, f)| (f.block.off, i as u32)).collect();
+        } else if number > SEARCH_MAX {
+            work.fresh_index.insert(off, number as u32);
+        }
+        Ok(off)
+    }
+
+    /// Frees the block at `off`, which the commit will make so. Its memory is used again only when no reader
+    /// that is pinned now, and no record, can look at it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if no allocated block starts there.
+    pub fn free(&mut self, off: u64) -> Result<()> {
+        if let Some(number) = self.lane.work.fresh_at(off) {
+            let fresh = &mut self.lane.work.fresh[number];
+            if fresh.block.off != off || fresh.cancelled {
+                return Err(Error::corrupt("a block", off, "a block of this transaction", "something else"));
+            }
+            fresh.cancelled = true;
+            self.lane.work.push_step(Step::Cancel { fresh: number });
+            return Ok(());
+        }
+        let block = self.inner().alloc.block_at(&self.inner().region, off)?;
+        self.lane.work.freed.push(block);
+        Ok(())
+    }
+
+    /// Writes bytes into a block that was allocated in this transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the range does not lie in such a block.
+    pub fn write_fresh(&mut self, off: u64, data: &[u8]) -> Result<()> {
+        let end = off + data.len() as u64;
+        let number = self.lane.work.fresh_at(off);
+        let region = &self.lane.pool.inner.region;
+        let fresh =
+            number.map(|n| &mut self.lane.work.fresh[n]).filter(|f| end <= f.block.off + f.block.bytes);
+        let Some(fresh) = fresh else {
+            return Err(Error::corrupt(
+                "a write",
+                off,
+                "memory allocated in this transaction",
+                "other memory",
+            ));
+        };
+        fresh.note_written(off, end);
+        if data.len() >= WRITE_THROUGH_BYTES {
+            // SAFETY: the block is this transaction's own (found above), which no other thread knows of.
+            unsafe { region.write_and_flush(off, data)? };
+        } else {
+            fresh.unflushed = union(fresh.unflushed, (off, end));
+            // SAFETY: as above.
+            unsafe { region.write(off, data)? };
+        }
+        Ok(())
+    }
+
+    /// Loads a word as the transaction sees it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the offset leads nowhere.
+    #[inline]
+    pub fn load(&self, off: u64) -> Result<u64> {
+        if let Some(step) = self.lane.work.redo_step(off)
+            && let Step::Redo { value, .. } = self.lane.work.steps[step]
+        {
+            return Ok(value);
+        }
+        Ok(self.inner().region.load_u64(off)?)
+    }
+
+    /// Stores a word. Other threads see it after the commit; words become visible in the order in which they
+    /// were stored (last stored, for a word stored twice).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the offset leads nowhere or is not aligned.
+    #[inline]
+    pub fn store(&mut self, off: u64, value: u64) -> Result<()> {
+        if let Some(number) = self.lane.work.fresh_at(off) {
+            let region = &self.lane.pool.inner.region;
+            let old = region.load_u64(off)?;
+            region.store_u64(off, value)?;
+            let fresh = &mut self.lane.work.fresh[number];
+            fresh.note_written(off, off + 8);
+            fresh.unflushed = union(fresh.unflushed, (off, off + 8));
+            self.lane.work.push_step(Step::Direct { off, old });
+            return Ok(());
+        }
+        self.inner().region.load_u64(off)?;
+        self.lane.work.push_redo(off, value);
+        Ok(())
+    }
+
+    /// A point to which [`rollback_to`](Self::rollback_to) goes back.
+    pub fn savepoint(&self) -> Savepoint {
+        let work = &self.lane.work;
+        Savepoint { steps: work.steps.len(), fresh: work.fresh.len(), freed: work.freed.len() }
+    }
+
+    /// Takes back everything since the savepoint, which must be of this transaction.
+    pub fn rollback_to(&mut self, to: Savepoint) {
+        let inner = self.lane.pool.inner.clone();
+        let work = &mut self.lane.work;
+        while work.steps.len() > to.steps {
+            match work.steps.pop() {
+                Some(Step::Redo { off, previous, .. }) => work.unpush_redo(off, previous),
+                Some(Step::Direct { off, old }) => {
+                    inner.region.store_u64(off, old).expect("a word that was stored before");
+                }
+                Some(Step::Cancel { fresh }) => work.fresh[fresh].cancelled = false,
+                None => break,
+            }
+        }
+        for fresh in work.fresh.drain(to.fresh..) {
+            work.fresh_index.remove(&fresh.block.off);
+            inner.alloc.release(&fresh.block);
+        }
+        work.freed.truncate(to.freed);
+    }
+
+    /// How many words the record will hold so far, roughly: for deciding when a group is large enough.
+    pub fn pending_words(&self) -> usize {
+        let work = &self.lane.work;
+        2 * (work.steps.len() + work.fresh.len() + work.freed.len())
+    }
+
+    /// Makes the transaction durable, then visible. Costs nothing if it did nothing; otherwise one fence, or two
+    /// if it wrote more than 2 KiB of new data.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`] if a large record finds no room (nothing was changed then), [`Error::Sync`] if the
+    /// device fails (the outcome is unknown until the pool is opened again).
+    pub fn commit(self) -> Result<()> {
+        // The drop of `self` cleans up, whatever the outcome.
+        commit(self.lane)
+    }
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        if !(self.lane.work.steps.is_empty()
+            && self.lane.work.fresh.is_empty()
+            && self.lane.work.freed.is_empty())
+        {
+            self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });
+        }
+        self.lane.work.step_index.clear();
+        self.lane.work.fresh_index.clear();
+    }
+}
+
+fn union(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    if a.0 == a.1 { b } else { (a.0.min(b.0), a.1.max(b.1)) }
+}
+
+impl TxWork {
+    /// The last step that changes the word at `off` by the record.
+    #[inline]
+    fn redo_step(&self, off: u64) -> Option<usize> {
+        if self.steps.len() > SEARCH_MAX {
+            return self.step_index.get(&off).map(|step| *step as usize);
+        }
+        self.steps
+            .iter()
+            .rposition(|s| matches!(s, Step::Redo { off: o, superseded: false, .. } if *o == off))
+    }
+
+    fn push_redo(&mut self, off: u64, value: u64) {
+        let number = self.steps.len() as u32;
+        let previous = self.redo_step(off).map(|step| step as u32);
+        if let Some(step) = previous
+            && let Step::Redo { superseded, .. } = &mut self.steps[step as usize]
+        {
+            *superseded = true;
+        }
+        self.push_step(Step::Redo { off, value, previous, superseded: false });
+        if self.steps.len() > SEARCH_MAX {
+            self.step_index.insert(off, number);
+        }
+    }
+
+    /// Adds a step, and fills the index when the steps have just become too many to search.
+    fn push_step(&mut self, step: Step) {
+        self.steps.push(step);
+        if self.steps.len() != SEARCH_MAX + 1 {
+            return;
+        }
+        self.step_index.clear();
+        for (i, step) in self.steps.iter().enumerate() {
+            if let Step::Redo { off, superseded: false, .. } = step {
+                self.step_index.insert(*off, i as u32);
+            }
+        }
+    }
+
+    fn unpush_redo(&mut self, off: u64, previous: Option<u32>) {
+        self.step_index.remove(&off);
+        if let Some(step) = previous {
+            if let Step::Redo { superseded, .. } = &mut self.steps[step as usize] {
+                *superseded = false;
+            }
+            if self.steps.len() > SEARCH_MAX {
+                self.step_index.insert(off, step);
+            }
+        }
+    }
+
+    /// The transaction's own block that holds `off`.
+    #[inline]
+    fn fresh_at(&self, off: u64) -> Option<usize> {
+        let holds = |f: &Fresh| f.block.off <= off && off < f.block.off + f.block.bytes;
+        if self.fresh.len() > SEARCH_MAX {
+            let (_, number) = self.fresh_index.range(..=off).next_back()?;
+            return holds(&self.fresh[*number as usize]).then_some(*number as usize);
+        }
+        self.fresh.iter().position(holds)
+    }
+}
+
+/// Commits the lane's transaction. See `lane.rs` for the order of things.
+fn commit(lane: &mut Lane) -> Result<()> {
+    let pool = lane.pool.clone();
+    let inner: &PoolInner = &pool.inner;
+    inner.check_usable()?;
+    collect_homes(lane, inner)?;
+    if lane.work.homes.is_empty() {
+        return finish(lane, inner, None);
+    }
+    let covered = collect_fresh_lines(lane, inner);
+    let needs_covers = !inner.region.domain().keeps_program_order();
+    let fence_first = needs_covers && covered > COVERED_MAX_BYTES;
+    build_image(lane, needs_covers && !fence_first);
+    let chain = lane.prepare_chain()?;
+    let slot = &inner.lanes[lane.number as usize];
+    let mut touched = None;
+    let mut least_seq = 0;
+    let mut state = loop {
+        if inner.touches.is_on() {
+            let lines = touched_lines(&lane.work);
+            least_seq = inner.touches.settle_others(inner, lane.number, &lines)?;
+            touched = Some(lines);
+        }
+        let state = slot.state.lock();
+        // ORDER: who turns the table on settles this lane afterwards, under its lock. If that has happened by
+        // now, this record would be missing from the table.
+        if touched.is_some() || !inner.touches.is_on() {
+            break state;
+        }
+    };
+    let seq = state.seq.max(least_seq) + 1;
+    flush_lines(inner, &lane.work.lines);
+    if fence_first {
+        // PERSIST: without covers the record alone vouches for the new data, so that has to be durable first.
+        inner.fence()?;
+    }
+    write_record(lane, inner, seq, state.commits, chain)?;
+    // PERSIST: the commit point. New data and record are durable after this fence, and so are the home stores of
+    // the lane's previous record, whose slot the next commit will overwrite.
+    inner.fence()?;
+    state.seq = seq;
+    state.commits += 1;
+    slot.note_commit(state.commits);
+    let work = &mut lane.work;
+    for (off, change) in &work.homes {
+        change.apply(&inner.region, *off)?;
+    }
+    flush_lines(inner, &work.home_lines);
+    std::mem::swap(&mut state.home_lines, &mut work.home_lines);
+    let commits = state.commits;
+    if !work.freed.is_empty() {
+        slot.retire(inner, &mut state, std::mem::take(&mut work.freed));
+    }
+    drop(state);
+    finish(lane, inner, touched.map(|lines| (commits, lines)))
+}
+
+/// Works out every change of a home word that the record has to make: stores in their order, then bits, chunk
+/// words and frontiers.
+fn collect_homes(lane: &mut Lane, inner: &PoolInner) -> Result<()> {
+    let work = &mut lane.work;
+    work.homes.clear();
+    work.bits.clear();
+    work.new_slabs.clear();
+    for step in &work.steps {
+        if let Step::Redo { off, value, superseded: false, .. } = step {
+            work.homes.push((*off, Change::Store(*value)));
+        }
+    }
+    for fresh in work.fresh.iter().filter(|f| !f.cancelled) {
+        match &fresh.block.home {
+            Home::Slab(slab) => {
+                let bit = slab.bit_of(fresh.block.off)?;
+                work.bits.push((bit.word_off, true, bit.mask));
+                if !slab.is_published() && !work.new_slabs.iter().any(|s| Arc::ptr_eq(s, slab)) {
+                    work.new_slabs.push(slab.clone());
+                }
+            }
+            Home::Extent { zone, chunk, chunks } => {
+                let word = ChunkWord::Extent { chunks: *chunks }.encode();
+                work.homes.push((inner.geometry.chunk_word_off(*zone, *chunk), Change::Store(word)));
+                work.homes.push((inner.geometry.zone_off(*zone), Change::Max(chunk + chunks)));
+            }
+        }
+    }
+    for slab in &work.new_slabs {
+        for (chunk, word) in slab.chunk_words() {
+            work.homes.push((inner.geometry.chunk_word_off(slab.zone, chunk), Change::Store(word.encode())));
+        }
+        let end = slab.chunk + slab.class.chunks;
+        work.homes.push((inner.geometry.zone_off(slab.zone), Change::Max(end)));
+    }
+    for block in &work.freed {
+        match &block.home {
+            Home::Slab(slab) => {
+                let bit = slab.bit_of(block.off)?;
+                work.bits.push((bit.word_off, false, bit.mask));
+            }
+            Home::Extent { zone, chunk, .. } => {
+                work.homes.push((inner.geometry.chunk_word_off(*zone, *chunk), Change::Store(0)));
+            }
+        }
+    }
+    work.bits.sort_unstable();
+    let mut bits = work.bits.iter().copied().peekable();
+    while let Some((off, set, mut mask)) = bits.next() {
+        while let Some((_, _, more)) = bits.next_if(|next| (next.0, next.1) == (off, set)) {
+            mask |= more;
+        }
+        work.homes.push((off, if set { Change::SetBits(mask) } else { Change::ClearBits(mask) }));
+    }
+    work.home_lines.clear();
+    work.home_lines.extend(work.homes.iter().map(|(off, _)| off / LINE_BYTES));
+    work.home_lines.sort_unstable();
+    work.home_lines.dedup();
+    Ok(())
+}
+
+/// Collects the lines of new data that were not flushed yet; returns how many bytes of new data there are.
+fn collect_fresh_lines(lane: &mut Lane, inner: &PoolInner) -> u64 {
+    let work = &mut lane.work;
+    work.lines.clear();
+    if inner.region.domain().keeps_program_order() {
+        return 0;
+    }
+    let mut bytes = 0;
+    let add = |lines: &mut Vec<u64>, (start, end): (u64, u64)| {
+        if start < end {
+            lines.extend(start / LINE_BYTES..=(end - 1) / LINE_BYTES);
+        }
+    };
+    for fresh in work.fresh.iter().filter(|f| !f.cancelled) {
+        add(&mut work.lines, fresh.unflushed);
+        bytes += fresh.written.1 - fresh.written.0;
+    }
+    for slab in &work.new_slabs {
+        let head_bytes = 8 + 8 * slab.class.words() as u64;
+        add(&mut work.lines, (slab.off, slab.off + head_bytes));
+        bytes += head_bytes;
+    }
+    work.lines.sort_unstable();
+    work.lines.dedup();
+    bytes
+}
+
+fn build_image(lane: &mut Lane, with_covers: bool) {
+    let (work, image) = (&lane.work, &mut lane.image);
+    image.clear();
+    work.homes.iter().for_each(|(off, change)| image.entry(*off, *change));
+    if !with_covers {
+        return;
+    }
+    for fresh in work.fresh.iter().filter(|f| !f.cancelled && f.written.0 < f.written.1) {
+        let (off, end) = fresh.written;
+        debug_assert!(end - off <= COVER_MAX_BYTES);
+        image.cover(Cover { off, bytes: end - off });
+    }
+    for slab in &work.new_slabs {
+        image.cover(Cover { off: slab.off, bytes: 8 + 8 * slab.class.words() as u64 });
+    }
+}
+
+/// The lines that the record changes or covers, and those of the blocks that it frees.
+fn touched_lines(work: &TxWork) -> Vec<u64> {
+    let mut lines = work.home_lines.clone();
+    let blocks = work.fresh.iter().filter(|f| !f.cancelled).map(|f| &f.block).chain(&work.freed);
+    for block in blocks {
+        lines.extend(block.off / LINE_BYTES..=(block.off + block.bytes - 1) / LINE_BYTES);
+    }
+    lines.sort_unstable();
+    lines.dedup();
+    lines
+}
+
+fn flush_lines(inner: &PoolInner, lines: &[u64]) {
+    for line in lines {
+        inner.region.flush(line * LINE_BYTES, LINE_BYTES);
+    }
+}
+
+/// Writes the record into the slot that holds the last but one, and starts its write-back.
+fn write_record(lane: &mut Lane, inner: &PoolInner, seq: u64, commits: u64, chain: u64) -> Result<()> {
+    let slot_off = inner.geometry.slot_off(lane.number, (commits % 2) as usize);
+    let head = lane.image.head(&inner.region, inner.seed, seq, chain)?;
+    let payload = lane.image.payload();
+    let head_bytes = size_of::<PmRecord>() as u64;
+    // SAFETY: the slot is this lane's, whose lock is held; the chain block is reserved for it.
+    unsafe {
+        if chain != 0 {
+            inner.region.write_and_flush(chain, payload)?;
+            inner.region.write(slot_off, &head)?;
+            inner.region.flush(slot_off, head_bytes);
+        } else {
+            inner.region.write(slot_off + head_bytes, payload)?;
+            inner.region.write(slot_off, &head)?;
+            inner.region.flush(slot_off, head_bytes + payload.len() as u64);
+        }
+    }
+    Ok(())
+}
+
+/// Puts the volatile state in order after a commit, and registers the lines that it touched.
+fn finish(lane: &mut Lane, inner: &PoolInner, done: Option<(u64, Vec<u64>)>) -> Result<()> {
+    let work = &mut lane.work;
+    work.new_slabs.drain(..).for_each(|slab| slab.set_published());
+    work.steps.clear();
+    work.step_index.clear();
+    for fresh in work.fresh.drain(..) {
+        if fresh.cancelled {
+            inner.alloc.release(&fresh.block);
+        }
+    }
+    work.freed.clear();
+    match done {
+        Some((commit, touched)) => inner.touches.register(inner, lane.number, commit, &touched),
+        None => Ok(()),
+    }
+}
+
+impl Lane {
+    /// Reserves a block; when space runs out, first by taking back what waits in this lane's limbo and by
+    /// dissolving empty slabs, then by growing.
+    fn reserve(&mut self, bytes: u64) -> Result<Block> {
+        let pool = self.pool.clone();
+        let inner: &PoolInner = &pool.inner;
+        let refuse = |least: u64, _: u64| {
+            Err(Error::Full {
+                needed_bytes: least.saturating_sub(inner.region.len()),
+                why: "no free chunk".to_owned(),
+            })
+        };
+        match inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &refuse) {
+            Err(Error::Full { .. }) => {}
+            outcome => return outcome,
+        }
+        if self.dissolve_empty_slabs(false)? > 0
+            && let Ok(block) = inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &refuse)
+        {
+            return Ok(block);
+        }
+        let grow = |least, wanted| inner.grow(least, wanted);
+        let full = match inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &grow) {
+            Err(full @ Error::Full { .. }) => full,
+            outcome => return outcome,
+        };
+        inner.reclaim_all()?;
+        self.dissolve_empty_slabs(true)?;
+        inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &refuse).map_err(|_| full)
+    }
+
+    /// Makes the chunks of slabs without blocks free, with a record of its own. Returns their number. `all` looks
+    /// at every slab of the pool.
+    pub(crate) fn dissolve_empty_slabs(&mut self, all: bool) -> Result<usize> {
+        let pool = self.pool.clone();
+        let inner: &PoolInner = &pool.inner;
+        let slabs = inner.alloc.take_empty_slabs(&inner.region, all)?;
+        let mut done = 0;
+        // A few at a time, so that the record fits into its slot.
+        for group in slabs.chunks(8) {
+            let outcome = self.with_work_aside(|lane| {
+                for slab in group {
+                    for (chunk, _) in slab.chunk_words() {
+                        lane.work.push_redo(inner.geometry.chunk_word_off(slab.zone, chunk), 0);
+                    }
+                }
+                commit(lane)?;
+                // L2: the chunk words and bitmaps may be in live records, and the chunks are reused at once.
+                inner.lanes[lane.number as usize].settle(inner).map(drop)
+            });
+            if let Err(e) = outcome {
+                inner.alloc.restore_slabs(slabs[done..].to_vec());
+                return Err(e);
+            }
+            inner.alloc.forget_slabs(group);
+            done += group.len();
+        }
+        Ok(done)
+    }
+
+    /// Runs a transaction of the pool's own while one of the user's is under way.
+    fn with_work_aside<T>(&mut self, body: impl FnOnce(&mut Lane) -> T) -> T {
+        let aside = std::mem::take(&mut self.work);
+        let outcome = body(self);
+        self.work = aside;
+        outcome
+    }
+
+    /// Finds room for a payload that does not fit into the slot; 0 if it does.
+    fn prepare_chain(&mut self) -> Result<u64> {
+        let pool = self.pool.clone();
+        let inner: &PoolInner = &pool.inner;
+        let bytes = self.image.payload().len() as u64;
+        if bytes + size_of::<PmRecord>() as u64 <= inner.geometry.slot_bytes() {
+            return Ok(0);
+        }
+        let slot = &inner.lanes[self.number as usize];
+        let side = (slot.state.lock().commits % 2) as usize;
+        if let Some(block) = &slot.state.lock().chains[side]
+            && block.bytes >= bytes
+        {
+            return Ok(block.off);
+        }
+        let image = std::mem::take(&mut self.image);
+        let reserved = self.reserve(bytes.next_power_of_two());
+        self.image = image;
+        let block = reserved?;
+        // Making room may have committed a record of its own, so that the slots have changed places.
+        let mut state = slot.state.lock();
+        let side = (state.commits % 2) as usize;
+        let off = block.off;
+        if let Some(old) = state.chains[side].replace(block) {
+            inner.alloc.release(&old);
+        }
+        Ok(off)
+    }
+}
+
+impl PoolInner {
+    /// Takes back what waits in the limbos of all lanes, as far as readers allow.
+    fn reclaim_all(&self) -> Result<usize> {
+        self.lanes.iter().try_fold(0, |sum, lane| Ok(sum + lane.reclaim(self)?))
+    }
+
+    /// A fence; its failure makes the pool unusable until it is opened again.
+    fn fence(&self) -> Result<()> {
+        self.region.fence().map_err(|e| {
+            self.failed.store(true, Ordering::Release);
+            Error::Sync(e)
+        })
+    }
+}
