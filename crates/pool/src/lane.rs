@@ -56,8 +56,9 @@ use crate::pool::{Pool, PoolInner};
 use crate::record::RecordImage;
 use crate::tx::{Tx, TxWork};
 use crate::{Error, Result};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, offset_of};
 
@@ -79,12 +80,57 @@ impl Lane {
 
     /// Begins a transaction.
     pub fn begin(&mut self) -> Tx<'_> {
-        Tx::new(self)
+        Tx::new(LaneHold::Borrowed(self))
     }
 
     /// The pool that the lane belongs to.
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+}
+
+/// How a transaction holds its lane.
+pub(crate) enum LaneHold<'l> {
+    Borrowed(&'l mut Lane),
+    Locked(MutexGuard<'l, Lane>),
+}
+
+impl Deref for LaneHold<'_> {
+    type Target = Lane;
+    #[inline(always)]
+    fn deref(&self) -> &Lane {
+        match self {
+            LaneHold::Borrowed(lane) => lane,
+            LaneHold::Locked(lane) => lane,
+        }
+    }
+}
+
+impl DerefMut for LaneHold<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Lane {
+        match self {
+            LaneHold::Borrowed(lane) => lane,
+            LaneHold::Locked(lane) => lane,
+        }
+    }
+}
+
+/// A lane that threads take turns to write with.
+#[derive(Debug)]
+pub struct Writer {
+    lane: Mutex<Lane>,
+}
+
+impl Writer {
+    /// Makes a lane shared.
+    pub fn new(lane: Lane) -> Writer {
+        Writer { lane: Mutex::new(lane) }
+    }
+
+    /// Waits for its turn and begins a transaction; the turn ends with the transaction.
+    pub fn begin(&self) -> Tx<'_> {
+        Tx::new(LaneHold::Locked(self.lane.lock()))
     }
 }
 

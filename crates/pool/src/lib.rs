@@ -53,10 +53,10 @@ mod tests;
 
 pub use check::{Marks, Usage};
 pub use error::{Error, Result};
-pub use lane::Lane;
+pub use lane::{Lane, Writer};
 pub use layout::Geometry;
 pub use options::Options;
-pub use pool::{Pin, Pool};
+pub use pool::{Pin, Pool, Stats};
 pub use recover::Recovery;
 pub use roots::Root;
 pub use tx::{Savepoint, Tx};

@@ -38,6 +38,17 @@ pub(crate) struct PoolInner {
     recovery: Recovery,
 }
 
+/// Sizes of a pool that are known without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stats {
+    /// Length of the file in use.
+    pub pool_bytes: u64,
+    /// The length up to which it may grow.
+    pub max_bytes: u64,
+    /// Bytes in chunks that are known to be free: never used, or freed since the pool was opened.
+    pub unused_bytes: u64,
+}
+
 /// Keeps memory that is freed from now on from being used again while it lives.
 ///
 /// Pinning costs about ten nanoseconds and never waits. A pin may be sent to another thread. One that
@@ -210,6 +221,13 @@ impl Pool {
     pub fn lane(&self) -> Result<Lane> {
         self.inner.check_usable()?;
         Ok(Lane::new(self.clone(), self.inner.take_lane()?))
+    }
+
+    /// How long the pool is, and how much of that is not used. Takes time with the number of zones only.
+    pub fn stats(&self) -> Stats {
+        let unused_bytes = self.inner.alloc.unused_bytes(&self.inner.region);
+        let (pool_bytes, max_bytes) = (self.inner.region.len(), self.inner.region.max_bytes());
+        Stats { pool_bytes, max_bytes, unused_bytes }
     }
 
     /// Gives unused space back to the file system, in runs of at least 1 MiB. Returns the bytes. Reads every

@@ -2,7 +2,7 @@
 
 use crate::alloc::slab::Slab;
 use crate::alloc::{Block, Home};
-use crate::lane::Lane;
+use crate::lane::{Lane, LaneHold};
 use crate::layout::{ChunkWord, PmRecord};
 use crate::pool::{Pool, PoolInner};
 use crate::record::{COVER_MAX_BYTES, Change, Cover};
@@ -88,13 +88,12 @@ pub struct Savepoint {
 /// Loads see the transaction's own stores; other threads see nothing of it before it is durable. Dropping it
 /// takes everything back. Isolation from other writers is the caller's: words that it changes must not be
 /// changed through another lane until [`commit`](Self::commit) has returned.
-#[derive(Debug)]
 pub struct Tx<'l> {
-    lane: &'l mut Lane,
+    lane: LaneHold<'l>,
 }
 
 impl<'l> Tx<'l> {
-    pub(crate) fn new(lane: &'l mut Lane) -> Tx<'l> {
+    pub(crate) fn new(lane: LaneHold<'l>) -> Tx<'l> {
         debug_assert!(lane.work.steps.is_empty() && lane.work.fresh.is_empty());
         Tx { lane }
     }
@@ -156,10 +155,10 @@ impl<'l> Tx<'l> {
     /// [`Error::Corrupt`] if the range does not lie in such a block.
     pub fn write_fresh(&mut self, off: u64, data: &[u8]) -> Result<()> {
         let end = off + data.len() as u64;
-        let number = self.lane.work.fresh_at(off);
-        let region = &self.lane.pool.inner.region;
-        let fresh =
-            number.map(|n| &mut self.lane.work.fresh[n]).filter(|f| end <= f.block.off + f.block.bytes);
+        let lane: &mut Lane = &mut self.lane;
+        let number = lane.work.fresh_at(off);
+        let region = &lane.pool.inner.region;
+        let fresh = number.map(|n| &mut lane.work.fresh[n]).filter(|f| end <= f.block.off + f.block.bytes);
         let Some(fresh) = fresh else {
             return Err(Error::corrupt(
                 "a write",
@@ -204,13 +203,14 @@ impl<'l> Tx<'l> {
     #[inline]
     pub fn store(&mut self, off: u64, value: u64) -> Result<()> {
         if let Some(number) = self.lane.work.fresh_at(off) {
-            let region = &self.lane.pool.inner.region;
+            let lane: &mut Lane = &mut self.lane;
+            let region = &lane.pool.inner.region;
             let old = region.load_u64(off)?;
             region.store_u64(off, value)?;
-            let fresh = &mut self.lane.work.fresh[number];
+            let fresh = &mut lane.work.fresh[number];
             fresh.note_written(off, off + 8);
             fresh.unflushed = union(fresh.unflushed, (off, off + 8));
-            self.lane.work.push_step(Step::Direct { off, old });
+            lane.work.push_step(Step::Direct { off, old });
             return Ok(());
         }
         self.inner().region.load_u64(off)?;
@@ -258,9 +258,15 @@ impl<'l> Tx<'l> {
     ///
     /// [`Error::Full`] if a large record finds no room (nothing was changed then), [`Error::Sync`] if the
     /// device fails (the outcome is unknown until the pool is opened again).
-    pub fn commit(self) -> Result<()> {
+    pub fn commit(mut self) -> Result<()> {
         // The drop of `self` cleans up, whatever the outcome.
-        commit(self.lane)
+        commit(&mut self.lane)
+    }
+}
+
+impl std::fmt::Debug for Tx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tx").field("lane", &self.lane.number).field("work", &self.lane.work).finish()
     }
 }
 

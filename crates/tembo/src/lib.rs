@@ -1,1 +1,41 @@
-//! An embedded ordered key-value store that lives in persistent memory.
+//! **Tembo**: an embedded, ordered key-value store that lives, once, in persistent memory, or in a file mapped
+//! into memory.
+//!
+//! There is no log to replay, no second copy and no serialisation: opening a store takes milliseconds at any
+//! size, also after a crash, and a write is durable when its call returns. Which failures it then survives
+//! depends on the file: [`Pool::survives`] says so.
+//!
+//! ```
+//! # fn main() -> Result<(), tembo::Error> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("example.pool");
+//! use tembo::Options;
+//!
+//! let pool = Options::new().create(true).open(&path)?;
+//! let planets = pool.open_map("planets")?;
+//! planets.put("mars", "red")?;
+//! planets.put("earth", "blue")?;
+//! assert_eq!(planets.get("earth")?.as_deref(), Some(b"blue".as_slice()));
+//! for entry in planets.range("a".."f") {
+//!     let entry = entry?;
+//!     println!("{} is {}", entry.key().escape_ascii(), entry.value().escape_ascii());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod batch;
+mod error;
+mod map;
+mod options;
+mod pool;
+
+pub use batch::Batch;
+pub use error::{Error, Result};
+pub use map::{Iter, Map};
+pub use options::Options;
+pub use pool::{CheckReport, Pool};
+pub use tembo_index::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Value};
+pub use tembo_pmem::{Counts, Domain, Durability, FlushInstruction, snapshot};
+pub use tembo_pool::{Geometry, Recovery, Savepoint, Stats, Usage};

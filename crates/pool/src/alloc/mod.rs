@@ -390,6 +390,16 @@ impl Allocator {
         Ok(Block { off, bytes: slab.class.block_bytes, home: Home::Slab(slab) })
     }
 
+    /// Bytes in chunks that are known to be free.
+    pub(crate) fn unused_bytes(&self, region: &Region) -> u64 {
+        let shared = self.shared.lock();
+        let unused = |zone: &Zone| {
+            let limit = self.geometry.zone_limit(zone.number, region.len());
+            zone.free_chunks + limit.saturating_sub(zone.frontier)
+        };
+        shared.zones.iter().map(unused).sum::<u64>() * self.geometry.chunk()
+    }
+
     /// Gives the space of free runs of at least `least_bytes` back to the file system; returns the bytes.
     pub(crate) fn punch(&self, region: &Region, least_bytes: u64) -> u64 {
         let shared = self.shared.lock();

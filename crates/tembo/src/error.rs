@@ -1,0 +1,70 @@
+//! What can go wrong, for users of the store.
+
+/// Result of store operations.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong. An operation that fails has changed nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key is longer than keys may be.
+    #[error("the key has {bytes} bytes; keys have at most {max_bytes}")]
+    KeyTooLong {
+        /// The key's length.
+        bytes: u64,
+        /// The longest key allowed.
+        max_bytes: u64,
+    },
+    /// The value is longer than values may be.
+    #[error("the value has {bytes} bytes; values have at most {max_bytes}")]
+    ValueTooLong {
+        /// The value's length.
+        bytes: u64,
+        /// The longest value allowed.
+        max_bytes: u64,
+    },
+    /// The pool has no room and could not grow: the disk, a limit of the process or the pool's own maximum.
+    #[error(
+        "the pool is full: {needed_bytes} more bytes are needed ({why}); remove something, or let it grow"
+    )]
+    Full {
+        /// How much was asked for.
+        needed_bytes: u64,
+        /// Why the pool did not grow.
+        why: String,
+    },
+    /// The pool was opened for reading only.
+    #[error("the pool was opened for reading only")]
+    ReadOnly,
+    /// The pool cannot be opened, is damaged, or its device failed.
+    #[error(transparent)]
+    Pool(tembo_pool::Error),
+    /// The index refused the operation.
+    #[error(transparent)]
+    Index(tembo_index::Error),
+}
+
+impl From<tembo_pool::Error> for Error {
+    fn from(e: tembo_pool::Error) -> Error {
+        match e {
+            tembo_pool::Error::Full { needed_bytes, why } => Error::Full { needed_bytes, why },
+            tembo_pool::Error::TooLarge { asked_bytes, max_bytes } => Error::Full {
+                needed_bytes: asked_bytes,
+                why: format!("blocks have at most {max_bytes} bytes"),
+            },
+            tembo_pool::Error::ReadOnly => Error::ReadOnly,
+            other => Error::Pool(other),
+        }
+    }
+}
+
+impl From<tembo_index::Error> for Error {
+    fn from(e: tembo_index::Error) -> Error {
+        match e {
+            tembo_index::Error::KeyTooLong { bytes, max_bytes } => Error::KeyTooLong { bytes, max_bytes },
+            tembo_index::Error::ValueTooLong { bytes, max_bytes } => Error::ValueTooLong { bytes, max_bytes },
+            tembo_index::Error::Pool(e) => e.into(),
+            other => Error::Index(other),
+        }
+    }
+}

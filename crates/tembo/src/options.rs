@@ -1,0 +1,99 @@
+//! How a pool is opened: a builder.
+
+use crate::{Pool, Result};
+use std::path::Path;
+use tembo_pmem::{Durability, FlushInstruction};
+use tembo_pool::Geometry;
+
+/// Opens or creates a [`Pool`].
+///
+/// ```no_run
+/// # fn main() -> Result<(), tembo::Error> {
+/// use tembo::{Durability, Options};
+/// let pool = Options::new().create(true).durability(Durability::Synced).open("data.pool")?;
+/// println!("an acknowledged write survives {}", pool.survives());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    inner: tembo_pool::Options,
+}
+
+impl Options {
+    /// Opens an existing pool for writing, with the durability that the file offers.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Creates the pool if there is none.
+    pub fn create(mut self, create: bool) -> Options {
+        self.inner.create = create;
+        self
+    }
+
+    /// Creates the pool; an existing one is an error.
+    pub fn create_new(mut self, create_new: bool) -> Options {
+        self.inner.create_new = create_new;
+        self
+    }
+
+    /// Opens for reading only; the file is not changed. Several readers may have it open, and no writer.
+    pub fn read_only(mut self, read_only: bool) -> Options {
+        self.inner.read_only = read_only;
+        self
+    }
+
+    /// The durability asked for; [`Durability::Auto`] unless this is called.
+    pub fn durability(mut self, durability: Durability) -> Options {
+        self.inner.region.durability = durability;
+        self
+    }
+
+    /// Forces a flush instruction, whatever the processor reports. The environment variable `TEMBO_FLUSH`
+    /// comes before it.
+    pub fn flush_instruction(mut self, instruction: FlushInstruction) -> Options {
+        self.inner.region.flush_instruction = Some(instruction);
+        self
+    }
+
+    /// Whether large values may be written past the caches (default: yes). The environment variable
+    /// `TEMBO_NON_TEMPORAL` comes before it.
+    pub fn non_temporal(mut self, non_temporal: bool) -> Options {
+        self.inner.region.non_temporal = Some(non_temporal);
+        self
+    }
+
+    /// Length of a new pool in bytes (default: 64 MiB).
+    pub fn initial_bytes(mut self, bytes: u64) -> Options {
+        self.inner.initial_bytes = bytes;
+        self
+    }
+
+    /// The length up to which the pool may grow (default: as far as the file system goes, up to 4 TiB).
+    pub fn max_bytes(mut self, bytes: u64) -> Options {
+        self.inner.max_bytes = Some(bytes);
+        self
+    }
+
+    /// The sizes of a new pool's parts. The default suits pools from tens of megabytes on.
+    pub fn geometry(mut self, geometry: Geometry) -> Options {
+        self.inner.geometry = geometry;
+        self
+    }
+
+    /// Counts words, lines and fences ([`snapshot`](crate::snapshot)).
+    pub fn count(mut self, count: bool) -> Options {
+        self.inner.region.count = count;
+        self
+    }
+
+    /// Opens the pool. Takes milliseconds at any size, also after a crash.
+    ///
+    /// # Errors
+    ///
+    /// Whatever is wrong with the file, each kind with its own message; a file that is refused is not changed.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        Ok(Pool::new(tembo_pool::Pool::open(path, &self.inner)?))
+    }
+}

@@ -1,0 +1,177 @@
+//! The pool, as users of the store see it.
+
+use crate::{Batch, Map, Result};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tembo_index::WbTree;
+use tembo_pmem::{Domain, FlushInstruction};
+use tembo_pool::{Recovery, Stats, Usage, Writer};
+
+/// An open pool: a file that holds named, ordered maps. Cheap to clone; closed with its last clone, map and
+/// guard.
+///
+/// There is one writer at a time: [`Batch`]es and single writes of all threads take turns. Readers take no
+/// lock and never wait.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub pool: tembo_pool::Pool,
+    writer: OnceLock<Writer>,
+    starting: Mutex<()>,
+}
+
+impl Shared {
+    /// The pool's writer; its lane is taken by the first write.
+    pub(crate) fn writer(&self) -> Result<&Writer> {
+        if let Some(writer) = self.writer.get() {
+            return Ok(writer);
+        }
+        let _one_at_a_time = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.writer.get().is_none() {
+            let lane = self.pool.lane()?;
+            let _ = self.writer.set(Writer::new(lane));
+        }
+        Ok(self.writer.get().expect("set just now"))
+    }
+}
+
+/// What a complete [check](Pool::check) found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Every map with its number of records.
+    pub maps: Vec<(String, u64)>,
+    /// How the space is used.
+    pub usage: Usage,
+}
+
+impl Pool {
+    pub(crate) fn new(pool: tembo_pool::Pool) -> Pool {
+        Pool { shared: Arc::new(Shared { pool, writer: OnceLock::new(), starting: Mutex::new(()) }) }
+    }
+
+    /// Makes a store of a pool that was opened otherwise.
+    pub fn from_pool(pool: tembo_pool::Pool) -> Pool {
+        Pool::new(pool)
+    }
+
+    /// The map of this name (1 to 40 bytes). It is created, durably, if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`](crate::Error::Full), [`Error::Pool`](crate::Error::Pool) if the name is taken by something
+    /// else; [`Error::ReadOnly`](crate::Error::ReadOnly) if there is no such map and none can be made.
+    pub fn open_map(&self, name: &str) -> Result<Map> {
+        if let Some(map) = self.find_map(name)? {
+            return Ok(map);
+        }
+        let mut tx = self.shared.writer()?.begin();
+        // Another thread may have made it while this one waited for its turn.
+        if let Some(map) = self.find_map(name)? {
+            return Ok(map);
+        }
+        let tree = WbTree::create(&mut tx, name)?;
+        tx.commit()?;
+        Ok(Map { tree, pool: self.clone() })
+    }
+
+    /// The map of this name, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) if the name belongs to something else, or the pool is damaged.
+    pub fn find_map(&self, name: &str) -> Result<Option<Map>> {
+        Ok(WbTree::open(&self.shared.pool, name)?.map(|tree| Map { tree, pool: self.clone() }))
+    }
+
+    /// The names of all maps.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
+    pub fn map_names(&self) -> Result<Vec<String>> {
+        Ok(WbTree::names(&self.shared.pool)?)
+    }
+
+    /// Waits for its turn to write and begins a group of changes, which become durable together, with one fence.
+    ///
+    /// Do not begin another, or write otherwise, in the same thread before it is over: that would wait forever.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly), [`Error::Pool`](crate::Error::Pool) after the device failed.
+    pub fn batch(&self) -> Result<Batch<'_>> {
+        Ok(Batch { tx: self.shared.writer()?.begin() })
+    }
+
+    /// How long the pool is, and how much of that is not used.
+    pub fn stats(&self) -> Stats {
+        self.shared.pool.stats()
+    }
+
+    /// The durability domain.
+    pub fn domain(&self) -> Domain {
+        self.shared.pool.region().domain()
+    }
+
+    /// The instruction with which cache lines are written back, if the domain needs one.
+    pub fn flush_instruction(&self) -> Option<FlushInstruction> {
+        self.shared.pool.region().flush_instruction()
+    }
+
+    /// Which failures an acknowledged write survives.
+    pub fn survives(&self) -> &'static str {
+        self.domain().survives()
+    }
+
+    /// The path by which the pool was opened.
+    pub fn path(&self) -> Option<&Path> {
+        self.shared.pool.path()
+    }
+
+    /// What had to be recovered when the pool was opened.
+    pub fn recovery(&self) -> Recovery {
+        self.shared.pool.recovery()
+    }
+
+    /// Whether the pool was opened for reading only.
+    pub fn is_read_only(&self) -> bool {
+        self.shared.pool.is_read_only()
+    }
+
+    /// The pool underneath: for its identity and sizes.
+    pub fn raw(&self) -> &tembo_pool::Pool {
+        &self.shared.pool
+    }
+
+    /// Gives space that is not used back to the file system; returns the bytes. Reads much of the pool.
+    ///
+    /// # Errors
+    ///
+    /// As for a commit.
+    pub fn trim(&self) -> Result<u64> {
+        Ok(self.shared.pool.trim()?)
+    }
+
+    /// Reads the whole pool and proves that every structure is sound and every allocated block reachable exactly
+    /// once. Changes nothing. Nobody may write meanwhile; a pool opened for reading only guarantees that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) with the first damage found.
+    pub fn check(&self) -> Result<CheckReport> {
+        let mut marks = self.shared.pool.marks()?;
+        let mut maps = Vec::new();
+        for name in self.map_names()? {
+            if let Some(map) = self.find_map(&name)? {
+                map.tree.check(&mut marks)?;
+                let len = map.len()?;
+                maps.push((name, len));
+            }
+        }
+        Ok(CheckReport { maps, usage: marks.finish()? })
+    }
+}
