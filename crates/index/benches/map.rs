@@ -1,0 +1,208 @@
+//! The tree beside `BTreeMap<Vec<u8>, u64>`, in one process, by turns.
+//!
+//! `cargo bench -p tembo-index --bench map -- [records] [rounds] [page-cache|emulated|synced] [directory]`
+//!
+//! Prints nanoseconds per operation and their ratio to the map's. The ratio is what counts: times depend on the
+//! machine and its neighbours, and both sides suffer from them alike, because they take turns.
+
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::Instant;
+use tembo_index::WbTree;
+use tembo_pmem::Durability;
+use tembo_pool::{Options, Pool};
+
+/// Operations that one side does before it is the other's turn.
+const TURN: usize = 20_000;
+
+type Error = Box<dyn std::error::Error>;
+
+/// Nanoseconds of both sides in one measurement.
+#[derive(Default, Clone, Copy)]
+struct Times {
+    tree_ns: u128,
+    map_ns: u128,
+}
+
+struct Row {
+    what: &'static str,
+    operations: usize,
+    times: Times,
+}
+
+impl Row {
+    fn print(&self) {
+        let per = |ns: u128| ns as f64 / self.operations as f64;
+        let (tree, map) = (per(self.times.tree_ns), per(self.times.map_ns));
+        println!("{:<28} {tree:>9.1} {map:>9.1} {:>7.2}", self.what, tree / map);
+    }
+}
+
+fn timed<T>(ns: &mut u128, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let outcome = work();
+    *ns += start.elapsed().as_nanos();
+    outcome
+}
+
+/// Lets both sides do their part of every turn, the order changing from turn to turn.
+fn by_turns<T>(
+    items: &[T],
+    mut tree: impl FnMut(&[T]) -> Result<(), Error>,
+    mut map: impl FnMut(&[T]),
+) -> Result<Times, Error> {
+    let mut times = Times::default();
+    for (number, turn) in items.chunks(TURN).enumerate() {
+        if number % 2 == 0 {
+            timed(&mut times.tree_ns, || tree(turn))?;
+            timed(&mut times.map_ns, || map(turn));
+        } else {
+            timed(&mut times.map_ns, || map(turn));
+            timed(&mut times.tree_ns, || tree(turn))?;
+        }
+    }
+    Ok(times)
+}
+
+fn run(records: usize, durability: Durability, directory: &std::path::Path) -> Result<Vec<Row>, Error> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(42);
+    let keys: Vec<[u8; 20]> = (0..records).map(|_| random.random()).collect();
+    let mut shuffled = keys.clone();
+    shuffled.shuffle(&mut random);
+    let absent: Vec<[u8; 20]> = (0..records).map(|_| random.random()).collect();
+    let path = directory.join(format!("tembo-bench-{}.pool", std::process::id()));
+    let mut options = Options::new().durability(durability);
+    options.create_new = true;
+    let pool = Pool::open(&path, &options)?;
+    std::fs::remove_file(&path)?;
+    let mut lane = pool.lane()?;
+    let mut tx = lane.begin();
+    let tree = WbTree::create(&mut tx, "bench")?;
+    tx.commit()?;
+    let mut map = BTreeMap::new();
+    let mut rows = Vec::new();
+    let mut row = |what, times| rows.push(Row { what, operations: records, times });
+
+    let times = by_turns(
+        &keys,
+        |turn| {
+            for (i, key) in turn.iter().enumerate() {
+                let mut tx = lane.begin();
+                tree.put(&mut tx, key, &[&(i as u64).to_le_bytes()])?;
+                tx.commit()?;
+            }
+            Ok(())
+        },
+        |turn| turn.iter().enumerate().for_each(|(i, key)| _ = map.insert(key.to_vec(), i as u64)),
+    )?;
+    row("insert, a commit each", times);
+
+    let times = by_turns(
+        &shuffled,
+        |turn| {
+            for key in turn {
+                assert!(black_box(tree.get_pinned(key)?).is_some());
+            }
+            Ok(())
+        },
+        |turn| turn.iter().for_each(|key| assert!(black_box(map.get(key.as_slice())).is_some())),
+    )?;
+    row("lookup, a pin each", times);
+
+    let pin = pool.pin();
+    let times = by_turns(
+        &shuffled,
+        |turn| {
+            for key in turn {
+                assert!(black_box(tree.get(&pin, key)?).is_some());
+            }
+            Ok(())
+        },
+        |turn| turn.iter().for_each(|key| assert!(black_box(map.get(key.as_slice())).is_some())),
+    )?;
+    row("lookup, one pin", times);
+
+    let times = by_turns(
+        &absent,
+        |turn| {
+            for key in turn {
+                assert!(black_box(tree.get(&pin, key)?).is_none());
+            }
+            Ok(())
+        },
+        |turn| turn.iter().for_each(|key| assert!(black_box(map.get(key.as_slice())).is_none())),
+    )?;
+    row("lookup of absent keys", times);
+    drop(pin);
+
+    let mut times = Times::default();
+    let walked = timed(&mut times.tree_ns, || {
+        tree.iter().map(|e| e.map(|e| e.value().len())).sum::<Result<usize, _>>()
+    })?;
+    let other = timed(&mut times.map_ns, || map.keys().map(|k| black_box(k).len()).sum::<usize>());
+    assert!(walked == records * 8 && other == records * 20);
+    row("walk, per record", times);
+
+    let times = by_turns(
+        &shuffled,
+        |turn| {
+            for key in turn {
+                let mut tx = lane.begin();
+                tree.put(&mut tx, key, &[&7u64.to_le_bytes()])?;
+                tx.commit()?;
+            }
+            Ok(())
+        },
+        |turn| turn.iter().for_each(|key| _ = map.insert(key.to_vec(), 7)),
+    )?;
+    row("replace, a commit each", times);
+
+    let times = by_turns(
+        &keys,
+        |turn| {
+            for key in turn {
+                let mut tx = lane.begin();
+                assert!(tree.remove(&mut tx, key)?);
+                tx.commit()?;
+            }
+            Ok(())
+        },
+        |turn| turn.iter().for_each(|key| assert!(map.remove(key.as_slice()).is_some())),
+    )?;
+    row("remove, a commit each", times);
+
+    let times = by_turns(
+        &keys,
+        |turn| {
+            for group in turn.chunks(32) {
+                let mut tx = lane.begin();
+                for key in group {
+                    tree.put(&mut tx, key, &[&7u64.to_le_bytes()])?;
+                }
+                tx.commit()?;
+            }
+            Ok(())
+        },
+        |turn| turn.iter().for_each(|key| _ = map.insert(key.to_vec(), 7)),
+    )?;
+    row("insert, 32 to a commit", times);
+    Ok(rows)
+}
+
+fn main() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let argument = |i: usize, default: &str| arguments.get(i).map_or(default, String::as_str).to_owned();
+    let records: usize = argument(0, "1000000").parse()?;
+    let rounds: usize = argument(1, "3").parse()?;
+    let durability: Durability = argument(2, "emulated").parse()?;
+    let directory = argument(3, &std::env::temp_dir().to_string_lossy());
+    println!("{records} random keys of 20 bytes, values of 8 bytes, durability {durability}");
+    println!("{:<28} {:>9} {:>9} {:>7}", "ns per operation", "tree", "BTreeMap", "ratio");
+    for _ in 0..rounds {
+        run(records, durability, directory.as_ref())?.iter().for_each(Row::print);
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! What can go wrong in an index.
+
+use tembo_pmem::OutOfBounds;
+
+/// Result of index operations.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong in an index. An operation that fails has changed nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key is longer than keys may be.
+    #[error("the key has {bytes} bytes; keys have at most {max_bytes}")]
+    KeyTooLong {
+        /// The key's length.
+        bytes: u64,
+        /// The longest key allowed.
+        max_bytes: u64,
+    },
+    /// The value is longer than values may be.
+    #[error("the value has {bytes} bytes; values have at most {max_bytes}")]
+    ValueTooLong {
+        /// The value's length.
+        bytes: u64,
+        /// The longest value allowed.
+        max_bytes: u64,
+    },
+    /// The pool failed: it is full, damaged, or its device is.
+    #[error(transparent)]
+    Pool(#[from] tembo_pool::Error),
+}
+
+impl From<OutOfBounds> for Error {
+    /// Offsets come from media, so one that leads nowhere is damage.
+    #[cold]
+    fn from(e: OutOfBounds) -> Error {
+        Error::Pool(e.into())
+    }
+}
+
+/// Media damage at `off`.
+#[cold]
+pub(crate) fn corrupt(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
+    Error::Pool(tembo_pool::Error::corrupt(what, off, expected, found))
+}

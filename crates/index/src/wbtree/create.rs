@@ -1,0 +1,163 @@
+//! The handle of a tree: making one, finding one, and the words of its header.
+
+use super::layout::{FORMAT, MAP_BYTES, ROOT_KIND, TreeWord, field, put_word};
+use super::node::{Pending, View};
+use crate::error::{Result, corrupt};
+use tembo_pmem::Region;
+use tembo_pool::{Pin, Pool, Tx};
+
+/// An ordered map from byte strings to byte strings in a pool. Cheap to clone; all clones are one map.
+///
+/// Keys have 0 to 65,536 bytes, values 0 to 512 MiB. There may be one writer at a time: two threads must not
+/// change the same tree through two transactions at once. Readers are free.
+///
+/// ```
+/// # fn main() -> Result<(), tembo_index::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("example.pool");
+/// use tembo_index::WbTree;
+/// use tembo_pool::{Options, Pool};
+///
+/// let mut options = Options::new();
+/// options.create = true;
+/// let pool = Pool::open(&path, &options)?;
+/// let mut lane = pool.lane()?;
+///
+/// let mut tx = lane.begin();
+/// let planets = WbTree::create(&mut tx, "planets")?;
+/// planets.put(&mut tx, b"mars", &[b"red"])?;
+/// planets.put(&mut tx, b"earth", &[b"bl", b"ue"])?;
+/// tx.commit()?; // durable, and visible, from here on
+///
+/// let pin = pool.pin();
+/// assert_eq!(planets.get(&pin, b"earth")?, Some(b"blue".as_slice()));
+/// assert_eq!(planets.last()?.unwrap().key(), b"mars");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct WbTree {
+    pool: Pool,
+    header: u64,
+}
+
+impl WbTree {
+    /// Makes an empty tree and names it in the pool's root directory. A tree of that name is forgotten, and
+    /// its blocks leak: look with [`open`](Self::open) first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is full, has no room for another root, or the name is
+    /// not 1 to 40 bytes long. The transaction then is as it was.
+    pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<WbTree> {
+        let before = tx.savepoint();
+        let outcome = WbTree::write_header(tx).and_then(|header| {
+            tx.set_root(name, ROOT_KIND, header)?;
+            Ok(WbTree { pool: tx.pool().clone(), header })
+        });
+        if outcome.is_err() {
+            tx.rollback_to(before);
+        }
+        outcome
+    }
+
+    fn write_header(tx: &mut Tx<'_>) -> Result<u64> {
+        let mut image = [0; MAP_BYTES as usize];
+        put_word(&mut image, field!(PmMap.format), FORMAT);
+        let header = tx.alloc(MAP_BYTES)?;
+        tx.write_fresh(header, &image)?;
+        Ok(header)
+    }
+
+    /// The tree of this name, if there is one. Takes the same time for a tree of any size.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) if the name belongs to something else, or the header is damaged.
+    pub fn open(pool: &Pool, name: &str) -> Result<Option<WbTree>> {
+        let Some(root) = pool.root(name)? else { return Ok(None) };
+        if root.kind != ROOT_KIND {
+            let (expected, found) = (ROOT_KIND, root.kind);
+            return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
+        }
+        let format = pool.region().load_u64(root.off)?;
+        if format != FORMAT {
+            let found = format.to_ne_bytes().escape_ascii().to_string();
+            return Err(corrupt("the head of a tree", root.off, FORMAT.to_ne_bytes().escape_ascii(), found));
+        }
+        // The whole header is inside the pool, so that the offsets below cannot overflow.
+        pool.region().load_u64(root.off.saturating_add(MAP_BYTES - 8))?;
+        Ok(Some(WbTree { pool: pool.clone(), header: root.off }))
+    }
+
+    /// The names of all trees in a pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) when the pool's root directory is damaged.
+    pub fn names(pool: &Pool) -> Result<Vec<String>> {
+        let trees = pool.roots()?.into_iter().filter(|root| root.kind == ROOT_KIND);
+        Ok(trees.map(|root| root.name).collect())
+    }
+
+    /// The pool that the tree lies in.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    #[inline(always)]
+    pub(crate) fn region(&self) -> &Region {
+        self.pool.region()
+    }
+
+    /// The tree as the transaction's writer sees it.
+    #[inline(always)]
+    pub(crate) fn pending<'t>(&self, tx: &'t Tx<'_>) -> Pending<'_, 't> {
+        Pending { region: self.region(), tx }
+    }
+
+    #[inline(always)]
+    pub(crate) fn assert_pins(&self, pin: &Pin) {
+        assert!(std::ptr::eq(pin.region(), self.region()), "a pin of another pool");
+    }
+
+    #[inline(always)]
+    pub(crate) fn assert_writes(&self, tx: &Tx<'_>) {
+        assert!(std::ptr::eq(tx.pool().region(), self.region()), "a transaction on another pool");
+    }
+
+    pub(crate) fn header_off(&self) -> u64 {
+        self.header
+    }
+
+    #[inline(always)]
+    pub(crate) fn root_off(&self) -> u64 {
+        self.header + field!(PmMap.root)
+    }
+
+    pub(crate) fn len_off(&self) -> u64 {
+        self.header + field!(PmMap.len)
+    }
+
+    pub(crate) fn doomed_off(&self) -> u64 {
+        self.header + field!(PmMap.doomed)
+    }
+
+    /// The tree's root word.
+    #[inline(always)]
+    pub(crate) fn root<'m>(&self, view: impl View<'m>) -> Result<TreeWord> {
+        Ok(TreeWord(view.load(self.root_off())?))
+    }
+
+    pub(crate) fn store_root(&self, tx: &mut Tx<'_>, tree: TreeWord) -> Result<()> {
+        Ok(tx.store(self.root_off(), tree.0)?)
+    }
+
+    pub(crate) fn change_len(&self, tx: &mut Tx<'_>, by: i64) -> Result<()> {
+        let old = tx.load(self.len_off())?;
+        let new = old.checked_add_signed(by).ok_or_else(|| {
+            corrupt("the length of a tree", self.len_off(), "the number of its records", old)
+        })?;
+        Ok(tx.store(self.len_off(), new)?)
+    }
+}

@@ -1,0 +1,246 @@
+//! One change to the tree's structure: new nodes beside the old ones, one pointer that exchanges them.
+//!
+//! Nodes above a leaf, and leaves that are divided or joined, are never rewritten in place. A change builds
+//! the new nodes in fresh blocks, stores the one word that leads to them (a child word, or the root word),
+//! and retires what they replace. Readers therefore meet a node's old contents or its new ones, never a mix.
+
+use super::WbTree;
+use super::bytes::{Separator, shared_bytes};
+use super::items::Items;
+use super::layout::{
+    FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_BYTES, NodeKind, SEPARATOR_HEAD_BYTES, SeparatorWord, TreeWord,
+    field, put_word,
+};
+use super::node::{Inner, Leaf, Pending, View};
+use super::search::{Goal, descend};
+use crate::error::Result;
+use tembo_pmem::Region;
+use tembo_pool::Tx;
+
+/// The way from the root to a leaf: the inner nodes, and which child of each was taken.
+pub(crate) struct Path<'m> {
+    pub(crate) tree: TreeWord,
+    pub(crate) steps: Vec<(Inner<'m>, usize)>,
+    pub(crate) leaf: Leaf,
+}
+
+impl<'m> Path<'m> {
+    pub(crate) fn to_key(view: impl View<'m>, tree: TreeWord, key: &[u8]) -> Result<Path<'m>> {
+        let mut steps = Vec::with_capacity(tree.level());
+        let leaf = descend(view, tree, Goal::At(key), |node, child| steps.push((node, child)))?;
+        Ok(Path { tree, steps, leaf })
+    }
+
+    /// The fence below child `child` of the node at `depth` (0 is the root), which lies on the way to `key`.
+    pub(crate) fn low_fence<'a>(
+        &self,
+        depth: usize,
+        child: usize,
+        key: &'a [u8],
+    ) -> Result<Option<Separator<'a>>>
+    where
+        'm: 'a,
+    {
+        let above = self.steps[..depth].iter().map(|(node, taken)| (node, *taken)).rev();
+        let fenced =
+            std::iter::once((&self.steps[depth].0, child)).chain(above).find(|(_, child)| *child > 0);
+        fenced.map(|(node, child)| node.separator(child - 1, key)).transpose()
+    }
+
+    /// The fence above child `child` of the node at `depth`.
+    pub(crate) fn high_fence<'a>(
+        &self,
+        depth: usize,
+        child: usize,
+        key: &'a [u8],
+    ) -> Result<Option<Separator<'a>>>
+    where
+        'm: 'a,
+    {
+        let above = self.steps[..depth].iter().map(|(node, taken)| (node, *taken)).rev();
+        let fenced = std::iter::once((&self.steps[depth].0, child))
+            .chain(above)
+            .find(|(node, child)| *child + 1 < node.count());
+        fenced.map(|(node, child)| node.separator(child, key)).transpose()
+    }
+}
+
+/// An inner node's contents in memory, to be changed and built anew.
+pub(crate) struct Draft<'a> {
+    pub(crate) children: Vec<u64>,
+    pub(crate) separators: Vec<Separator<'a>>,
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn of<'m: 'a>(view: impl View<'m>, node: &Inner<'m>, key: &'a [u8]) -> Result<Draft<'a>> {
+        let count = node.count();
+        let mut children = Vec::with_capacity(2 * FANOUT);
+        let mut separators = Vec::with_capacity(2 * FANOUT);
+        for i in 0..count {
+            children.push(view.load(node.child_off(i))?);
+        }
+        for i in 0..count - 1 {
+            separators.push(node.separator(i, key)?);
+        }
+        Ok(Draft { children, separators })
+    }
+
+    /// The contents of this node, `between`, and the contents of the node on its right.
+    pub(crate) fn joined(mut self, between: Separator<'a>, right: Draft<'a>) -> Draft<'a> {
+        self.children.extend(right.children);
+        self.separators.push(between);
+        self.separators.extend(right.separators);
+        self
+    }
+
+    /// The children in `range` with the separators between them.
+    pub(crate) fn part(&self, range: std::ops::Range<usize>) -> (&[u64], &[Separator<'a>]) {
+        (&self.children[range.clone()], &self.separators[range.start..range.end - 1])
+    }
+}
+
+/// A change in the making.
+pub(crate) struct Edit<'m, 'o, 't> {
+    pub(crate) tree: &'m WbTree,
+    pub(crate) tx: &'o mut Tx<'t>,
+    /// Blocks that the change makes unreachable. They are freed when it is complete, not earlier, because until
+    /// then their bytes may still be borrowed and must not be handed out again.
+    retired: Vec<u64>,
+}
+
+impl<'m, 'o, 't> Edit<'m, 'o, 't> {
+    pub(crate) fn new(tree: &'m WbTree, tx: &'o mut Tx<'t>) -> Self {
+        Edit { tree, tx, retired: Vec::new() }
+    }
+
+    /// Frees what the change retired.
+    pub(crate) fn finish(self) -> Result<()> {
+        for block in self.retired {
+            self.tx.free(block)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn region(&self) -> &'m Region {
+        self.tree.region()
+    }
+
+    pub(crate) fn view(&self) -> Pending<'m, '_> {
+        self.tree.pending(self.tx)
+    }
+
+    pub(crate) fn retire(&mut self, block: u64) {
+        self.retired.push(block);
+    }
+
+    /// Retires an inner node, but not its separators' blocks: they go where the separators go.
+    pub(crate) fn retire_inner(&mut self, node: &Inner<'_>) -> Result<()> {
+        let common = node.common_block()?;
+        if common != 0 {
+            self.retire(common);
+        }
+        self.retire(node.off);
+        Ok(())
+    }
+
+    pub(crate) fn build_leaf(&mut self, items: &Items) -> Result<u64> {
+        let off = self.tx.alloc(LEAF_BYTES)?;
+        self.tx.write_fresh(off, &items.image())?;
+        Ok(off)
+    }
+
+    fn build_separator_block(&mut self, bytes: &[u8]) -> Result<u64> {
+        let off = self.tx.alloc(SEPARATOR_HEAD_BYTES + bytes.len() as u64)?;
+        self.tx.write_fresh(off, &(bytes.len() as u64).to_ne_bytes())?;
+        self.tx.write_fresh(off + SEPARATOR_HEAD_BYTES, bytes)?;
+        Ok(off)
+    }
+
+    /// The two words that stand for a separator in a node with this base. The separator's block is kept if the
+    /// words refer to it, else retired.
+    pub(crate) fn encode(&mut self, separator: &Separator<'_>, base: usize) -> Result<(u64, u64)> {
+        let rest_bytes = separator.len() - base;
+        let place = if rest_bytes <= INLINE_BYTES {
+            if separator.block != 0 {
+                self.retire(separator.block);
+            }
+            SeparatorWord::Inline(rest_bytes)
+        } else if separator.block != 0 {
+            SeparatorWord::Block(separator.block)
+        } else {
+            SeparatorWord::Block(self.build_separator_block(&separator.to_vec())?)
+        };
+        Ok((separator.prefix_at(base), place.encode()))
+    }
+
+    /// Builds an inner node between two fences.
+    pub(crate) fn build_inner(
+        &mut self,
+        level: usize,
+        skip: usize,
+        (children, separators): (&[u64], &[Separator<'_>]),
+    ) -> Result<u64> {
+        debug_assert!(children.len() == separators.len() + 1 && (2..=FANOUT).contains(&children.len()));
+        let base = choose_base(skip, separators);
+        let mut image = [0; INNER_BYTES as usize];
+        put_word(&mut image, field!(PmInner.kind), NodeKind::inner(level, children.len(), skip, base).0);
+        if base > skip {
+            let common = self.build_separator_block(&separators[0].to_vec()[..base])?;
+            put_word(&mut image, field!(PmInner.common), common);
+        }
+        for (i, separator) in separators.iter().enumerate() {
+            let (prefix, word) = self.encode(separator, base)?;
+            put_word(&mut image, field!(PmInner.prefixes) + 8 * i as u64, prefix);
+            put_word(&mut image, field!(PmInner.separators) + 8 * i as u64, word);
+        }
+        for (i, child) in children.iter().enumerate() {
+            put_word(&mut image, field!(PmInner.children) + 8 * i as u64, *child);
+        }
+        self.write_inner(&image)
+    }
+
+    pub(crate) fn write_inner(&mut self, image: &[u8; INNER_BYTES as usize]) -> Result<u64> {
+        let off = self.tx.alloc(INNER_BYTES)?;
+        self.tx.write_fresh(off, image)?;
+        Ok(off)
+    }
+
+    /// Lets the word that leads to the node at `depth` of the path lead to `new`, a node of the same level.
+    ///
+    /// PERSIST(I5): this is the publishing store of every change of structure. `new` and all below it lie in
+    /// blocks of this transaction, which the commit makes durable before it performs this store.
+    pub(crate) fn replace(&mut self, path: &Path<'_>, depth: usize, new: u64) -> Result<()> {
+        match depth.checked_sub(1) {
+            None => self.tree.store_root(self.tx, TreeWord::new(new, path.tree.level())),
+            Some(above) => {
+                let (parent, child) = &path.steps[above];
+                Ok(self.tx.store(parent.child_off(*child), new)?)
+            }
+        }
+    }
+
+    /// The bytes that all keys between the fences of children `first` to `last` of the node at `depth` share.
+    pub(crate) fn skip_between(
+        path: &Path<'m>,
+        depth: usize,
+        first: usize,
+        last: usize,
+        key: &[u8],
+    ) -> Result<usize> {
+        let low = path.low_fence(depth, first, key)?;
+        let high = path.high_fence(depth, last, key)?;
+        Ok(shared_bytes(low.as_ref(), high.as_ref()))
+    }
+}
+
+/// Where the prefixes of a node begin: after what all its keys share, or, if some separators do not fit into
+/// the node then, after what all its separators share.
+fn choose_base(skip: usize, separators: &[Separator<'_>]) -> usize {
+    if separators.iter().all(|s| s.len() <= skip + INLINE_BYTES) {
+        return skip;
+    }
+    match separators {
+        [first, .., last] => first.lcp(last).max(skip),
+        _ => skip,
+    }
+}

@@ -1,0 +1,118 @@
+//! Looking a key up, without locks and without allocation.
+
+use super::WbTree;
+use super::layout::LeafState;
+use super::node::{Leaf, Media};
+use super::search::{Found, Goal, Probe, descend, find};
+use crate::error::Result;
+use tembo_pool::{Pin, Tx};
+
+impl WbTree {
+    /// The value of `key`, in place. It stays readable as long as the pin; a concurrent change is seen or not
+    /// seen, never in part. O(log n); no allocation, no lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) when the tree is damaged on the way to the key.
+    ///
+    /// # Panics
+    ///
+    /// If the pin is not of this tree's pool.
+    #[inline]
+    pub fn get<'p>(&'p self, pin: &'p Pin, key: &[u8]) -> Result<Option<&'p [u8]>> {
+        self.assert_pins(pin);
+        self.find_value(Media(self.region()), key)
+    }
+
+    #[inline]
+    pub(crate) fn find_value<'m>(&self, view: Media<'m>, key: &[u8]) -> Result<Option<&'m [u8]>> {
+        let tree = self.root(view)?;
+        if tree.is_empty() {
+            return Ok(None);
+        }
+        let probe = Probe::new(key);
+        let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
+        Ok(find_settled(view, &leaf, probe)?.map(|found| found.value))
+    }
+
+    /// The value of `key` as the transaction sees it, with its own changes. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn get_in<'t>(&'t self, tx: &'t Tx<'_>, key: &[u8]) -> Result<Option<&'t [u8]>> {
+        self.assert_writes(tx);
+        let view = self.pending(tx);
+        let tree = self.root(view)?;
+        if tree.is_empty() {
+            return Ok(None);
+        }
+        let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
+        let state = leaf.state(view)?;
+        Ok(find(view, &leaf, state, Probe::new(key))?.map(|found| found.value))
+    }
+
+    /// How many records the tree holds. O(1).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) when the tree's header is damaged.
+    pub fn len(&self) -> Result<u64> {
+        Ok(self.region().load_u64(self.len_off())?)
+    }
+
+    /// Whether the tree holds no record. O(1).
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Self::len).
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// How many records the tree holds as the transaction sees it. O(1).
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Self::len).
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn len_in(&self, tx: &Tx<'_>) -> Result<u64> {
+        self.assert_writes(tx);
+        Ok(tx.load(self.len_off())?)
+    }
+}
+
+/// Looks for a key in a leaf that a writer may be changing.
+///
+/// The state is loaded first and again at the end. A miss counts only if it did not change in between: else the
+/// entry may have moved into a slot that was not looked at, or its fingerprint may have been overwritten. A hit
+/// counts if the slot is still live at the end, because then the record was in the tree at some moment since
+/// the start; a slot that was emptied and is being filled again is not live before its new record is complete.
+///
+/// ORDER: all loads acquire, so that none of them moves above the first load of the state, and the last one does
+/// not move above any. The writer stores an entry before the state that makes it live, and the state without it
+/// before another entry into the same slot.
+#[inline(always)]
+fn find_settled<'m>(view: Media<'m>, leaf: &Leaf, probe: Probe<'_>) -> Result<Option<Found<'m>>> {
+    let mut state = leaf.state(view)?;
+    loop {
+        let found = find(view, leaf, state, probe);
+        let now = leaf.state(view)?;
+        if now == state || matches!(&found, Ok(Some(hit)) if is_live(now, hit.slot)) {
+            return found;
+        }
+        state = now;
+    }
+}
+
+#[inline(always)]
+fn is_live(state: LeafState, slot: usize) -> bool {
+    state.bitmap() >> slot & 1 == 1
+}

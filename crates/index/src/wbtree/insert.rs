@@ -1,0 +1,146 @@
+//! Putting a record, in the common case by four words in one leaf.
+
+use super::WbTree;
+use super::bytes::prefix8;
+use super::edit::Edit;
+use super::items::{Item, Items};
+use super::layout::{LEAF_SLOTS, LeafState, MAX_KEY_BYTES, MAX_VALUE_BYTES, RECORD_HEAD_BYTES, TreeWord};
+use super::node::{Leaf, Media};
+use super::search::{Goal, Probe, descend, find};
+use crate::error::{Error, Result};
+use tembo_pool::Tx;
+
+/// Steps of freeing a cleared tree that every put and remove takes.
+const RECLAIM_STEPS: usize = 1;
+
+/// Records up to this size are composed on the stack and written at once.
+const SMALL_RECORD_BYTES: usize = 512;
+
+impl WbTree {
+    /// Puts a record whose value is the concatenation of `value`; returns whether it replaced one with the same
+    /// key. It is durable, and visible to readers, once the transaction is committed. O(log n).
+    ///
+    /// If a cleared tree is still being freed, this frees a little of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], and [`Error::Pool`] when the pool is full or damaged. The
+    /// transaction then is as it was, and can go on.
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn put(&self, tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]]) -> Result<bool> {
+        self.assert_writes(tx);
+        let value_bytes = check_lengths(key, value)?;
+        self.reclaim(tx, RECLAIM_STEPS)?;
+        let before = tx.savepoint();
+        let outcome = self.put_record(tx, key, value, value_bytes);
+        if outcome.is_err() {
+            tx.rollback_to(before);
+        }
+        outcome
+    }
+
+    fn put_record(&self, tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<bool> {
+        let tree = self.root(self.pending(tx))?;
+        let probe = Probe::new(key);
+        if tree.is_empty() {
+            let record = write_record(tx, key, value, value_bytes)?;
+            self.plant(tx, probe, record)?;
+            self.change_len(tx, 1)?;
+            return Ok(false);
+        }
+        let leaf = descend(self.pending(tx), tree, Goal::At(key), |_, _| ())?;
+        let record = write_record(tx, key, value, value_bytes)?;
+        let view = self.pending(tx);
+        let state = leaf.state(view)?;
+        let old = find(view, &leaf, state, probe)?.map(|found| (found.slot, found.record));
+        if let Some((slot, old_record)) = old {
+            // PERSIST(I5): the one word that replaces a value. The new record is durable before it is stored.
+            tx.store(leaf.record_off(slot), record)?;
+            tx.free(old_record)?;
+            return Ok(true);
+        }
+        match self.free_slot(&leaf, state)? {
+            Some(slot) => self.add_entry(tx, &leaf, state, slot, probe, record)?,
+            None => self.split(tx, tree, probe, record)?,
+        }
+        self.change_len(tx, 1)?;
+        Ok(false)
+    }
+
+    /// The first leaf of an empty tree.
+    fn plant(&self, tx: &mut Tx<'_>, probe: Probe<'_>, record: u64) -> Result<()> {
+        let mut items = Items::new(0);
+        items.push(Item { prefix: prefix8(probe.key), record, fingerprint: probe.fingerprint });
+        let mut edit = Edit::new(self, tx);
+        let leaf = edit.build_leaf(&items)?;
+        self.store_root(edit.tx, TreeWord::new(leaf, 0))?;
+        edit.finish()
+    }
+
+    /// A slot that is free, on media too: one that was emptied by this transaction is still live for readers,
+    /// who must not meet another entry in it.
+    fn free_slot(&self, leaf: &Leaf, state: LeafState) -> Result<Option<usize>> {
+        let home = leaf.state(Media(self.region()))?;
+        let slot = (state.bitmap() | home.bitmap()).trailing_ones() as usize;
+        Ok((slot < LEAF_SLOTS).then_some(slot))
+    }
+
+    /// Fills a free slot.
+    ///
+    /// PERSIST(I5): the record is durable before any of these words is stored, and all of them are in one redo
+    /// record. ORDER: readers find the entry through the state, which is stored last.
+    fn add_entry(
+        &self,
+        tx: &mut Tx<'_>,
+        leaf: &Leaf,
+        state: LeafState,
+        slot: usize,
+        probe: Probe<'_>,
+        record: u64,
+    ) -> Result<()> {
+        tx.store(leaf.prefix_off(slot), leaf.prefix_of(probe.key)?)?;
+        tx.store(leaf.record_off(slot), record)?;
+        let (word_off, shift) = leaf.fingerprint_place(slot);
+        let word = tx.load(word_off)? & !(0xFF << shift) | u64::from(probe.fingerprint) << shift;
+        tx.store(word_off, word)?;
+        Ok(tx.store(leaf.off, state.next(state.bitmap() | 1 << slot).0)?)
+    }
+}
+
+fn check_lengths(key: &[u8], value: &[&[u8]]) -> Result<u64> {
+    let key_bytes = key.len() as u64;
+    if key_bytes > MAX_KEY_BYTES {
+        return Err(Error::KeyTooLong { bytes: key_bytes, max_bytes: MAX_KEY_BYTES });
+    }
+    let value_bytes = value.iter().map(|part| part.len() as u64).sum();
+    if value_bytes > MAX_VALUE_BYTES {
+        return Err(Error::ValueTooLong { bytes: value_bytes, max_bytes: MAX_VALUE_BYTES });
+    }
+    Ok(value_bytes)
+}
+
+/// Writes a record into a fresh block.
+fn write_record(tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<u64> {
+    let head = (key.len() as u64 | value_bytes << 32).to_ne_bytes();
+    let bytes = RECORD_HEAD_BYTES + key.len() as u64 + value_bytes;
+    let off = tx.alloc(bytes)?;
+    if bytes <= SMALL_RECORD_BYTES as u64 {
+        let mut image = [0; SMALL_RECORD_BYTES];
+        let mut filled = 0;
+        for part in [&head, key].iter().chain(value) {
+            image[filled..filled + part.len()].copy_from_slice(part);
+            filled += part.len();
+        }
+        tx.write_fresh(off, &image[..filled])?;
+        return Ok(off);
+    }
+    let mut at = off;
+    for part in [&head, key].iter().chain(value) {
+        tx.write_fresh(at, part)?;
+        at += part.len() as u64;
+    }
+    Ok(off)
+}

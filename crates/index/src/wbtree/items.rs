@@ -1,0 +1,116 @@
+//! The live entries of a leaf, copied out to be sorted, divided or joined.
+
+use super::bytes::prefix8;
+use super::layout::{LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, field, put_word};
+use super::node::{Leaf, Record, View, after};
+use crate::error::Result;
+use std::cmp::Ordering;
+
+/// A copy of a live entry.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Item {
+    pub(crate) prefix: u64,
+    pub(crate) record: u64,
+    pub(crate) fingerprint: u8,
+}
+
+/// Up to a leaf's fill of entries and one more, without allocation. Prefixes begin at `skip`.
+#[derive(Clone)]
+pub(crate) struct Items {
+    items: [Item; LEAF_SLOTS + 1],
+    len: usize,
+    skip: usize,
+}
+
+impl Items {
+    pub(crate) fn new(skip: usize) -> Items {
+        Items { items: [Item::default(); LEAF_SLOTS + 1], len: 0, skip }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Item] {
+        &self.items[..self.len]
+    }
+
+    pub(crate) fn push(&mut self, item: Item) {
+        self.items[self.len] = item;
+        self.len += 1;
+    }
+
+    /// Appends the entries of `leaf` that are live in `state`, with prefixes from this collection's skip.
+    pub(crate) fn gather<'m>(&mut self, view: impl View<'m>, leaf: &Leaf, state: LeafState) -> Result<()> {
+        let fingerprints = leaf.fingerprints(view)?.map(u64::to_ne_bytes);
+        let first = self.len;
+        let mut live = state.bitmap();
+        while live != 0 {
+            let slot = live.trailing_zeros() as usize;
+            self.push(Item {
+                prefix: view.load(leaf.prefix_off(slot))?,
+                record: view.load(leaf.record_off(slot))?,
+                fingerprint: fingerprints[slot / 8][slot % 8],
+            });
+            live &= live - 1;
+        }
+        if leaf.skip() != self.skip {
+            let skip = self.skip;
+            rebase(view, &mut self.items[first..self.len], skip)?;
+        }
+        Ok(())
+    }
+
+    /// Sorts by key.
+    pub(crate) fn sort<'m>(&mut self, view: impl View<'m>) -> Result<()> {
+        let mut outcome = Ok(());
+        self.items[..self.len].sort_unstable_by(|a, b| {
+            a.prefix.cmp(&b.prefix).then_with(|| {
+                compare_records(view, a.record, b.record).unwrap_or_else(|e| {
+                    outcome = Err(e);
+                    Ordering::Equal
+                })
+            })
+        });
+        outcome
+    }
+
+    /// The entries from `range` on their own, with prefixes from `skip`.
+    pub(crate) fn part<'m>(
+        &self,
+        view: impl View<'m>,
+        range: std::ops::Range<usize>,
+        skip: usize,
+    ) -> Result<Items> {
+        let mut part = Items::new(skip);
+        self.as_slice()[range].iter().for_each(|item| part.push(*item));
+        if skip != self.skip {
+            rebase(view, &mut part.items[..part.len], skip)?;
+        }
+        Ok(part)
+    }
+
+    /// A new leaf with these entries, ready to be written.
+    pub(crate) fn image(&self) -> [u8; LEAF_BYTES as usize] {
+        debug_assert!(self.len <= LEAF_SLOTS);
+        let mut image = [0; LEAF_BYTES as usize];
+        put_word(&mut image, field!(PmLeaf.state), LeafState::first(self.len).0);
+        put_word(&mut image, field!(PmLeaf.kind), NodeKind::leaf(self.skip).0);
+        for (slot, item) in self.as_slice().iter().enumerate() {
+            image[field!(PmLeaf.fingerprints) as usize + slot] = item.fingerprint;
+            let entry = field!(PmLeaf.entries) + (slot * size_of::<PmEntry>()) as u64;
+            put_word(&mut image, entry + field!(PmEntry.prefix), item.prefix);
+            put_word(&mut image, entry + field!(PmEntry.record), item.record);
+        }
+        image
+    }
+}
+
+fn rebase<'m>(view: impl View<'m>, items: &mut [Item], skip: usize) -> Result<()> {
+    for item in items {
+        let record = Record::read(view.region(), item.record)?;
+        item.prefix = prefix8(after(record.key, skip, item.record)?);
+    }
+    Ok(())
+}
+
+fn compare_records<'m>(view: impl View<'m>, a: u64, b: u64) -> Result<Ordering> {
+    let region = view.region();
+    Ok(Record::read(region, a)?.key.cmp(Record::read(region, b)?.key))
+}

@@ -1,0 +1,265 @@
+//! What the tree keeps on media: the map header, leaves, inner nodes, records and separators.
+//!
+//! All words are in the byte order of the machine (a pool of the other order is refused when it is opened),
+//! all references are byte offsets from the start of the pool, and 0 is none.
+
+use tembo_pmem::media_struct;
+
+/// Longest key, in bytes.
+pub const MAX_KEY_BYTES: u64 = 65_536;
+/// Longest value, in bytes (512 MiB, as in Redis).
+pub const MAX_VALUE_BYTES: u64 = 512 << 20;
+
+/// What kind of root a tree is, as noted in the pool's root directory.
+pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"wB+1");
+/// The first word of a map header: a magic and the format version.
+pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"wBtree\x01\0");
+
+/// Entries of a leaf.
+pub(crate) const LEAF_SLOTS: usize = 28;
+/// Children of an inner node, at most.
+pub(crate) const FANOUT: usize = 42;
+/// Inner nodes above each other, at most; more cannot come from fewer than 2^64 keys.
+pub(crate) const MAX_HEIGHT: usize = 32;
+/// Bytes of a separator that are kept in the inner node itself.
+pub(crate) const INLINE_BYTES: usize = 8;
+
+media_struct! {
+    /// The head of a tree, the object that the pool's root names.
+    pub(crate) struct PmMap: 64 {
+        /// The bytes `wBtree`, format version 1, zero.
+        0 => format: u64,
+        /// The tree: the root node's offset (low 48 bits) and its level (high 16 bits); 0 for an empty tree.
+        8 => root: u64,
+        /// How many records the tree holds.
+        16 => len: u64,
+        /// The first tree that was cleared and is still being freed, packed as `root`.
+        24 => doomed: u64,
+        /// Zero.
+        32 => reserved: [u64; 4],
+    }
+}
+
+media_struct! {
+    /// An entry of a leaf.
+    pub(crate) struct PmEntry: 16 {
+        /// The 8 key bytes after the leaf's skip, big-endian, padded with zeros.
+        0 => prefix: u64,
+        /// The record.
+        8 => record: u64,
+    }
+}
+
+media_struct! {
+    /// A leaf.
+    pub(crate) struct PmLeaf: 512 {
+        /// Which entries are live (low 28 bits), and a version that changes with them (high 36 bits).
+        0 => state: u64,
+        /// Kind 1; see `NodeKind`. Never changes.
+        8 => kind: u64,
+        /// The low byte of each live key's XXH3-64, for the first 28 bytes; the rest is zero.
+        16 => fingerprints: [u64; 4],
+        /// In the root of a doomed tree: the next doomed tree, packed as `PmMap::root`.
+        48 => next_doomed: u64,
+        /// Zero.
+        56 => reserved: u64,
+        /// The entries, in no order.
+        64 => entries: [PmEntry; 28],
+    }
+}
+
+media_struct! {
+    /// An inner node. Only `reclaimed`, `next_doomed` and `children` ever change.
+    pub(crate) struct PmInner: 1024 {
+        /// In a doomed tree: how many children, from the last one on, were freed.
+        0 => reclaimed: u64,
+        /// Kind 2; see `NodeKind`.
+        8 => kind: u64,
+        /// A separator block whose first `base` bytes all separators share, if `base` exceeds `skip`; else 0.
+        16 => common: u64,
+        /// In the root of a doomed tree: the next doomed tree, packed as `PmMap::root`.
+        24 => next_doomed: u64,
+        /// The 8 bytes after `base` of each separator, big-endian, padded with zeros; ascending.
+        32 => prefixes: [u64; 41],
+        /// Each separator: `length after base << 1 | 1` if the prefix holds all of it, else its block.
+        360 => separators: [u64; 41],
+        /// The children. Child `i` holds the keys from separator `i - 1` on and below separator `i`.
+        688 => children: [u64; 42],
+    }
+}
+
+media_struct! {
+    /// The head of a record; the key and the value follow it. Never changes.
+    pub(crate) struct PmRecord: 8 {
+        /// Length of the key in bytes (low 32 bits) and of the value (high 32 bits).
+        0 => lengths: u64,
+    }
+}
+
+media_struct! {
+    /// The head of a separator block; the separator's bytes, from the first, follow it. Never changes.
+    pub(crate) struct PmSeparator: 8 {
+        /// Length of the separator in bytes.
+        0 => bytes: u64,
+    }
+}
+
+pub(crate) const MAP_BYTES: u64 = size_of::<PmMap>() as u64;
+pub(crate) const LEAF_BYTES: u64 = size_of::<PmLeaf>() as u64;
+pub(crate) const INNER_BYTES: u64 = size_of::<PmInner>() as u64;
+pub(crate) const RECORD_HEAD_BYTES: u64 = size_of::<PmRecord>() as u64;
+pub(crate) const SEPARATOR_HEAD_BYTES: u64 = size_of::<PmSeparator>() as u64;
+
+/// Offset of a field of a media struct, as the `u64` that all offsets are.
+macro_rules! field {
+    ($struct:ident . $field:ident) => {
+        core::mem::offset_of!($crate::wbtree::layout::$struct, $field) as u64
+    };
+}
+pub(crate) use field;
+
+/// Sets a word of an object that is being composed.
+#[inline(always)]
+pub(crate) fn put_word(image: &mut [u8], at: u64, word: u64) {
+    image[at as usize..at as usize + 8].copy_from_slice(&word.to_ne_bytes());
+}
+
+const STATE_BITS: u32 = LEAF_SLOTS as u32;
+const BITMAP_MASK: u64 = (1 << STATE_BITS) - 1;
+const OFF_BITS: u32 = 48;
+
+/// The word that commits a leaf: which entries are live, and a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeafState(pub(crate) u64);
+
+impl LeafState {
+    /// A new leaf with its first `count` entries live.
+    pub(crate) fn first(count: usize) -> LeafState {
+        debug_assert!(count <= LEAF_SLOTS);
+        LeafState((1 << count) - 1)
+    }
+
+    #[inline(always)]
+    pub(crate) fn bitmap(self) -> u32 {
+        (self.0 & BITMAP_MASK) as u32
+    }
+
+    pub(crate) fn count(self) -> usize {
+        self.bitmap().count_ones() as usize
+    }
+
+    /// The state after this one, in which `bitmap` is live.
+    pub(crate) fn next(self, bitmap: u32) -> LeafState {
+        let version = (self.0 >> STATE_BITS).wrapping_add(1);
+        LeafState(version << STATE_BITS | u64::from(bitmap))
+    }
+}
+
+/// A node's immutable description: kind (bits 0-7), level (8-15), number of children (16-31), skip (32-47),
+/// base (48-63).
+///
+/// `skip` bytes are shared by every key that may ever come to the node, because its fences share them.
+/// `base >= skip` bytes are shared by the separators of an inner node; prefixes begin there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeKind(pub(crate) u64);
+
+impl NodeKind {
+    const LEAF: u64 = 1;
+    const INNER: u64 = 2;
+
+    pub(crate) fn leaf(skip: usize) -> NodeKind {
+        NodeKind(Self::LEAF | (skip as u64) << 32)
+    }
+
+    pub(crate) fn inner(level: usize, count: usize, skip: usize, base: usize) -> NodeKind {
+        debug_assert!(level <= MAX_HEIGHT && count <= FANOUT && skip <= base && base < 1 << 16);
+        let [level, count, skip, base] = [level, count, skip, base].map(|n| n as u64);
+        NodeKind(Self::INNER | level << 8 | count << 16 | skip << 32 | base << 48)
+    }
+
+    /// Whether this describes a node that may stand at `level`.
+    #[inline(always)]
+    pub(crate) fn fits(self, level: usize) -> bool {
+        let kind = if level == 0 { Self::LEAF } else { Self::INNER };
+        let counts = if level == 0 { 0..=0 } else { 2..=FANOUT };
+        self.0 & 0xFFFF == kind | (level as u64) << 8
+            && counts.contains(&self.count())
+            && (level == 0 || self.skip() <= self.base())
+    }
+
+    pub(crate) fn level(self) -> usize {
+        (self.0 >> 8 & 0xFF) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn count(self) -> usize {
+        (self.0 >> 16 & 0xFFFF) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn skip(self) -> usize {
+        (self.0 >> 32 & 0xFFFF) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn base(self) -> usize {
+        (self.0 >> 48) as usize
+    }
+}
+
+/// A tree in one word: its root node and that node's level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TreeWord(pub(crate) u64);
+
+impl TreeWord {
+    pub(crate) const EMPTY: TreeWord = TreeWord(0);
+
+    pub(crate) fn new(node: u64, level: usize) -> TreeWord {
+        debug_assert!(node < 1 << OFF_BITS && level <= MAX_HEIGHT);
+        TreeWord(node | (level as u64) << OFF_BITS)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn node(self) -> u64 {
+        self.0 & ((1 << OFF_BITS) - 1)
+    }
+
+    #[inline(always)]
+    pub(crate) fn level(self) -> usize {
+        (self.0 >> OFF_BITS) as usize
+    }
+}
+
+/// A separator's word in an inner node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SeparatorWord {
+    /// The prefix holds all of the separator after the node's base: this many bytes.
+    Inline(usize),
+    /// The whole separator lies in this block.
+    Block(u64),
+}
+
+impl SeparatorWord {
+    pub(crate) fn encode(self) -> u64 {
+        match self {
+            SeparatorWord::Inline(bytes) => (bytes as u64) << 1 | 1,
+            SeparatorWord::Block(off) => off,
+        }
+    }
+
+    /// `None` if no separator is encoded so.
+    pub(crate) fn decode(word: u64) -> Option<SeparatorWord> {
+        match word {
+            0 => None,
+            inline if inline & 1 == 1 => {
+                (inline >> 1 <= INLINE_BYTES as u64).then_some(SeparatorWord::Inline((inline >> 1) as usize))
+            }
+            block => Some(SeparatorWord::Block(block)),
+        }
+    }
+}

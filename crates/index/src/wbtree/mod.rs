@@ -1,0 +1,93 @@
+//! The wB+-Tree for byte strings: an ordered map whose only copy lies in the pool.
+//!
+//! # Media layout
+//!
+//! ```text
+//! PmMap ──root──▶ PmInner level 2 ──child──▶ PmInner level 1 ──child──▶ PmLeaf ──record──▶ key, value
+//!   │  length       sorted prefixes            …                          state  (28 bits, version)
+//!   └──doomed──▶ trees being freed             PmSeparator (long ones)    28 fingerprints, prefixes, records
+//! ```
+//!
+//! A leaf has up to 28 entries in no order. An entry is 8 bytes of its key, the *prefix*, and the offset of its
+//! record; a byte of the key's hash stands in the leaf's first line. Which entries are live is said by the low
+//! bits of one word, the leaf's *state*, together with a version. An inner node has up to 42 children and the
+//! sorted separators between them. Two things keep keys short in nodes, so that a search compares words and
+//! not strings: `skip` bytes that a node's fences share are shared by all keys below it, and separators are cut
+//! to the shortest that still separate. What remains is nearly always 8 bytes or less and is kept in the
+//! node; longer separators have a block of their own. See `layout.rs` for the structs.
+//!
+//! # Invariants
+//!
+//! * I1: the keys below child `i` of an inner node are at least separator `i - 1` and less than separator
+//!   `i`; separators ascend. All leaves are at level 0, and every inner node has 2 to 42 children.
+//! * I2: a node's `skip` is at most what its fences share, its `base` at most what its separators share.
+//! * I3: a live entry's prefix and fingerprint are those of its record's key; no key is in a leaf twice.
+//! * I4: a record, a separator block, and all of an inner node but its children never change once they are
+//!   published. Child words lead to nodes of the next level, the root word to the root and its level.
+//! * I5: what a stored word leads to is durable before the word is stored anywhere but in this
+//!   transaction's own memory.
+//! * I6: the length in the header is the number of live entries, and every block is reachable exactly once,
+//!   from the tree or from the list of doomed trees.
+//!
+//! `check.rs` proves all but I5, which is a property of time; the crash simulator proves that one.
+//!
+//! # Commit point
+//!
+//! Every operation is part of a [`Tx`]; its words are stored by one redo record, so that the record's fence
+//! commits all of them. What an operation stores, in this order:
+//!
+//! * put, new key: the entry's prefix and record, the word with its fingerprint, the leaf's state; the length.
+//! * put, key there: the entry's record. remove: the leaf's state; the length.
+//! * a leaf that is full, or sparse: new nodes in fresh blocks, then one child word or the root word.
+//! * clear: four words, wherever the tree is large or small.
+//!
+//! # Recovery
+//!
+//! None of its own: the pool replays the record or it does not, and a block that no committed record publishes
+//! is free. A cleared tree that was being freed stays in the list of doomed trees and is freed further by
+//! later operations.
+//!
+//! # Concurrency
+//!
+//! One writer at a time in a tree, any number of readers, who take no lock and never wait. A reader holds a
+//! pin, so that no block it may meet is reused. Nodes are replaced, not rewritten (I4): a reader with an old
+//! node sees the tree as it was when that node was replaced, which was after the reader began. Only leaves
+//! change under readers, and their state tells (`get.rs`, `scan.rs`). The writer stores home words only after
+//! the commit's fence, in the order given above, so that readers never see what a crash could take back.
+//!
+//! A slot that a transaction empties is not filled again in it: its old entry is live for readers until the
+//! commit, and two changes of one slot would become one.
+//!
+//! # Source
+//!
+//! wB+-Tree: Chen and Jin, *Persistent B+-Trees in Non-Volatile Main Memory*, VLDB 2015, sections 4.2 to 4.6.
+//!
+//! * D1: no slot array. Its leaf is committed by one word as in the paper's slot-only leaf, but at 28 entries
+//!   instead of 7: order is worked out when a walk or a division needs it, and a lookup needs none, because
+//!   fingerprints single out the entry. Prefixes save the dereference that 4.6 pays for each comparison.
+//! * D2: one redo record for all words of an operation instead of two or three ordered persists: one fence,
+//!   and nothing is visible before it is durable.
+//! * D3: divisions and inner nodes are copies beside the old ones, published by one pointer, instead of a
+//!   redo log over nodes in place, so that readers need no locks. No sibling pointers: walks go by fences.
+//! * D4: nodes are joined on removal; the paper leaves that open.
+
+mod bytes;
+mod check;
+mod clear;
+mod create;
+mod edit;
+mod get;
+mod insert;
+mod items;
+mod join;
+pub(crate) mod layout;
+mod node;
+mod remove;
+mod scan;
+mod search;
+mod split;
+#[cfg(test)]
+mod tests;
+
+pub use create::WbTree;
+pub use scan::{Entry, Range, Value};

@@ -1,0 +1,189 @@
+//! Finding the way down and the entry in a leaf.
+
+use super::bytes::{fingerprint, prefix8};
+use super::layout::{LeafState, MAX_HEIGHT, SeparatorWord, TreeWord};
+use super::node::{Inner, Leaf, Record, View, after, matches, prefetch_node, separator_bytes};
+use crate::error::{Result, corrupt};
+use std::cmp::Ordering;
+
+/// Which leaf is looked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Goal<'k> {
+    /// The leftmost one.
+    First,
+    /// The rightmost one.
+    Last,
+    /// The one that `key` belongs into.
+    At(&'k [u8]),
+    /// The one that the keys just below `key` belong into.
+    Below(&'k [u8]),
+}
+
+impl<'k> Goal<'k> {
+    /// Bytes that begin as every key of the nodes on the way does. On the way to the first or last leaf no
+    /// node has two fences, so that their keys share nothing.
+    pub(crate) fn key(self) -> &'k [u8] {
+        match self {
+            Goal::First | Goal::Last => &[],
+            Goal::At(key) | Goal::Below(key) => key,
+        }
+    }
+}
+
+/// Goes down to the leaf, telling `visit` every inner node and the child taken in it.
+#[inline(always)]
+pub(crate) fn descend<'m>(
+    view: impl View<'m>,
+    tree: TreeWord,
+    goal: Goal<'_>,
+    mut visit: impl FnMut(Inner<'m>, usize),
+) -> Result<Leaf> {
+    let region = view.region();
+    let (mut off, mut level) = (tree.node(), tree.level());
+    if level > MAX_HEIGHT {
+        return Err(corrupt("the root of a tree", off, "a level up to 32", level));
+    }
+    prefetch_node(region, off, level);
+    while level > 0 {
+        let node = Inner::open(region, off, level)?;
+        let child = match goal {
+            Goal::First => 0,
+            Goal::Last => node.count() - 1,
+            Goal::At(key) => locate(view, &node, key, |separator| separator.is_le())?,
+            Goal::Below(key) => locate(view, &node, key, |separator| separator.is_lt())?,
+        };
+        visit(node, child);
+        off = view.load(node.child_off(child))?;
+        level -= 1;
+        prefetch_node(region, off, level);
+    }
+    Leaf::open(region, off)
+}
+
+/// How many separators of a node are on the left of `key`, where `is_left` decides by a separator's order
+/// relative to the key.
+#[inline(always)]
+fn locate<'m>(
+    view: impl View<'m>,
+    node: &Inner<'m>,
+    key: &[u8],
+    is_left: impl Fn(Ordering) -> bool,
+) -> Result<usize> {
+    let (skip, base) = (node.kind.skip(), node.kind.base());
+    if base > skip {
+        let common = &node.common()?[skip..];
+        let part = after(key, skip, node.off)?;
+        match part[..part.len().min(common.len())].cmp(common) {
+            Ordering::Less => return Ok(0),
+            Ordering::Greater => return Ok(node.count() - 1),
+            Ordering::Equal => {}
+        }
+    }
+    let rest = after(key, base, node.off)?;
+    let prefix = prefix8(rest);
+    let prefixes = node.prefixes();
+    let mut left = count_up_to(prefixes, prefix);
+    // The separators with the same prefix, if any, are the last ones counted.
+    while left > 0 && node.prefix(left - 1) == prefix {
+        if is_left(compare_tied(view, node, left - 1, key, rest)?) {
+            break;
+        }
+        left -= 1;
+    }
+    Ok(left)
+}
+
+/// How many of the ascending prefixes are at most `prefix`.
+#[inline(always)]
+fn count_up_to(prefixes: &[[u8; 8]], prefix: u64) -> usize {
+    let mut start = 0;
+    let mut left = prefixes.len();
+    while left > 0 {
+        let half = left.div_ceil(2);
+        let at_most = u64::from_ne_bytes(prefixes[start + half - 1]) <= prefix;
+        start = core::hint::select_unpredictable(at_most, start + half, start);
+        left -= half;
+    }
+    start
+}
+
+/// The order of separator `i` relative to `key`, when their prefixes are equal. `rest` is the key after the
+/// node's base.
+#[cold]
+fn compare_tied<'m>(
+    view: impl View<'m>,
+    node: &Inner<'m>,
+    i: usize,
+    key: &[u8],
+    rest: &[u8],
+) -> Result<Ordering> {
+    match node.separator_place(i)? {
+        // Both are padded with zeros to the same 8 bytes, so that the one with fewer bytes is smaller.
+        SeparatorWord::Inline(bytes) => Ok(bytes.cmp(&rest.len())),
+        SeparatorWord::Block(block) => Ok(separator_bytes(view.region(), block)?.cmp(key)),
+    }
+}
+
+/// A key with what is computed from it once.
+#[derive(Clone, Copy)]
+pub(crate) struct Probe<'k> {
+    pub(crate) key: &'k [u8],
+    pub(crate) fingerprint: u8,
+}
+
+impl<'k> Probe<'k> {
+    #[inline(always)]
+    pub(crate) fn new(key: &'k [u8]) -> Probe<'k> {
+        Probe { key, fingerprint: fingerprint(key) }
+    }
+}
+
+/// An entry found in a leaf.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found<'m> {
+    pub(crate) slot: usize,
+    pub(crate) record: u64,
+    pub(crate) value: &'m [u8],
+}
+
+/// Looks for a key among the entries that are live in `state`.
+#[inline(always)]
+pub(crate) fn find<'m>(
+    view: impl View<'m>,
+    leaf: &Leaf,
+    state: LeafState,
+    probe: Probe<'_>,
+) -> Result<Option<Found<'m>>> {
+    let mut candidates = matches(leaf.fingerprints(view)?, probe.fingerprint) & state.bitmap();
+    if candidates == 0 {
+        return Ok(None);
+    }
+    let prefix = leaf.prefix_of(probe.key)?;
+    while candidates != 0 {
+        let slot = candidates.trailing_zeros() as usize;
+        if view.load(leaf.prefix_off(slot))? == prefix {
+            let record = view.load(leaf.record_off(slot))?;
+            if let Some(value) = Record::value_of(view.region(), record, probe.key)? {
+                return Ok(Some(Found { slot, record, value }));
+            }
+        }
+        candidates &= candidates - 1;
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counting_prefixes_agrees_with_a_linear_count() {
+        for len in 0..42u64 {
+            let prefixes: Vec<[u8; 8]> = (0..len).map(|i| (i / 2 * 10 + 5).to_ne_bytes()).collect();
+            for wanted in 0..len * 6 + 10 {
+                let linear = prefixes.iter().filter(|p| u64::from_ne_bytes(**p) <= wanted).count();
+                assert_eq!(count_up_to(&prefixes, wanted), linear, "{wanted} among {len}");
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The wB+-Tree takes the conformance suite.
+
+mod conformance;
+
+use conformance::{KeyBounds, OrderedIndex, Record};
+use tembo_index::{Entry, Result, WbTree};
+use tembo_pool::{Marks, Pin, Pool, Tx};
+
+fn owned(entry: Result<Entry<'_>>) -> Result<Record> {
+    entry.map(|e| (e.key().to_vec(), e.value().to_vec()))
+}
+
+impl OrderedIndex for WbTree {
+    fn create(tx: &mut Tx<'_>, name: &str) -> Result<Self> {
+        WbTree::create(tx, name)
+    }
+
+    fn open(pool: &Pool, name: &str) -> Result<Option<Self>> {
+        WbTree::open(pool, name)
+    }
+
+    fn get(&self, pin: &Pin, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(WbTree::get(self, pin, key)?.map(<[u8]>::to_vec))
+    }
+
+    fn get_in(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(WbTree::get_in(self, tx, key)?.map(<[u8]>::to_vec))
+    }
+
+    fn put(&self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
+        let (head, tail) = value.split_at(value.len() / 3);
+        WbTree::put(self, tx, key, &[head, b"", tail])
+    }
+
+    fn remove(&self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
+        WbTree::remove(self, tx, key)
+    }
+
+    fn clear(&self, tx: &mut Tx<'_>) -> Result<()> {
+        WbTree::clear(self, tx)
+    }
+
+    fn reclaim(&self, tx: &mut Tx<'_>, steps: usize) -> Result<bool> {
+        WbTree::reclaim(self, tx, steps)
+    }
+
+    fn len(&self) -> Result<u64> {
+        WbTree::len(self)
+    }
+
+    fn len_in(&self, tx: &Tx<'_>) -> Result<u64> {
+        WbTree::len_in(self, tx)
+    }
+
+    fn walk(&self, bounds: KeyBounds<'_>) -> impl DoubleEndedIterator<Item = Result<Record>> {
+        self.range::<&[u8]>(bounds).map(owned)
+    }
+
+    fn prefix(&self, prefix: &[u8]) -> impl DoubleEndedIterator<Item = Result<Record>> {
+        WbTree::prefix(self, prefix).map(owned)
+    }
+
+    fn check(&self, marks: &mut Marks) -> Result<()> {
+        WbTree::check(self, marks)
+    }
+}
+
+suite!(super::WbTree);
