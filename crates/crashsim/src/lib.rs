@@ -1,1 +1,76 @@
 //! A crash simulator for code that writes to persistent memory.
+//!
+//! The simulator records every store, flush and fence that a component performs on a
+//! [`Region`](tembo_pmem::Region) in the `Simulated` domain. It then goes through the recording and, just
+//! before each flush and each fence and wherever durability was promised, builds the images that a crash
+//! may leave there. Each image is recovered, checked, compared with a model, and written to again; and the
+//! recovery and the writing after it are recorded and crashed in turn.
+//!
+//! # Failure model
+//!
+//! Per line, the stores that are not durable form a queue in the order in which they became visible:
+//!
+//! ```text
+//!   line 5   durable | s3  s7  s8 | s12        flush by thread 0 after s8, none since
+//!   line 9   durable | s4              fence by thread 0: line 5 durable up to s8, line 9 not
+//! ```
+//!
+//! * a **store** enters the queue of its line; at most 8 bytes in one aligned word, and those are atomic;
+//! * a **flush** of a line by a thread marks the current end of the queue for that thread;
+//! * a **fence** by a thread makes durable what lies before that thread's marks, nobody else's;
+//! * a **crash** shows of each line, independently of the others, any prefix of its queue.
+//!
+//! Between two fences the set of possible images only grows, so the images just before a fence include
+//! those of every place since the last one. Where their number is within a limit all are tried; otherwise
+//! the extremes (nothing, everything, one line at each of its prefixes with all others at nothing or at
+//! everything) and samples from a printed seed.
+//!
+//! # Oracle
+//!
+//! Inside an operation a crash may leave the contents before or after it; once the operation has returned,
+//! only after. What recovery shows counts as promised too: another crash must not take it back. Beyond
+//! that, an [`Audit`] judges the trace of each operation without any crash.
+//!
+//! # Use
+//!
+//! Describe the component in a [`Scenario`] and call [`Simulation::run`]; [`campaign`] repeats that with
+//! new seeds until enough images have been tried. [`Simulation::mutants`] seeds bugs into the recording and
+//! tells which of them would have been noticed. [`SharedScenario`] is for threads that run at once.
+//!
+//! # Reading order
+//!
+//! `trace.rs` (what is recorded), `replay.rs` (the failure model), `choices.rs` (which images),
+//! `session.rs` and `record.rs` (what a crash may leave at which place), `trial.rs` (one image),
+//! `explore.rs` (all of them), `shrink.rs` and `story.rs` (failures), `audit.rs`, `mutate.rs` and
+//! `mutants.rs`, `schedule.rs` (interleavings), `simulation.rs` (the entry points).
+
+#![forbid(unsafe_code)]
+
+mod audit;
+mod choices;
+mod config;
+mod explore;
+mod mutants;
+mod mutate;
+mod record;
+mod replay;
+mod report;
+mod rng;
+mod scenario;
+mod schedule;
+mod session;
+mod shrink;
+mod simulation;
+mod story;
+mod trace;
+mod trial;
+
+pub use audit::Audit;
+pub use mutants::{MutantOutcome, MutantReport};
+pub use mutate::{Mutation, Target};
+pub use report::Report;
+pub use scenario::{Scenario, SharedScenario};
+pub use schedule::{Member, Schedule};
+pub use simulation::{Simulation, campaign};
+pub use story::{Failure, FailureKind};
+pub use trace::{Event, Mark, Recorder};

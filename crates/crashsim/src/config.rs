@@ -1,0 +1,93 @@
+//! How much is tried, and where that is set.
+
+use crate::audit::Audit;
+
+/// The seed of samples and schedules.
+const ENV_SEED: &str = "CRASHSIM_SEED";
+/// The number of images per crash point up to which all are tried.
+const ENV_LIMIT: &str = "CRASHSIM_LIMIT";
+/// The number of images that a campaign has to reach.
+const ENV_IMAGES: &str = "CRASHSIM_IMAGES";
+/// The number of threads that try images.
+const ENV_WORKERS: &str = "CRASHSIM_WORKERS";
+
+const DEFAULT_SEED: u64 = 0x7e3b0;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) seed: u64,
+    /// Images per crash point.
+    pub(crate) limit: usize,
+    /// Images per crash point of a nested session.
+    pub(crate) nested_limit: usize,
+    /// How many crashes may follow on the first.
+    pub(crate) depth: usize,
+    /// Nested images per image of the level above, in percent.
+    pub(crate) nested_percent: u64,
+    pub(crate) continue_ops: usize,
+    pub(crate) crash_setup: bool,
+    pub(crate) workers: usize,
+    pub(crate) max_bytes: u64,
+    pub(crate) audit: Audit,
+    /// The name of the test that runs, where the test harness gives one.
+    pub(crate) test: Option<String>,
+}
+
+impl Config {
+    /// The defaults, with the environment's settings.
+    pub(crate) fn new() -> Config {
+        Config {
+            seed: env_number(ENV_SEED).unwrap_or(DEFAULT_SEED),
+            limit: env_number(ENV_LIMIT).unwrap_or(512) as usize,
+            nested_limit: 8,
+            depth: 2,
+            nested_percent: 50,
+            continue_ops: 2,
+            crash_setup: false,
+            workers: env_number(ENV_WORKERS).unwrap_or(1).max(1) as usize,
+            max_bytes: 64 << 20,
+            audit: Audit::strict(),
+            test: std::thread::current().name().filter(|n| *n != "main").map(str::to_owned),
+        }
+    }
+
+    /// Sets the limit, unless the environment does.
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = env_number(ENV_LIMIT).map_or(limit, |n| n as usize);
+    }
+
+    /// Sets the number of workers, unless the environment does.
+    pub(crate) fn set_workers(&mut self, workers: usize) {
+        self.workers = env_number(ENV_WORKERS).map_or(workers, |n| n as usize).max(1);
+    }
+
+    /// The command that runs the current test with the same samples.
+    pub(crate) fn reproduce(&self) -> String {
+        let mut command = format!("{ENV_SEED}={} {ENV_LIMIT}={} cargo test", self.seed, self.limit);
+        if let Ok(package) = std::env::var("CARGO_PKG_NAME") {
+            command.push_str(&format!(" -p {package}"));
+        }
+        match &self.test {
+            Some(test) => command + " -- --exact " + test,
+            None => command,
+        }
+    }
+}
+
+/// What `CRASHSIM_IMAGES` asks for, else `default`.
+pub(crate) fn wanted_images(default: u64) -> u64 {
+    env_number(ENV_IMAGES).unwrap_or(default)
+}
+
+/// The seed of a campaign's first round.
+pub(crate) fn first_seed() -> u64 {
+    env_number(ENV_SEED).unwrap_or(DEFAULT_SEED)
+}
+
+fn env_number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    match text.parse() {
+        Ok(number) => Some(number),
+        Err(_) => panic!("environment variable {name}={text:?} is not a number"),
+    }
+}
