@@ -25,7 +25,7 @@
 //! * L3: when a record changes a word, any other lane's live record for that word is older, and has been
 //!   retired before this record's commit is over. So no replay puts an old value over a newer one.
 //! * L4: a record never changes bytes that it covers itself: memory allocated in a transaction is written
-//!   directly until the commit.
+//!   directly until the commit, the bitmap of a new slab included.
 //! * L5: a block allocated and freed in one transaction is not in its record at all; its reuse could
 //!   otherwise invalidate that record while its home stores are not durable.
 //!

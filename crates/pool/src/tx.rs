@@ -360,7 +360,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
     if lane.work.homes.is_empty() {
         return finish(lane, inner, None);
     }
-    let covered = collect_fresh_lines(lane, inner);
+    let covered = collect_fresh_lines(lane, inner)?;
     let needs_covers = !inner.region.domain().keeps_program_order();
     let fence_first = needs_covers && covered > COVERED_MAX_BYTES;
     build_image(lane, needs_covers && !fence_first);
@@ -423,9 +423,10 @@ fn collect_homes(lane: &mut Lane, inner: &PoolInner) -> Result<()> {
     for fresh in work.fresh.iter().filter(|f| !f.cancelled) {
         match &fresh.block.home {
             Home::Slab(slab) => {
-                let bit = slab.bit_of(fresh.block.off)?;
-                work.bits.push((bit.word_off, true, bit.mask));
-                if !slab.is_published() && !work.new_slabs.iter().any(|s| Arc::ptr_eq(s, slab)) {
+                if slab.is_published() {
+                    let bit = slab.bit_of(fresh.block.off)?;
+                    work.bits.push((bit.word_off, true, bit.mask));
+                } else if !work.new_slabs.iter().any(|s| Arc::ptr_eq(s, slab)) {
                     work.new_slabs.push(slab.clone());
                 }
             }
@@ -469,12 +470,20 @@ fn collect_homes(lane: &mut Lane, inner: &PoolInner) -> Result<()> {
     Ok(())
 }
 
-/// Collects the lines of new data that were not flushed yet; returns how many bytes of new data there are.
-fn collect_fresh_lines(lane: &mut Lane, inner: &PoolInner) -> u64 {
+/// Writes the heads of new slabs, and collects the lines of new data that were not flushed yet; returns how many
+/// bytes of new data there are.
+fn collect_fresh_lines(lane: &mut Lane, inner: &PoolInner) -> Result<u64> {
     let work = &mut lane.work;
     work.lines.clear();
+    for slab in &work.new_slabs {
+        // L4: the record covers the head, so the bits of this transaction's blocks are set in it from the start.
+        let taken = work.fresh.iter().filter(|f| !f.cancelled && f.block.is_in(slab)).map(|f| f.block.off);
+        let head = slab.new_head(taken)?;
+        // SAFETY: media does not name the slab, so that its head is this lane's alone.
+        unsafe { inner.region.write(slab.off, &head)? };
+    }
     if inner.region.domain().keeps_program_order() {
-        return 0;
+        return Ok(0);
     }
     let mut bytes = 0;
     let add = |lines: &mut Vec<u64>, (start, end): (u64, u64)| {
@@ -493,7 +502,7 @@ fn collect_fresh_lines(lane: &mut Lane, inner: &PoolInner) -> u64 {
     }
     work.lines.sort_unstable();
     work.lines.dedup();
-    bytes
+    Ok(bytes)
 }
 
 fn build_image(lane: &mut Lane, with_covers: bool) {

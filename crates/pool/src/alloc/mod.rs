@@ -71,6 +71,13 @@ pub(crate) enum Home {
     Extent { zone: u64, chunk: u64, chunks: u64 },
 }
 
+impl Block {
+    /// Whether the block is one of the slab's.
+    pub(crate) fn is_in(&self, slab: &Arc<Slab>) -> bool {
+        matches!(&self.home, Home::Slab(home) if Arc::ptr_eq(home, slab))
+    }
+}
+
 /// The slabs that a lane allocates from, by class.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
@@ -187,8 +194,6 @@ impl Allocator {
         let (zone, chunk) = self.take_chunks(&mut shared, region, shape.chunks, grow)?;
         let off = self.geometry.chunk_off(zone, chunk);
         let slab = Arc::new(Slab::fresh(off, zone, chunk, class, shape));
-        // SAFETY: the chunks were free, and are this slab's alone from now on; no reader or record knows them.
-        unsafe { region.write(off, &slab.blank_head())? };
         shared.zones[zone as usize].slabs.insert(chunk, slab.clone());
         Ok(slab)
     }

@@ -167,11 +167,17 @@ impl Slab {
         self.held.store(false, Ordering::Release);
     }
 
-    /// What the head and bitmap of a new slab look like on media.
-    pub(crate) fn blank_head(&self) -> Vec<u8> {
+    /// What the head and bitmap of a new slab look like on media when the blocks at `taken` are allocated.
+    pub(crate) fn new_head(&self, taken: impl Iterator<Item = u64>) -> Result<Vec<u8>> {
         let mut head = vec![0; 8 + 8 * self.class.words()];
         head[..8].copy_from_slice(&(SLAB_TAG | self.class_number as u64).to_le_bytes());
-        head
+        for off in taken {
+            let bit = self.bit_of(off)?;
+            let at = (bit.word_off - self.off) as usize;
+            let word = u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes")) | bit.mask;
+            head[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(head)
     }
 
     /// The chunk words that name the slab on media, by chunk number.

@@ -1,6 +1,7 @@
 //! Tests of the pool as a whole.
 
 mod counts;
+mod crash;
 mod files;
 mod model;
 

@@ -1,0 +1,265 @@
+//! Crashes: every flush and fence of transactions, of the allocator, of several lanes and of recovery itself.
+//!
+//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-pool crash` is the long campaign.
+
+use super::model::{self, LINKS, Model};
+use crate::{Geometry, Lane, Pool};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use tembo_crashsim::{Audit, Mutation, Scenario, Simulation, Target, campaign};
+use tembo_pmem::Region;
+
+/// A change of one link of the table.
+#[derive(Debug, Clone)]
+enum Edit {
+    Put { link: u64, bytes: u64, seed: u64 },
+    Remove { link: u64 },
+}
+
+/// A transaction on one of two lanes.
+#[derive(Debug, Clone)]
+enum Op {
+    Commit {
+        lane: usize,
+        edits: Vec<Edit>,
+    },
+    /// Edits that are taken back by a savepoint, one that is not, then a commit.
+    Partly {
+        lane: usize,
+        undone: Vec<Edit>,
+        kept: Edit,
+    },
+    Abort {
+        lane: usize,
+        edits: Vec<Edit>,
+    },
+    Trim,
+}
+
+impl Edit {
+    fn link(&self) -> u64 {
+        match self {
+            Edit::Put { link, .. } | Edit::Remove { link } => *link,
+        }
+    }
+}
+
+struct State {
+    pool: Pool,
+    table: u64,
+    lanes: Vec<Lane>,
+}
+
+struct Transactions {
+    seed: u64,
+    geometry: Geometry,
+    bytes: u64,
+    ops: Vec<Op>,
+    continuation: Vec<Op>,
+}
+
+fn random_edit(rng: &mut Xoshiro256PlusPlus, links: u64, large: bool) -> Edit {
+    let link = rng.random_range(0..links);
+    if rng.random_bool(0.35) {
+        return Edit::Remove { link };
+    }
+    let bytes = match rng.random_range(0..12) {
+        0 if large => rng.random_range(8200..20_000),
+        1 => rng.random_range(700..2600),
+        _ => rng.random_range(16..200),
+    };
+    Edit::Put { link, bytes, seed: rng.random() }
+}
+
+impl Transactions {
+    /// Random operations. `messy`: with some that are taken back, in part or whole, with blocks that are allocated
+    /// and freed in one transaction, and with trimming.
+    fn new(seed: u64, lanes: usize, count: usize, messy: bool) -> Transactions {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        // Few links make neighbours and reuse likely; many make several slabs.
+        let links = rng.random_range(2..LINKS);
+        let large = rng.random_bool(0.5);
+        let mut op = |most: usize| {
+            let lane = rng.random_range(0..lanes);
+            let count = rng.random_range(1..=most);
+            let kind = rng.random_range(0..10);
+            let mut edits = |n: usize| {
+                let mut edits: Vec<Edit> = (0..n).map(|_| random_edit(&mut rng, links, large)).collect();
+                if !messy {
+                    edits.sort_by_key(Edit::link);
+                    edits.dedup_by_key(|edit| edit.link());
+                }
+                edits
+            };
+            match kind {
+                0 if messy => Op::Abort { lane, edits: edits(count) },
+                1 if messy => Op::Partly { lane, undone: edits(count), kept: edits(1).remove(0) },
+                2 if messy => Op::Trim,
+                _ => Op::Commit { lane, edits: edits(count) },
+            }
+        };
+        let ops = (0..count).map(|i| op(if i % 4 == 0 { 24 } else { 3 })).collect();
+        let continuation = (0..3).map(|_| op(3)).collect();
+        Transactions { seed, geometry: Geometry::tiny(), bytes: 384 << 10, ops, continuation }
+    }
+}
+
+fn apply_edit(tx: &mut crate::Tx, table: u64, edit: &Edit) -> crate::Result<()> {
+    match *edit {
+        Edit::Put { link, bytes, seed } => model::put(tx, table, link, bytes, seed),
+        Edit::Remove { link } => model::remove(tx, table, link),
+    }
+}
+
+fn apply_to_model(model: &mut Model, edit: &Edit) {
+    match *edit {
+        Edit::Put { link, bytes, seed } => _ = model.insert(link, (bytes.max(16), seed)),
+        Edit::Remove { link } => _ = model.remove(&link),
+    }
+}
+
+impl State {
+    fn new(pool: Pool) -> crate::Result<State> {
+        let mut lanes = vec![pool.lane()?, pool.lane()?];
+        let table = match pool.root("table")? {
+            Some(root) => root.off,
+            None => model::make_table(&mut lanes[0])?,
+        };
+        Ok(State { pool, table, lanes })
+    }
+
+    fn run(&mut self, lane: usize, edits: &[Edit], undone: &[Edit], commit: bool) -> crate::Result<()> {
+        let mut tx = self.lanes[lane].begin();
+        let before = tx.savepoint();
+        undone.iter().try_for_each(|edit| apply_edit(&mut tx, self.table, edit))?;
+        tx.rollback_to(before);
+        edits.iter().try_for_each(|edit| apply_edit(&mut tx, self.table, edit))?;
+        if commit { tx.commit() } else { Ok(()) }
+    }
+}
+
+impl Scenario for Transactions {
+    type State = State;
+    type Op = Op;
+    type Model = Model;
+
+    fn name(&self) -> String {
+        format!("transactions, seed {}", self.seed)
+    }
+
+    fn region_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn setup(&self, region: Region) -> Result<State, String> {
+        let pool = Pool::create_in(region, &self.geometry).map_err(|e| e.to_string())?;
+        State::new(pool).map_err(|e| e.to_string())
+    }
+
+    fn is_uncreated(&self, region: &Region) -> bool {
+        region.load_u64(0) == Ok(0)
+    }
+
+    fn recover(&self, region: Region) -> Result<State, String> {
+        Pool::open_in(region).and_then(State::new).map_err(|e| e.to_string())
+    }
+
+    fn region<'s>(&self, state: &'s State) -> &'s Region {
+        state.pool.region()
+    }
+
+    fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    fn continuation(&self) -> &[Op] {
+        &self.continuation
+    }
+
+    fn apply(&self, state: &mut State, op: &Op) -> Result<(), String> {
+        match op {
+            Op::Commit { lane, edits } => state.run(*lane, edits, &[], true),
+            Op::Partly { lane, undone, kept } => state.run(*lane, std::slice::from_ref(kept), undone, true),
+            Op::Abort { lane, edits } => state.run(*lane, edits, &[], false),
+            Op::Trim => state.pool.trim().map(drop),
+        }
+        .map_err(|e| e.to_string())
+    }
+
+    fn initial(&self) -> Model {
+        Model::new()
+    }
+
+    fn apply_model(&self, model: &mut Model, op: &Op) {
+        match op {
+            Op::Commit { edits, .. } => edits.iter().for_each(|edit| apply_to_model(model, edit)),
+            Op::Partly { kept, .. } => apply_to_model(model, kept),
+            Op::Abort { .. } | Op::Trim => {}
+        }
+    }
+
+    fn observe(&self, state: &State) -> Result<Model, String> {
+        model::read(&state.pool).map_err(|e| e.to_string())
+    }
+
+    /// `observe` reads everything through the marks, so that what is left is the allocator's own view.
+    fn check(&self, state: &State) -> Result<(), String> {
+        state.pool.marks().map(drop).map_err(|e| e.to_string())
+    }
+}
+
+/// Home stores are flushed in the operation, and fenced by the lane's next commit, which may come late. What an
+/// undone operation wrote to its own memory is never flushed. A lane that settles flushes lines again.
+fn audit(lanes: usize, messy: bool) -> Audit {
+    let flushed_within = if messy { None } else { Some(0) };
+    Audit::strict().flushed_within(flushed_within).fenced_within(None).allow_idle_flush(messy || lanes > 1)
+}
+
+fn simulate(images: u64, lanes: usize, limit: usize) {
+    let report = campaign(images, |seed| {
+        let messy = seed % 2 == 0;
+        let scenario = Transactions::new(seed, lanes, 8, messy);
+        Simulation::new(&scenario).seed(seed).limit(limit).audit(audit(lanes, messy)).run()
+    });
+    match report {
+        Ok(report) => println!("{report}"),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn one_lane_survives_crashes() {
+    simulate(40_000, 1, 96);
+}
+
+#[test]
+fn two_lanes_survive_crashes() {
+    simulate(40_000, 2, 96);
+}
+
+#[test]
+fn creation_survives_crashes() {
+    let scenario = Transactions { ops: vec![], ..Transactions::new(1, 1, 0, false) };
+    let simulation = Simulation::new(&scenario).crash_setup(true).limit(4096).audit(audit(2, false));
+    simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn seeded_bugs_are_caught() {
+    let mut scenario = Transactions::new(3, 1, 0, false);
+    scenario.bytes = 128 << 10;
+    let puts = [(1, 40), (2, 100), (1, 24)];
+    let put = |(link, bytes)| Op::Commit { lane: 0, edits: vec![Edit::Put { link, bytes, seed: bytes }] };
+    scenario.ops = puts.into_iter().map(put).collect();
+    let simulation = Simulation::new(&scenario).limit(64).depth(0).continue_ops(1).audit(audit(1, false));
+    simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+    let report =
+        simulation.mutants(Target::Operations, &Mutation::ALL).unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
+    // Nothing in a commit relies on the order or the atomicity of single stores: the checksum vouches for the
+    // record, and the record for its home words. So torn and swapped stores do no harm, and must not.
+    let (harmless, harmful): (Vec<_>, Vec<_>) =
+        Mutation::ALL.into_iter().partition(|m| matches!(m, Mutation::TearStore | Mutation::SwapStores));
+    report.assert_all_caught(&harmful);
+    assert!(harmless.iter().flat_map(|m| report.of(*m)).all(|outcome| outcome.caught_by.is_none()));
+}
