@@ -10,6 +10,8 @@ const ENV_LIMIT: &str = "CRASHSIM_LIMIT";
 const ENV_IMAGES: &str = "CRASHSIM_IMAGES";
 /// The number of threads that try images.
 const ENV_WORKERS: &str = "CRASHSIM_WORKERS";
+/// How many places of each class of mutants are tried.
+const ENV_MUTANTS: &str = "CRASHSIM_MUTANTS";
 
 const DEFAULT_SEED: u64 = 0x7e3b0;
 
@@ -28,6 +30,8 @@ pub(crate) struct Config {
     pub(crate) crash_setup: bool,
     pub(crate) workers: usize,
     pub(crate) max_bytes: u64,
+    /// Places per class of mutants.
+    pub(crate) mutant_limit: usize,
     pub(crate) audit: Audit,
     /// The name of the test that runs, where the test harness gives one.
     pub(crate) test: Option<String>,
@@ -46,6 +50,7 @@ impl Config {
             crash_setup: false,
             workers: env_number(ENV_WORKERS).unwrap_or(1).max(1) as usize,
             max_bytes: 64 << 20,
+            mutant_limit: env_number(ENV_MUTANTS).unwrap_or(64) as usize,
             audit: Audit::strict(),
             test: std::thread::current().name().filter(|n| *n != "main").map(str::to_owned),
         }
@@ -54,6 +59,11 @@ impl Config {
     /// Sets the limit, unless the environment does.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = env_number(ENV_LIMIT).map_or(limit, |n| n as usize);
+    }
+
+    /// Sets the number of mutants, unless the environment does.
+    pub(crate) fn set_mutant_limit(&mut self, places: usize) {
+        self.mutant_limit = env_number(ENV_MUTANTS).map_or(places, |n| n as usize);
     }
 
     /// Sets the number of workers, unless the environment does.

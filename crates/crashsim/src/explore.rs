@@ -19,12 +19,14 @@ use std::collections::HashSet;
 pub(crate) struct Share {
     /// Events before this one are replayed only.
     pub(crate) from_event: usize,
+    /// Events from this one on are left out.
+    pub(crate) to_event: usize,
     pub(crate) worker: usize,
     pub(crate) workers: usize,
 }
 
 impl Share {
-    pub(crate) const WHOLE: Share = Share { from_event: 0, worker: 0, workers: 1 };
+    pub(crate) const WHOLE: Share = Share { from_event: 0, to_event: usize::MAX, worker: 0, workers: 1 };
 
     /// Whether crash points of the phase with this index are this worker's.
     fn covers(&self, phase_idx: usize) -> bool {
@@ -80,7 +82,7 @@ impl<'a, S: Scenario> Explorer<'a, S> {
     ) -> Result<(), Box<Failure>> {
         let mut replay = Replay::new(&session.base, session.base_hash, session.capacity_bytes());
         let mut phase_idx = None;
-        for event in 0..=session.trace.len() {
+        for event in 0..=session.trace.len().min(share.to_event) {
             let next = phase_idx.map_or(0, |i: usize| i + 1);
             let entered = session.phases.get(next).is_some_and(|p| p.start <= event);
             if entered {
@@ -152,8 +154,9 @@ impl<'a, S: Scenario> Explorer<'a, S> {
                 let mut shrinker = Shrinker::new(replay, &point.lines, choice, verdict, &mut trial);
                 let needed = shrinker.shrink(point.phase.region_bytes);
                 let verdict = shrinker.into_verdict();
+                let image = replay.durable().bytes(point.phase.region_bytes);
                 let failure = Failure::new(FailureKind::Crash, &self.scenario.name(), self.config, verdict);
-                Err(failure.after_crash(point.story(choice, Some(&needed))))
+                Err(failure.of_image(image).after_crash(point.story(choice, Some(&needed))))
             }
             Ok(Some(nested)) => {
                 let outcome = self.nested(nested, depth + 1);

@@ -37,6 +37,14 @@
 //! new seeds until enough images have been tried. [`Simulation::mutants`] seeds bugs into the recording and
 //! tells which of them would have been noticed. [`SharedScenario`] is for threads that run at once.
 //!
+//! # Environment
+//!
+//! * `CRASHSIM_SEED`: the seed of samples and schedules, as a failure prints it;
+//! * `CRASHSIM_LIMIT`: the number of images per crash point up to which all are tried;
+//! * `CRASHSIM_IMAGES`: how many images a campaign has to try;
+//! * `CRASHSIM_MUTANTS`: how many places of each class of mutants are tried;
+//! * `CRASHSIM_WORKERS`: how many threads try images.
+//!
 //! # Reading order
 //!
 //! `trace.rs` (what is recorded), `replay.rs` (the failure model), `choices.rs` (which images),

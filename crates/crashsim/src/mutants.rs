@@ -32,7 +32,13 @@ pub struct MutantOutcome {
 pub struct MutantReport {
     /// In order of class and place.
     pub outcomes: Vec<MutantOutcome>,
+    /// How many places were left out because of the limit.
+    pub untried: usize,
 }
+
+/// A mutant may show itself when a later operation reuses what it left behind; crashes are tried in this
+/// many steps after its own.
+const HORIZON_STEPS: usize = 4;
 
 impl MutantReport {
     /// The outcomes of one class.
@@ -118,6 +124,9 @@ impl std::fmt::Display for MutantReport {
                 )?;
             }
         }
+        if self.untried > 0 {
+            writeln!(f, "{} places not tried", self.untried)?;
+        }
         Ok(())
     }
 }
@@ -132,8 +141,15 @@ pub(crate) fn try_mutants<S: Scenario>(
 ) -> MutantReport {
     let mut report = MutantReport::default();
     for &mutation in mutations {
-        for place in 0.. {
-            let mutant = Mutant { mutation, target, place };
+        // What recovery does depends on the image, so the number of places there is not known beforehand.
+        let places = match target {
+            Target::Operations => mutation.count(&session, operations(&session)),
+            Target::Recovery => config.mutant_limit,
+        };
+        let tried = places.min(config.mutant_limit);
+        report.untried += places - tried;
+        for i in 0..tried {
+            let mutant = Mutant { mutation, target, place: i * places / tried };
             let outcome = match target {
                 Target::Operations => try_operations(scenario, config, &mut session, mutant),
                 Target::Recovery => try_recovery(scenario, config, &session, mutant),
@@ -162,7 +178,7 @@ fn try_operations<S: Scenario>(
         Some(broken) => Err((FailureKind::Audit, broken.clone())),
         None => {
             let mut explorer = Explorer::new(scenario, config, None);
-            let share = Share { from_event: event, ..Share::WHOLE };
+            let share = Share { from_event: event, to_event: horizon(session, event), ..Share::WHOLE };
             match explorer.session(session, 0, share) {
                 Err(failure) => Err((failure.kind(), failure.verdict().to_owned())),
                 Ok(()) => Ok(format!("{} images", explorer.report.images)),
@@ -171,6 +187,13 @@ fn try_operations<S: Scenario>(
     };
     session.replace_trace(original);
     Some(judged(mutant, format!("{what} of {step}"), outcome))
+}
+
+/// The event at which the steps end in which a change of `event` is looked for.
+fn horizon<M>(session: &Session<M>, event: usize) -> usize {
+    let later = session.trace.iter().enumerate().skip(event);
+    let mut ends = later.filter(|(_, e)| matches!(e, Event::Mark { mark: Mark::End(_), .. }));
+    ends.nth(HORIZON_STEPS).map_or(session.trace.len(), |(i, _)| i + 1)
 }
 
 /// `None` when no recovery had such a place.

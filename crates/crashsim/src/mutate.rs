@@ -86,6 +86,13 @@ pub(crate) struct Mutated {
 /// The thread that a fence is given to which belongs to nobody.
 const NOBODY: u32 = u32::MAX;
 
+impl Mutation {
+    /// How many places the class has among the events of `range`.
+    pub(crate) fn count<M>(self, session: &Session<M>, range: Range<usize>) -> usize {
+        places(self, session, range).len()
+    }
+}
+
 impl Mutant {
     /// Applies to the events of `range`; `None` when the class has fewer places there.
     pub(crate) fn apply<M>(&self, session: &Session<M>, range: Range<usize>) -> Option<Mutated> {

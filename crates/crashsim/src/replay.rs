@@ -238,3 +238,89 @@ impl Replay {
         &self.volatile
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u64 = 256;
+
+    fn replay() -> Replay {
+        Replay::new(&[0; SIZE as usize], 0, SIZE)
+    }
+
+    fn durable_word(replay: &Replay, off: usize) -> u64 {
+        replay.durable().word(off)
+    }
+
+    #[test]
+    fn a_fence_covers_its_own_threads_flushes_and_only_stores_before_them() {
+        let mut replay = replay();
+        replay.store(0, 0, 8, &5_u64.to_le_bytes());
+        replay.store(1, 1, 16, &6_u64.to_le_bytes());
+        assert_eq!(replay.flush(2, 0, 0), Flushed::Dirty);
+        replay.store(3, 0, 24, &7_u64.to_le_bytes());
+        assert_eq!(replay.fence(1), 0);
+        assert_eq!(durable_word(&replay, 8), 0, "the fence of thread 1 covers nothing");
+        assert_eq!(replay.fence(0), 1);
+        let words = [8, 16, 24].map(|off| durable_word(&replay, off));
+        assert_eq!(words, [5, 6, 0], "thread 1's store precedes the flush, the last store does not");
+        assert_eq!(replay.pending()[0].stops, [0, 1]);
+    }
+
+    #[test]
+    fn a_flush_from_before_the_line_was_durable_does_not_cover_later_stores() {
+        let mut replay = replay();
+        replay.store(0, 0, 0, &1_u64.to_le_bytes());
+        replay.flush(1, 0, 0);
+        replay.flush(2, 1, 0);
+        replay.fence(0);
+        replay.store(4, 0, 0, &2_u64.to_le_bytes());
+        replay.fence(1);
+        assert_eq!(durable_word(&replay, 0), 1);
+    }
+
+    #[test]
+    fn vain_flushes_are_told_apart() {
+        let mut replay = replay();
+        assert_eq!(replay.flush(0, 0, 1), Flushed::Clean);
+        replay.store(1, 0, 64, &[1]);
+        assert_eq!(replay.flush(2, 0, 1), Flushed::Dirty);
+        assert_eq!(replay.flush(3, 0, 1), Flushed::Again);
+        assert_eq!(replay.flush(4, 1, 1), Flushed::Dirty, "another thread's fence needs its own flush");
+        replay.fence(0);
+        assert_eq!(replay.flush(6, 0, 1), Flushed::Clean);
+    }
+
+    #[test]
+    fn a_choice_shows_prefixes_and_is_taken_back_without_a_trace() {
+        let mut replay = replay();
+        replay.store(0, 0, 0, &[1, 2]);
+        replay.store(1, 0, 1, &[3]);
+        replay.store(2, 0, 128, &[9]);
+        let lines = replay.pending();
+        let before = (replay.durable().hash(), replay.durable().all().to_vec());
+        replay.choose(&lines, &[0, 0], &[1, 1]);
+        assert_eq!((replay.durable().bytes(2), replay.durable().bytes(129)[128]), (&[1, 2][..], 9));
+        let one = replay.durable().hash();
+        replay.choose(&lines, &[1, 1], &[2, 0]);
+        assert_eq!((replay.durable().bytes(2), replay.durable().bytes(129)[128]), (&[1, 3][..], 0));
+        assert_ne!(one, replay.durable().hash());
+        replay.choose(&lines, &[2, 0], &[0, 0]);
+        assert_eq!(before, (replay.durable().hash(), replay.durable().all().to_vec()));
+    }
+
+    #[test]
+    fn equal_images_have_equal_hashes_however_they_came_about() {
+        let (mut a, mut b) = (replay(), replay());
+        a.store(0, 0, 0, &[1]);
+        a.store(1, 0, 0, &[2]);
+        b.store(0, 0, 0, &[2]);
+        for replay in [&mut a, &mut b] {
+            replay.flush(2, 0, 0);
+            replay.fence(0);
+        }
+        assert_eq!(a.durable().hash(), b.durable().hash());
+        assert_eq!(a.volatile().hash(), a.durable().hash());
+    }
+}

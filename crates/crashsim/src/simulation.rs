@@ -17,8 +17,7 @@ const SHOWN_VIOLATIONS: usize = 8;
 
 /// A scenario with the settings under which it is simulated.
 ///
-/// The environment comes before the settings of the code: `CRASHSIM_LIMIT` and `CRASHSIM_WORKERS`;
-/// `CRASHSIM_SEED` is the seed unless [`seed`](Self::seed) gives one.
+/// The environment comes before the settings of the code: see the crate's documentation.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is simulated before `run`"]
 pub struct Simulation<'a, S> {
@@ -88,6 +87,13 @@ impl<'a, S: Scenario> Simulation<'a, S> {
         self
     }
 
+    /// How many places of each class of mutants are tried, spread evenly over the trace (default 64).
+    /// `CRASHSIM_MUTANTS` comes before this.
+    pub fn mutant_limit(mut self, places: usize) -> Self {
+        self.config.set_mutant_limit(places);
+        self
+    }
+
     /// The length up to which a region may grow (default 64 MiB).
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.config.max_bytes = bytes;
@@ -104,8 +110,8 @@ impl<'a, S: Scenario> Simulation<'a, S> {
         self.judge(&session)
     }
 
-    /// Seeds each place of each class of `mutations` into the trace of `target`, one at a time, and sees
-    /// whether the audit or a crash shows it.
+    /// Seeds each class of `mutations` into the trace of `target`, one place at a time, and sees whether the
+    /// audit or a crash in the same operation or the next few shows it.
     ///
     /// # Errors
     ///
@@ -127,7 +133,7 @@ impl<'a, S: Scenario> Simulation<'a, S> {
     fn crash(&self, session: &Session<S::Model>, config: &Config) -> Result<Report, Box<Failure>> {
         let workers = config.workers;
         let work = |worker| {
-            let share = Share { from_event: 0, worker, workers };
+            let share = Share { worker, workers, ..Share::WHOLE };
             let mut explorer = Explorer::new(self.scenario, config, None);
             explorer.session(session, 0, share).map(|()| explorer.report)
         };

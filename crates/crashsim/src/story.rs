@@ -27,6 +27,7 @@ pub struct Failure {
     crashes: Vec<CrashStory>,
     verdict: String,
     reproduce: String,
+    image: Vec<u8>,
 }
 
 impl Failure {
@@ -37,7 +38,14 @@ impl Failure {
             crashes: Vec::new(),
             verdict,
             reproduce: config.reproduce(),
+            image: Vec::new(),
         })
+    }
+
+    /// Notes the image that could not be recovered.
+    pub(crate) fn of_image(mut self: Box<Failure>, image: &[u8]) -> Box<Failure> {
+        self.image = image.to_vec();
+        self
     }
 
     /// Puts a crash before those already told.
@@ -54,6 +62,11 @@ impl Failure {
     /// What the component or the oracle said.
     pub fn verdict(&self) -> &str {
         &self.verdict
+    }
+
+    /// The image that the last crash left, to be looked at with other tools; empty if there was no crash.
+    pub fn image(&self) -> &[u8] {
+        &self.image
     }
 
     /// How many crashes the story has: 0 if the failure needs none, 2 or more if one hit a recovery or the

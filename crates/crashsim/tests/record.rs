@@ -229,6 +229,7 @@ fn the_story_names_the_operation_the_point_and_the_one_store_that_matters() {
     let failure = Record::new(Way::FlagWithData).run(Audit::off()).unwrap_err();
     let story = failure.to_string();
     assert_eq!(failure.lost_stores(), 1, "{story}");
+    assert_eq!((failure.image()[0x200], failure.image()[0x240]), (1, 0), "{story}");
     for part in [
         "record, FlagWithData: does not survive a crash",
         "during operation 1 of 4, (1, 1), crash just before event",
