@@ -1,5 +1,6 @@
 //! Byte strings as the tree compares them: prefixes, fingerprints and separators.
 
+use super::layout::MAX_SHARED_BYTES;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The byte that a leaf keeps of a key's hash.
@@ -111,7 +112,7 @@ impl<'a> Separator<'a> {
 /// The bytes that every key between two fences shares; a missing fence shares none.
 pub(crate) fn shared_bytes(low: Option<&Separator<'_>>, high: Option<&Separator<'_>>) -> usize {
     match (low, high) {
-        (Some(low), Some(high)) => low.lcp(high),
+        (Some(low), Some(high)) => low.lcp(high).min(MAX_SHARED_BYTES),
         _ => 0,
     }
 }

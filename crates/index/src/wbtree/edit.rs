@@ -8,12 +8,12 @@ use super::WbTree;
 use super::bytes::{Separator, shared_bytes};
 use super::items::Items;
 use super::layout::{
-    FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_BYTES, NodeKind, SEPARATOR_HEAD_BYTES, SeparatorWord, TreeWord,
-    field, put_word,
+    FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_BYTES, MAX_SHARED_BYTES, NodeKind, SEPARATOR_HEAD_BYTES,
+    SeparatorWord, TreeWord, field, put_word,
 };
 use super::node::{Inner, Leaf, Pending, View};
 use super::search::{Goal, descend};
-use crate::error::Result;
+use crate::error::{Result, corrupt};
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
@@ -143,9 +143,10 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         Ok(())
     }
 
+    /// Builds a leaf. What lies past its last entry is not written: it is not live, so nobody looks at it.
     pub(crate) fn build_leaf(&mut self, items: &Items) -> Result<u64> {
         let off = self.tx.alloc(LEAF_BYTES)?;
-        self.tx.write_fresh(off, &items.image())?;
+        self.tx.write_fresh(off, &items.image()[..items.media_bytes()])?;
         Ok(off)
     }
 
@@ -159,7 +160,9 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
     /// The two words that stand for a separator in a node with this base. The separator's block is kept if the
     /// words refer to it, else retired.
     pub(crate) fn encode(&mut self, separator: &Separator<'_>, base: usize) -> Result<(u64, u64)> {
-        let rest_bytes = separator.len() - base;
+        let rest_bytes = separator.len().checked_sub(base).ok_or_else(|| {
+            corrupt("a separator", separator.block, format!("at least {base} bytes"), separator.len())
+        })?;
         let place = if rest_bytes <= INLINE_BYTES {
             if separator.block != 0 {
                 self.retire(separator.block);
@@ -196,12 +199,14 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         for (i, child) in children.iter().enumerate() {
             put_word(&mut image, field!(PmInner.children) + 8 * i as u64, *child);
         }
-        self.write_inner(&image)
+        self.write_inner(&image, children.len())
     }
 
-    pub(crate) fn write_inner(&mut self, image: &[u8; INNER_BYTES as usize]) -> Result<u64> {
+    /// Writes an inner node up to its last child; what lies past it is never looked at.
+    pub(crate) fn write_inner(&mut self, image: &[u8; INNER_BYTES as usize], count: usize) -> Result<u64> {
         let off = self.tx.alloc(INNER_BYTES)?;
-        self.tx.write_fresh(off, image)?;
+        let bytes = field!(PmInner.children) as usize + 8 * count;
+        self.tx.write_fresh(off, &image[..bytes])?;
         Ok(off)
     }
 
@@ -240,7 +245,7 @@ fn choose_base(skip: usize, separators: &[Separator<'_>]) -> usize {
         return skip;
     }
     match separators {
-        [first, .., last] => first.lcp(last).max(skip),
+        [first, .., last] => first.lcp(last).clamp(skip, MAX_SHARED_BYTES),
         _ => skip,
     }
 }

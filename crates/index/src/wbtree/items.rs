@@ -4,7 +4,6 @@ use super::bytes::prefix8;
 use super::layout::{LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, field, put_word};
 use super::node::{Leaf, Record, View, after};
 use crate::error::Result;
-use std::cmp::Ordering;
 
 /// A copy of a live entry.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,18 +56,11 @@ impl Items {
         Ok(())
     }
 
-    /// Sorts by key.
+    /// Sorts by key: by prefix, and by the records' keys where prefixes are equal, which is rare.
     pub(crate) fn sort<'m>(&mut self, view: impl View<'m>) -> Result<()> {
-        let mut outcome = Ok(());
-        self.items[..self.len].sort_unstable_by(|a, b| {
-            a.prefix.cmp(&b.prefix).then_with(|| {
-                compare_records(view, a.record, b.record).unwrap_or_else(|e| {
-                    outcome = Err(e);
-                    Ordering::Equal
-                })
-            })
-        });
-        outcome
+        let items = &mut self.items[..self.len];
+        items.sort_unstable_by_key(|item| item.prefix);
+        items.chunk_by_mut(|a, b| a.prefix == b.prefix).try_for_each(|tied| sort_by_record(view, tied))
     }
 
     /// The entries from `range` on their own, with prefixes from `skip`.
@@ -84,6 +76,11 @@ impl Items {
             rebase(view, &mut part.items[..part.len], skip)?;
         }
         Ok(part)
+    }
+
+    /// Bytes of a leaf up to the last of these entries.
+    pub(crate) fn media_bytes(&self) -> usize {
+        field!(PmLeaf.entries) as usize + self.len * size_of::<PmEntry>()
     }
 
     /// A new leaf with these entries, ready to be written.
@@ -110,7 +107,19 @@ fn rebase<'m>(view: impl View<'m>, items: &mut [Item], skip: usize) -> Result<()
     Ok(())
 }
 
-fn compare_records<'m>(view: impl View<'m>, a: u64, b: u64) -> Result<Ordering> {
-    let region = view.region();
-    Ok(Record::read(region, a)?.key.cmp(Record::read(region, b)?.key))
+/// Sorts a few entries by insertion. (The sorts of the standard library may panic when a comparison fails in the
+/// middle, as it does where a record is damaged.)
+fn sort_by_record<'m>(view: impl View<'m>, items: &mut [Item]) -> Result<()> {
+    for sorted in 1..items.len() {
+        let mut at = sorted;
+        while at > 0 && key_of(view, &items[at])? < key_of(view, &items[at - 1])? {
+            items.swap(at, at - 1);
+            at -= 1;
+        }
+    }
+    Ok(())
+}
+
+fn key_of<'m>(view: impl View<'m>, item: &Item) -> Result<&'m [u8]> {
+    Ok(Record::read(view.region(), item.record)?.key)
 }

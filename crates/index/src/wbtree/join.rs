@@ -1,6 +1,6 @@
 //! Giving room back: a sparse leaf joins a neighbour, and so, where needed, do the nodes above it.
 
-use super::bytes::Separator;
+use super::bytes::{Separator, shared_bytes};
 use super::edit::{Draft, Edit, Path};
 use super::items::Items;
 use super::layout::{FANOUT, LEAF_SLOTS, LeafState, TreeWord};
@@ -130,9 +130,9 @@ impl<'m> Edit<'m, '_, '_> {
         let middle = both.separators[count / 2 - 1];
         let low = path.low_fence(depth, first, key)?;
         let high = path.high_fence(depth, first + 1, key)?;
-        let left_skip = low.map_or(0, |low| low.lcp(&middle));
+        let left_skip = shared_bytes(low.as_ref(), Some(&middle));
         let left = self.build_inner(level - 1, left_skip, both.part(0..count / 2))?;
-        let right_skip = high.map_or(0, |high| middle.lcp(&high));
+        let right_skip = shared_bytes(Some(&middle), high.as_ref());
         let right = self.build_inner(level - 1, right_skip, both.part(count / 2..count))?;
         let mut draft = Draft::of(self.view(), &node, key)?;
         draft.children[first] = left;

@@ -21,6 +21,8 @@ pub(crate) const LEAF_SLOTS: usize = 28;
 pub(crate) const FANOUT: usize = 42;
 /// Inner nodes above each other, at most; more cannot come from fewer than 2^64 keys.
 pub(crate) const MAX_HEIGHT: usize = 32;
+/// Bytes that keys or separators are known to share, at most: fewer than the longest key has.
+pub(crate) const MAX_SHARED_BYTES: usize = MAX_KEY_BYTES as usize - 1;
 /// Bytes of a separator that are kept in the inner node itself.
 pub(crate) const INLINE_BYTES: usize = 8;
 
@@ -57,13 +59,13 @@ media_struct! {
         0 => state: u64,
         /// Kind 1; see `NodeKind`. Never changes.
         8 => kind: u64,
-        /// The low byte of each live key's XXH3-64, for the first 28 bytes; the rest is zero.
+        /// The low byte of each live key's XXH3-64, in the first 28 bytes; the rest is zero.
         16 => fingerprints: [u64; 4],
         /// In the root of a doomed tree: the next doomed tree, packed as `PmMap::root`.
         48 => next_doomed: u64,
         /// Zero.
         56 => reserved: u64,
-        /// The entries, in no order.
+        /// The entries, in no order; those that are not live hold anything.
         64 => entries: [PmEntry; 28],
     }
 }
@@ -83,7 +85,7 @@ media_struct! {
         32 => prefixes: [u64; 41],
         /// Each separator: `length after base << 1 | 1` if the prefix holds all of it, else its block.
         360 => separators: [u64; 41],
-        /// The children. Child `i` holds the keys from separator `i - 1` on and below separator `i`.
+        /// The children; past the last one, anything. Child `i` holds the keys from separator `i - 1` on and below separator `i`.
         688 => children: [u64; 42],
     }
 }

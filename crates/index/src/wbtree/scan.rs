@@ -11,7 +11,8 @@ use super::items::Items;
 use super::layout::TreeWord;
 use super::node::{Inner, Leaf, Media, Record};
 use super::search::{Goal, descend};
-use crate::error::Result;
+use crate::error::{Result, corrupt};
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::Arc;
@@ -262,6 +263,13 @@ impl<'t> Range<'t> {
         }
         let goal = goal_of(direction, &end.next, bound);
         let (leaf, fence) = descend_fenced(view, tree, goal, direction)?;
+        if let (Next::Fence(old), Some(new)) = (&end.next, &fence)
+            && new.cmp(old) != if direction == Direction::Up { Ordering::Greater } else { Ordering::Less }
+        {
+            // In a damaged tree the walk could go in circles.
+            let expected = format!("one past {}", old.escape_ascii());
+            return Err(corrupt("a leaf's fence", leaf.off, expected, new.escape_ascii()));
+        }
         let items = snapshot(view, &leaf)?;
         end.records.extend(items.as_slice().iter().map(|item| item.record));
         end.records.iter().for_each(|record| view.0.prefetch(*record));

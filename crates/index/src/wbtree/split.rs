@@ -157,7 +157,7 @@ impl<'m> Edit<'m, '_, '_> {
             };
             put_word(&mut image, field!(PmInner.children) + 8 * i as u64, off);
         }
-        self.write_inner(&image)
+        self.write_inner(&image, count + 1)
     }
 }
 

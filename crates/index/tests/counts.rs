@@ -1,0 +1,171 @@
+//! Golden counts: what operations cost in words, lines and fences. They do not depend on the machine.
+//!
+//! Cost follows fences first, lines second, words third, so these numbers are pinned; a change that moves
+//! one of them has to say why.
+
+use tembo_index::WbTree;
+use tembo_pmem::{Counts, Region, snapshot};
+use tembo_pool::{Geometry, Lane, Pool, Tx};
+
+struct Bench {
+    lane: Lane,
+    tree: WbTree,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let region = Region::simulated(&vec![0; 8 << 20], 1 << 30, None).unwrap();
+        let pool =
+            Pool::create_in(region, &Geometry { zone_chunks: 1 << 12, ..Geometry::default() }).unwrap();
+        let mut lane = pool.lane().unwrap();
+        let mut tx = lane.begin();
+        let tree = WbTree::create(&mut tx, "tree").unwrap();
+        tx.commit().unwrap();
+        Bench { lane, tree }
+    }
+
+    /// The cost of one transaction.
+    fn cost(&mut self, work: impl FnOnce(&WbTree, &mut Tx<'_>)) -> Counts {
+        let before = snapshot();
+        let mut tx = self.lane.begin();
+        work(&self.tree, &mut tx);
+        tx.commit().unwrap();
+        snapshot() - before
+    }
+
+    fn put(&mut self, key: &[u8; 20], value: u64) -> Counts {
+        self.cost(|tree, tx| _ = tree.put(tx, key, &[&value.to_le_bytes()]).unwrap())
+    }
+
+    fn remove(&mut self, key: &[u8; 20]) -> Counts {
+        self.cost(|tree, tx| assert!(tree.remove(tx, key).unwrap()))
+    }
+}
+
+/// Keys whose order has nothing to do with their number.
+fn key(i: u64) -> [u8; 20] {
+    let mut key = [0; 20];
+    let mixed = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    key[..8].copy_from_slice(&mixed.to_be_bytes());
+    key[8..16].copy_from_slice(&mixed.rotate_left(17).to_be_bytes());
+    key
+}
+
+/// A tree of one leaf with room, in a pool that has made its first slabs.
+fn with_room() -> Bench {
+    let mut bench = Bench::new();
+    (0..8).for_each(|i| _ = bench.put(&key(i), 0));
+    bench
+}
+
+#[test]
+fn reading_and_doing_nothing_cost_nothing() {
+    let mut bench = with_room();
+    let before = snapshot();
+    for i in 0..20 {
+        bench.tree.get_pinned(&key(i)).unwrap();
+    }
+    assert_eq!(bench.tree.iter().rev().count(), 8);
+    assert_eq!(snapshot() - before, Counts::default());
+    assert_eq!(bench.cost(|tree, tx| assert!(!tree.remove(tx, b"absent").unwrap())), Counts::default());
+    let undone = bench.cost(|tree, tx| {
+        let before = tx.savepoint();
+        tree.put(tx, b"undone", &[]).unwrap();
+        tx.rollback_to(before);
+    });
+    assert_eq!((undone.lines, undone.fences), (0, 0));
+}
+
+#[test]
+fn a_new_record_costs_one_fence() {
+    let mut bench = with_room();
+    for i in 8..28 {
+        let cost = bench.put(&key(i), 1);
+        // The record of 36 bytes is 5 words, the redo record 17: its head, and prefix, offset, fingerprint, state,
+        // length, the allocator's bit, and the cover. The same six are then stored at home.
+        assert_eq!((cost.fences, cost.words), (1, 5 + 17 + 6), "record {i}");
+        // Three for the redo record, one or two for the record; home: two of the leaf, the header, the bitmap.
+        assert!((8..=9).contains(&cost.lines), "record {i}: {cost:?}");
+    }
+}
+
+#[test]
+fn replacing_a_value_costs_one_fence() {
+    let mut bench = with_room();
+    bench.put(&key(0), 1);
+    for i in 1..8 {
+        let cost = bench.put(&key(i), 1);
+        // The entry's word, and two bits of the allocator.
+        assert_eq!((cost.fences, cost.words), (1, 5 + 11 + 3), "record {i}");
+        assert!((5..=7).contains(&cost.lines), "record {i}: {cost:?}");
+    }
+}
+
+#[test]
+fn removing_costs_one_fence() {
+    let mut bench = with_room();
+    bench.remove(&key(0));
+    for i in 1..7 {
+        let cost = bench.remove(&key(i));
+        // State, length, and the allocator's bit.
+        assert_eq!((cost.fences, cost.words, cost.lines), (1, 10 + 3, 5), "record {i}");
+    }
+}
+
+#[test]
+fn clearing_costs_the_same_whatever_the_size() {
+    for size in [1, 20, 3000] {
+        let mut bench = Bench::new();
+        (0..size).for_each(|i| _ = bench.put(&key(i), 0));
+        // Two commits later nothing of the puts is left to be flushed.
+        bench.put(&key(0), 1);
+        bench.put(&key(0), 2);
+        let cost = bench.cost(|tree, tx| tree.clear(tx).unwrap());
+        assert_eq!((cost.fences, cost.words), (1, 12 + 4), "{size} records");
+        assert!(cost.lines <= 7, "{size} records: {cost:?}");
+    }
+}
+
+#[test]
+fn divisions_included_an_insertion_costs_hardly_more_than_one_fence() {
+    let mut bench = Bench::new();
+    let mut total = Counts::default();
+    let records = 100_000;
+    for i in 0..records {
+        let cost = bench.put(&key(i), i);
+        assert!(cost.fences <= 2, "record {i}: {cost:?}");
+        total.fences += cost.fences;
+        total.lines += cost.lines;
+        total.words += cost.words;
+    }
+    let per_record = |n: u64| n as f64 / records as f64;
+    println!(
+        "{} fences, {} lines, {} words",
+        per_record(total.fences),
+        per_record(total.lines),
+        per_record(total.words)
+    );
+    assert!(per_record(total.fences) < 1.01);
+    assert!(per_record(total.lines) < 11.0);
+    assert!(per_record(total.words) < 45.0);
+}
+
+#[test]
+fn a_batch_shares_its_fence() {
+    let mut bench = Bench::new();
+    let mut total = Counts::default();
+    let (batches, size) = (2000, 32);
+    for batch in 0..batches {
+        let cost = bench.cost(|tree, tx| {
+            (0..size).for_each(|i| _ = tree.put(tx, &key(batch * size + i), &[&[0; 8]]).unwrap());
+        });
+        // New data of more than 2 KiB, as with a division, is fenced before the record.
+        assert!(cost.fences <= 2, "batch {batch}: {cost:?}");
+        total.fences += cost.fences;
+        total.lines += cost.lines;
+    }
+    let per_record = |n: u64| n as f64 / (batches * size) as f64;
+    println!("{} fences, {} lines", per_record(total.fences), per_record(total.lines));
+    assert!(per_record(total.fences) < 2.0 / 32.0 + 0.001);
+    assert!(per_record(total.lines) < 9.0);
+}

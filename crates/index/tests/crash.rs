@@ -1,0 +1,489 @@
+//! Crashes at every flush and fence of every operation of the tree, and of what recovers from them.
+//!
+//! The directed scenarios bring a tree to the edge of a change of structure and do the operation that makes it;
+//! how many blocks that gains or loses proves that it was the change meant. The campaign does operations at random:
+//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test crash campaign` is the long one.
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use tembo_crashsim::{Audit, Mutation, Scenario, SharedScenario, Simulation, Target, campaign};
+use tembo_index::WbTree;
+use tembo_pmem::Region;
+use tembo_pool::{Geometry, Lane, Pool, Tx};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A change of one key.
+#[derive(Debug, Clone)]
+enum Edit {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+}
+
+/// What one transaction, or a reader, does.
+#[derive(Debug, Clone)]
+enum Op {
+    Edits(Vec<Edit>),
+    /// Edits that are taken back by a savepoint, then some that are not.
+    Partly {
+        undone: Vec<Edit>,
+        kept: Vec<Edit>,
+    },
+    Abort(Vec<Edit>),
+    Clear,
+    /// Edits, a clear, and edits in one transaction.
+    ClearBetween(Vec<Edit>, Vec<Edit>),
+    Reclaim(usize),
+    /// A reader looks a key up.
+    Get(Vec<u8>),
+}
+
+struct Trees {
+    name: String,
+    /// What is there before the operations, done by few transactions.
+    start: Vec<Edit>,
+    clear_after_start: bool,
+    ops: Vec<Op>,
+    continuation: Vec<Op>,
+    bytes: u64,
+}
+
+struct State {
+    pool: Pool,
+    lane: Mutex<Lane>,
+    tree: WbTree,
+}
+
+fn text(e: impl ToString) -> String {
+    e.to_string()
+}
+
+impl State {
+    fn open(pool: Pool) -> Result<State, String> {
+        let mut lane = pool.lane().map_err(text)?;
+        let tree = match WbTree::open(&pool, "tree").map_err(text)? {
+            Some(tree) => tree,
+            None => {
+                let mut tx = lane.begin();
+                let tree = WbTree::create(&mut tx, "tree").map_err(text)?;
+                tx.commit().map_err(text)?;
+                tree
+            }
+        };
+        Ok(State { pool, lane: Mutex::new(lane), tree })
+    }
+
+    fn edit(&self, tx: &mut Tx<'_>, edits: &[Edit]) -> Result<(), String> {
+        for edit in edits {
+            match edit {
+                Edit::Put(key, value) => _ = self.tree.put(tx, key, &[value]).map_err(text)?,
+                Edit::Remove(key) => _ = self.tree.remove(tx, key).map_err(text)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn perform(&self, op: &Op) -> Result<(), String> {
+        let mut lane = self.lane.lock().unwrap();
+        let mut tx = lane.begin();
+        match op {
+            Op::Edits(edits) => self.edit(&mut tx, edits)?,
+            Op::Partly { undone, kept } => {
+                let before = tx.savepoint();
+                self.edit(&mut tx, undone)?;
+                tx.rollback_to(before);
+                self.edit(&mut tx, kept)?;
+            }
+            Op::Abort(edits) => return self.edit(&mut tx, edits),
+            Op::Clear => self.tree.clear(&mut tx).map_err(text)?,
+            Op::ClearBetween(before, after) => {
+                self.edit(&mut tx, before)?;
+                self.tree.clear(&mut tx).map_err(text)?;
+                self.edit(&mut tx, after)?;
+            }
+            Op::Reclaim(steps) => _ = self.tree.reclaim(&mut tx, *steps).map_err(text)?,
+            Op::Get(_) => return Ok(()),
+        }
+        tx.commit().map_err(text)
+    }
+
+    fn allocated_blocks(&self) -> i64 {
+        self.pool.marks().unwrap().usage().allocated_blocks as i64
+    }
+}
+
+fn edit_model(model: &mut Model, edits: &[Edit]) {
+    for edit in edits {
+        match edit {
+            Edit::Put(key, value) => _ = model.insert(key.clone(), value.clone()),
+            Edit::Remove(key) => _ = model.remove(key),
+        }
+    }
+}
+
+impl Scenario for Trees {
+    type State = State;
+    type Op = Op;
+    type Model = Model;
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn region_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn setup(&self, region: Region) -> Result<State, String> {
+        let state = State::open(Pool::create_in(region, &Geometry::tiny()).map_err(text)?)?;
+        for group in self.start.chunks(100) {
+            state.perform(&Op::Edits(group.to_vec()))?;
+        }
+        if self.clear_after_start {
+            state.perform(&Op::Clear)?;
+        }
+        Ok(state)
+    }
+
+    fn is_uncreated(&self, region: &Region) -> bool {
+        region.load_u64(0) == Ok(0)
+    }
+
+    fn recover(&self, region: Region) -> Result<State, String> {
+        State::open(Pool::open_in(region).map_err(text)?)
+    }
+
+    fn region<'s>(&self, state: &'s State) -> &'s Region {
+        state.pool.region()
+    }
+
+    fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    fn continuation(&self) -> &[Op] {
+        &self.continuation
+    }
+
+    fn apply(&self, state: &mut State, op: &Op) -> Result<(), String> {
+        state.perform(op)
+    }
+
+    fn initial(&self) -> Model {
+        let mut model = Model::new();
+        if !self.clear_after_start {
+            edit_model(&mut model, &self.start);
+        }
+        model
+    }
+
+    fn apply_model(&self, model: &mut Model, op: &Op) {
+        match op {
+            Op::Edits(edits) | Op::Partly { kept: edits, .. } => edit_model(model, edits),
+            Op::Clear => model.clear(),
+            Op::ClearBetween(_, after) => {
+                model.clear();
+                edit_model(model, after);
+            }
+            Op::Abort(_) | Op::Reclaim(_) | Op::Get(_) => {}
+        }
+    }
+
+    fn observe(&self, state: &State) -> Result<Model, String> {
+        let mut model = Model::new();
+        let mut walk = state.tree.iter();
+        while let Some((key, value)) = walk.advance().map_err(text)? {
+            model.insert(key.to_vec(), value.to_vec());
+        }
+        Ok(model)
+    }
+
+    fn check(&self, state: &State) -> Result<(), String> {
+        let mut marks = state.pool.marks().map_err(text)?;
+        state.tree.check(&mut marks).map_err(text)?;
+        marks.finish().map(drop).map_err(text)
+    }
+}
+
+/// Home stores are flushed and fenced by the next commit; until then the record stands for them. What was written to
+/// a block that the same operation gave up again is never flushed.
+fn audit(gives_up_blocks: bool) -> Audit {
+    let within = if gives_up_blocks { None } else { Some(1) };
+    Audit::strict().flushed_within(within).fenced_within(within).allow_idle_flush(gives_up_blocks)
+}
+
+fn key(i: u32) -> Vec<u8> {
+    format!("key{i:05}").into_bytes()
+}
+
+fn put(i: u32) -> Edit {
+    Edit::Put(key(i), format!("value of {i}").into_bytes())
+}
+
+fn remove(i: u32) -> Edit {
+    Edit::Remove(key(i))
+}
+
+/// One step over the edge: what is there before, and how many blocks the operation gains.
+struct Edge {
+    name: &'static str,
+    start: Vec<Edit>,
+    op: Op,
+    blocks: i64,
+}
+
+fn edge(name: &'static str, start: impl IntoIterator<Item = Edit>, edits: Vec<Edit>, blocks: i64) -> Edge {
+    Edge { name, start: start.into_iter().collect(), op: Op::Edits(edits), blocks }
+}
+
+/// Even numbers in ascending order fill every leaf with 28, so that leaf `l` holds 56 `l` to 56 `l` + 54.
+fn full_leaves(leaves: u32) -> Vec<Edit> {
+    (0..leaves * 28).map(|i| put(2 * i)).collect()
+}
+
+fn then(mut start: Vec<Edit>, more: impl IntoIterator<Item = Edit>) -> Vec<Edit> {
+    start.extend(more);
+    start
+}
+
+/// 41 leaves under the left inner node, two under the right one, the last with one record: number 2352.
+fn two_inner_nodes() -> Vec<Edit> {
+    then(full_leaves(42), [put(2352)])
+}
+
+fn insertions() -> Vec<Edge> {
+    let long = |i: u32| Edit::Put([vec![b'x'; 30], i.to_be_bytes().to_vec()].concat(), vec![7; 3]);
+    let both_ends = vec![Edit::Put(vec![], vec![]), Edit::Put(vec![0xFF; 40], vec![])];
+    vec![
+        edge("the first record: a leaf", [], vec![put(1)], 2),
+        edge("a record into a leaf with room", [put(1)], vec![put(2)], 1),
+        edge("a record in place of another", [put(1), put(2)], vec![Edit::Put(key(1), vec![9; 70])], 0),
+        edge("a root leaf is divided in the middle", full_leaves(1), vec![put(27)], 3),
+        edge("a root leaf is continued on the right", full_leaves(1), vec![put(99)], 3),
+        edge("a root leaf is continued on the left", full_leaves(1).split_off(1), vec![put(56), put(0)], 4),
+        edge("a leaf is divided under its parent", full_leaves(3), vec![put(57)], 2),
+        edge("a parent is divided: a new root", full_leaves(42), vec![put(2352)], 4),
+        edge("a parent is divided in the middle: a new root", full_leaves(42), vec![put(1001)], 4),
+        edge("an inner node is divided under the root", two_inner_nodes(), vec![put(57), put(1001)], 5),
+        edge("a separator that needs a block", then(both_ends, (0..26).map(long)), vec![long(99)], 4),
+    ]
+}
+
+fn removals() -> Vec<Edge> {
+    let thin = |numbers: std::ops::Range<u32>| numbers.map(|i| remove(2 * i));
+    let few_leaves = then(two_inner_nodes(), thin(28 * 5..28 * 21));
+    vec![
+        edge("a record out of a leaf", [put(1), put(2)], vec![remove(1)], -1),
+        edge("the last record", [put(1)], vec![remove(1)], -2),
+        edge(
+            "an empty leaf: its neighbour becomes the root",
+            then(full_leaves(1), [put(56)]),
+            vec![remove(56)],
+            -3,
+        ),
+        edge("an empty leaf leaves its parent", then(full_leaves(2), [put(112)]), vec![remove(112)], -2),
+        edge(
+            "two sparse leaves are joined",
+            then(full_leaves(3), thin(30..48).chain(thin(60..81))),
+            vec![remove(162)],
+            -2,
+        ),
+        edge("inner nodes share their children", two_inner_nodes(), vec![remove(2352)], -2),
+        edge("inner nodes are joined, and the root goes", few_leaves, vec![remove(2352)], -4),
+    ]
+}
+
+fn simulate_edges(edges: Vec<Edge>) {
+    for Edge { name, start, op, blocks } in edges {
+        let scenario = Trees {
+            name: name.to_owned(),
+            start,
+            clear_after_start: false,
+            ops: vec![op],
+            continuation: vec![Op::Edits(vec![put(3), remove(0)]), Op::Edits(vec![put(101)])],
+            bytes: 256 << 10,
+        };
+        let dry = scenario.setup(Region::simulated(&vec![0; 256 << 10], 1 << 24, None).unwrap()).unwrap();
+        let before = dry.allocated_blocks();
+        dry.perform(&scenario.ops[0]).unwrap();
+        assert_eq!(dry.allocated_blocks() - before, blocks, "{name}");
+        let report = Simulation::new(&scenario).limit(256).audit(audit(true)).run();
+        println!("{name}: {}", report.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}
+
+#[test]
+fn every_kind_of_insertion_survives_crashes() {
+    simulate_edges(insertions());
+}
+
+#[test]
+fn every_kind_of_removal_survives_crashes() {
+    simulate_edges(removals());
+}
+
+#[test]
+fn clearing_and_freeing_survive_crashes() {
+    for (start, batch) in [(1, 1), (40, 1), (150, 2), (1300, 30)] {
+        let scenario = Trees {
+            name: format!("{start} records are cleared and freed, {batch} nodes at a time"),
+            start: (0..start).map(put).collect(),
+            clear_after_start: start == 150,
+            ops: vec![
+                Op::Edits(vec![put(3)]),
+                Op::Clear,
+                Op::Reclaim(batch),
+                Op::Edits(vec![put(7), put(8)]),
+                Op::ClearBetween(vec![put(1)], vec![put(2)]),
+                Op::Reclaim(batch),
+                Op::Reclaim(100),
+            ],
+            continuation: vec![Op::Reclaim(2), Op::Edits(vec![put(101)]), Op::Reclaim(100)],
+            bytes: 256 << 10,
+        };
+        let report = Simulation::new(&scenario).limit(128).audit(audit(true)).run();
+        println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+}
+
+/// Keys of a family that a seed chooses: short, long, with shared prefixes, some of them long separators.
+fn random_key(rng: &mut Xoshiro256PlusPlus, family: u32, range: u32) -> Vec<u8> {
+    let number = rng.random_range(0..range);
+    match family {
+        0 => key(number),
+        1 => [vec![b'x'; 40], number.wrapping_mul(2_654_435_761).to_be_bytes().to_vec()].concat(),
+        2 => {
+            [vec![(number % 7) as u8; 30], (number % 3).to_be_bytes().to_vec(), number.to_be_bytes().to_vec()]
+                .concat()
+        }
+        _ => number.to_be_bytes()[3 - (number % 4) as usize..].to_vec(),
+    }
+}
+
+impl Trees {
+    fn random(seed: u64) -> Trees {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let family = rng.random_range(0..4);
+        let range = [20, 80, 300, 2000][rng.random_range(0..4)];
+        let inclination = rng.random_range(0.2..0.8);
+        let mut edits = |most: usize| -> Vec<Edit> {
+            (0..rng.random_range(1..=most))
+                .map(|_| {
+                    let key = random_key(&mut rng, family, range);
+                    let bytes = if rng.random_bool(0.05) { 900 } else { rng.random_range(0..60) };
+                    if rng.random_bool(inclination) {
+                        Edit::Put(key, vec![bytes as u8; bytes])
+                    } else {
+                        Edit::Remove(key)
+                    }
+                })
+                .collect()
+        };
+        let start = (0..range).flat_map(|_| edits(1)).collect();
+        let ops: Vec<Op> = (0..8)
+            .map(|i| match (seed + i * 5) % 23 {
+                0 => Op::Clear,
+                1 => Op::Reclaim(2),
+                2 => Op::ClearBetween(edits(5), edits(5)),
+                3 => Op::Abort(edits(30)),
+                4 => Op::Partly { undone: edits(30), kept: edits(3) },
+                5..8 => Op::Edits(edits(40)),
+                _ => Op::Edits(edits(1)),
+            })
+            .collect();
+        let continuation = (0..3).map(|_| Op::Edits(edits(3))).collect();
+        let name = format!("random operations, seed {seed}");
+        Trees { name, start, clear_after_start: seed % 7 == 0, ops, continuation, bytes: 384 << 10 }
+    }
+}
+
+#[test]
+fn campaign_of_random_operations() {
+    let report = campaign(30_000, |seed| {
+        let tree = Trees::random(seed);
+        Simulation::new(&tree).seed(seed).limit(10).nested_limit(6).depth(1).audit(audit(true)).run()
+    });
+    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+}
+
+#[test]
+fn creation_survives_crashes() {
+    let scenario = Trees {
+        name: "creation".to_owned(),
+        start: vec![],
+        clear_after_start: false,
+        ops: vec![Op::Edits(vec![put(1)])],
+        continuation: vec![Op::Edits(vec![put(2)])],
+        bytes: 128 << 10,
+    };
+    let report = Simulation::new(&scenario).crash_setup(true).limit(256).audit(audit(false)).run();
+    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+}
+
+#[test]
+fn seeded_bugs_are_caught() {
+    let scenario = Trees {
+        name: "seeded bugs".to_owned(),
+        start: (0..27).map(put).collect(),
+        clear_after_start: false,
+        ops: vec![
+            Op::Edits(vec![put(50)]),
+            Op::Edits(vec![put(13), Edit::Put(key(2), vec![1; 40])]),
+            Op::Edits(vec![put(14), put(60)]),
+            Op::Edits(vec![remove(5)]),
+        ],
+        continuation: vec![Op::Edits(vec![put(70)])],
+        bytes: 128 << 10,
+    };
+    let simulation = Simulation::new(&scenario).limit(48).depth(0).continue_ops(1).audit(audit(false));
+    simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+    let mutants = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
+    let report = mutants.unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
+    report.assert_all_caught(&Mutation::ALWAYS_HARMFUL);
+}
+
+/// A writer puts numbered values; a reader beside it says which of them it saw, and those must be durable.
+impl SharedScenario for Trees {
+    fn thread_of(&self, op: &Op) -> usize {
+        usize::from(matches!(op, Op::Get(_)))
+    }
+
+    fn apply_shared(&self, state: &State, op: &Op) -> Result<Vec<usize>, String> {
+        let Op::Get(key) = op else {
+            return state.perform(op).map(|()| Vec::new());
+        };
+        let pin = state.pool.pin();
+        let seen = state.tree.get(&pin, key).map_err(text)?;
+        let walked = state.tree.range::<&[u8]>(key.as_slice()..).next().transpose().map_err(text)?;
+        let found = seen.or(walked.as_ref().filter(|e| e.key() == key).map(|e| e.value()));
+        // The value is the number of the operation, from 1; the start has 0.
+        Ok(found.and_then(|value| usize::from(value[0]).checked_sub(1)).into_iter().collect())
+    }
+}
+
+#[test]
+fn what_a_reader_saw_survives_crashes() {
+    let numbered = |i: u32, number: usize| Edit::Put(key(i), vec![number as u8]);
+    for seed in 0..12 {
+        // The tree has one full leaf, so that the third operation divides it.
+        let mut ops = Vec::new();
+        for i in [3, 5, 28, 3, 60] {
+            ops.push(Op::Edits(vec![numbered(i, ops.len() + 1)]));
+            ops.push(Op::Get(key(i)));
+            ops.push(Op::Get(key(i)));
+        }
+        let scenario = Trees {
+            name: format!("a writer and a reader, seed {seed}"),
+            start: (0..28).map(|i| numbered(i, 0)).collect(),
+            clear_after_start: false,
+            ops,
+            continuation: vec![Op::Edits(vec![put(70)])],
+            bytes: 128 << 10,
+        };
+        let report = Simulation::new(&scenario).limit(32).depth(1).audit(audit(true)).seed(seed).run_shared();
+        report.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
