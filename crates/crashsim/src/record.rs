@@ -6,7 +6,7 @@ use crate::rng::combine;
 use crate::scenario::{Scenario, SharedScenario};
 use crate::schedule::Schedule;
 use crate::session::{Allowed, Phase, Session, Step, sequential_phases, step_key};
-use crate::story::{Failure, FailureKind, compare};
+use crate::story::{Failure, FailureKind, compare, short_debug};
 use crate::trace::{Event, Mark, Recorder};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn names<S: Scenario>(scenario: &S) -> Vec<String> {
     let ops = scenario.ops();
     let named = ops.iter().enumerate();
     std::iter::once("creation".to_owned())
-        .chain(named.map(|(i, op)| format!("operation {} of {}, {op:?}", i + 1, ops.len())))
+        .chain(named.map(|(i, op)| format!("operation {} of {}, {}", i + 1, ops.len(), short_debug(op))))
         .chain(std::iter::once("closing".to_owned()))
         .collect()
 }

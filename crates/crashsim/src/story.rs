@@ -214,6 +214,27 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// The debugging text of an operation, cut off where it gets long.
+pub(crate) fn short_debug(value: &impl Debug) -> String {
+    struct Short(String);
+    impl Write for Short {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            let room = SHOWN_OP_BYTES.saturating_sub(self.0.len());
+            let fitting = text.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|end| *end <= room);
+            let end = fitting.last().unwrap_or(0);
+            self.0.push_str(&text[..end]);
+            // The error ends the formatting, so that a long value costs no more than a short one.
+            if end == text.len() { Ok(()) } else { Err(std::fmt::Error) }
+        }
+    }
+    let mut short = Short(String::new());
+    let whole = write!(short, "{value:?}").is_ok();
+    if whole { short.0 } else { short.0 + " ..." }
+}
+
+/// How much of an operation is printed.
+const SHOWN_OP_BYTES: usize = 160;
+
 /// How much of a model is printed.
 const SHOWN_CHARS: usize = 600;
 
@@ -244,4 +265,25 @@ fn window(text: &str, from: usize) -> String {
     let head = if start > 0 { "... " } else { "" };
     let tail = if start + SHOWN_CHARS < count { " ..." } else { "" };
     format!("{head}{shown}{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_operations_are_cut_off_and_short_ones_are_not() {
+        assert_eq!(short_debug(&vec![1, 2]), "[1, 2]");
+        let long = short_debug(&"\u{e9}".repeat(1000));
+        assert!(long.ends_with("\u{e9} ...") && long.len() <= SHOWN_OP_BYTES + 4, "{long}");
+    }
+
+    #[test]
+    fn long_models_are_shown_around_their_first_difference() {
+        let mut other = vec![7; 1000];
+        let expected = other.clone();
+        other[700] = 8;
+        let text = compare(&other, &[("before", &expected)]);
+        assert!(text.contains("7, 8, 7") && text.contains("... ") && text.len() < 3 * SHOWN_CHARS, "{text}");
+    }
 }

@@ -5,7 +5,7 @@ use crate::record::guarded;
 use crate::rng::combine;
 use crate::scenario::{Scenario, op_at};
 use crate::session::{Allowed, Phase, Session, Step, sequential_phases, step_key};
-use crate::story::compare;
+use crate::story::{compare, short_debug};
 use crate::trace::{Mark, Recorder};
 use std::cell::Cell;
 use std::sync::{Arc, Once};
@@ -56,7 +56,7 @@ pub(crate) fn try_image<S: Scenario>(
         let Some(op) = op_at(scenario, idx) else { break };
         mark(Mark::Begin(i + 1));
         guarded(|| scenario.apply(&mut state, op))
-            .map_err(|e| format!("after recovery to `{}`, {op:?} failed: {e}", allowed.what))?;
+            .map_err(|e| format!("after recovery to `{}`, {} failed: {e}", allowed.what, short_debug(op)))?;
         mark(Mark::End(i + 1));
         scenario.apply_model(&mut model, op);
         if record.is_some() {
@@ -127,7 +127,7 @@ impl<M> Afterwards<M> {
         let Some(last) = self.steps.last() else { return };
         let before = Allowed { what: "before", ..last.after[0].clone() };
         let after = Allowed { model: Arc::new(model.clone()), next, what: "after" };
-        let what = format!("operation {op:?} after recovery");
+        let what = format!("operation {} after recovery", short_debug(op));
         let parent = last.after_key;
         self.names.push(what.clone());
         self.steps.push(Step {

@@ -70,13 +70,14 @@ impl Stack {
     }
 
     fn set_used(&self, region: &Region, idx: u64, used: bool) -> Outcome<()> {
-        let old = region.change_bits(USED, 1 << idx, used)?;
+        let old = region.load_u64(USED)?;
+        let now = if used { old | 1 << idx } else { old & !(1 << idx) };
+        region.store_u64(USED, now)?;
         let count = region.load_u64(USED_COUNT)?;
         if self.way == Way::FreesTwiceInRecovery {
             // As a free does that trusts its caller: the count goes down whatever the bit was.
             region.store_u64(USED_COUNT, if used { count + 1 } else { count - 1 })?;
         } else {
-            let now = if used { old | 1 << idx } else { old & !(1 << idx) };
             region.store_u64(USED_COUNT, u64::from(now.count_ones()))?;
         }
         region.flush(USED, 8);
