@@ -243,20 +243,32 @@ impl Region {
         Ok(())
     }
 
-    /// Sets (`set`) or clears the bits of `mask` in an aligned word atomically; returns the old word.
+    /// Sets (`set`) or clears the bits of `mask` in an aligned word atomically.
+    ///
+    /// `alone`: no other thread stores to the word meanwhile. That saves a locked instruction, which would wait
+    /// for all write-backs under way.
     ///
     /// # Errors
     ///
     /// [`OutOfBounds`] when the word is not inside the region or not aligned.
     #[inline]
-    pub fn change_bits(&self, off: u64, mask: u64, set: bool) -> Result<u64, OutOfBounds> {
+    pub fn change_bits(&self, off: u64, mask: u64, set: bool, alone: bool) -> Result<(), OutOfBounds> {
         let word = self.word(off)?;
+        let old = word.load(Ordering::Acquire);
+        let new = if set { old | mask } else { old & !mask };
+        if alone {
+            return self.store_u64(off, new);
+        }
         self.assert_writable();
         if self.instrumented {
-            let old = word.load(Ordering::Acquire);
-            self.note_store(off, &(if set { old | mask } else { old & !mask }).to_le_bytes());
+            self.note_store(off, &new.to_le_bytes());
         }
-        Ok(if set { word.fetch_or(mask, Ordering::AcqRel) } else { word.fetch_and(!mask, Ordering::AcqRel) })
+        if set {
+            word.fetch_or(mask, Ordering::AcqRel);
+        } else {
+            word.fetch_and(!mask, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     /// Raises an aligned word to `value` atomically, if it is smaller; returns the old word.

@@ -15,7 +15,7 @@
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 const SLOTS: usize = 64;
 /// An empty slot. Epochs start above it.
@@ -83,12 +83,23 @@ impl Epochs {
     }
 
     /// The epoch at which what was just unlinked is retired; later pins have a higher one.
-    pub(crate) fn retire(&self) -> u64 {
+    /// `alone`: nobody else retires.
+    ///
+    /// ORDER: release, so that a pin that loads the new epoch sees what was unlinked before.
+    pub(crate) fn retire(&self, alone: bool) -> u64 {
+        if alone {
+            let epoch = self.current.load(Ordering::Relaxed);
+            self.current.store(epoch + 1, Ordering::Release);
+            return epoch;
+        }
         self.current.fetch_add(1, Ordering::SeqCst)
     }
 
     /// What was retired before the returned epoch has no readers left.
     pub(crate) fn safe_before(&self) -> u64 {
+        // ORDER: what this thread unlinked is visible to all before the scan, so that a pin which the scan misses
+        // sees it.
+        fence(Ordering::SeqCst);
         let overflow = self.overflow.lock();
         let oldest_overflow = overflow.keys().next().copied().unwrap_or(u64::MAX);
         let oldest_slot = self
@@ -109,9 +120,9 @@ mod tests {
     #[test]
     fn a_pin_holds_what_is_retired_after_it_and_nothing_else() {
         let epochs = Epochs::new();
-        let before = epochs.retire();
+        let before = epochs.retire(true);
         let pin = epochs.pin();
-        let after = epochs.retire();
+        let after = epochs.retire(true);
         assert!(before < epochs.safe_before());
         assert!(after >= epochs.safe_before());
         epochs.unpin(pin);
@@ -122,7 +133,7 @@ mod tests {
     fn more_pins_than_slots_are_all_honoured() {
         let epochs = Epochs::new();
         let pins: Vec<Place> = (0..3 * SLOTS).map(|_| epochs.pin()).collect();
-        let retired = epochs.retire();
+        let retired = epochs.retire(true);
         let (last, others) = pins.split_last().unwrap();
         others.iter().for_each(|pin| epochs.unpin(*pin));
         assert!(retired >= epochs.safe_before(), "one pin is left, in the overflow");

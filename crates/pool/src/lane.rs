@@ -11,8 +11,9 @@
 //!
 //! New data, head, entries and covers are flushed together; one fence follows. The record is valid if its
 //! checksum matches all of them, so the fence is the commit. Only then are the home words stored, hence other
-//! threads see nothing that a crash could take back. The flushes of the home lines are started at once and
-//! become durable by the lane's next fence.
+//! threads see nothing that a crash could take back. The home lines are flushed by the lane's next commit, under
+//! its fence: until then the record stands for them. (Flushing them at once cost as much as a second fence: on
+//! x86 every locked instruction waits for the write-backs before it.)
 //!
 //! # Invariants
 //!
@@ -40,8 +41,8 @@
 //!
 //! # Concurrency
 //!
-//! A lane belongs to one writer at a time. Its state is behind a lock only because other lanes may settle it;
-//! a settler holds no other lane's lock, so there is no deadlock. Structures lock the words that they change
+//! A lane belongs to one writer at a time. Its state is behind a lock only because other lanes may settle it
+//! (a spin lock, because that is released by a plain store); a settler holds no other lane's lock, so there is no deadlock. Structures lock the words that they change
 //! until the commit has returned.
 //!
 //! # Source
@@ -57,6 +58,8 @@ use crate::record::RecordImage;
 use crate::tx::{Tx, TxWork};
 use crate::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
+use spin::Yield;
+use spin::mutex::SpinMutex;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -154,7 +157,7 @@ pub(crate) struct LaneSlot {
     pub in_use: AtomicBool,
     /// Commits up to this one have no live record.
     settled: AtomicU64,
-    pub state: Mutex<LaneState>,
+    pub state: SpinMutex<LaneState, Yield>,
 }
 
 /// What a lane's lock guards.
@@ -164,11 +167,10 @@ pub(crate) struct LaneState {
     pub seq: u64,
     /// Commits since the pool was opened.
     pub commits: u64,
-    /// Lines of the last record's home words, whose flushes no fence has followed yet.
+    /// Lines of the last record's home words, which the next commit flushes.
     pub home_lines: Vec<u64>,
     /// Freed blocks that a live record or a reader may still look at.
     limbo: VecDeque<Limbo>,
-    limbo_blocks: usize,
     /// Pool space for payloads that do not fit into the slots. Reserved, never published.
     pub chains: [Option<Block>; 2],
 }
@@ -177,7 +179,7 @@ pub(crate) struct LaneState {
 struct Limbo {
     commit: u64,
     epoch: u64,
-    blocks: Vec<Block>,
+    block: Block,
 }
 
 /// Limbo is looked through when it has this many blocks.
@@ -190,7 +192,7 @@ impl LaneSlot {
             number,
             in_use: AtomicBool::new(false),
             settled: AtomicU64::new(0),
-            state: Mutex::new(state),
+            state: SpinMutex::new(state),
         }
     }
 
@@ -199,9 +201,11 @@ impl LaneSlot {
         commit > self.settled.load(Ordering::Acquire)
     }
 
-    /// Notes that commit number `commits` is done: the record before the previous one is overwritten.
+    /// Notes, under the lane's lock, that commit number `commits` is done: the record before the previous one is
+    /// overwritten.
     pub(crate) fn note_commit(&self, commits: u64) {
-        self.settled.fetch_max(commits.saturating_sub(2), Ordering::AcqRel);
+        let settled = self.settled.load(Ordering::Relaxed).max(commits.saturating_sub(2));
+        self.settled.store(settled, Ordering::Release);
     }
 
     /// Makes the lane's home stores durable and retires its records. Returns its sequence number.
@@ -225,41 +229,44 @@ impl LaneSlot {
         Ok(state.seq)
     }
 
-    /// Puts the blocks that commit number `commit` freed aside.
-    pub(crate) fn retire(&self, pool: &PoolInner, state: &mut LaneState, blocks: Vec<Block>) {
-        let (commit, epoch) = (state.commits, pool.epochs.retire());
-        state.limbo_blocks += blocks.len();
-        state.limbo.push_back(Limbo { commit, epoch, blocks });
-        if state.limbo_blocks >= LIMBO_BATCH {
+    /// Puts the blocks that the last commit freed aside.
+    pub(crate) fn retire(
+        &self,
+        pool: &PoolInner,
+        state: &mut LaneState,
+        blocks: &mut Vec<Block>,
+        alone: bool,
+    ) {
+        let (commit, epoch) = (state.commits, pool.epochs.retire(alone));
+        while let Some(block) = blocks.pop() {
+            state.limbo.push_back(Limbo { commit, epoch, block });
+        }
+        if state.limbo.len() >= LIMBO_BATCH {
             self.release_limbo(pool, state);
         }
     }
 
     /// Makes the blocks available that nothing can look at any more.
-    pub(crate) fn release_limbo(&self, pool: &PoolInner, state: &mut LaneState) -> usize {
+    pub(crate) fn release_limbo(&self, pool: &PoolInner, state: &mut LaneState) {
         let safe_before = pool.epochs.safe_before();
-        let mut released = 0;
         while let Some(limbo) = state.limbo.front() {
             if limbo.epoch >= safe_before || self.may_be_live(limbo.commit) {
                 break;
             }
-            limbo.blocks.iter().for_each(|block| pool.alloc.release(block));
-            released += limbo.blocks.len();
+            pool.alloc.release(&limbo.block);
             state.limbo.pop_front();
         }
-        state.limbo_blocks -= released;
-        released
     }
 
     /// Settles the lane and releases what its limbo holds: for when space runs out.
-    pub(crate) fn reclaim(&self, pool: &PoolInner) -> Result<usize> {
+    pub(crate) fn reclaim(&self, pool: &PoolInner) -> Result<()> {
         self.settle(pool)?;
-        let mut state = self.state.lock();
-        Ok(self.release_limbo(pool, &mut state))
+        self.release_limbo(pool, &mut self.state.lock());
+        Ok(())
     }
 
     pub(crate) fn limbo_bytes(&self) -> u64 {
-        self.state.lock().limbo.iter().flat_map(|l| &l.blocks).map(|b| b.bytes).sum()
+        self.state.lock().limbo.iter().map(|limbo| limbo.block.bytes).sum()
     }
 }
 

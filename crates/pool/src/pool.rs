@@ -238,7 +238,7 @@ impl Pool {
     /// As for a commit.
     pub fn trim(&self) -> Result<u64> {
         let mut lane = self.lane()?;
-        self.inner.lanes.iter().try_for_each(|slot| slot.reclaim(&self.inner).map(drop))?;
+        self.inner.reclaim_all()?;
         lane.dissolve_empty_slabs(true)?;
         Ok(self.inner.alloc.punch(&self.inner.region, 1 << 20))
     }

@@ -35,13 +35,13 @@ impl Change {
         }
     }
 
-    /// Does it to the word's home.
+    /// Does it to the word's home. `alone`: no other lane is in use.
     #[inline]
-    pub(crate) fn apply(self, region: &Region, off: u64) -> Result<()> {
+    pub(crate) fn apply(self, region: &Region, off: u64, alone: bool) -> Result<()> {
         match self {
             Change::Store(v) => region.store_u64(off, v)?,
-            Change::SetBits(v) => _ = region.change_bits(off, v, true)?,
-            Change::ClearBits(v) => _ = region.change_bits(off, v, false)?,
+            Change::SetBits(v) => region.change_bits(off, v, true, alone)?,
+            Change::ClearBits(v) => region.change_bits(off, v, false, alone)?,
             Change::Max(v) => _ = region.raise_u64(off, v)?,
         }
         Ok(())

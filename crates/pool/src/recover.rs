@@ -49,7 +49,7 @@ pub(crate) fn recover(region: &Region, geometry: &Geometry, seed: u64) -> Result
     found.sort_by_key(|record| (record.seq, record.lane));
     for record in &found {
         for (off, change) in &record.changes {
-            change.apply(region, *off)?;
+            change.apply(region, *off, true)?;
             region.flush(*off, 8);
         }
         // PERSIST: the next record may overwrite bytes that this one's checksum covers, so this one has to be

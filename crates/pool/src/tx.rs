@@ -5,7 +5,7 @@ use crate::alloc::{Block, Home};
 use crate::lane::{Lane, LaneHold};
 use crate::layout::{ChunkWord, PmRecord};
 use crate::pool::{Pool, PoolInner};
-use crate::record::{COVER_MAX_BYTES, Change, Cover};
+use crate::record::{COVER_MAX_BYTES, Change, Cover, RecordImage};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,6 +67,8 @@ pub(crate) struct TxWork {
     /// Start of a block to its number in `fresh`; complete only beyond [`SEARCH_MAX`] blocks.
     fresh_index: BTreeMap<u64, u32>,
     freed: Vec<Block>,
+    /// The blocks of the last transaction, forgotten by the next one.
+    spent: Vec<Fresh>,
     /// Scratch of the commit.
     lines: Vec<u64>,
     home_lines: Vec<u64>,
@@ -353,25 +355,25 @@ impl TxWork {
 
 /// Commits the lane's transaction. See `lane.rs` for the order of things.
 fn commit(lane: &mut Lane) -> Result<()> {
-    let pool = lane.pool.clone();
-    let inner: &PoolInner = &pool.inner;
-    inner.check_usable()?;
-    collect_homes(lane, inner)?;
+    lane.pool.inner.check_usable()?;
+    collect_homes(&mut lane.work, &lane.pool.inner)?;
     if lane.work.homes.is_empty() {
-        return finish(lane, inner, None);
+        return finish(lane, None);
     }
-    let covered = collect_fresh_lines(lane, inner)?;
-    let needs_covers = !inner.region.domain().keeps_program_order();
+    let covered = collect_fresh_lines(&mut lane.work, &lane.pool.inner)?;
+    let needs_covers = !lane.pool.inner.region.domain().keeps_program_order();
     let fence_first = needs_covers && covered > COVERED_MAX_BYTES;
-    build_image(lane, needs_covers && !fence_first);
+    build_image(&lane.work, &mut lane.image, needs_covers && !fence_first);
     let chain = lane.prepare_chain()?;
-    let slot = &inner.lanes[lane.number as usize];
+    let Lane { pool, number, work, image, .. } = &mut *lane;
+    let inner: &PoolInner = &pool.inner;
+    let slot = &inner.lanes[*number as usize];
     let mut touched = None;
     let mut least_seq = 0;
     let mut state = loop {
         if inner.touches.is_on() {
-            let lines = touched_lines(&lane.work);
-            least_seq = inner.touches.settle_others(inner, lane.number, &lines)?;
+            let lines = touched_lines(work);
+            least_seq = inner.touches.settle_others(inner, *number, &lines)?;
             touched = Some(lines);
         }
         let state = slot.state.lock();
@@ -382,39 +384,43 @@ fn commit(lane: &mut Lane) -> Result<()> {
         }
     };
     let seq = state.seq.max(least_seq) + 1;
-    flush_lines(inner, &lane.work.lines);
+    // Every flush of the commit is issued here, just before the fence: the processor orders write-backs before any
+    // locked instruction too, so that one flushed earlier would be waited for at the next lock or counter.
+    flush_lines(inner, &state.home_lines);
+    flush_lines(inner, &work.lines);
     if fence_first {
         // PERSIST: without covers the record alone vouches for the new data, so that has to be durable first.
         inner.fence()?;
     }
-    write_record(lane, inner, seq, state.commits, chain)?;
+    write_record(image, inner, inner.geometry.slot_off(*number, (state.commits % 2) as usize), seq, chain)?;
     // PERSIST: the commit point. New data and record are durable after this fence, and so are the home stores of
     // the lane's previous record, whose slot the next commit will overwrite.
     inner.fence()?;
     state.seq = seq;
     state.commits += 1;
     slot.note_commit(state.commits);
-    let work = &mut lane.work;
+    // No locked instruction from here to the end while this lane is alone: it would wait for the fence, which
+    // the next operation's traversal can overlap with otherwise.
+    let alone = touched.is_none();
     for (off, change) in &work.homes {
-        change.apply(&inner.region, *off)?;
+        change.apply(&inner.region, *off, alone)?;
     }
-    flush_lines(inner, &work.home_lines);
     std::mem::swap(&mut state.home_lines, &mut work.home_lines);
     let commits = state.commits;
     if !work.freed.is_empty() {
-        slot.retire(inner, &mut state, std::mem::take(&mut work.freed));
+        slot.retire(inner, &mut state, &mut work.freed, alone);
     }
     drop(state);
-    finish(lane, inner, touched.map(|lines| (commits, lines)))
+    finish(lane, touched.map(|lines| (commits, lines)))
 }
 
 /// Works out every change of a home word that the record has to make: stores in their order, then bits, chunk
 /// words and frontiers.
-fn collect_homes(lane: &mut Lane, inner: &PoolInner) -> Result<()> {
-    let work = &mut lane.work;
+fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
     work.homes.clear();
     work.bits.clear();
     work.new_slabs.clear();
+    work.spent.clear();
     for step in &work.steps {
         if let Step::Redo { off, value, superseded: false, .. } = step {
             work.homes.push((*off, Change::Store(*value)));
@@ -472,8 +478,7 @@ fn collect_homes(lane: &mut Lane, inner: &PoolInner) -> Result<()> {
 
 /// Writes the heads of new slabs, and collects the lines of new data that were not flushed yet; returns how many
 /// bytes of new data there are.
-fn collect_fresh_lines(lane: &mut Lane, inner: &PoolInner) -> Result<u64> {
-    let work = &mut lane.work;
+fn collect_fresh_lines(work: &mut TxWork, inner: &PoolInner) -> Result<u64> {
     work.lines.clear();
     for slab in &work.new_slabs {
         // L4: the record covers the head, so the bits of this transaction's blocks are set in it from the start.
@@ -505,8 +510,7 @@ fn collect_fresh_lines(lane: &mut Lane, inner: &PoolInner) -> Result<u64> {
     Ok(bytes)
 }
 
-fn build_image(lane: &mut Lane, with_covers: bool) {
-    let (work, image) = (&lane.work, &mut lane.image);
+fn build_image(work: &TxWork, image: &mut RecordImage, with_covers: bool) {
     image.clear();
     work.homes.iter().for_each(|(off, change)| image.entry(*off, *change));
     if !with_covers {
@@ -541,10 +545,9 @@ fn flush_lines(inner: &PoolInner, lines: &[u64]) {
 }
 
 /// Writes the record into the slot that holds the last but one, and starts its write-back.
-fn write_record(lane: &mut Lane, inner: &PoolInner, seq: u64, commits: u64, chain: u64) -> Result<()> {
-    let slot_off = inner.geometry.slot_off(lane.number, (commits % 2) as usize);
-    let head = lane.image.head(&inner.region, inner.seed, seq, chain)?;
-    let payload = lane.image.payload();
+fn write_record(image: &RecordImage, inner: &PoolInner, slot_off: u64, seq: u64, chain: u64) -> Result<()> {
+    let head = image.head(&inner.region, inner.seed, seq, chain)?;
+    let payload = image.payload();
     let head_bytes = size_of::<PmRecord>() as u64;
     // SAFETY: the slot is this lane's, whose lock is held; the chain block is reserved for it.
     unsafe {
@@ -562,19 +565,20 @@ fn write_record(lane: &mut Lane, inner: &PoolInner, seq: u64, commits: u64, chai
 }
 
 /// Puts the volatile state in order after a commit, and registers the lines that it touched.
-fn finish(lane: &mut Lane, inner: &PoolInner, done: Option<(u64, Vec<u64>)>) -> Result<()> {
-    let work = &mut lane.work;
+fn finish(lane: &mut Lane, done: Option<(u64, Vec<u64>)>) -> Result<()> {
+    let Lane { pool, number, work, .. } = lane;
+    let inner: &PoolInner = &pool.inner;
     work.new_slabs.drain(..).for_each(|slab| slab.set_published());
     work.steps.clear();
     work.step_index.clear();
-    for fresh in work.fresh.drain(..) {
-        if fresh.cancelled {
-            inner.alloc.release(&fresh.block);
-        }
+    for fresh in work.fresh.iter().filter(|f| f.cancelled) {
+        inner.alloc.release(&fresh.block);
     }
+    std::mem::swap(&mut work.fresh, &mut work.spent);
+    work.fresh.clear();
     work.freed.clear();
     match done {
-        Some((commit, touched)) => inner.touches.register(inner, lane.number, commit, &touched),
+        Some((commit, touched)) => inner.touches.register(inner, *number, commit, &touched),
         None => Ok(()),
     }
 }
@@ -582,7 +586,15 @@ fn finish(lane: &mut Lane, inner: &PoolInner, done: Option<(u64, Vec<u64>)>) -> 
 impl Lane {
     /// Reserves a block; when space runs out, first by taking back what waits in this lane's limbo and by
     /// dissolving empty slabs, then by growing.
+    #[inline]
     fn reserve(&mut self, bytes: u64) -> Result<Block> {
+        match self.pool.inner.alloc.reserve_held(&mut self.arena, bytes) {
+            Some(block) => Ok(block),
+            None => self.reserve_slowly(bytes),
+        }
+    }
+
+    fn reserve_slowly(&mut self, bytes: u64) -> Result<Block> {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;
         let refuse = |least: u64, _: u64| {
@@ -648,13 +660,19 @@ impl Lane {
     }
 
     /// Finds room for a payload that does not fit into the slot; 0 if it does.
+    #[inline]
     fn prepare_chain(&mut self) -> Result<u64> {
-        let pool = self.pool.clone();
-        let inner: &PoolInner = &pool.inner;
         let bytes = self.image.payload().len() as u64;
-        if bytes + size_of::<PmRecord>() as u64 <= inner.geometry.slot_bytes() {
+        if bytes + size_of::<PmRecord>() as u64 <= self.pool.inner.geometry.slot_bytes() {
             return Ok(0);
         }
+        self.find_chain(bytes)
+    }
+
+    #[cold]
+    fn find_chain(&mut self, bytes: u64) -> Result<u64> {
+        let pool = self.pool.clone();
+        let inner: &PoolInner = &pool.inner;
         let slot = &inner.lanes[self.number as usize];
         let side = (slot.state.lock().commits % 2) as usize;
         if let Some(block) = &slot.state.lock().chains[side]
@@ -679,8 +697,8 @@ impl Lane {
 
 impl PoolInner {
     /// Takes back what waits in the limbos of all lanes, as far as readers allow.
-    fn reclaim_all(&self) -> Result<usize> {
-        self.lanes.iter().try_fold(0, |sum, lane| Ok(sum + lane.reclaim(self)?))
+    pub(crate) fn reclaim_all(&self) -> Result<()> {
+        self.lanes.iter().try_for_each(|lane| lane.reclaim(self))
     }
 
     /// A fence; its failure makes the pool unusable until it is opened again.

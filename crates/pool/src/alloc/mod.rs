@@ -127,6 +127,14 @@ impl Allocator {
         (u64::from(self.geometry.zone_chunks) - self.geometry.zone_header_chunks()) * self.geometry.chunk()
     }
 
+    /// Reserves a block from the slab that the lane holds for its size, if that has one.
+    #[inline]
+    pub(crate) fn reserve_held(&self, arena: &mut Arena, bytes: u64) -> Option<Block> {
+        let slab = arena.current.get(self.classes.class_for(bytes)?)?.as_ref()?;
+        let off = slab.take()?;
+        Some(Block { off, bytes: slab.class.block_bytes, home: Home::Slab(slab.clone()) })
+    }
+
     /// Reserves a block of at least `bytes`. `grow` makes the pool longer, up to the given length.
     pub(crate) fn reserve(
         &self,

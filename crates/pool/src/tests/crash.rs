@@ -208,11 +208,15 @@ impl Scenario for Transactions {
     }
 }
 
-/// Home stores are flushed in the operation, and fenced by the lane's next commit, which may come late. What an
-/// undone operation wrote to its own memory is never flushed. A lane that settles flushes lines again.
+/// Home stores are flushed and fenced by the lane's next commit, which may come late if there are several lanes;
+/// until then the record stands for them. What an undone operation wrote to its own memory is never flushed. A
+/// lane that settles flushes lines again.
 fn audit(lanes: usize, messy: bool) -> Audit {
-    let flushed_within = if messy { None } else { Some(0) };
-    Audit::strict().flushed_within(flushed_within).fenced_within(None).allow_idle_flush(messy || lanes > 1)
+    let flushed_within = if messy || lanes > 1 { None } else { Some(1) };
+    Audit::strict()
+        .flushed_within(flushed_within)
+        .fenced_within(flushed_within)
+        .allow_idle_flush(messy || lanes > 1)
 }
 
 fn simulate(images: u64, lanes: usize, limit: usize) {
@@ -260,6 +264,12 @@ fn seeded_bugs_are_caught() {
     // record, and the record for its home words. So torn and swapped stores do no harm, and must not.
     let (harmless, harmful): (Vec<_>, Vec<_>) =
         Mutation::ALL.into_iter().partition(|m| matches!(m, Mutation::TearStore | Mutation::SwapStores));
-    report.assert_all_caught(&harmful);
+    // The zone's frontier is stored by the setup's last commit and by the first operation; the flush of the former
+    // under the fence of the latter is made up for by the flush of the latter.
+    let frontier_line = format!("flush of line {:#x} ", scenario.geometry.zone_off(0) / 64);
+    report.assert_all_caught_but(&harmful, |survivor| {
+        let superseded = survivor.what.contains(&frontier_line) && survivor.what.contains("operation 1 of 3");
+        superseded.then_some("its line is flushed again before its record dies")
+    });
     assert!(harmless.iter().flat_map(|m| report.of(*m)).all(|outcome| outcome.caught_by.is_none()));
 }
