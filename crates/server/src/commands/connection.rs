@@ -1,0 +1,166 @@
+//! What a client says about its own connection.
+
+use tembo_wire::number::parse_i64;
+use tembo_wire::{Protocol, Request};
+
+use super::Context;
+use super::args::{self, Options, is, is_plain_name, quoting};
+use super::table::Command;
+use super::table::flag::{ALLOW_BUSY, CONNECTION, FAST, LOADING, NO_AUTH, NOSCRIPT, STALE};
+use crate::fault::{Answer, Fault};
+use crate::info::REDIS_VERSION;
+
+const HANDSHAKE: u32 = NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY | CONNECTION;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("ping", -1, FAST | CONNECTION, ping)
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+        .doc("connection", "1.0.0", "Returns PONG, or its argument"),
+    Command::new("echo", 2, LOADING | STALE | FAST | CONNECTION, echo).doc(
+        "connection",
+        "1.0.0",
+        "Returns its argument",
+    ),
+    Command::new("hello", -1, HANDSHAKE, hello).doc(
+        "connection",
+        "6.0.0",
+        "Chooses the protocol and introduces the server",
+    ),
+    Command::new("auth", -2, HANDSHAKE, auth).doc("connection", "1.0.0", "Authenticates the client"),
+    Command::new("select", 2, LOADING | STALE | FAST | CONNECTION, select).doc(
+        "connection",
+        "1.0.0",
+        "Selects the database that commands work on",
+    ),
+    Command::new("quit", -1, HANDSHAKE, quit).doc("connection", "1.0.0", "Closes the connection"),
+    Command::new("reset", 1, HANDSHAKE, reset).doc(
+        "connection",
+        "6.2.0",
+        "Makes the connection as it was at first",
+    ),
+];
+
+const BAD_CLIENT_NAME: Fault =
+    Fault::Error("ERR Client names cannot contain spaces, newlines or special characters.");
+
+fn ping(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    match request.get(1) {
+        None => ctx.out.write().simple("PONG"),
+        Some(_) if request.arg_count() > 2 => {
+            return Err(Fault::Error("ERR wrong number of arguments for 'ping' command"));
+        }
+        Some(text) => ctx.out.write().bulk(text),
+    }
+    Ok(())
+}
+
+fn echo(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    ctx.out.write().bulk(&request[1]);
+    Ok(())
+}
+
+fn select(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    ctx.session.database = args::database(&request[1])?;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn quit(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    ctx.session.quitting = true;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn reset(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let session = &mut *ctx.session;
+    session.database = 0;
+    session.protocol = Protocol::Resp2;
+    session.name.clear();
+    session.no_evict = false;
+    ctx.out.write().simple("RESET");
+    Ok(())
+}
+
+fn auth(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    match request.arg_count() {
+        2 => Err(Fault::Error(
+            "ERR AUTH <password> called without any password configured for the default user. \
+             Are you sure your configuration is correct?",
+        )),
+        3 => {
+            check_user(&request[1])?;
+            ctx.out.write().ok();
+            Ok(())
+        }
+        _ => Err(Fault::Error("ERR syntax error")),
+    }
+}
+
+/// The only user is `default`, who has no password; as in Redis any will do.
+fn check_user(name: &[u8]) -> Answer {
+    match name {
+        b"default" => Ok(()),
+        _ => Err(Fault::Error("WRONGPASS invalid username-password pair or user is disabled.")),
+    }
+}
+
+fn hello(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let mut protocol = ctx.session.protocol;
+    if let Some(version) = request.get(1) {
+        let not_integer = Fault::Error("ERR Protocol version is not an integer or out of range");
+        let version = parse_i64(version).ok_or(not_integer)?;
+        let unsupported = Fault::Error("NOPROTO unsupported protocol version");
+        protocol = Protocol::from_version(version).ok_or(unsupported)?;
+    }
+    let mut name = None;
+    let mut options = Options::after(request, 2);
+    while let Some(word) = options.next() {
+        if is(word, "AUTH") && options.left() >= 2 {
+            check_user(options.value()?)?;
+            options.value()?;
+        } else if is(word, "SETNAME") && options.left() >= 1 {
+            name = Some(options.value()?);
+            if !name.is_some_and(is_plain_name) {
+                return Err(BAD_CLIENT_NAME);
+            }
+        } else {
+            return Err(quoting("ERR Syntax error in HELLO option '", word, "'"));
+        }
+    }
+    if let Some(name) = name {
+        ctx.session.name = name.to_vec();
+    }
+    (ctx.session.protocol, ctx.out.protocol) = (protocol, protocol);
+    write_introduction(ctx);
+    Ok(())
+}
+
+fn write_introduction(ctx: &mut Context<'_, '_>) {
+    let id = ctx.session.id as i64;
+    let mut reply = ctx.out.write();
+    let version = reply.protocol().version();
+    reply.map(7);
+    reply.bulk("server");
+    reply.bulk("redis");
+    reply.bulk("version");
+    reply.bulk(REDIS_VERSION);
+    reply.bulk("proto");
+    reply.integer(version);
+    reply.bulk("id");
+    reply.integer(id);
+    reply.bulk("mode");
+    reply.bulk("standalone");
+    reply.bulk("role");
+    reply.bulk("master");
+    reply.bulk("modules");
+    reply.array(0);
+}
+
+pub(super) fn set_name(ctx: &mut Context<'_, '_>, name: &[u8]) -> Answer {
+    if !is_plain_name(name) {
+        return Err(BAD_CLIENT_NAME);
+    }
+    ctx.session.name = name.to_vec();
+    ctx.out.write().ok();
+    Ok(())
+}

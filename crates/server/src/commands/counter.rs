@@ -1,0 +1,99 @@
+//! Strings as numbers: the INCR and DECR commands.
+
+use tembo_wire::Request;
+use tembo_wire::decimal::{Decimal, DecimalError};
+
+use super::Context;
+use super::args::integer;
+use super::table::Command;
+use super::table::flag::{DENYOOM, FAST, STRING, WRITE};
+use crate::fault::{Answer, Fault};
+use crate::keyspace::Meta;
+
+const FLAGS: u32 = WRITE | DENYOOM | FAST | STRING;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("incr", 2, FLAGS, incr).keys(1, 1, 1).doc(
+        "string",
+        "1.0.0",
+        "Adds one to the integer under a key",
+    ),
+    Command::new("decr", 2, FLAGS, decr).keys(1, 1, 1).doc(
+        "string",
+        "1.0.0",
+        "Subtracts one from the integer under a key",
+    ),
+    Command::new("incrby", 3, FLAGS, incrby).keys(1, 1, 1).doc(
+        "string",
+        "1.0.0",
+        "Adds to the integer under a key",
+    ),
+    Command::new("decrby", 3, FLAGS, decrby).keys(1, 1, 1).doc(
+        "string",
+        "1.0.0",
+        "Subtracts from the integer under a key",
+    ),
+    Command::new("incrbyfloat", 3, FLAGS, incrbyfloat).keys(1, 1, 1).doc(
+        "string",
+        "2.6.0",
+        "Adds to the number under a key",
+    ),
+];
+
+fn incr(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    add(ctx, &request[1], 1)
+}
+
+fn decr(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    add(ctx, &request[1], -1)
+}
+
+fn incrby(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let increment = integer(&request[2])?;
+    add(ctx, &request[1], increment)
+}
+
+fn decrby(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let decrement = integer(&request[2])?;
+    let increment = decrement.checked_neg().ok_or(Fault::Error("ERR decrement would overflow"))?;
+    add(ctx, &request[1], increment)
+}
+
+fn add(ctx: &mut Context<'_, '_>, key: &[u8], increment: i64) -> Answer {
+    let database = ctx.database();
+    let found = ctx.keys.find(database, key)?;
+    let listed = found.listed;
+    let old = found.live.map_or(Ok(0), |stored| integer(stored.payload))?;
+    let deadline = found.live.and_then(|stored| stored.meta.deadline);
+    let overflow = Fault::Error("ERR increment or decrement would overflow");
+    let new = old.checked_add(increment).ok_or(overflow)?;
+    let mut text = itoa::Buffer::new();
+    let meta = Meta { deadline, modified: false };
+    ctx.keys.put(database, key, meta, listed, &[text.format(new).as_bytes()])?;
+    ctx.out.write().integer(new);
+    Ok(())
+}
+
+fn incrbyfloat(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, key) = (ctx.database(), &request[1]);
+    let found = ctx.keys.find(database, key)?;
+    let listed = found.listed;
+    let old = found.live.map_or(&b"0"[..], |stored| stored.payload);
+    let deadline = found.live.and_then(|stored| stored.meta.deadline);
+    let sum = match (Decimal::parse(old), Decimal::parse(&request[2])) {
+        // A text that is no number counts for more than an infinity, whichever comes first.
+        (Err(DecimalError::Infinite), Err(error)) => Err(error),
+        (old, increment) => old.and_then(|old| old.checked_add(increment?)),
+    };
+    let mut text = Vec::new();
+    sum.map_err(refused)?.write(&mut text);
+    ctx.keys.put(database, key, Meta { deadline, modified: false }, listed, &[&text])?;
+    ctx.out.bulk(&text)
+}
+
+fn refused(error: DecimalError) -> Fault {
+    match error {
+        DecimalError::Infinite => Fault::Error("ERR increment would produce NaN or Infinity"),
+        _ => Fault::Error("ERR value is not a valid float"),
+    }
+}

@@ -1,0 +1,35 @@
+//! INFO.
+
+use tembo_wire::Request;
+
+use super::Context;
+use super::table::Command;
+use super::table::flag::{DANGEROUS, LOADING, STALE};
+use crate::fault::Answer;
+use crate::info::{self, Facts};
+use crate::keyspace::DATABASES;
+
+pub(super) const COMMANDS: &[Command] = &[Command::new("info", -1, LOADING | STALE | DANGEROUS, info)
+    .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+    .doc("server", "1.0.0", "Describes the server, by sections")];
+
+fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let mut keyspace = Vec::new();
+    for database in 0..DATABASES {
+        let keys = ctx.keys.len(database)?;
+        if keys > 0 {
+            keyspace.push((database, keys, ctx.keys.expires_len(database)?));
+        }
+    }
+    let facts = Facts {
+        state: ctx.state,
+        keys: ctx.keys.stats,
+        pool: ctx.keys.pool(),
+        clients: ctx.clients.len(),
+        keyspace,
+    };
+    let wanted: Vec<_> = request.args().skip(1).collect();
+    let text = info::write(&facts, &wanted);
+    ctx.out.write().verbatim(*b"txt", text);
+    Ok(())
+}

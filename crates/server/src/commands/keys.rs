@@ -1,0 +1,206 @@
+//! Keys, whatever is under them.
+
+use tembo_wire::Request;
+
+use super::Context;
+use super::args::{self, Options, is};
+use super::table::Command;
+use super::table::flag::{DANGEROUS, DENYOOM, FAST, KEYSPACE, READONLY, WRITE};
+use crate::fault::{Answer, Fault, NO_SUCH_KEY, SYNTAX};
+use crate::keyspace::DATABASES;
+
+const SUM: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
+const ALL: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("del", -2, WRITE | KEYSPACE, del).keys(1, -1, 1).tips(SUM).doc(
+        "generic",
+        "1.0.0",
+        "Removes keys",
+    ),
+    Command::new("unlink", -2, WRITE | FAST | KEYSPACE, del).keys(1, -1, 1).tips(SUM).doc(
+        "generic",
+        "4.0.0",
+        "Removes keys; the same as DEL",
+    ),
+    Command::new("exists", -2, READONLY | FAST | KEYSPACE, exists).keys(1, -1, 1).tips(SUM).doc(
+        "generic",
+        "1.0.0",
+        "Counts how many of the keys exist",
+    ),
+    Command::new("touch", -2, READONLY | FAST | KEYSPACE, exists).keys(1, -1, 1).tips(SUM).doc(
+        "generic",
+        "3.2.1",
+        "Counts how many of the keys exist; there are no access times to change",
+    ),
+    Command::new("type", 2, READONLY | FAST | KEYSPACE, kind).keys(1, 1, 1).doc(
+        "generic",
+        "1.0.0",
+        "Returns the type of what is under a key",
+    ),
+    Command::new("rename", 3, WRITE | KEYSPACE, rename).keys(1, 2, 1).doc(
+        "generic",
+        "1.0.0",
+        "Gives a key another name, in place of what had that name",
+    ),
+    Command::new("renamenx", 3, WRITE | FAST | KEYSPACE, renamenx).keys(1, 2, 1).doc(
+        "generic",
+        "1.0.0",
+        "Gives a key another name that is not in use",
+    ),
+    Command::new("copy", -3, WRITE | DENYOOM | KEYSPACE, copy).keys(1, 2, 1).doc(
+        "generic",
+        "6.2.0",
+        "Copies what is under a key to another, also to another database",
+    ),
+    Command::new("randomkey", 1, READONLY | KEYSPACE, randomkey)
+        .tips(&["request_policy:all_shards", "nondeterministic_output"])
+        .doc("generic", "1.0.0", "Returns a random key"),
+    Command::new("dbsize", 1, READONLY | FAST | KEYSPACE, dbsize)
+        .tips(&["request_policy:all_shards", "response_policy:agg_sum"])
+        .doc("server", "1.0.0", "Returns the number of keys"),
+    Command::new("flushdb", -1, WRITE | KEYSPACE | DANGEROUS, flushdb).tips(ALL).doc(
+        "server",
+        "1.0.0",
+        "Removes all keys of the selected database",
+    ),
+    Command::new("flushall", -1, WRITE | KEYSPACE | DANGEROUS, flushall).tips(ALL).doc(
+        "server",
+        "1.0.0",
+        "Removes all keys of all databases",
+    ),
+];
+
+fn del(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let database = ctx.database();
+    let mut removed = 0;
+    for key in request.args().skip(1) {
+        let found = ctx.keys.find(database, key)?;
+        let (is_live, present, listed) = (found.live.is_some(), found.present, found.listed);
+        if present {
+            ctx.keys.remove(database, key, listed)?;
+        }
+        removed += i64::from(is_live);
+    }
+    ctx.out.write().integer(removed);
+    Ok(())
+}
+
+fn exists(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let mut existing = 0;
+    for key in request.args().skip(1) {
+        existing += i64::from(ctx.keys.read(ctx.session.database, key)?.is_some());
+    }
+    ctx.out.write().integer(existing);
+    Ok(())
+}
+
+fn kind(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let exists = ctx.keys.read(ctx.session.database, &request[1])?.is_some();
+    ctx.out.write().simple(if exists { "string" } else { "none" });
+    Ok(())
+}
+
+fn rename(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    move_key(ctx, request, true)?;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn renamenx(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let moved = move_key(ctx, request, false)?;
+    ctx.out.write().integer(moved.into());
+    Ok(())
+}
+
+/// Moves a key and its deadline; tells whether it did.
+fn move_key(ctx: &mut Context<'_, '_>, request: &Request<'_>, replace: bool) -> Answer<bool> {
+    let (database, from, to) = (ctx.database(), &request[1], &request[2]);
+    let stored = ctx.keys.find(database, from)?.live.ok_or(NO_SUCH_KEY)?;
+    if from == to {
+        return Ok(false);
+    }
+    let (meta, payload) = (stored.meta, stored.payload.to_vec());
+    let target = ctx.keys.find(database, to)?;
+    if target.live.is_some() && !replace {
+        return Ok(false);
+    }
+    let listed = target.listed;
+    ctx.keys.put(database, to, meta, listed, &[&payload])?;
+    ctx.keys.remove(database, from, meta.deadline)?;
+    Ok(true)
+}
+
+fn copy(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, from, to) = (ctx.database(), &request[1], &request[2]);
+    let (mut target_database, mut replace) = (database, false);
+    let mut options = Options::after(request, 3);
+    while let Some(word) = options.next() {
+        if is(word, "REPLACE") {
+            replace = true;
+        } else if is(word, "DB") {
+            target_database = args::database(options.value()?)?;
+        } else {
+            return Err(SYNTAX);
+        }
+    }
+    if database == target_database && from == to {
+        return Err(Fault::Error("ERR source and destination objects are the same"));
+    }
+    let copied = copy_key(ctx, (database, from), (target_database, to), replace)?;
+    ctx.out.write().integer(copied.into());
+    Ok(())
+}
+
+fn copy_key(
+    ctx: &mut Context<'_, '_>,
+    from: (usize, &[u8]),
+    to: (usize, &[u8]),
+    replace: bool,
+) -> Answer<bool> {
+    let Some(stored) = ctx.keys.find(from.0, from.1)?.live else {
+        return Ok(false);
+    };
+    let (meta, payload) = (stored.meta, stored.payload.to_vec());
+    let target = ctx.keys.find(to.0, to.1)?;
+    if target.live.is_some() && !replace {
+        return Ok(false);
+    }
+    let listed = target.listed;
+    ctx.keys.put(to.0, to.1, meta, listed, &[&payload])?;
+    Ok(true)
+}
+
+fn randomkey(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let key = ctx.keys.random_key(ctx.session.database, &mut ctx.state.random)?;
+    ctx.out.bulk_or_null(key.as_deref())
+}
+
+fn dbsize(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let keys = ctx.keys.len(ctx.session.database)?;
+    ctx.out.write().integer(keys as i64);
+    Ok(())
+}
+
+fn flushdb(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    check_flush_option(request)?;
+    ctx.keys.clear(ctx.session.database)?;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn flushall(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    check_flush_option(request)?;
+    (0..DATABASES).try_for_each(|database| ctx.keys.clear(database))?;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+/// ASYNC and SYNC are accepted; both mean that the reply comes when the removal is durable.
+fn check_flush_option(request: &Request<'_>) -> Answer {
+    match request.get(1) {
+        None => Ok(()),
+        Some(word) if request.arg_count() == 2 && (is(word, "ASYNC") || is(word, "SYNC")) => Ok(()),
+        Some(_) => Err(SYNTAX),
+    }
+}

@@ -1,0 +1,220 @@
+//! The commands: a file per family, which holds the family's handlers and their rows of the command table.
+//!
+//! A handler writes its reply and returns `Ok`, or returns a [`Fault`](crate::fault::Fault); then the executor
+//! undoes what the handler wrote, to the keyspace and of a reply. So handlers need not clean up after themselves.
+
+mod args;
+mod client;
+mod command;
+mod config;
+mod connection;
+mod counter;
+mod expire;
+mod info;
+mod keys;
+mod object;
+mod scan;
+mod server;
+mod string;
+mod substring;
+pub(crate) mod table;
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+use tembo_wire::{Protocol, ReplyWriter};
+
+use crate::clients::Clients;
+use crate::fault::{Answer, Fault};
+use crate::keyspace::Keyspace;
+use crate::session::Session;
+use crate::state::State;
+pub(crate) use scan::KeysJob;
+use table::Command;
+
+/// Longest name of a command.
+const NAME_BYTES_MAX: usize = 16;
+
+/// What a handler works with.
+pub(crate) struct Context<'a, 'p> {
+    pub(crate) keys: &'a mut Keyspace<'p>,
+    pub(crate) session: &'a mut Session,
+    pub(crate) out: Out<'a>,
+    pub(crate) state: &'a mut State,
+    /// The other clients.
+    pub(crate) clients: &'a mut Clients,
+    /// Work to be continued in later turns; the client's further commands wait for it.
+    pub(crate) job: &'a mut Option<KeysJob>,
+}
+
+impl Context<'_, '_> {
+    /// The database that the client has selected.
+    pub(crate) fn database(&self) -> usize {
+        self.session.database
+    }
+}
+
+/// Where a command's reply goes.
+pub(crate) struct Out<'a> {
+    bytes: &'a mut Vec<u8>,
+    pub(crate) protocol: Protocol,
+    /// The buffer may not grow beyond this.
+    end_max: usize,
+}
+
+impl<'a> Out<'a> {
+    pub(crate) fn new(bytes: &'a mut Vec<u8>, protocol: Protocol, reply_bytes_max: usize) -> Self {
+        let end_max = bytes.len().saturating_add(reply_bytes_max);
+        Out { bytes, protocol, end_max }
+    }
+
+    /// Appends to the reply.
+    pub(crate) fn write(&mut self) -> ReplyWriter<'_> {
+        ReplyWriter::new(self.bytes, self.protocol)
+    }
+
+    /// Appends a bulk string that the client did not send, and so may be long.
+    pub(crate) fn bulk(&mut self, payload: &[u8]) -> Answer {
+        if self.bytes.len().saturating_add(payload.len()) > self.end_max {
+            return Err(Fault::Error("ERR reply exceeds the maximum (reply-max-bytes)"));
+        }
+        self.write().bulk(payload);
+        Ok(())
+    }
+
+    /// Appends a bulk string, or null.
+    pub(crate) fn bulk_or_null(&mut self, payload: Option<&[u8]>) -> Answer {
+        match payload {
+            Some(payload) => self.bulk(payload),
+            None => {
+                self.write().null();
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends replies that were encoded before.
+    pub(crate) fn raw(&mut self, replies: &[u8]) {
+        self.bytes.extend_from_slice(replies);
+    }
+}
+
+/// The command table.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    commands: Vec<&'static Command>,
+    /// By name in lower case.
+    by_name: HashMap<&'static [u8], &'static Command, FixedState>,
+}
+
+impl Registry {
+    pub(crate) fn new() -> Self {
+        let families = [
+            string::COMMANDS,
+            substring::COMMANDS,
+            counter::COMMANDS,
+            keys::COMMANDS,
+            scan::COMMANDS,
+            expire::COMMANDS,
+            object::COMMANDS,
+            connection::COMMANDS,
+            client::COMMANDS,
+            command::COMMANDS,
+            config::COMMANDS,
+            info::COMMANDS,
+            server::COMMANDS,
+        ];
+        let commands: Vec<_> = families.into_iter().flatten().collect();
+        let by_name = commands.iter().map(|command| (command.name.as_bytes(), *command)).collect();
+        Registry { commands, by_name }
+    }
+
+    /// All commands, without subcommands.
+    pub(crate) fn all(&self) -> &[&'static Command] {
+        &self.commands
+    }
+
+    /// The command that a client calls `name`.
+    #[inline]
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&'static Command> {
+        let mut lower = [0; NAME_BYTES_MAX];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        self.by_name.get(&*lower).copied()
+    }
+
+    /// The command or subcommand with this full name, `container|subcommand`.
+    pub(crate) fn get_full(&self, name: &[u8]) -> Option<&'static Command> {
+        match name.iter().position(|&byte| byte == b'|') {
+            None => self.get(name),
+            Some(bar) => self.get(&name[..bar])?.subcommand(&name[bar + 1..]),
+        }
+    }
+}
+
+/// Writes the help of a container command: a title, then the lines.
+fn write_help(out: &mut Out<'_>, name: &str, lines: &[&str]) {
+    let title = format!(
+        "{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        name = name.to_uppercase()
+    );
+    let mut reply = out.write();
+    reply.array(lines.len() + 3);
+    reply.simple(title);
+    lines.iter().for_each(|line| reply.simple(line));
+    reply.simple("HELP");
+    reply.simple("    Prints this help.");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<&'static Command> {
+        let registry = Registry::new();
+        let mut all = registry.all().to_vec();
+        all.extend(registry.all().iter().flat_map(|command| command.subcommands));
+        all
+    }
+
+    #[test]
+    fn every_command_is_found_by_its_name_in_any_case() {
+        let registry = Registry::new();
+        for command in registry.all() {
+            assert!(command.name.len() <= NAME_BYTES_MAX, "{}", command.name);
+            let found = registry.get(command.name.to_uppercase().as_bytes());
+            assert_eq!(found.map(|found| found.name), Some(command.name));
+        }
+        assert!(registry.get(b"nosuch").is_none());
+        assert!(registry.get(b"").is_none());
+        assert!(registry.get(&[b'g'; 100]).is_none());
+        assert_eq!(registry.get_full(b"CLIENT|ID").map(|found| found.name), Some("client|id"));
+        assert!(registry.get_full(b"client|").is_none());
+    }
+
+    #[test]
+    fn names_are_unique_and_rows_are_whole() {
+        let mut names: Vec<_> = all().iter().map(|command| command.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all().len());
+        for command in all() {
+            assert!(!command.summary.is_empty() && !command.since.is_empty(), "{}", command.name);
+            assert_eq!(command.keys.first == 0, command.keys.step == 0, "{}", command.name);
+        }
+    }
+
+    #[test]
+    fn key_positions_follow_the_range() {
+        let registry = Registry::new();
+        let keys = |name: &str, count| -> Vec<usize> {
+            registry.get(name.as_bytes()).unwrap().keys.positions(count).collect()
+        };
+        assert_eq!(keys("get", 2), [1]);
+        assert_eq!(keys("mset", 5), [1, 3]);
+        assert_eq!(keys("del", 4), [1, 2, 3]);
+        assert_eq!(keys("rename", 3), [1, 2]);
+        assert_eq!(keys("ping", 2), [0; 0]);
+    }
+}

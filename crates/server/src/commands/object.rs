@@ -1,0 +1,143 @@
+//! How keys are kept: OBJECT and MEMORY.
+
+use tembo_wire::Request;
+use tembo_wire::number::parse_i64;
+
+use super::args::{Options, integer, is};
+use super::table::Command;
+use super::table::flag::{KEYSPACE, LOADING, READONLY, STALE};
+use super::{Context, write_help};
+use crate::fault::{Answer, Fault, SYNTAX};
+use crate::keyspace::Stored;
+
+const VARIES: &[&str] = &["nondeterministic_output"];
+
+pub(super) const COMMANDS: &[Command] =
+    &[
+        Command::new("object", -2, 0, object_help)
+            .doc("generic", "2.2.3", "Tells how a key is kept")
+            .subcommands(&[
+                Command::new("object|encoding", 3, READONLY | KEYSPACE, encoding)
+                    .keys(2, 2, 1)
+                    .tips(VARIES)
+                    .doc("generic", "2.2.3", "Returns what Redis would call the encoding of a value"),
+                Command::new("object|freq", 3, READONLY | KEYSPACE, freq).keys(2, 2, 1).tips(VARIES).doc(
+                    "generic",
+                    "4.0.0",
+                    "Fails: accesses are not counted",
+                ),
+                Command::new("object|idletime", 3, READONLY | KEYSPACE, idletime)
+                    .keys(2, 2, 1)
+                    .tips(VARIES)
+                    .doc("generic", "2.2.3", "Fails: accesses are not timed"),
+                Command::new("object|refcount", 3, READONLY | KEYSPACE, refcount)
+                    .keys(2, 2, 1)
+                    .tips(VARIES)
+                    .doc("generic", "2.2.3", "Returns 1"),
+                Command::new("object|help", 2, LOADING | STALE | KEYSPACE, object_help).doc(
+                    "generic",
+                    "6.2.0",
+                    "Explains the subcommands",
+                ),
+            ]),
+        Command::new("memory", -2, 0, memory_help)
+            .doc("server", "4.0.0", "Tells how much memory is used")
+            .subcommands(&[
+                Command::new("memory|usage", -3, READONLY, usage).keys(2, 2, 1).doc(
+                    "server",
+                    "4.0.0",
+                    "Estimates how many bytes of the pool a key takes",
+                ),
+                Command::new("memory|help", 2, LOADING | STALE, memory_help).doc(
+                    "server",
+                    "4.0.0",
+                    "Explains the subcommands",
+                ),
+            ]),
+    ];
+
+/// Longest string that Redis keeps in one piece with its header.
+const EMBEDDED_BYTES_MAX: usize = 44;
+/// Bytes of the pool that a key takes beside its own and its value's: its entry in the tree and its share
+/// of what the tree and the allocator leave free.
+const KEY_OVERHEAD_BYTES: usize = 64;
+
+fn encoding(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let stored = ctx.keys.read(ctx.session.database, &request[2])?;
+    let name = stored.map(|stored| encoding_name(&stored).as_bytes());
+    ctx.out.bulk_or_null(name)
+}
+
+fn encoding_name(stored: &Stored<'_>) -> &'static str {
+    match stored.payload {
+        _ if stored.meta.modified => "raw",
+        payload if parse_i64(payload).is_some() => "int",
+        payload if payload.len() <= EMBEDDED_BYTES_MAX => "embstr",
+        _ => "raw",
+    }
+}
+
+fn refcount(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    match ctx.keys.read(ctx.session.database, &request[2])? {
+        Some(_) => ctx.out.write().integer(1),
+        None => ctx.out.write().null(),
+    }
+    Ok(())
+}
+
+fn freq(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    untracked(ctx, &request[2], "ERR An LFU maxmemory policy is not selected, access frequency not tracked.")
+}
+
+fn idletime(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    untracked(ctx, &request[2], "ERR idle time is not tracked.")
+}
+
+fn untracked(ctx: &mut Context<'_, '_>, key: &[u8], why: &'static str) -> Answer {
+    if ctx.keys.read(ctx.session.database, key)?.is_some() {
+        return Err(Fault::Error(why));
+    }
+    ctx.out.write().null();
+    Ok(())
+}
+
+fn usage(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let mut options = Options::after(request, 3);
+    while let Some(word) = options.next() {
+        if !is(word, "SAMPLES") || integer(options.value()?)? < 0 {
+            return Err(SYNTAX);
+        }
+    }
+    let key = &request[2];
+    match ctx.keys.read(ctx.session.database, key)? {
+        None => ctx.out.write().null(),
+        Some(stored) => {
+            let expiry_bytes = stored.meta.deadline.map_or(0, |_| key.len() + 8 + KEY_OVERHEAD_BYTES);
+            let bytes = key.len() + stored.payload.len() + KEY_OVERHEAD_BYTES + expiry_bytes;
+            ctx.out.write().integer(bytes as i64);
+        }
+    }
+    Ok(())
+}
+
+fn object_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let lines = [
+        "ENCODING <key>",
+        "    What Redis would call the encoding of the value: int, embstr or raw.",
+        "FREQ <key>",
+        "    Not tracked.",
+        "IDLETIME <key>",
+        "    Not tracked.",
+        "REFCOUNT <key>",
+        "    Always 1.",
+    ];
+    write_help(&mut ctx.out, "object", &lines);
+    Ok(())
+}
+
+fn memory_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let lines =
+        ["USAGE <key> [SAMPLES <count>]", "    An estimate of the bytes that the key takes in the pool."];
+    write_help(&mut ctx.out, "memory", &lines);
+    Ok(())
+}

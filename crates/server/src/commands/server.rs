@@ -1,0 +1,86 @@
+//! The server's own affairs: TIME, DEBUG, SHUTDOWN.
+
+use std::time::Duration;
+
+use tembo_wire::Request;
+use tembo_wire::number::parse_f64;
+
+use super::args::is;
+use super::table::Command;
+use super::table::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NOSCRIPT, STALE};
+use super::{Context, write_help};
+use crate::clock;
+use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
+
+const ADMINISTRATION: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("time", 1, LOADING | STALE | FAST, time).tips(&["nondeterministic_output"]).doc(
+        "server",
+        "2.6.0",
+        "Returns the Unix time in seconds and microseconds",
+    ),
+    Command::new("debug", -2, ADMINISTRATION, debug).doc(
+        "server",
+        "1.0.0",
+        "Makes the server sleep, for tests",
+    ),
+    Command::new("shutdown", -1, ADMINISTRATION | NO_MULTI | ALLOW_BUSY, shutdown).doc(
+        "server",
+        "1.0.0",
+        "Stops the server",
+    ),
+];
+
+/// Longest DEBUG SLEEP.
+const SLEEP_SECONDS_MAX: f64 = 3600.0;
+
+fn time(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let now = clock::unix_time();
+    let mut reply = ctx.out.write();
+    reply.array(2);
+    reply.bulk_integer(now.as_secs() as i64);
+    reply.bulk_integer(now.subsec_micros().into());
+    Ok(())
+}
+
+/// Stops everybody, which is what tests of clients want from it; so it is for local clients only.
+fn debug(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if !ctx.session.is_local() {
+        return Err(Fault::Error("ERR DEBUG command not allowed. It is for connections from this machine."));
+    }
+    match (&request[1], request.get(2)) {
+        (word, Some(seconds)) if is(word, "SLEEP") && request.arg_count() == 3 => {
+            let seconds = parse_f64(seconds).ok_or(NOT_AN_INTEGER)?.clamp(0.0, SLEEP_SECONDS_MAX);
+            std::thread::sleep(Duration::from_secs_f64(seconds));
+            ctx.keys.now_ms = clock::unix_ms();
+            ctx.out.write().ok();
+            Ok(())
+        }
+        (word, None) if is(word, "HELP") => {
+            let lines = ["SLEEP <seconds>", "    Stop the server for so long. Decimals allowed."];
+            write_help(&mut ctx.out, "debug", &lines);
+            Ok(())
+        }
+        (word, _) => {
+            let after = "'. Try DEBUG HELP.";
+            let before = "ERR unknown subcommand or wrong number of arguments for '";
+            Err(super::args::quoting(before, word, after))
+        }
+    }
+}
+
+/// Stops the server after this turn. There is nothing to save, so the options that Redis has change nothing.
+fn shutdown(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    for word in request.args().skip(1) {
+        if is(word, "ABORT") && request.arg_count() == 2 {
+            return Err(Fault::Error("ERR No shutdown in progress."));
+        }
+        if !["SAVE", "NOSAVE", "NOW", "FORCE"].iter().any(|option| is(word, option)) {
+            return Err(SYNTAX);
+        }
+    }
+    ctx.state.stopping = true;
+    ctx.session.quitting = true;
+    Ok(())
+}

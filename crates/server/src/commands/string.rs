@@ -1,0 +1,326 @@
+//! Whole strings: SET and GET in all their forms.
+
+use tembo_wire::Request;
+use tembo_wire::number::parse_i64;
+
+use super::Context;
+use super::args::{Options, is};
+use super::table::flag::{DENYOOM, FAST, READONLY, STRING, WRITE};
+use super::table::{Command, KeyRange};
+use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::keyspace::Meta;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("get", 2, READONLY | FAST | STRING, get).keys(1, 1, 1).doc(
+        "string",
+        "1.0.0",
+        "Returns the string under a key",
+    ),
+    Command::new("set", -3, WRITE | DENYOOM | STRING, set).keys(1, 1, 1).doc(
+        "string",
+        "1.0.0",
+        "Puts a string under a key, on conditions and with an expiry time if asked",
+    ),
+    Command::new("setnx", 3, WRITE | DENYOOM | FAST | STRING, setnx).keys(1, 1, 1).doc(
+        "string",
+        "1.0.0",
+        "Puts a string under a key that does not exist",
+    ),
+    Command::new("setex", 4, WRITE | DENYOOM | STRING, setex).keys(1, 1, 1).doc(
+        "string",
+        "2.0.0",
+        "Puts a string under a key that expires after so many seconds",
+    ),
+    Command::new("psetex", 4, WRITE | DENYOOM | STRING, psetex).keys(1, 1, 1).doc(
+        "string",
+        "2.6.0",
+        "Puts a string under a key that expires after so many milliseconds",
+    ),
+    Command::new("getset", 3, WRITE | DENYOOM | FAST | STRING, getset).keys(1, 1, 1).doc(
+        "string",
+        "1.0.0",
+        "Puts a string under a key and returns the one before",
+    ),
+    Command::new("getdel", 2, WRITE | FAST | STRING, getdel).keys(1, 1, 1).doc(
+        "string",
+        "6.2.0",
+        "Returns the string under a key and removes the key",
+    ),
+    Command::new("getex", -2, WRITE | FAST | STRING, getex).keys(1, 1, 1).doc(
+        "string",
+        "6.2.0",
+        "Returns the string under a key and changes when it expires",
+    ),
+    Command::new("mget", -2, READONLY | FAST | STRING, mget)
+        .keys(1, -1, 1)
+        .tips(&["request_policy:multi_shard"])
+        .doc("string", "1.0.0", "Returns the strings under several keys"),
+    Command::new("mset", -3, WRITE | DENYOOM | STRING, mset)
+        .keys(1, -1, 2)
+        .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
+        .doc("string", "1.0.1", "Puts strings under several keys, all at once"),
+    Command::new("msetnx", -3, WRITE | DENYOOM | STRING, msetnx)
+        .keys(1, -1, 2)
+        .tips(&["request_policy:multi_shard", "response_policy:agg_min"])
+        .doc("string", "1.0.1", "Puts strings under several keys if none of them exists"),
+    Command::new("strlen", 2, READONLY | FAST | STRING, strlen).keys(1, 1, 1).doc(
+        "string",
+        "2.2.0",
+        "Returns the length of the string under a key",
+    ),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    Seconds,
+    Milliseconds,
+}
+
+/// A time as an option gives it.
+#[derive(Clone, Copy)]
+struct Expiry<'a> {
+    /// The option's name.
+    name: &'static str,
+    time: &'a [u8],
+    unit: Unit,
+    /// Since the Unix epoch, not from now.
+    absolute: bool,
+}
+
+/// What SET and GETEX take behind their fixed arguments.
+#[derive(Default)]
+struct SetOptions<'a> {
+    only_new: bool,
+    only_existing: bool,
+    get: bool,
+    keep_ttl: bool,
+    persist: bool,
+    expiry: Option<Expiry<'a>>,
+}
+
+impl<'a> SetOptions<'a> {
+    /// Reads the options of SET or, with `for_get`, of GETEX.
+    fn parse(mut options: Options<'a>, for_get: bool) -> Answer<Self> {
+        let mut parsed = SetOptions::default();
+        while let Some(word) = options.next() {
+            if let Some(&(name, unit, absolute)) = EXPIRY_OPTIONS.iter().find(|option| is(word, option.0)) {
+                let other = parsed.expiry.is_some_and(|expiry| expiry.name != name);
+                if other || parsed.keep_ttl || parsed.persist {
+                    return Err(SYNTAX);
+                }
+                parsed.expiry = Some(Expiry { name, time: options.value()?, unit, absolute });
+            } else if for_get && is(word, "PERSIST") && parsed.expiry.is_none() {
+                parsed.persist = true;
+            } else if for_get {
+                return Err(SYNTAX);
+            } else if is(word, "NX") && !parsed.only_existing {
+                parsed.only_new = true;
+            } else if is(word, "XX") && !parsed.only_new {
+                parsed.only_existing = true;
+            } else if is(word, "GET") {
+                parsed.get = true;
+            } else if is(word, "KEEPTTL") && parsed.expiry.is_none() {
+                parsed.keep_ttl = true;
+            } else {
+                return Err(SYNTAX);
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// Whether what is under the key matters.
+    fn looks_at_old(&self) -> bool {
+        self.only_new || self.only_existing || self.get || self.keep_ttl
+    }
+}
+
+/// Its name, its unit, and whether it is absolute.
+type ExpiryOption = (&'static str, Unit, bool);
+
+const EX: ExpiryOption = ("EX", Unit::Seconds, false);
+const PX: ExpiryOption = ("PX", Unit::Milliseconds, false);
+const EXPIRY_OPTIONS: &[ExpiryOption] =
+    &[EX, PX, ("EXAT", Unit::Seconds, true), ("PXAT", Unit::Milliseconds, true)];
+
+/// The deadline that an option or argument means. Only times after the epoch are deadlines.
+fn deadline(expiry: Expiry<'_>, now_ms: u64, command: &str) -> Answer<u64> {
+    let time = parse_i64(expiry.time).ok_or(NOT_AN_INTEGER)?;
+    let factor = if expiry.unit == Unit::Seconds { 1000 } else { 1 };
+    let base = if expiry.absolute { 0 } else { now_ms as i64 };
+    let deadline = Some(time)
+        .filter(|&time| time > 0)
+        .and_then(|time| time.checked_mul(factor))
+        .and_then(|time| time.checked_add(base));
+    deadline.map(|deadline| deadline as u64).ok_or_else(|| invalid_expire_time(command))
+}
+
+pub(super) fn invalid_expire_time(command: &str) -> Fault {
+    Fault::Quoting(format!("ERR invalid expire time in '{command}' command").into_bytes())
+}
+
+fn get(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let stored = ctx.keys.read(ctx.session.database, &request[1])?;
+    ctx.out.bulk_or_null(stored.map(|stored| stored.payload))
+}
+
+fn strlen(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let stored = ctx.keys.read(ctx.session.database, &request[1])?;
+    ctx.out.write().integer(stored.map_or(0, |stored| stored.payload.len() as i64));
+    Ok(())
+}
+
+fn mget(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    ctx.out.write().array(request.arg_count() - 1);
+    for key in request.args().skip(1) {
+        let stored = ctx.keys.read(ctx.session.database, key)?;
+        ctx.out.bulk_or_null(stored.map(|stored| stored.payload))?;
+    }
+    Ok(())
+}
+
+fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (key, value) = (&request[1], &request[2]);
+    let options = SetOptions::parse(Options::after(request, 3), false)?;
+    if set_generic(ctx, key, value, &options, "set")? {
+        if !options.get {
+            ctx.out.write().ok();
+        }
+    } else if !options.get {
+        ctx.out.write().null();
+    }
+    Ok(())
+}
+
+fn setnx(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let options = SetOptions { only_new: true, ..SetOptions::default() };
+    let done = set_generic(ctx, &request[1], &request[2], &options, "setnx")?;
+    ctx.out.write().integer(done.into());
+    Ok(())
+}
+
+fn setex(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    set_with_ttl(ctx, request, EX, "setex")
+}
+
+fn psetex(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    set_with_ttl(ctx, request, PX, "psetex")
+}
+
+fn set_with_ttl(
+    ctx: &mut Context<'_, '_>,
+    request: &Request<'_>,
+    (name, unit, absolute): ExpiryOption,
+    command: &str,
+) -> Answer {
+    let expiry = Some(Expiry { name, time: &request[2], unit, absolute });
+    let options = SetOptions { expiry, ..SetOptions::default() };
+    set_generic(ctx, &request[1], &request[3], &options, command)?;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn getset(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let options = SetOptions { get: true, ..SetOptions::default() };
+    set_generic(ctx, &request[1], &request[2], &options, "getset").map(drop)
+}
+
+/// Sets, if the conditions hold, and tells whether they did. With the GET option the old string is written
+/// as the reply, and nothing else may be.
+fn set_generic(
+    ctx: &mut Context<'_, '_>,
+    key: &[u8],
+    value: &[u8],
+    options: &SetOptions<'_>,
+    name: &str,
+) -> Answer<bool> {
+    let database = ctx.database();
+    let now_ms = ctx.keys.now_ms;
+    let mut deadline = options.expiry.map(|expiry| deadline(expiry, now_ms, name)).transpose()?;
+    let listed = if options.looks_at_old() {
+        let found = ctx.keys.find(database, key)?;
+        if options.get {
+            ctx.out.bulk_or_null(found.live.map(|stored| stored.payload))?;
+        }
+        if options.only_new && found.live.is_some() || options.only_existing && found.live.is_none() {
+            return Ok(false);
+        }
+        if options.keep_ttl {
+            deadline = found.live.and_then(|stored| stored.meta.deadline);
+        }
+        found.listed
+    } else {
+        ctx.keys.listed(database, key)?
+    };
+    ctx.keys.put(database, key, Meta { deadline, modified: false }, listed, &[value])?;
+    Ok(true)
+}
+
+fn getdel(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let database = ctx.database();
+    let found = ctx.keys.find(database, &request[1])?;
+    let (present, listed) = (found.present, found.listed);
+    ctx.out.bulk_or_null(found.live.map(|stored| stored.payload))?;
+    if present {
+        ctx.keys.remove(database, &request[1], listed)?;
+    }
+    Ok(())
+}
+
+fn getex(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let options = SetOptions::parse(Options::after(request, 2), true)?;
+    let (database, now_ms, key) = (ctx.database(), ctx.keys.now_ms, &request[1]);
+    let Some(stored) = ctx.keys.read(database, key)? else {
+        ctx.out.write().null();
+        return Ok(());
+    };
+    let deadline = options.expiry.map(|expiry| deadline(expiry, now_ms, "getex")).transpose()?;
+    ctx.out.bulk(stored.payload)?;
+    let meta = stored.meta;
+    if deadline.is_some_and(|deadline| deadline <= now_ms) {
+        return ctx.keys.remove(database, key, meta.deadline);
+    }
+    if deadline.is_some() || options.persist && meta.deadline.is_some() {
+        ctx.keys.set_deadline(database, key, deadline)?;
+    }
+    Ok(())
+}
+
+/// The pairs of MSET and MSETNX.
+fn pairs<'a>(request: &'a Request<'a>, name: &str) -> Answer<impl Iterator<Item = (&'a [u8], &'a [u8])>> {
+    let count = request.arg_count();
+    if count.is_multiple_of(2) {
+        return Err(Fault::Quoting(
+            format!("ERR wrong number of arguments for '{name}' command").into_bytes(),
+        ));
+    }
+    let keys = KeyRange { first: 1, last: -1, step: 2 };
+    Ok(keys.positions(count).map(|at| (&request[at], &request[at + 1])))
+}
+
+fn mset(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let pairs = pairs(request, "mset")?;
+    put_all(ctx, pairs)?;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn msetnx(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    for (key, _) in pairs(request, "msetnx")? {
+        if ctx.keys.find(ctx.session.database, key)?.live.is_some() {
+            ctx.out.write().integer(0);
+            return Ok(());
+        }
+    }
+    put_all(ctx, pairs(request, "msetnx")?)?;
+    ctx.out.write().integer(1);
+    Ok(())
+}
+
+fn put_all<'a>(ctx: &mut Context<'_, '_>, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Answer {
+    let database = ctx.database();
+    for (key, value) in pairs {
+        let listed = ctx.keys.listed(database, key)?;
+        ctx.keys.put(database, key, Meta::default(), listed, &[value])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! The shape of a command: what COMMAND tells clients about it and how it is run.
+
+use tembo_wire::Request;
+
+use super::Context;
+use crate::fault::Answer;
+
+/// Runs a command. `request` has as many arguments as the command's arity demands.
+pub(crate) type Handler = fn(&mut Context<'_, '_>, &Request<'_>) -> Answer;
+
+/// Facts about a command, as bits.
+pub(crate) mod flag {
+    /// Changes keys.
+    pub(crate) const WRITE: u32 = 1;
+    /// Reads keys.
+    pub(crate) const READONLY: u32 = 1 << 1;
+    /// Needs memory.
+    pub(crate) const DENYOOM: u32 = 1 << 2;
+    /// For administrators.
+    pub(crate) const ADMIN: u32 = 1 << 3;
+    /// Not for scripts.
+    pub(crate) const NOSCRIPT: u32 = 1 << 4;
+    /// Allowed while data is being loaded.
+    pub(crate) const LOADING: u32 = 1 << 5;
+    /// Allowed on stale replicas.
+    pub(crate) const STALE: u32 = 1 << 6;
+    /// Takes constant or logarithmic time.
+    pub(crate) const FAST: u32 = 1 << 7;
+    /// Allowed before authentication.
+    pub(crate) const NO_AUTH: u32 = 1 << 8;
+    /// Allowed while a script is hanging.
+    pub(crate) const ALLOW_BUSY: u32 = 1 << 9;
+    /// Not in transactions.
+    pub(crate) const NO_MULTI: u32 = 1 << 10;
+
+    /// Categories that no other bit implies.
+    pub(crate) const KEYSPACE: u32 = 1 << 16;
+    /// See [`KEYSPACE`].
+    pub(crate) const STRING: u32 = 1 << 17;
+    /// See [`KEYSPACE`].
+    pub(crate) const CONNECTION: u32 = 1 << 18;
+    /// See [`KEYSPACE`].
+    pub(crate) const DANGEROUS: u32 = 1 << 19;
+}
+
+/// Names of the flags, in the order of COMMAND's reply.
+const FLAG_NAMES: &[(u32, &str)] = &[
+    (flag::WRITE, "write"),
+    (flag::READONLY, "readonly"),
+    (flag::DENYOOM, "denyoom"),
+    (flag::ADMIN, "admin"),
+    (flag::NOSCRIPT, "noscript"),
+    (flag::LOADING, "loading"),
+    (flag::STALE, "stale"),
+    (flag::FAST, "fast"),
+    (flag::NO_AUTH, "no_auth"),
+    (flag::NO_MULTI, "no_multi"),
+    (flag::ALLOW_BUSY, "allow_busy"),
+];
+
+/// Which arguments are keys: from `first` to `last` (negative: from the end), each `step`-th. All 0 if none are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeyRange {
+    pub(crate) first: i32,
+    pub(crate) last: i32,
+    pub(crate) step: i32,
+}
+
+impl KeyRange {
+    /// The positions of the keys in a request of `count` arguments; empty if there are none.
+    pub(crate) fn positions(self, count: usize) -> impl Iterator<Item = usize> {
+        let first = usize::try_from(self.first).unwrap_or(0);
+        let last = match usize::try_from(self.last) {
+            Ok(last) => last.min(count - 1),
+            Err(_) => count.saturating_sub(self.last.unsigned_abs() as usize),
+        };
+        let step = usize::try_from(self.step).unwrap_or(0).max(1);
+        (first..=last).step_by(step).filter(|&position| position > 0)
+    }
+}
+
+/// One command, or one subcommand, whose name then is `container|subcommand`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    pub(crate) name: &'static str,
+    /// How many arguments it takes, its name included; at least so many if negative.
+    pub(crate) arity: i32,
+    pub(crate) flags: u32,
+    pub(crate) keys: KeyRange,
+    pub(crate) tips: &'static [&'static str],
+    pub(crate) summary: &'static str,
+    pub(crate) since: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) subcommands: &'static [Command],
+    pub(crate) handler: Handler,
+}
+
+impl Command {
+    pub(super) const fn new(name: &'static str, arity: i32, flags: u32, handler: Handler) -> Self {
+        let keys = KeyRange { first: 0, last: 0, step: 0 };
+        Command {
+            name,
+            arity,
+            flags,
+            keys,
+            tips: &[],
+            summary: "",
+            since: "",
+            group: "server",
+            subcommands: &[],
+            handler,
+        }
+    }
+
+    /// Where its keys are.
+    pub(super) const fn keys(mut self, first: i32, last: i32, step: i32) -> Self {
+        self.keys = KeyRange { first, last, step };
+        self
+    }
+
+    pub(super) const fn tips(mut self, tips: &'static [&'static str]) -> Self {
+        self.tips = tips;
+        self
+    }
+
+    /// What COMMAND DOCS says: group, the version of Redis that had it first, and what it does.
+    pub(super) const fn doc(
+        mut self,
+        group: &'static str,
+        since: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        (self.group, self.since, self.summary) = (group, since, summary);
+        self
+    }
+
+    pub(super) const fn subcommands(mut self, subcommands: &'static [Command]) -> Self {
+        self.subcommands = subcommands;
+        self
+    }
+
+    pub(crate) fn has(&self, flags: u32) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// Whether a request of `count` arguments is well formed.
+    pub(crate) fn takes(&self, count: usize) -> bool {
+        let wanted = self.arity.unsigned_abs() as usize;
+        if self.arity < 0 { count >= wanted } else { count == wanted }
+    }
+
+    pub(crate) fn flag_names(&self) -> impl Iterator<Item = &'static str> {
+        FLAG_NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name)
+    }
+
+    /// The ACL categories it belongs to, in Redis's order.
+    pub(crate) fn categories(&self) -> impl Iterator<Item = &'static str> {
+        let fast = self.has(flag::FAST);
+        [
+            (self.has(flag::KEYSPACE), "keyspace"),
+            (self.has(flag::READONLY), "read"),
+            (self.has(flag::WRITE), "write"),
+            (self.has(flag::STRING), "string"),
+            (self.has(flag::ADMIN), "admin"),
+            (fast, "fast"),
+            (!fast, "slow"),
+            (self.has(flag::ADMIN | flag::DANGEROUS), "dangerous"),
+            (self.has(flag::CONNECTION), "connection"),
+        ]
+        .into_iter()
+        .filter_map(|(is_in, name)| is_in.then_some(name))
+    }
+
+    /// The part of a subcommand's name that the client sends.
+    pub(crate) fn own_name(&self) -> &'static str {
+        self.name.split_once('|').map_or(self.name, |(_, name)| name)
+    }
+
+    /// The subcommand that a client calls `name`.
+    pub(crate) fn subcommand(&self, name: &[u8]) -> Option<&'static Command> {
+        self.subcommands.iter().find(|command| command.own_name().as_bytes().eq_ignore_ascii_case(name))
+    }
+}

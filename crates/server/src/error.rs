@@ -1,0 +1,25 @@
+//! Errors that keep a server from starting or going on.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// Why a server could not be started or had to stop. What goes wrong with one client or one command is answered
+/// to that client and never ends up here.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address cannot be listened on. Choose another, or stop who has it.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system's event queue failed.
+    #[error("the event loop failed: {0}")]
+    Poll(#[from] io::Error),
+    /// The pool's databases cannot be opened.
+    #[error("cannot open the pool's databases: {0}")]
+    Pool(#[from] tembo::Error),
+}

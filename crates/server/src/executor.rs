@@ -1,0 +1,296 @@
+//! Runs commands, one after another, in batches that are committed together.
+//!
+//! # What is acknowledged is durable
+//!
+//! A reply that depends on uncommitted writes (a write's own, or that of a read behind it in the batch) stands in
+//! its connection's output buffer before it may be sent. It is *marked*. When the batch is committed the marks
+//! are dropped; when that fails each marked reply is replaced by an error, and the writes are gone. Output is
+//! sent only while there are no marks.
+//!
+//! # A command that fails leaves nothing
+//!
+//! Before a command that writes, a savepoint is taken. If the command ends in a fault, a full pool for example,
+//! the batch is rolled back to it and what stands of the reply is replaced by the error.
+
+use std::ops::Range;
+
+use tembo_wire::{Protocol, ReplyWriter, Request};
+
+use crate::clients::Clients;
+use crate::commands::table::Command;
+use crate::commands::table::flag::{READONLY, WRITE};
+use crate::commands::{Context, KeysJob, Out};
+use crate::conn::Conn;
+use crate::fault::{Answer, Fault, error_line};
+use crate::keyspace::Keyspace;
+use crate::session::Session;
+use crate::state::State;
+
+/// Bytes of an unknown command that its error quotes.
+const QUOTED_BYTES_MAX: usize = 128;
+
+/// Times that space is reclaimed before a command that found the pool full is tried again.
+const RECLAIMS_PER_RETRY: usize = 64;
+
+/// A reply that depends on uncommitted writes.
+struct Mark {
+    slot: usize,
+    reply: Range<usize>,
+}
+
+/// The output buffer of the connection that is being served, and its slot.
+type Current<'a> = (usize, &'a mut Vec<u8>);
+
+pub(crate) struct Executor<'s, 'p> {
+    pub(crate) keys: Keyspace<'p>,
+    pub(crate) state: &'s mut State,
+    pub(crate) clients: Clients,
+    marks: Vec<Mark>,
+}
+
+impl<'s, 'p> Executor<'s, 'p> {
+    pub(crate) fn new(keys: Keyspace<'p>, state: &'s mut State) -> Self {
+        Executor { keys, state, clients: Clients::default(), marks: Vec::new() }
+    }
+
+    /// Runs the requests that `conn`, which is out of its slot, has received, until one is incomplete or the
+    /// connection is blocked.
+    pub(crate) fn process(&mut self, slot: usize, conn: &mut Conn) {
+        conn.stalled = false;
+        loop {
+            if conn.is_blocked(self.state.config.output_pause_bytes) {
+                conn.stalled = !conn.input.unread().is_empty();
+                return;
+            }
+            let Conn { parser, input, output, session, job, .. } = conn;
+            let consumed = match parser.parse(input.unread(), &self.state.config.limits) {
+                Ok(tembo_wire::Parsed::Request(request)) => {
+                    self.execute(slot, &request, session, &mut output.bytes, job);
+                    request.consumed()
+                }
+                Ok(tembo_wire::Parsed::Empty { consumed }) => consumed,
+                Ok(tembo_wire::Parsed::Incomplete { needed }) => {
+                    conn.needed = needed;
+                    return;
+                }
+                Err(error) => {
+                    self.state.stats.errors += 1;
+                    writer(&mut output.bytes, session).error_fmt(format_args!("ERR {error}"));
+                    session.quitting = true;
+                    return;
+                }
+            };
+            input.consume(consumed);
+        }
+    }
+
+    fn execute(
+        &mut self,
+        slot: usize,
+        request: &Request<'_>,
+        session: &mut Session,
+        output: &mut Vec<u8>,
+        job: &mut Option<KeysJob>,
+    ) {
+        self.state.stats.commands += 1;
+        let command = match self.resolve(request) {
+            Ok(command) => command,
+            Err(fault) => return self.write_fault(output, session.protocol, &fault),
+        };
+        session.command = command.name;
+        let mut start = output.len();
+        while let Err(fault) = self.attempt(command, request, session, output, job) {
+            output.truncate(start);
+            if let Err(fault) = self.prepare_retry(fault, (slot, output)) {
+                self.write_fault(output, session.protocol, &fault);
+                break;
+            }
+            start = output.len();
+        }
+        if self.keys.is_dirty() && command.has(READONLY | WRITE) {
+            self.state.stats.batched_commands += u64::from(command.has(WRITE));
+            self.marks.push(Mark { slot, reply: start..output.len() });
+            if self.keys.pending_words() > self.state.config.batch_words_max {
+                self.settle(Some((slot, output)));
+            }
+        }
+    }
+
+    /// The command, or subcommand, that is asked for, and whose arity the request has.
+    fn resolve(&self, request: &Request<'_>) -> Answer<&'static Command> {
+        let mut command = self.state.registry.get(request.name()).ok_or_else(|| unknown_command(request))?;
+        if let Some(name) = request.get(1).filter(|_| !command.subcommands.is_empty()) {
+            command = command.subcommand(name).ok_or_else(|| unknown_subcommand(command, name))?;
+        }
+        if !command.takes(request.arg_count()) {
+            let text = format!("ERR wrong number of arguments for '{}' command", command.name);
+            return Err(Fault::Quoting(text.into_bytes()));
+        }
+        Ok(command)
+    }
+
+    /// Runs a command once; if it fails, the keyspace is as before.
+    fn attempt(
+        &mut self,
+        command: &Command,
+        request: &Request<'_>,
+        session: &mut Session,
+        output: &mut Vec<u8>,
+        job: &mut Option<KeysJob>,
+    ) -> Answer {
+        let savepoint = if command.has(WRITE) { Some(self.keys.savepoint()?) } else { None };
+        let out = Out::new(output, session.protocol, self.state.config.reply_bytes_max);
+        let Executor { keys, state, clients, .. } = self;
+        let result = (command.handler)(&mut Context { keys, session, out, state, clients, job }, request);
+        if let (Err(_), Some(savepoint)) = (&result, savepoint) {
+            self.keys.rollback_to(savepoint);
+        }
+        result
+    }
+
+    /// Sees to it that a command which ended in this fault can be run again, if it can.
+    fn prepare_retry(&mut self, fault: Fault, current: Current<'_>) -> Answer {
+        match fault {
+            Fault::Unsettled => {
+                self.settle(Some(current));
+                Ok(())
+            }
+            Fault::MissingDatabase(database) => {
+                self.settle(Some(current));
+                Ok(self.keys.create(database)?)
+            }
+            Fault::Engine(tembo::Error::Full { .. }) if self.keys.is_reclaiming() => {
+                self.settle(Some(current));
+                self.reclaim_now()
+            }
+            fault => Err(fault),
+        }
+    }
+
+    /// Gives space back that cleared databases still hold, for a command that found none.
+    fn reclaim_now(&mut self) -> Answer {
+        for _ in 0..RECLAIMS_PER_RETRY {
+            self.keys.reclaim()?;
+            self.keys.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with the work of a command of `conn`.
+    pub(crate) fn advance_job(&mut self, slot: usize, conn: &mut Conn) {
+        let Some(job) = conn.job.take() else {
+            return;
+        };
+        let output = &mut conn.output.bytes;
+        self.settle(Some((slot, output)));
+        let protocol = conn.session.protocol;
+        match job.advance(&self.keys, protocol, |reply| output.extend_from_slice(reply)) {
+            Ok(job) => conn.job = job,
+            Err(fault) => self.write_fault(output, protocol, &fault),
+        }
+    }
+
+    /// Does a little of what can be done later, as part of the batch that this begins: removes up to `limit`
+    /// expired keys, and gives back space of cleared databases. Tells whether there may be more to do.
+    ///
+    /// A pool that refuses is asked again later: expired keys are invisible in any case.
+    pub(crate) fn tidy(&mut self, limit: usize) -> bool {
+        let expired = self.keys.expire_due(limit).unwrap_or(0);
+        let reclaimed = self.keys.reclaim();
+        expired > 0 && expired == limit || reclaimed.is_ok() && self.keys.is_reclaiming()
+    }
+
+    /// Commits the batch. Afterwards all output may be sent.
+    pub(crate) fn settle(&mut self, current: Option<Current<'_>>) {
+        if let Err(error) = self.keys.commit() {
+            let line = format!("MISCONF The write is not durable and was undone: {error}");
+            self.state.stats.errors += self.marks.len() as u64;
+            self.replace_marked(current, &line);
+        }
+        self.marks.clear();
+    }
+
+    /// Replaces each marked reply by an error.
+    fn replace_marked(&mut self, mut current: Option<Current<'_>>, line: &str) {
+        self.marks.sort_by_key(|mark| (mark.slot, mark.reply.start));
+        for marks in self.marks.chunk_by(|a, b| a.slot == b.slot) {
+            let slot = marks[0].slot;
+            let output = match &mut current {
+                Some((served, output)) if *served == slot => Some(&mut **output),
+                _ => self.clients.get_mut(slot).map(|conn| &mut conn.output.bytes),
+            };
+            if let Some(output) = output {
+                replace(output, marks, line);
+            }
+        }
+    }
+
+    fn write_fault(&mut self, output: &mut Vec<u8>, protocol: Protocol, fault: &Fault) {
+        self.state.stats.errors += 1;
+        let mut reply = ReplyWriter::new(output, protocol);
+        match fault {
+            Fault::Error(line) => reply.error(line),
+            Fault::Quoting(line) => reply.error(line),
+            Fault::Engine(error) => reply.error(error_line(error)),
+            Fault::Unsettled | Fault::MissingDatabase(_) => {
+                unreachable!("the executor runs such a command again")
+            }
+        }
+    }
+}
+
+/// Replaces the marked parts of `output`, which are in order, by an error line each.
+fn replace(output: &mut Vec<u8>, marks: &[Mark], line: &str) {
+    let mut tail_start = marks[0].reply.start;
+    let tail = output.split_off(tail_start);
+    let tail_offset = tail_start;
+    for mark in marks {
+        output.extend_from_slice(&tail[tail_start - tail_offset..mark.reply.start - tail_offset]);
+        ReplyWriter::new(output, Protocol::Resp2).error(line);
+        tail_start = mark.reply.end;
+    }
+    output.extend_from_slice(&tail[tail_start - tail_offset..]);
+}
+
+fn writer<'a>(output: &'a mut Vec<u8>, session: &Session) -> ReplyWriter<'a> {
+    ReplyWriter::new(output, session.protocol)
+}
+
+fn clipped(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(QUOTED_BYTES_MAX)]
+}
+
+fn unknown_command(request: &Request<'_>) -> Fault {
+    let mut quoted = Vec::new();
+    for arg in request.args().skip(1) {
+        if quoted.len() >= QUOTED_BYTES_MAX {
+            break;
+        }
+        let room = QUOTED_BYTES_MAX - quoted.len();
+        quoted.push(b'\'');
+        quoted.extend_from_slice(&arg[..arg.len().min(room)]);
+        quoted.extend_from_slice(b"' ");
+    }
+    let name = clipped(request.name());
+    Fault::Quoting([b"ERR unknown command '", name, b"', with args beginning with: ", &quoted].concat())
+}
+
+fn unknown_subcommand(command: &Command, name: &[u8]) -> Fault {
+    let help = format!("'. Try {} HELP.", command.name.to_uppercase());
+    Fault::Quoting([b"ERR unknown subcommand '", clipped(name), help.as_bytes()].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marked_replies_become_errors_and_others_stay() {
+        let mut output = b"+a\r\n:1\r\n+b\r\n$1\r\nx\r\n+c\r\n".to_vec();
+        let mark = |reply| Mark { slot: 0, reply };
+        replace(&mut output, &[mark(4..8), mark(12..19)], "E x");
+        assert_eq!(output, b"+a\r\n-E x\r\n+b\r\n-E x\r\n+c\r\n");
+        replace(&mut output, &[mark(0..4)], "E");
+        assert_eq!(output, b"-E\r\n-E x\r\n+b\r\n-E x\r\n+c\r\n");
+    }
+}

@@ -1,0 +1,52 @@
+//! Why a command has no ordinary reply.
+
+use crate::keyspace::format::Malformed;
+
+/// What a command's handler returns: its reply is written, or nothing has happened.
+pub(crate) type Answer<T = ()> = Result<T, Fault>;
+
+/// Ends a command. The executor undoes what it did to the keyspace and drops what it wrote of a reply.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// Answer this error line.
+    Error(&'static str),
+    /// Answer this error line, which quotes the client.
+    Quoting(Vec<u8>),
+    /// The engine refused; see [`error_line`].
+    Engine(tembo::Error),
+    /// The command reads the maps themselves: commit the pending batch, then run it again.
+    Unsettled,
+    /// The command writes to a database that has no maps yet: create them, then run it again.
+    MissingDatabase(usize),
+}
+
+impl From<tembo::Error> for Fault {
+    fn from(error: tembo::Error) -> Self {
+        Fault::Engine(error)
+    }
+}
+
+impl From<Malformed> for Fault {
+    fn from(_: Malformed) -> Self {
+        Fault::Error("ERR the stored value is damaged or was written by a newer version; run `tembo check`")
+    }
+}
+
+pub(crate) const SYNTAX: Fault = Fault::Error("ERR syntax error");
+pub(crate) const NOT_AN_INTEGER: Fault = Fault::Error("ERR value is not an integer or out of range");
+pub(crate) const NO_SUCH_KEY: Fault = Fault::Error("ERR no such key");
+pub(crate) const STRING_TOO_LONG: Fault =
+    Fault::Error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+pub(crate) const KEY_TOO_LONG: Fault = Fault::Error("ERR key exceeds the maximum of 65528 bytes");
+pub(crate) const DB_OUT_OF_RANGE: Fault = Fault::Error("ERR DB index is out of range");
+
+/// The error line for a command that the engine refused.
+pub(crate) fn error_line(error: &tembo::Error) -> String {
+    match error {
+        tembo::Error::Full { .. } => "OOM command not allowed when used memory > 'maxmemory'.".to_owned(),
+        tembo::Error::ValueTooLong { .. } => {
+            "ERR string exceeds maximum allowed size (proto-max-bulk-len)".to_owned()
+        }
+        error => format!("ERR {error}"),
+    }
+}

@@ -1,0 +1,67 @@
+//! Removing keys whose time has come, in the order of their deadlines.
+
+use super::format::{Stored, decode_expiry};
+use super::{Keyspace, unlist, writer};
+use crate::fault::Answer;
+
+impl Keyspace<'_> {
+    /// Removes expired keys, at most `limit`, and returns how many it found. There must be no batch under way:
+    /// the list of deadlines is read as committed, and what is removed is in the batch that this opens.
+    ///
+    /// # Errors
+    /// Nothing was removed.
+    pub(crate) fn expire_due(&mut self, limit: usize) -> Answer<usize> {
+        debug_assert!(self.batch.is_none());
+        let mut due = Vec::new();
+        for number in 0..self.databases.len() {
+            self.collect_due(number, limit - due.len(), &mut due)?;
+        }
+        if due.is_empty() {
+            return Ok(0);
+        }
+        let savepoint = self.savepoint()?;
+        let removed = due.iter().try_for_each(|(number, entry)| self.remove_due(*number, entry));
+        match removed {
+            Ok(()) => {
+                self.stats.expired += due.len() as u64;
+                Ok(due.len())
+            }
+            Err(fault) => {
+                self.rollback_to(savepoint);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Appends the entries of a database's list that are due.
+    fn collect_due(&self, number: usize, limit: usize, due: &mut Vec<(usize, Vec<u8>)>) -> Answer {
+        let Some(maps) = self.databases[number].as_deref() else {
+            return Ok(());
+        };
+        for entry in maps.expires.iter().take(limit) {
+            let entry = entry?;
+            if decode_expiry(entry.key())?.0 > self.now_ms {
+                break;
+            }
+            due.push((number, entry.key().to_vec()));
+        }
+        Ok(())
+    }
+
+    /// Removes one listed key. A listed key whose value is gone or has another deadline would break I2; it
+    /// loses its entry in the list and nothing else.
+    fn remove_due(&mut self, number: usize, entry: &[u8]) -> Answer {
+        let (deadline, key) = decode_expiry(entry)?;
+        let Keyspace { pool, batch, databases, dirty, expiry, .. } = self;
+        let Some(maps) = databases[number].as_deref() else {
+            return Ok(());
+        };
+        let batch = writer(pool, batch)?;
+        *dirty = true;
+        let value = batch.get(&maps.data, key)?.map(Stored::decode).transpose()?;
+        if value.is_some_and(|stored| stored.meta.deadline == Some(deadline)) {
+            batch.remove(&maps.data, key)?;
+        }
+        unlist(batch, maps, expiry, Some(deadline), key)
+    }
+}

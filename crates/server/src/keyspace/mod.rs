@@ -1,0 +1,333 @@
+//! The sixteen databases on top of the engine's maps, with expiry, as one batch after another.
+//!
+//! All commands between two commits work in one [`tembo::Batch`]: they see each other's writes and share one
+//! fence. The event loop decides when to commit; nothing here does. The batch is opened by the first command
+//! that needs it and holds the pool's writer until then.
+//!
+//! A key is *expired* once its deadline has come. It is then absent for every command, at once, although its
+//! entry may still be there: the next write to the key replaces it, and [`Keyspace::expire_due`] removes it.
+
+mod expiry;
+pub(crate) mod format;
+mod random;
+
+use std::sync::Arc;
+
+use crate::fault::{Answer, Fault, KEY_TOO_LONG};
+use tembo::{Batch, Map, Pool, Savepoint};
+
+pub(crate) use format::{DATABASES, Meta, Stored};
+use format::{KEY_BYTES_MAX, Prefix, encode_expiry, map_names};
+
+/// Steps of reclaiming at a time; each frees a node of a map and what is in it.
+const RECLAIM_STEPS: usize = 8;
+/// Most parts that a payload is put together from.
+const PAYLOAD_PARTS_MAX: usize = 4;
+
+/// One database's maps.
+#[derive(Clone)]
+pub(crate) struct Database {
+    pub(crate) data: Map,
+    expires: Map,
+}
+
+/// What there is under a key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found<'a> {
+    /// The value, unless it has expired.
+    pub(crate) live: Option<Stored<'a>>,
+    /// The deadline under which the key is listed in "dbN.expires", expired or not. Whoever writes or removes
+    /// the key hands it back, which saves a second look-up.
+    pub(crate) listed: Option<u64>,
+    /// There is an entry, expired or not.
+    pub(crate) present: bool,
+}
+
+/// Counts for INFO.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeyspaceStats {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) expired: u64,
+    /// Commits that made something durable.
+    pub(crate) commits: u64,
+    pub(crate) failed_commits: u64,
+}
+
+pub(crate) struct Keyspace<'p> {
+    pool: &'p Pool,
+    batch: Option<Batch<'p>>,
+    databases: [Option<Arc<Database>>; DATABASES],
+    /// The time that commands act at, in milliseconds since the Unix epoch; set by the event loop.
+    pub(crate) now_ms: u64,
+    /// Something was written since the last commit.
+    dirty: bool,
+    /// What was cleared may still hold space.
+    reclaiming: bool,
+    /// Holds a key of "dbN.expires" while it is used.
+    expiry: Vec<u8>,
+    pub(crate) stats: KeyspaceStats,
+}
+
+impl<'p> Keyspace<'p> {
+    /// Opens the databases that the pool has.
+    pub(crate) fn open(pool: &'p Pool) -> Result<Self, tembo::Error> {
+        let mut databases = [const { None }; DATABASES];
+        let names = pool.map_names()?;
+        for (number, database) in databases.iter_mut().enumerate() {
+            if names.contains(&map_names(number).0) {
+                *database = Some(Arc::new(open_database(pool, number)?));
+            }
+        }
+        Ok(Keyspace {
+            pool,
+            batch: None,
+            databases,
+            now_ms: 0,
+            dirty: false,
+            reclaiming: true,
+            expiry: Vec::new(),
+            stats: KeyspaceStats::default(),
+        })
+    }
+
+    pub(crate) fn pool(&self) -> &'p Pool {
+        self.pool
+    }
+
+    /// Creates the maps of `database`. There must be no batch.
+    pub(crate) fn create(&mut self, database: usize) -> Result<(), tembo::Error> {
+        debug_assert!(self.batch.is_none(), "opening a map needs the pool's writer");
+        self.databases[database] = Some(Arc::new(open_database(self.pool, database)?));
+        Ok(())
+    }
+
+    /// Whether a commit would make something durable.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// How large the pending batch has become, in words to be stored.
+    pub(crate) fn pending_words(&self) -> usize {
+        self.batch.as_ref().map_or(0, Batch::pending_words)
+    }
+
+    /// Makes all writes since the last commit durable, with one fence, or none of them.
+    pub(crate) fn commit(&mut self) -> Result<(), tembo::Error> {
+        let dirty = std::mem::take(&mut self.dirty);
+        let Some(batch) = self.batch.take() else {
+            return Ok(());
+        };
+        let result = batch.commit();
+        match result {
+            Ok(()) if dirty => self.stats.commits += 1,
+            Ok(()) => {}
+            Err(_) => self.stats.failed_commits += 1,
+        }
+        result
+    }
+
+    pub(crate) fn savepoint(&mut self) -> Answer<Savepoint> {
+        Ok(writer(self.pool, &mut self.batch)?.savepoint())
+    }
+
+    /// Undoes what was written since `savepoint` was taken, in this batch.
+    pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
+        if let Some(batch) = &mut self.batch {
+            batch.rollback_to(savepoint);
+        }
+    }
+
+    /// Looks `key` up for a command that reads, and counts a hit or a miss.
+    pub(crate) fn read(&mut self, database: usize, key: &[u8]) -> Answer<Option<Stored<'_>>> {
+        let Keyspace { pool, batch, databases, now_ms, stats, .. } = self;
+        let found = find(pool, batch, databases[database].as_deref(), *now_ms, key)?;
+        match found.live {
+            Some(_) => stats.hits += 1,
+            None => stats.misses += 1,
+        }
+        Ok(found.live)
+    }
+
+    /// Looks `key` up.
+    pub(crate) fn find(&mut self, database: usize, key: &[u8]) -> Answer<Found<'_>> {
+        let Keyspace { pool, batch, databases, now_ms, .. } = self;
+        find(pool, batch, databases[database].as_deref(), *now_ms, key)
+    }
+
+    /// The deadline under which `key` is listed, without a look-up where no key of the database has one.
+    pub(crate) fn listed(&mut self, database: usize, key: &[u8]) -> Answer<Option<u64>> {
+        match self.expires_len(database)? {
+            0 => Ok(None),
+            _ => Ok(self.find(database, key)?.listed),
+        }
+    }
+
+    /// Puts `payload`, in parts, under `key`; `listed` is what is known of the entry it replaces.
+    pub(crate) fn put(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        meta: Meta,
+        listed: Option<u64>,
+        payload: &[&[u8]],
+    ) -> Answer {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(KEY_TOO_LONG);
+        }
+        let Keyspace { pool, batch, databases, dirty, expiry, .. } = self;
+        let maps = databases[database].as_deref().ok_or(Fault::MissingDatabase(database))?;
+        let batch = writer(pool, batch)?;
+        *dirty = true;
+        let prefix = Prefix::encode(meta);
+        let mut parts = [&[][..]; PAYLOAD_PARTS_MAX + 1];
+        parts[0] = prefix.as_bytes();
+        parts[1..=payload.len()].copy_from_slice(payload);
+        batch.put_parts(&maps.data, key, &parts[..=payload.len()])?;
+        if listed != meta.deadline {
+            unlist(batch, maps, expiry, listed, key)?;
+            if let Some(deadline) = meta.deadline {
+                encode_expiry(expiry, deadline, key);
+                batch.put(&maps.expires, expiry, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives `key`, if it is live, another deadline or none. Writes the value anew: a deadline is part of it.
+    pub(crate) fn set_deadline(&mut self, database: usize, key: &[u8], deadline: Option<u64>) -> Answer {
+        let Some(stored) = self.find(database, key)?.live else {
+            return Ok(());
+        };
+        let (meta, payload) = (stored.meta, stored.payload.to_vec());
+        self.put(database, key, Meta { deadline, ..meta }, meta.deadline, &[&payload])
+    }
+
+    /// Removes `key`, which is present and listed as given.
+    pub(crate) fn remove(&mut self, database: usize, key: &[u8], listed: Option<u64>) -> Answer {
+        let Keyspace { pool, batch, databases, dirty, expiry, .. } = self;
+        let Some(maps) = databases[database].as_deref() else {
+            return Ok(());
+        };
+        let batch = writer(pool, batch)?;
+        *dirty = true;
+        batch.remove(&maps.data, key)?;
+        unlist(batch, maps, expiry, listed, key)
+    }
+
+    /// Removes all keys of `database`, in constant time. Their space is given back by [`Keyspace::reclaim`].
+    pub(crate) fn clear(&mut self, database: usize) -> Answer {
+        let Keyspace { pool, batch, databases, dirty, reclaiming, .. } = self;
+        let Some(maps) = databases[database].as_deref() else {
+            return Ok(());
+        };
+        let batch = writer(pool, batch)?;
+        (*dirty, *reclaiming) = (true, true);
+        batch.clear(&maps.data)?;
+        batch.clear(&maps.expires)?;
+        Ok(())
+    }
+
+    /// Whether [`Keyspace::reclaim`] may have something to do.
+    pub(crate) fn is_reclaiming(&self) -> bool {
+        self.reclaiming
+    }
+
+    /// Gives some of the space of cleared databases back, as part of the batch under way.
+    pub(crate) fn reclaim(&mut self) -> Answer {
+        let Keyspace { pool, batch, databases, dirty, reclaiming, .. } = self;
+        if !*reclaiming {
+            return Ok(());
+        }
+        let batch = writer(pool, batch)?;
+        let words = batch.pending_words();
+        let mut more = false;
+        for map in databases.iter().flatten().flat_map(|maps| [&maps.data, &maps.expires]) {
+            more = more || batch.reclaim(map, RECLAIM_STEPS)?;
+        }
+        *dirty |= batch.pending_words() != words;
+        *reclaiming = more;
+        Ok(())
+    }
+
+    /// The number of keys in `database`; those that have expired count until they are removed.
+    pub(crate) fn len(&mut self, database: usize) -> Answer<u64> {
+        let Keyspace { pool, batch, databases, .. } = self;
+        match databases[database].as_deref() {
+            Some(maps) => Ok(writer(pool, batch)?.len(&maps.data)?),
+            None => Ok(0),
+        }
+    }
+
+    /// The number of keys in `database` that have a deadline.
+    pub(crate) fn expires_len(&mut self, database: usize) -> Answer<u64> {
+        let Keyspace { pool, batch, databases, .. } = self;
+        match databases[database].as_deref() {
+            Some(maps) => Ok(writer(pool, batch)?.len(&maps.expires)?),
+            None => Ok(0),
+        }
+    }
+
+    /// The map of a database for a command that iterates over it, which sees only what is committed.
+    pub(crate) fn settled(&self, database: usize) -> Answer<Option<Arc<Database>>> {
+        match self.batch {
+            Some(_) => Err(Fault::Unsettled),
+            None => Ok(self.databases[database].clone()),
+        }
+    }
+
+    /// Whether a value, as iterated over, is there for a command.
+    pub(crate) fn is_live(&self, stored: &Stored<'_>) -> bool {
+        is_live(stored.meta.deadline, self.now_ms)
+    }
+}
+
+fn is_live(deadline: Option<u64>, now_ms: u64) -> bool {
+    deadline.is_none_or(|deadline| deadline > now_ms)
+}
+
+fn open_database(pool: &Pool, number: usize) -> Result<Database, tembo::Error> {
+    let (data, expires) = map_names(number);
+    Ok(Database { data: pool.open_map(&data)?, expires: pool.open_map(&expires)? })
+}
+
+/// The batch under way, opened if there is none.
+fn writer<'b, 'p>(pool: &'p Pool, batch: &'b mut Option<Batch<'p>>) -> Answer<&'b mut Batch<'p>> {
+    match batch {
+        Some(batch) => Ok(batch),
+        none => Ok(none.insert(pool.batch()?)),
+    }
+}
+
+fn find<'b, 'p>(
+    pool: &'p Pool,
+    batch: &'b mut Option<Batch<'p>>,
+    maps: Option<&'b Database>,
+    now_ms: u64,
+    key: &[u8],
+) -> Answer<Found<'b>> {
+    let Some(maps) = maps.filter(|_| key.len() <= KEY_BYTES_MAX) else {
+        return Ok(Found::default());
+    };
+    let Some(value) = writer(pool, batch)?.get(&maps.data, key)? else {
+        return Ok(Found::default());
+    };
+    let stored = Stored::decode(value)?;
+    let listed = stored.meta.deadline;
+    Ok(Found { live: is_live(listed, now_ms).then_some(stored), listed, present: true })
+}
+
+/// Takes `key` off the list of deadlines.
+fn unlist(
+    batch: &mut Batch<'_>,
+    maps: &Database,
+    expiry: &mut Vec<u8>,
+    listed: Option<u64>,
+    key: &[u8],
+) -> Answer {
+    if let Some(deadline) = listed {
+        encode_expiry(expiry, deadline, key);
+        batch.remove(&maps.expires, expiry)?;
+    }
+    Ok(())
+}

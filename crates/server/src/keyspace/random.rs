@@ -1,0 +1,71 @@
+//! A random key of an ordered map that does not count its subtrees.
+//!
+//! The walk goes down the tree of prefixes that the keys form: at each branch it draws one of the bytes between
+//! the lowest and the highest that occur there. Keys of one length made of digits, the usual kind, come out evenly.
+//! In general a key is the more likely the fewer its neighbours are; nothing better can be had without
+//! counts in the tree.
+
+use super::format::Stored;
+use super::{Database, Keyspace};
+use crate::fault::Answer;
+use crate::random::Random;
+
+/// Branches after which the walk takes the lowest key it has come to.
+const BRANCHES_MAX: usize = 64;
+/// Draws before the first live key in order is taken instead.
+const DRAWS_MAX: usize = 32;
+
+impl Keyspace<'_> {
+    /// A random key that has not expired, if there is any.
+    pub(crate) fn random_key(&self, database: usize, random: &mut Random) -> Answer<Option<Vec<u8>>> {
+        let Some(maps) = self.settled(database)? else {
+            return Ok(None);
+        };
+        for _ in 0..DRAWS_MAX {
+            let Some((key, value)) = draw(&maps, random)? else {
+                return Ok(None);
+            };
+            if self.is_live(&Stored::decode(&value)?) {
+                return Ok(Some(key));
+            }
+        }
+        for entry in maps.data.iter() {
+            let entry = entry?;
+            if self.is_live(&Stored::decode(entry.value())?) {
+                return Ok(Some(entry.key().to_vec()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn draw(maps: &Database, random: &mut Random) -> Answer<Option<(Vec<u8>, Vec<u8>)>> {
+    let mut prefix = Vec::new();
+    for branch in 0.. {
+        let Some(lowest) = maps.data.prefix(&prefix).next().transpose()? else {
+            return Ok(None);
+        };
+        let highest = maps.data.prefix(&prefix).next_back().transpose()?;
+        let highest = highest.as_ref().map_or(lowest.key(), |entry| entry.key());
+        let low = lowest.key();
+        let common = low.iter().zip(highest).take_while(|(a, b)| a == b).count();
+        if common == highest.len() || branch == BRANCHES_MAX {
+            return Ok(Some((low.to_vec(), lowest.value().to_vec())));
+        }
+        prefix.clear();
+        prefix.extend_from_slice(&low[..common]);
+        let ends_here = common == low.len();
+        let first = low.get(common).copied().unwrap_or(0);
+        let choices = u64::from(highest[common] - first) + 1;
+        let choice = random.below(choices + u64::from(ends_here));
+        if choice == choices {
+            return Ok(Some((low.to_vec(), lowest.value().to_vec())));
+        }
+        prefix.push(first + choice as u8);
+        // The byte drawn may not occur; then the next one that does is taken.
+        if let Some(next) = maps.data.range(&prefix[..]..).next().transpose()? {
+            prefix[common] = next.key().get(common).copied().unwrap_or(first);
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,455 @@
+//! The same commands to a real Redis, where there is one: the replies must be the same.
+//!
+//! What differs by design is kept out: order (KEYS is sorted on both sides), chance (RANDOMKEY), times (compared
+//! with some tolerance), and what OBJECT ENCODING says of floats.
+
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use tembo_wire::Value;
+
+use crate::support::{Client, Fixture, eventually, request, show};
+
+/// Of the random commands, unless the environment gives another.
+const SEED: u64 = 0x7e3b_0001;
+const SEED_VARIABLE: &str = "TEMBO_DIFFERENTIAL_SEED";
+const COMMANDS: usize = 30_000;
+/// How much later, in milliseconds, one of the two may have run a command.
+const TOLERANCE_MS: i64 = 20_000;
+
+/// Makes each server's port another one.
+static PORTS: AtomicU16 = AtomicU16::new(0);
+
+struct Redis {
+    process: Child,
+    port: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl Redis {
+    /// Starts redis-server if it is installed; says so if it is not.
+    fn start() -> Option<(Self, Client)> {
+        loop {
+            let mut redis = match Self::spawn() {
+                Ok(redis) => redis,
+                Err(error) => {
+                    eprintln!("skipped: redis-server cannot be run here ({error})");
+                    return None;
+                }
+            };
+            // Somebody else may have got the port meanwhile.
+            if let Some(client) = redis.connect() {
+                return Some((redis, client));
+            }
+        }
+    }
+
+    fn spawn() -> std::io::Result<Self> {
+        let dir = tempfile::tempdir()?;
+        // Not of the ports that the system gives to clients: connecting to one of those before anybody listens
+        // can connect a socket to itself.
+        let port = 20_000 + (std::process::id() as u16 ^ PORTS.fetch_add(1, Ordering::Relaxed)) % 10_000;
+        let process = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(["--enable-debug-command", "yes"])
+            .current_dir(dir.path())
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Redis { process, port, _dir: dir })
+    }
+
+    /// Waits until it serves; `None` if it ends, or if it is not the one that serves.
+    fn connect(&mut self) -> Option<Client> {
+        let address = ([127, 0, 0, 1], self.port).into();
+        let mut connected = false;
+        eventually(|| {
+            connected = TcpStream::connect(address).is_ok();
+            connected || self.process.try_wait().unwrap().is_some()
+        });
+        let mut client = connected.then(|| Client::connect(address))?;
+        (client.info("process_id") == self.process.id().to_string()).then_some(client)
+    }
+
+    /// Whether it is a version whose replies these are.
+    fn is_comparable(client: &mut Client) -> bool {
+        let version = client.info("redis_version");
+        let comparable = version.starts_with("7.0.");
+        if !comparable {
+            eprintln!("skipped: redis-server is of version {version}, not 7.0");
+        }
+        comparable
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 16) as usize % bound
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.below(from.len())]
+    }
+}
+
+/// K is a key, F one of a float, V a value, I an integer, T a time span, A a time, D a database, P a pattern, O a
+/// floating-point number, S a condition of EXPIRE.
+const TEMPLATES: &[&str] = &[
+    "SET K V",
+    "SET K V",
+    "SET K V NX",
+    "SET K V XX",
+    "SET K V GET",
+    "SET K V EX T",
+    "SET K V PX T",
+    "SET K V EXAT A",
+    "SET K V PXAT A",
+    "SET K V KEEPTTL",
+    "SET K V NX GET EX T",
+    "SET K V XX KEEPTTL GET",
+    "SET K V EX T PX T",
+    "SET K V NX XX",
+    "SET K V EX T EX T",
+    "SET K V PERSIST",
+    "SETNX K V",
+    "SETEX K T V",
+    "PSETEX K T V",
+    "GETSET K V",
+    "GETDEL K",
+    "GETEX K",
+    "GETEX K EX T",
+    "GETEX K PXAT A",
+    "GETEX K PERSIST",
+    "GETEX K PERSIST EX T",
+    "GET K",
+    "GET K",
+    "MGET K K F",
+    "MSET K V K V",
+    "MSETNX K V K V",
+    "MSETNX K V",
+    "APPEND K V",
+    "STRLEN K",
+    "GETRANGE K I I",
+    "SUBSTR K I I",
+    "SETRANGE K I V",
+    "INCR K",
+    "DECR K",
+    "INCRBY K I",
+    "DECRBY K I",
+    "INCRBYFLOAT F O",
+    "SET F O",
+    "GET F",
+    "DEL K K",
+    "UNLINK K",
+    "EXISTS K K F",
+    "TOUCH K K",
+    "TYPE K",
+    "RENAME K K",
+    "RENAMENX K K",
+    "COPY K K",
+    "COPY K K REPLACE",
+    "COPY K K DB D",
+    "COPY K K DB D REPLACE",
+    "DBSIZE",
+    "EXPIRE K T",
+    "PEXPIRE K T",
+    "EXPIREAT K A",
+    "PEXPIREAT K A",
+    "EXPIREAT K A S S",
+    "EXPIREAT K A S",
+    "TTL K",
+    "PTTL K",
+    "EXPIRETIME K",
+    "PEXPIRETIME K",
+    "PERSIST K",
+    "SELECT D",
+    "ECHO V",
+    "PING",
+    "PING V",
+    "PING V V",
+    "KEYS P",
+    "SCAN 0 COUNT 1000000",
+    "SCAN 0 MATCH P COUNT 1000000",
+    "SCAN 0 COUNT 1000000 MATCH",
+    "SCAN 0 TYPE hash COUNT 10000000",
+    "SCAN x",
+    "OBJECT ENCODING K",
+    "OBJECT V K",
+    "OBJECT FREQ missing",
+    "MEMORY USAGE missing",
+    "CLIENT GETNAME",
+    "CLIENT SETNAME V",
+    "CLIENT V",
+    "CLIENT KILL ID I V",
+    "CLIENT LIST TYPE V",
+    "CLIENT NO-EVICT V",
+    "CONFIG GET databases",
+    "CONFIG GET sav?",
+    "CONFIG SET V V",
+    "CONFIG SET databases 1",
+    "CONFIG SET timeout x",
+    "CONFIG SET timeout 0 timeout 0",
+    "CONFIG SET timeout 0 maxclients",
+    "CONFIG V",
+    "COMMAND GETKEYS SET K V",
+    "COMMAND GETKEYS V K",
+    "COMMAND GETKEYS MSET K V K V",
+    "COMMAND GETKEYS PING V",
+    "COMMAND GETKEYS GET",
+    "COMMAND LIST V",
+    "COMMAND V",
+    "V K",
+    "SHUTDOWN V",
+    "FLUSHALL V",
+    "FLUSHDB V V",
+    "DEBUG",
+    "TIME V",
+    "AUTH V",
+    "AUTH default V",
+    "AUTH V V",
+    "AUTH V V V",
+    "HELLO V",
+    "HELLO",
+    "HELLO 2",
+    "HELLO 3",
+    "HELLO 3",
+    "HELLO 3 V V",
+    "HELLO 2 AUTH V",
+    "HELLO 9",
+    "RESET",
+];
+
+/// Those that empty the databases come seldom.
+const SELDOM: &[&str] = &["FLUSHDB", "FLUSHALL", "FLUSHALL SYNC", "FLUSHDB ASYNC"];
+
+fn substitute(random: &mut Random, word: &str) -> String {
+    match word {
+        "K" => format!("key:{}", random.below(12)),
+        "F" => format!("float:{}", random.below(4)),
+        "V" => random
+            .pick(&[
+                "",
+                "value",
+                "1",
+                "-17",
+                "3.25",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "007",
+                "+5",
+                " 6",
+                "a b",
+                "nosuch",
+                "x'y\"z",
+                "12345678901234567890",
+                "a-value-that-is-longer-than-forty-four-bytes-in-all",
+                "\r\n-ERR forged",
+            ])
+            .to_owned(),
+        "I" => random
+            .pick(&[
+                "0",
+                "1",
+                "-1",
+                "5",
+                "-3",
+                "100",
+                "x",
+                "9223372036854775807",
+                "1.5",
+                "",
+                "-9223372036854775808",
+            ])
+            .to_owned(),
+        "T" => random
+            .pick(&["10000", "20000", "1000000", "0", "-1", "x", "9223372036854775807", "1000000000000000"])
+            .to_owned(),
+        "A" => random
+            .pick(&["33177117420", "33177117420000", "1", "0", "-5", "x", "9223372036854775807"])
+            .to_owned(),
+        "D" => random.pick(&["0", "1", "2", "15", "16", "-1", "x"]).to_owned(),
+        "P" => random
+            .pick(&["*", "key:*", "key:?", "key:[1-3]", "*1", "nosuch", "[^k]*", "key:\\1", ""])
+            .to_owned(),
+        "O" => random
+            .pick(&["1", "0.5", "-2.25", "3e2", "10.125", "x", "inf", "1e-3", "", " 1", "1e400000"])
+            .to_owned(),
+        "S" => random.pick(&["NX", "XX", "gt", "LT", "nosuch"]).to_owned(),
+        word => word.to_owned(),
+    }
+}
+
+/// The next command. Times that lie in the past would leave keys that the two remove at different times.
+fn command(random: &mut Random) -> Vec<String> {
+    let template = if random.below(200) == 0 { random.pick(SELDOM) } else { random.pick(TEMPLATES) };
+    let mut args: Vec<_> = template.split(' ').map(|word| substitute(random, word)).collect();
+    if args[0] == "SET" && args.iter().any(|arg| arg.eq_ignore_ascii_case("PXAT") || arg == "EXAT") {
+        args.iter_mut().filter(|arg| *arg == "1").for_each(|arg| *arg = "33177117420".to_owned());
+    }
+    if template.contains("PXAT A") || template.contains("PEXPIREAT") {
+        args.iter_mut().filter(|arg| *arg == "33177117420").for_each(|arg| *arg += "123");
+    }
+    if random.below(50) == 0 {
+        args.pop().filter(|_| args.is_empty()).into_iter().for_each(|arg| args.push(arg));
+    }
+    if random.below(50) == 0 {
+        args.push("extra".to_owned());
+    }
+    args
+}
+
+/// Commands whose successful runs would end the test, or whose replies are about the server.
+fn is_excluded(args: &[String]) -> bool {
+    let name = args[0].to_ascii_uppercase();
+    let sub = args.get(1).map(|arg| arg.to_ascii_uppercase()).unwrap_or_default();
+    match name.as_str() {
+        "SHUTDOWN" => args.len() == 1,
+        "COMMAND" => args.len() == 1 || sub == "LIST" && args.len() == 2,
+        "TIME" => args.len() == 1,
+        "SCAN" => sub != "0" && sub.parse::<u64>().is_ok(),
+        _ => false,
+    }
+}
+
+fn is_about_time(args: &[String]) -> bool {
+    ["TTL", "PTTL", "EXPIRETIME", "PEXPIRETIME"].contains(&args[0].as_str())
+}
+
+/// The reply as it can be compared: what has no order is sorted.
+fn comparable(args: &[String], reply: Value) -> Value {
+    let sorted = |mut values: Vec<Value>| {
+        values.sort_by_key(show);
+        Value::Array(values)
+    };
+    match (args[0].as_str(), reply) {
+        ("KEYS", Value::Array(keys)) => sorted(keys),
+        // Who it is differs; that it is in which protocol does not.
+        ("HELLO", Value::Array(fields)) => Value::Array(fields[4..6].to_vec()),
+        ("HELLO", Value::Map(pairs)) => Value::Map(pairs[2..3].to_vec()),
+        ("SCAN", Value::Array(mut parts)) => {
+            if let Some(Value::Array(keys)) = parts.pop() {
+                parts.push(sorted(keys));
+            }
+            Value::Array(parts)
+        }
+        (_, reply) => reply,
+    }
+}
+
+fn is_same(args: &[String], tembo: &Value, redis: &Value) -> bool {
+    match (tembo, redis) {
+        (Value::Integer(a), Value::Integer(b)) if is_about_time(args) && *a > 0 && *b > 0 => {
+            a.abs_diff(*b) <= TOLERANCE_MS as u64
+        }
+        _ => tembo == redis,
+    }
+}
+
+fn run_all(client: &mut Client, commands: &[Vec<String>]) -> Vec<Value> {
+    let bytes: Vec<u8> = commands
+        .iter()
+        .flat_map(|args| request(&args.iter().map(|arg| arg.as_bytes()).collect::<Vec<_>>()))
+        .collect();
+    client.send_raw(&bytes);
+    commands.iter().map(|args| comparable(args, client.receive())).collect()
+}
+
+#[test]
+fn random_commands_get_the_replies_of_redis() {
+    let Some((_redis, mut theirs)) = Redis::start() else { return };
+    if !Redis::is_comparable(&mut theirs) {
+        return;
+    }
+    let server = Fixture::start();
+    let mut ours = server.client();
+    let seed = std::env::var(SEED_VARIABLE).map_or(SEED, |seed| seed.parse().unwrap());
+    let mut random = Random(seed);
+    let (mut done, mut differences) = (0, Vec::new());
+    while done < COMMANDS && differences.len() < 20 {
+        let commands: Vec<_> = (0..1 + random.below(40))
+            .map(|_| command(&mut random))
+            .filter(|args| !is_excluded(args))
+            .collect();
+        let replies = run_all(&mut ours, &commands).into_iter().zip(run_all(&mut theirs, &commands));
+        for (args, (tembo, redis)) in commands.iter().zip(replies) {
+            if !is_same(args, &tembo, &redis) {
+                differences.push(format!("{args:?}\n  tembo {}\n  redis {}", show(&tembo), show(&redis)));
+            }
+        }
+        done += commands.len();
+    }
+    assert!(
+        differences.is_empty(),
+        "{SEED_VARIABLE}={seed}, after {done} commands:\n{}",
+        differences.join("\n")
+    );
+    server.check();
+}
+
+/// Flags, key positions and the like of a command, in a form that has no order.
+fn shape(info: &Value) -> Vec<String> {
+    let Value::Array(fields) = info else { return vec![show(info)] };
+    let mut shape = Vec::new();
+    for (index, field) in fields.iter().enumerate() {
+        match (index, field) {
+            // The specification of keys is more detailed in Redis.
+            (8, _) => {}
+            (9, _) => {}
+            (_, Value::Array(items)) => {
+                let mut items: Vec<_> = items.iter().map(show).collect();
+                items.sort();
+                shape.push(items.join(" "));
+            }
+            (_, field) => shape.push(show(field)),
+        }
+    }
+    shape
+}
+
+fn field_name(info: &Value) -> String {
+    let Value::Array(fields) = info else { panic!("{info:?}") };
+    String::from_utf8(fields[0].as_bytes().unwrap().to_vec()).unwrap()
+}
+
+#[test]
+fn commands_are_described_as_redis_describes_them() {
+    let Some((_redis, mut theirs)) = Redis::start() else { return };
+    if !Redis::is_comparable(&mut theirs) {
+        return;
+    }
+    let server = Fixture::start();
+    let mut ours = server.client();
+    let Value::Array(commands) = ours.run(&[b"COMMAND"]) else { panic!("no array") };
+    let mut compared = 0;
+    for command in &commands {
+        let Value::Array(fields) = command else { panic!("{command:?}") };
+        let Value::Array(subcommands) = &fields[9] else { panic!("{command:?}") };
+        for info in std::iter::once(command).chain(subcommands) {
+            let name = field_name(info);
+            // Younger than the version compared with.
+            if name == "client|setinfo" {
+                continue;
+            }
+            let Value::Array(their_infos) = theirs.run(&[b"COMMAND", b"INFO", name.as_bytes()]) else {
+                panic!("no array")
+            };
+            assert_eq!(shape(info), shape(&their_infos[0]), "{name}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 80, "{compared}");
+}

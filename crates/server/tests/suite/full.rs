@@ -1,0 +1,81 @@
+//! A pool that is full.
+
+use crate::support::{Client, Fixture, show};
+
+const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
+
+fn small_pool() -> Fixture {
+    Fixture::with(|_| {}, |options| options.initial_bytes(24 << 20).max_bytes(24 << 20))
+}
+
+/// Sets keys until the pool is full; returns how many it took.
+fn fill(client: &mut Client, value: &[u8]) -> usize {
+    for key in 0.. {
+        let reply = show(&client.run(&[b"SET", format!("key:{key:08}").as_bytes(), value]));
+        if reply == OOM {
+            return key;
+        }
+        assert_eq!(reply, "+OK");
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_full_pool_refuses_writes_and_serves_reads_and_deletes() {
+    let mut server = small_pool();
+    let mut client = server.client();
+    let value = vec![b'v'; 10_000];
+    let keys = fill(&mut client, &value);
+    assert!(keys > 1000, "{keys}");
+    client.talk(&format!(
+        "
+        DBSIZE => :{keys}
+        STRLEN key:00000000 => :10000
+        SETRANGE key:00000000 20000 x => {OOM}
+        EXISTS key:00000001 => :1
+        KEYS key:00000001 => [$key:00000001]
+        "
+    ));
+    // Half of a command is undone.
+    let large = vec![b'v'; 1 << 20];
+    assert_eq!(show(&client.run(&[b"MSET", b"a", b"1", b"b", &large])), OOM);
+    client.talk("EXISTS a b => :0");
+    for key in 0..keys / 2 {
+        client.talk(&format!("DEL key:{key:08} => :1"));
+    }
+    for key in 0..keys / 4 {
+        assert_eq!(show(&client.run(&[b"SET", format!("key:{key:08}").as_bytes(), &value])), "+OK", "{key}");
+    }
+    server.restart();
+    let mut client = server.client();
+    client.talk(&format!("DBSIZE => :{}", keys - keys / 2 + keys / 4));
+    server.check();
+}
+
+#[test]
+fn a_refused_write_in_a_pipeline_leaves_its_neighbours_alone() {
+    let server = small_pool();
+    let mut client = server.client();
+    fill(&mut client, &[b'v'; 10_000]);
+    client.talk("DEL key:00000000 key:00000001 key:00000002 => :3");
+    let large = vec![b'v'; 1 << 20];
+    client.send(&[b"SET", b"small1", b"1"]);
+    client.send(&[b"SET", b"large", &large]);
+    client.send(&[b"GET", b"small1"]);
+    client.send(&[b"GET", b"large"]);
+    client.send(&[b"INCR", b"small1"]);
+    let replies: Vec<_> = (0..5).map(|_| show(&client.receive())).collect();
+    assert_eq!(replies, ["+OK", OOM, "$1", "nil", ":2"]);
+    server.check();
+}
+
+#[test]
+fn a_full_pool_can_be_flushed() {
+    let server = small_pool();
+    let mut client = server.client();
+    let keys = fill(&mut client, &[b'v'; 1000]);
+    client.talk("FLUSHALL => +OK\nDBSIZE => :0");
+    let again = fill(&mut client, &[b'v'; 1000]);
+    assert!(again >= keys * 9 / 10, "{again} keys after {keys}");
+    server.check();
+}
