@@ -2,8 +2,10 @@
 
 use crate::RegionError;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Alignment of a range's base, so that huge pages can back the mapping.
 const BASE_ALIGN: usize = 2 << 20;
@@ -30,6 +32,14 @@ pub(crate) struct AddressRange {
     raw_bytes: usize,
     base: *mut u8,
     bytes: usize,
+    /// Where the anonymous part ends, if there is one. Only grows.
+    anonymous_end: AtomicU64,
+}
+
+thread_local! {
+    /// The anonymous range that this thread used last. The crash simulator needs one per image, and the page
+    /// faults of a new one cost several times what filling it with the image does.
+    static IDLE: RefCell<Option<AddressRange>> = const { RefCell::new(None) };
 }
 
 // SAFETY: the range is plain address space; every access goes through Region's own synchronisation.
@@ -54,12 +64,50 @@ impl AddressRange {
             match mapped {
                 Ok(raw) => {
                     let base = raw.cast::<u8>().map_addr(|a| (a + BASE_ALIGN - 1) & !(BASE_ALIGN - 1));
-                    return Ok(AddressRange { raw, raw_bytes: bytes + BASE_ALIGN, base, bytes });
+                    let anonymous_end = AtomicU64::new(0);
+                    return Ok(AddressRange {
+                        raw,
+                        raw_bytes: bytes + BASE_ALIGN,
+                        base,
+                        bytes,
+                        anonymous_end,
+                    });
                 }
                 Err(_) if bytes as u64 / 2 >= round_up(least, BASE_ALIGN as u64) => bytes /= 2,
                 Err(e) => return Err(RegionError::io("reserving address space for the pool", e)),
             }
         }
+    }
+
+    /// A range of at least `wanted` bytes of which the first `mapped`, whole pages, are anonymous memory with
+    /// *any* contents; what is mapped behind them later reads as zero.
+    pub(crate) fn reserve_dirty(wanted: u64, mapped: u64) -> Result<AddressRange, RegionError> {
+        let range = match IDLE.take() {
+            Some(idle) if idle.bytes() == round_up(wanted, BASE_ALIGN as u64) => idle,
+            _ => AddressRange::reserve(wanted, wanted)?,
+        };
+        let anonymous_end = range.anonymous_end.load(Ordering::Relaxed);
+        if anonymous_end > mapped {
+            range.discard(mapped, anonymous_end);
+        } else {
+            range.map_anonymous(anonymous_end, mapped)?;
+        }
+        Ok(range)
+    }
+
+    /// Keeps an anonymous range that is no longer used for the next [`reserve_dirty`](Self::reserve_dirty) of
+    /// this thread, and leaves an empty one.
+    pub(crate) fn keep_idle(&mut self) {
+        let empty = AddressRange {
+            raw: core::ptr::null_mut(),
+            raw_bytes: 0,
+            base: core::ptr::null_mut(),
+            bytes: 0,
+            anonymous_end: AtomicU64::new(0),
+        };
+        let idle = std::mem::replace(self, empty);
+        // At the end of a thread there is no next range, and this one is given back.
+        let _ = IDLE.try_with(|slot| slot.replace(Some(idle)));
     }
 
     /// The first address.
@@ -124,7 +172,9 @@ impl AddressRange {
                 MprotectFlags::READ | MprotectFlags::WRITE,
             )
         }
-        .map_err(|e| RegionError::io("mapping anonymous memory", e))
+        .map_err(|e| RegionError::io("mapping anonymous memory", e))?;
+        self.anonymous_end.fetch_max(to, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Makes the anonymous bytes `[from, to)` read as zero again.
@@ -154,6 +204,9 @@ impl AddressRange {
 
 impl Drop for AddressRange {
     fn drop(&mut self) {
+        if self.raw_bytes == 0 {
+            return;
+        }
         // SAFETY: this object reserved exactly this range, and nothing borrowed from the region outlives it.
         let _ = unsafe { rustix::mm::munmap(self.raw, self.raw_bytes) };
     }

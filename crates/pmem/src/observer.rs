@@ -28,6 +28,11 @@ impl ThreadTag {
 pub trait Observer: Send + Sync {
     /// A store of at most 8 bytes that does not cross an aligned word, about to be performed.
     fn store(&self, thread: ThreadTag, off: u64, new: &[u8]);
+    /// `thread` is about to load a word to which its next [`store`](Self::store) goes, as one atomic step: until
+    /// then no other thread may be let run.
+    fn update(&self, thread: ThreadTag) {
+        let _ = thread;
+    }
     /// The write-back of line `line` (byte offset / 64) is about to be started.
     fn flush(&self, thread: ThreadTag, line: u64);
     /// `thread` waits for the write-backs that it started; called before it returns.

@@ -136,11 +136,14 @@ impl Region {
     ) -> Result<Region, RegionError> {
         let bytes = image.len() as u64;
         let max_bytes = max_bytes.max(bytes);
-        let range = AddressRange::reserve(max_bytes, max_bytes)?;
-        range.map_anonymous(0, round_up(bytes, PAGE_BYTES))?;
-        // SAFETY: the destination was mapped writable above for at least `image.len()` bytes, is new, and
-        // cannot overlap the caller's slice.
-        unsafe { core::ptr::copy_nonoverlapping(image.as_ptr(), range.base(), image.len()) };
+        let mapped_bytes = round_up(bytes, PAGE_BYTES);
+        let range = AddressRange::reserve_dirty(max_bytes, mapped_bytes)?;
+        // SAFETY: the destination is mapped writable for `mapped_bytes`, at least `image.len()`, nobody else
+        // has it, and it cannot overlap the caller's slice.
+        unsafe {
+            core::ptr::copy_nonoverlapping(image.as_ptr(), range.base(), image.len());
+            core::ptr::write_bytes(range.base().add(image.len()), 0, mapped_bytes as usize - image.len());
+        }
         Ok(Region {
             range,
             len: AtomicU64::new(bytes),
@@ -254,14 +257,13 @@ impl Region {
     #[inline]
     pub fn change_bits(&self, off: u64, mask: u64, set: bool, alone: bool) -> Result<(), OutOfBounds> {
         let word = self.word(off)?;
-        let old = word.load(Ordering::Acquire);
-        let new = if set { old | mask } else { old & !mask };
+        let changed = |old| if set { old | mask } else { old & !mask };
         if alone {
-            return self.store_u64(off, new);
+            return self.store_u64(off, changed(word.load(Ordering::Acquire)));
         }
         self.assert_writable();
         if self.instrumented {
-            self.note_store(off, &new.to_le_bytes());
+            self.note_update(off, || changed(word.load(Ordering::Acquire)));
         }
         if set {
             word.fetch_or(mask, Ordering::AcqRel);
@@ -280,8 +282,7 @@ impl Region {
         let word = self.word(off)?;
         self.assert_writable();
         if self.instrumented {
-            let old = word.load(Ordering::Acquire);
-            self.note_store(off, &old.max(value).to_le_bytes());
+            self.note_update(off, || word.load(Ordering::Acquire).max(value));
         }
         Ok(word.fetch_max(value, Ordering::AcqRel))
     }
@@ -446,6 +447,15 @@ impl Region {
         }
     }
 
+    /// As `note_store`, of a value that is worked out from the word's old one in the same atomic step.
+    #[cold]
+    fn note_update(&self, off: u64, new: impl FnOnce() -> u64) {
+        if let Some(observer) = &self.observer {
+            observer.update(ThreadTag::current());
+        }
+        self.note_store(off, &new().to_le_bytes());
+    }
+
     #[cold]
     fn note_write(&self, off: u64, data: &[u8]) {
         let mut at = 0;
@@ -525,6 +535,14 @@ impl Region {
             self.sync_failed.store(true, Ordering::Relaxed);
             SyncError { message: e.to_string() }
         })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.file.is_none() {
+            self.range.keep_idle();
+        }
     }
 }
 
