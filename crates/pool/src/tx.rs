@@ -10,11 +10,13 @@ use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tembo_pmem::{LINE_BYTES, size_of};
+use tembo_pmem::{Domain, LINE_BYTES, size_of};
 
 /// New data up to this many bytes is covered by the record's checksum; more is fenced before the record.
 /// At about 10 bytes per nanosecond this much costs as long to sum as a fence takes.
 const COVERED_MAX_BYTES: u64 = 2048;
+/// As [`COVERED_MAX_BYTES`], where a fence synchronises with a device: that takes as long as summing megabytes.
+const COVERED_MAX_SYNCED_BYTES: u64 = 8 << 20;
 /// Writes of new data from this length on are flushed at once, past the caches where that is possible.
 const WRITE_THROUGH_BYTES: usize = 1024;
 /// Up to this many steps or blocks are searched one by one; beyond, an index is kept.
@@ -362,7 +364,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
     }
     let covered = collect_fresh_lines(&mut lane.work, &lane.pool.inner)?;
     let needs_covers = !lane.pool.inner.region.domain().keeps_program_order();
-    let fence_first = needs_covers && covered > COVERED_MAX_BYTES;
+    let fence_first = needs_covers && covered > covered_max_bytes(lane.pool.inner.region.domain());
     build_image(&lane.work, &mut lane.image, needs_covers && !fence_first);
     let chain = lane.prepare_chain()?;
     let Lane { pool, number, work, image, .. } = &mut *lane;
@@ -412,6 +414,11 @@ fn commit(lane: &mut Lane) -> Result<()> {
     }
     drop(state);
     finish(lane, touched.map(|lines| (commits, lines)))
+}
+
+/// How much new data a record covers rather than being preceded by a fence.
+fn covered_max_bytes(domain: Domain) -> u64 {
+    if domain == Domain::Synced { COVERED_MAX_SYNCED_BYTES } else { COVERED_MAX_BYTES }
 }
 
 /// Works out every change of a home word that the record has to make: stores in their order, then bits, chunk
@@ -517,9 +524,10 @@ fn build_image(work: &TxWork, image: &mut RecordImage, with_covers: bool) {
         return;
     }
     for fresh in work.fresh.iter().filter(|f| !f.cancelled && f.written.0 < f.written.1) {
-        let (off, end) = fresh.written;
-        debug_assert!(end - off <= COVER_MAX_BYTES);
-        image.cover(Cover { off, bytes: end - off });
+        let (start, end) = fresh.written;
+        for off in (start..end).step_by(COVER_MAX_BYTES as usize) {
+            image.cover(Cover { off, bytes: COVER_MAX_BYTES.min(end - off) });
+        }
     }
     for slab in &work.new_slabs {
         image.cover(Cover { off: slab.off, bytes: 8 + 8 * slab.class.words() as u64 });
