@@ -29,8 +29,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tembo-bench-peers", &["tembo", "tembo-wire", "tembo-bench"]),
 ];
 
-/// Crates that any crate may use in its tests.
-const TEST_INSTRUMENTS: &[&str] = &["tembo-crashsim"];
+/// Crates that any crate may use in its tests: the crash simulator, and the client's side of the protocol.
+const TEST_INSTRUMENTS: &[&str] = &["tembo-crashsim", "tembo-wire"];
 
 fn check(tree: &Tree, report: &mut Report<'_>) {
     let manifests = tree
@@ -155,11 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn the_crash_simulator_serves_tests_only() {
-        let dev = manifest("tembo-pmem", "[dev-dependencies]\ntembo-crashsim.workspace = true\n");
-        assert_eq!(broken(&RULE, &[("crates/pmem/Cargo.toml", &dev)]), [""; 0]);
-        let product = manifest("tembo-pool", "[dependencies]\ntembo-crashsim.workspace = true\n");
-        assert_eq!(broken(&RULE, &[("crates/pool/Cargo.toml", &product)]).len(), 1);
+    fn instruments_serve_tests_only() {
+        for instrument in TEST_INSTRUMENTS {
+            let dev = manifest("tembo-pool", &format!("[dev-dependencies]\n{instrument}.workspace = true\n"));
+            assert_eq!(broken(&RULE, &[("crates/pool/Cargo.toml", &dev)]), [""; 0]);
+            let product = manifest("tembo-pool", &format!("[dependencies]\n{instrument}.workspace = true\n"));
+            assert_eq!(broken(&RULE, &[("crates/pool/Cargo.toml", &product)]).len(), 1);
+        }
     }
 
     #[test]
