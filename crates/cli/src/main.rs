@@ -1,1 +1,35 @@
-fn main() {}
+//! The `tembo` command: a server and the tools for its pools.
+//!
+//! `args` says what can be asked for; each subcommand is a module with a `run` that returns an `Outcome`, from
+//! which `failure` makes the exit code.
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod check;
+mod dump;
+mod failure;
+mod info;
+mod load;
+mod progress;
+mod report;
+mod serve;
+mod size;
+
+use args::{Arguments, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Wrong usage ends the program here, with exit code 2 and the usage on standard error.
+    let arguments = Arguments::parse();
+    let outcome = match &arguments.command {
+        Command::Serve(serve) => serve::run(serve),
+        Command::Info(info) => info::run(info),
+        Command::Check(check) => check::run(check),
+        Command::Dump(dump) => dump::run(dump),
+        Command::Load(load) => load::run(load),
+        Command::Bench(bench) => bench::run(bench),
+    };
+    failure::exit_code(outcome)
+}

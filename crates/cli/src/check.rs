@@ -1,0 +1,137 @@
+//! `tembo check`: proves that a pool is undamaged, and that it holds what was acknowledged.
+
+use crate::args::Check;
+use crate::bench::seeded;
+use crate::failure::{Failure, Outcome};
+use crate::report::{Lines, print, print_json};
+use crate::size::human_bytes;
+use serde::Serialize;
+use std::time::Instant;
+use tembo::{Options, Pool};
+
+/// What a check found out.
+#[derive(Debug, Serialize)]
+struct Verdict {
+    path: String,
+    ok: bool,
+    /// What is wrong, if something is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    seen: Option<Seen>,
+    /// How many operations of the seeded workload the pool holds, if that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seeded_operations: Option<u64>,
+}
+
+/// What was looked at.
+#[derive(Debug, Serialize)]
+struct Seen {
+    maps: usize,
+    entries: u64,
+    /// Allocated blocks, each reachable exactly once.
+    blocks: u64,
+    allocated_bytes: u64,
+    pool_bytes: u64,
+}
+
+/// Checks, and prints the verdict that was asked for.
+pub(crate) fn run(arguments: &Check) -> Outcome {
+    let begun = Instant::now();
+    let mut verdict = Verdict {
+        path: arguments.pool.display().to_string(),
+        ok: false,
+        error: None,
+        seen: None,
+        seeded_operations: None,
+    };
+    match check(arguments, &mut verdict) {
+        Ok(()) => verdict.ok = true,
+        Err(failure) => verdict.error = Some(failure.to_string()),
+    }
+    if arguments.json {
+        print_json(&verdict)?;
+    } else {
+        print(&verdict.text(begun.elapsed().as_secs_f64()))?;
+    }
+    if verdict.ok { Ok(()) } else { Err(Failure::Answered) }
+}
+
+fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
+    if arguments.expect_seeded == Some(0) && arguments.pool.symlink_metadata().is_err() {
+        // Creation is atomic: a crash inside it leaves no pool, and nothing was acknowledged before.
+        verdict.seeded_operations = Some(0);
+        return Ok(());
+    }
+    let pool = Options::new().read_only(true).open(&arguments.pool)?;
+    verdict.seen = Some(look(&pool)?);
+    if let Some(acknowledged) = arguments.expect_seeded {
+        verdict.seeded_operations = Some(seeded::verify(&pool, arguments.seed, acknowledged)?);
+    }
+    Ok(())
+}
+
+/// Checks the pool and everything in it.
+fn look(pool: &Pool) -> Outcome<Seen> {
+    let report = pool.check()?;
+    Ok(Seen {
+        maps: report.maps.len(),
+        entries: report.maps.iter().map(|(_, entries)| entries).sum(),
+        blocks: report.usage.allocated_blocks,
+        allocated_bytes: report.usage.allocated_bytes,
+        pool_bytes: report.usage.pool_bytes,
+    })
+}
+
+impl Verdict {
+    fn text(&self, seconds: f64) -> String {
+        let mut lines = Lines::default();
+        if let Some(seen) = &self.seen {
+            lines.add("maps", seen.maps).add("entries", seen.entries).add("blocks", seen.blocks).add(
+                "in use",
+                format!("{} of {}", human_bytes(seen.allocated_bytes), human_bytes(seen.pool_bytes)),
+            );
+        }
+        if let Some(operations) = self.seeded_operations {
+            lines.add("seeded", format!("the state after {operations} operations"));
+        }
+        lines.add("took", format!("{seconds:.2} s"));
+        match &self.error {
+            None => format!("{}: undamaged\n{}", self.path, lines.text()),
+            Some(error) => format!("{}: {error}\n{}", self.path, lines.text()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(error: Option<&str>) -> Verdict {
+        Verdict {
+            path: "a.pool".to_owned(),
+            ok: error.is_none(),
+            error: error.map(str::to_owned),
+            seen: Some(Seen { maps: 2, entries: 7, blocks: 9, allocated_bytes: 2048, pool_bytes: 4096 }),
+            seeded_operations: None,
+        }
+    }
+
+    #[test]
+    fn people_read_the_verdict_first() {
+        assert!(verdict(None).text(0.5).starts_with("a.pool: undamaged\n  maps     2\n"));
+        assert!(verdict(Some("the pool is damaged")).text(0.5).starts_with("a.pool: the pool is damaged\n"));
+    }
+
+    #[test]
+    fn programs_read_ok_and_the_error() {
+        let json = serde_json::to_value(verdict(Some("bad"))).unwrap();
+        assert_eq!(
+            (&json["ok"], &json["error"], &json["entries"]),
+            (&false.into(), &"bad".into(), &7.into())
+        );
+        let json = serde_json::to_value(verdict(None)).unwrap();
+        assert_eq!(json.get("error"), None);
+        assert_eq!(json.get("seeded_operations"), None);
+    }
+}

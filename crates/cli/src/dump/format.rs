@@ -1,0 +1,428 @@
+//! The dump format: JSON lines that hold the maps of a pool.
+//!
+//! `docs/dump.md` describes it for users; its example is read and written by a test here. The reader trusts
+//! nothing: a line is parsed only when it is whole and not too long, and the counts and the checksum of the last
+//! line are compared with what was read.
+
+use super::text::{Read, Shown};
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, Read as _, Write};
+use xxhash_rust::xxh3::Xxh3;
+
+/// The version that is written and the newest that is read.
+const VERSION: u32 = 1;
+/// The longest line that is read: a key and a value of the largest sizes, every character of them escaped.
+const MAX_LINE_BYTES: u64 = 2 * ((512 << 20) + (64 << 10)) + 1024;
+
+/// A line as it is written.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Written<'a> {
+    TemboDump(u32),
+    Map(&'a str),
+    End(End),
+}
+
+#[derive(Serialize)]
+struct WrittenEntry<'a> {
+    key: Shown<'a>,
+    value: Shown<'a>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    maps: u64,
+    entries: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    xxh3: Option<String>,
+}
+
+/// Writes a dump.
+pub(crate) struct Writer<W> {
+    out: W,
+    sum: Xxh3,
+    maps: u64,
+    entries: u64,
+    line: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the header.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`, as for the other methods.
+    pub(crate) fn new(out: W) -> io::Result<Writer<W>> {
+        let mut writer = Writer { out, sum: Xxh3::new(), maps: 0, entries: 0, line: Vec::new() };
+        writer.line(&Written::TemboDump(VERSION))?;
+        Ok(writer)
+    }
+
+    /// Begins a map.
+    pub(crate) fn map(&mut self, name: &str) -> io::Result<()> {
+        self.maps += 1;
+        self.line(&Written::Map(name))
+    }
+
+    /// Writes an entry of the current map.
+    pub(crate) fn entry(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        assert!(self.maps > 0, "an entry belongs to a map");
+        self.entries += 1;
+        self.line(&WrittenEntry { key: Shown(key), value: Shown(value) })
+    }
+
+    /// Writes the last line and flushes; returns how many entries were written.
+    pub(crate) fn finish(mut self) -> io::Result<u64> {
+        let sum = format!("{:016x}", self.sum.digest());
+        self.line(&Written::End(End { maps: self.maps, entries: self.entries, xxh3: Some(sum) }))?;
+        self.out.flush()?;
+        Ok(self.entries)
+    }
+
+    fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, line)?;
+        self.line.push(b'\n');
+        self.sum.update(&self.line);
+        self.out.write_all(&self.line)
+    }
+}
+
+/// What a dump holds, in its order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// The entries that follow belong to this map.
+    Map(String),
+    /// An entry of the last map.
+    Entry {
+        /// Its key.
+        key: Vec<u8>,
+        /// Its value.
+        value: Vec<u8>,
+    },
+}
+
+/// Why a dump cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// The source failed.
+    #[error("reading the dump: {0}")]
+    Io(#[from] io::Error),
+    /// It is no dump.
+    #[error("this is not a dump: the first line is not {{\"tembo_dump\":1}}")]
+    NotADump,
+    /// It was written by a newer program.
+    #[error(
+        "the dump has format version {found}; this program knows versions up to {VERSION}, use a newer one"
+    )]
+    NewerVersion {
+        /// The version in the header.
+        found: u32,
+    },
+    /// A line does not say anything that belongs there.
+    #[error("line {line} of the dump: {what}")]
+    Line {
+        /// From 1.
+        line: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The last line is missing.
+    #[error("the dump is cut short: it ends after line {line} without a last line {{\"end\":...}}")]
+    CutShort {
+        /// The last line there is.
+        line: u64,
+    },
+    /// The counts or the checksum of the last line do not agree with the dump.
+    #[error("the dump was changed or damaged: {what}")]
+    Disagrees {
+        /// What does not agree.
+        what: String,
+    },
+}
+
+/// A line as it is read: exactly one kind of it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLine {
+    tembo_dump: Option<u32>,
+    map: Option<String>,
+    key: Option<Read>,
+    value: Option<Read>,
+    end: Option<End>,
+}
+
+enum Line {
+    Header(u32),
+    Item(Item),
+    End(End),
+}
+
+impl RawLine {
+    fn kind(self) -> Option<Line> {
+        match (self.tembo_dump, self.map, self.key, self.value, self.end) {
+            (Some(version), None, None, None, None) => Some(Line::Header(version)),
+            (None, Some(name), None, None, None) => Some(Line::Item(Item::Map(name))),
+            (None, None, Some(Read(key)), Some(Read(value)), None) => {
+                Some(Line::Item(Item::Entry { key, value }))
+            }
+            (None, None, None, None, Some(end)) => Some(Line::End(end)),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a dump, checking it as it goes.
+pub(crate) struct Reader<R> {
+    input: R,
+    sum: Xxh3,
+    line_number: u64,
+    line: Vec<u8>,
+    maps: u64,
+    entries: u64,
+    ended: bool,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    ///
+    /// When the source fails or holds no dump that this version can read.
+    pub(crate) fn new(input: R) -> Result<Reader<R>, ReadError> {
+        let mut reader = Reader {
+            input,
+            sum: Xxh3::new(),
+            line_number: 0,
+            line: Vec::new(),
+            maps: 0,
+            entries: 0,
+            ended: false,
+        };
+        match reader.read_line() {
+            Ok(Some(Line::Header(version))) if version == VERSION => Ok(reader),
+            Ok(Some(Line::Header(version))) if version > VERSION => {
+                Err(ReadError::NewerVersion { found: version })
+            }
+            Err(ReadError::Io(error)) => Err(ReadError::Io(error)),
+            _ => Err(ReadError::NotADump),
+        }
+    }
+
+    /// The next map or entry; none after the last line.
+    ///
+    /// # Errors
+    ///
+    /// When the source fails, or the dump is not what its writer wrote. What was read before is then suspect too.
+    pub(crate) fn next(&mut self) -> Result<Option<Item>, ReadError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let sum_before = self.sum.digest();
+        match self.read_line()? {
+            None => Err(ReadError::CutShort { line: self.line_number }),
+            Some(Line::Header(_)) => Err(self.wrong("a second header")),
+            Some(Line::Item(Item::Entry { .. })) if self.maps == 0 => {
+                Err(self.wrong("an entry before the first map"))
+            }
+            Some(Line::Item(item)) => {
+                match item {
+                    Item::Map(_) => self.maps += 1,
+                    Item::Entry { .. } => self.entries += 1,
+                }
+                Ok(Some(item))
+            }
+            Some(Line::End(end)) => {
+                self.check_end(&end, sum_before)?;
+                self.ended = true;
+                Ok(None)
+            }
+        }
+    }
+
+    fn check_end(&mut self, end: &End, sum: u64) -> Result<(), ReadError> {
+        let disagrees = |what| Err(ReadError::Disagrees { what });
+        if (end.maps, end.entries) != (self.maps, self.entries) {
+            return disagrees(format!(
+                "it has {} maps and {} entries, its last line says {} and {}",
+                self.maps, self.entries, end.maps, end.entries
+            ));
+        }
+        let found = format!("{sum:016x}");
+        if let Some(expected) = end.xxh3.as_ref().filter(|expected| **expected != found) {
+            return disagrees(format!(
+                "its checksum is {found}, its last line says {expected} (after editing a dump on purpose, remove \"xxh3\")"
+            ));
+        }
+        match self.read_line() {
+            Ok(None) => Ok(()),
+            Err(ReadError::Io(error)) => Err(ReadError::Io(error)),
+            Ok(Some(_)) | Err(_) => Err(self.wrong("the dump goes on after its last line")),
+        }
+    }
+
+    /// The next line that is not blank; none at the end of the source.
+    fn read_line(&mut self) -> Result<Option<Line>, ReadError> {
+        loop {
+            self.line.clear();
+            let limit = MAX_LINE_BYTES;
+            let bytes = (&mut self.input).take(limit).read_until(b'\n', &mut self.line)? as u64;
+            if bytes == 0 {
+                return Ok(None);
+            }
+            self.line_number += 1;
+            self.sum.update(&self.line);
+            if bytes == limit {
+                return Err(self.wrong(&format!("it is longer than {limit} bytes")));
+            }
+            if !self.line.trim_ascii().is_empty() {
+                break;
+            }
+        }
+        let line: RawLine = serde_json::from_slice(&self.line).map_err(|e| self.wrong(&describe(&e)))?;
+        let kinds = "a line is one of {\"map\":...}, {\"key\":...,\"value\":...} and {\"end\":...}";
+        line.kind().map(Some).ok_or_else(|| self.wrong(kinds))
+    }
+
+    fn wrong(&self, what: &str) -> ReadError {
+        ReadError::Line { line: self.line_number, what: what.to_owned() }
+    }
+}
+
+/// A JSON error with the column only: the parser sees one line at a time.
+fn describe(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((what, _)) => format!("{what} at column {}", error.column()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(dump: &[u8]) -> Result<Vec<Item>, ReadError> {
+        let mut reader = Reader::new(dump)?;
+        let mut items = Vec::new();
+        while let Some(item) = reader.next()? {
+            items.push(item);
+        }
+        Ok(items)
+    }
+
+    fn write(items: &[Item]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out).unwrap();
+        for item in items {
+            match item {
+                Item::Map(name) => writer.map(name).unwrap(),
+                Item::Entry { key, value } => writer.entry(key, value).unwrap(),
+            }
+        }
+        writer.finish().unwrap();
+        out
+    }
+
+    fn sample() -> Vec<Item> {
+        let entry = |key: &[u8], value: &[u8]| Item::Entry { key: key.to_vec(), value: value.to_vec() };
+        vec![
+            Item::Map("empty".into()),
+            Item::Map("päck \"quoted\"\n".into()),
+            entry(b"", b""),
+            entry(b"a\nb", &[0, 1, 2, 255]),
+            entry(&[0xff; 40], "é".repeat(1000).as_bytes()),
+            Item::Map("".into()),
+            entry(b"k", b"v"),
+        ]
+    }
+
+    fn message(dump: &[u8]) -> String {
+        read(dump).expect_err("the dump was accepted").to_string()
+    }
+
+    #[test]
+    fn a_dump_comes_back_and_is_the_same_when_written_again() {
+        let dump = write(&sample());
+        assert_eq!(read(&dump).unwrap(), sample());
+        assert_eq!(write(&read(&dump).unwrap()), dump);
+        assert_eq!(read(&write(&[])).unwrap(), []);
+    }
+
+    #[test]
+    fn the_format_is_the_documented_one() {
+        let document = include_str!("../../../../docs/dump.md");
+        let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let apple = Item::Entry { key: b"apple".to_vec(), value: b"120".to_vec() };
+        let binary = Item::Entry { key: vec![0xff, 0], value: Vec::new() };
+        let items = [Item::Map("prices".into()), apple, binary];
+        assert_eq!(String::from_utf8(write(&items)).unwrap(), example);
+        assert_eq!(read(example.as_bytes()).unwrap(), items);
+    }
+
+    #[test]
+    fn a_dump_cut_anywhere_is_refused() {
+        let dump = write(&sample());
+        for bytes in 0..dump.len() - 1 {
+            assert!(read(&dump[..bytes]).is_err(), "cut to {bytes} of {} bytes", dump.len());
+        }
+        // Only the final line end may be missing.
+        assert!(read(&dump[..dump.len() - 1]).is_ok());
+    }
+
+    #[test]
+    fn any_changed_byte_is_noticed() {
+        let dump = write(&sample());
+        let last_line = dump[..dump.len() - 1].iter().rposition(|b| *b == b'\n').unwrap() + 1;
+        for at in 0..last_line {
+            let mut changed = dump.clone();
+            changed[at] ^= 1;
+            assert!(read(&changed).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn an_edited_dump_is_read_when_the_checksum_is_left_out() {
+        let dump = b"{\"tembo_dump\": 1}\r\n\r\n{\"map\": \"m\"}\n{\"value\": \"v\", \"key\": {\"base64\": \"aw==\"}}\n\n\
+                     {\"end\": {\"maps\": 1, \"entries\": 1}}\n\n";
+        let entry = Item::Entry { key: b"k".to_vec(), value: b"v".to_vec() };
+        assert_eq!(read(dump).unwrap(), [Item::Map("m".into()), entry]);
+    }
+
+    #[test]
+    fn every_wrong_line_is_named() {
+        let cases = [
+            ("{\"key\":\"k\",\"value\":\"v\"}", "line 2 of the dump: an entry before the first map"),
+            ("{\"tembo_dump\":1}", "line 2 of the dump: a second header"),
+            ("{\"map\":\"m\"}\n{\"key\":\"k\"}", "line 3 of the dump: a line is one of"),
+            ("{\"map\":\"m\",\"key\":\"k\",\"value\":\"v\"}", "line 2 of the dump: a line is one of"),
+            ("{}", "line 2 of the dump: a line is one of"),
+            ("{\"map\":\"m\",\"map\":\"n\"}", "line 2 of the dump: duplicate field"),
+            ("{\"mop\":\"m\"}", "line 2 of the dump: unknown field `mop`"),
+            ("{\"map\":\"m\"", "line 2 of the dump: EOF while parsing an object at column 10"),
+            ("{\"map\":\"m\"} x", "line 2 of the dump: trailing characters"),
+            ("{\"map\":\"m\"}", "cut short: it ends after line 2"),
+            (
+                "{\"end\":{\"maps\":0,\"entries\":1}}",
+                "it has 0 maps and 0 entries, its last line says 0 and 1",
+            ),
+            ("{\"end\":{\"maps\":0,\"entries\":0,\"xxh3\":\"0\"}}", "remove \"xxh3\""),
+            ("{\"end\":{\"maps\":0,\"entries\":0}}\n{\"map\":\"m\"}", "line 3 of the dump: the dump goes on"),
+        ];
+        for (rest, expected) in cases {
+            let text = message(format!("{{\"tembo_dump\":1}}\n{rest}").as_bytes());
+            assert!(text.contains(expected), "{rest}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_dump_is_called_so() {
+        for dump in
+            [&b""[..], b"\n", b"TEMBOPM\n\0\0", b"{\"map\":\"m\"}\n", b"{\"tembo_dump\":0}\n", b"\xff"]
+        {
+            assert!(message(dump).contains("not a dump"), "{dump:?}");
+        }
+        assert!(message(b"{\"tembo_dump\":2}\n").contains("format version 2"));
+    }
+}

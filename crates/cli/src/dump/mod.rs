@@ -1,0 +1,50 @@
+//! `tembo dump`: a pool's contents as text.
+
+mod format;
+mod text;
+
+pub(crate) use format::{Item, ReadError, Reader, Writer};
+
+use crate::args::Dump;
+use crate::failure::{Failure, Outcome};
+use crate::progress::Progress;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use tembo::{Options, Pool};
+
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Writes the dump to the file or the standard output that was asked for.
+pub(crate) fn run(arguments: &Dump) -> Outcome {
+    let pool = Options::new().read_only(true).open(&arguments.pool)?;
+    let Some(path) = &arguments.output else {
+        let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
+        return write_pool(&pool, out, Failure::output);
+    };
+    let writing = |error: io::Error| Failure::Failed(format!("writing {}: {error}", path.display()));
+    let file = File::create_new(path).map_err(writing)?;
+    let written = write_pool(&pool, BufWriter::with_capacity(BUFFER_BYTES, &file), writing)
+        .and_then(|()| file.sync_all().map_err(writing));
+    if written.is_err() {
+        // The file was created above; what is in it is no dump.
+        let _ = std::fs::remove_file(path);
+    }
+    written
+}
+
+fn write_pool<W: Write>(pool: &Pool, out: W, failed: impl Fn(io::Error) -> Failure) -> Outcome {
+    let mut names = pool.map_names()?;
+    names.sort();
+    let mut writer = Writer::new(out).map_err(&failed)?;
+    for name in names {
+        let Some(map) = pool.find_map(&name)? else { continue };
+        let mut progress = Progress::new("dumping", Some(map.len()?));
+        writer.map(&name).map_err(&failed)?;
+        for entry in map.iter() {
+            let entry = entry?;
+            writer.entry(entry.key(), entry.value()).map_err(&failed)?;
+            progress.advance(1);
+        }
+    }
+    writer.finish().map(|_| ()).map_err(failed)
+}

@@ -1,0 +1,99 @@
+//! `tembo serve`: a pool for Redis clients.
+
+use crate::args::Serve;
+use crate::failure::{Failure, Outcome, with_causes};
+use crate::report::{Lines, print};
+use crate::size::human_bytes;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::time::{Duration, Instant};
+use tembo::Pool;
+use tembo_server::{Config, Handle, Server};
+
+/// Length of a new pool, if it may become that long.
+const INITIAL_BYTES: u64 = 64 << 20;
+
+/// Serves until a signal or a client stops the server.
+pub(crate) fn run(arguments: &Serve) -> Outcome {
+    let begun = Instant::now();
+    let existed = arguments.pool.symlink_metadata().is_ok();
+    let pool = open(arguments)?;
+    let mut config = Config::default();
+    config.listen = arguments.listen;
+    config.max_clients = usize::try_from(arguments.maxclients).unwrap_or(usize::MAX);
+    let mut server = Server::bind(config, pool.clone()).map_err(cannot_serve)?;
+    stop_on_signals(server.handle())?;
+    let greeting = greeting(arguments, existed, &pool, &server, begun.elapsed());
+    match print(&greeting) {
+        // Nobody reads what we say; clients are served all the same.
+        Err(Failure::OutputClosed) => {}
+        printed => printed?,
+    }
+    server.run().map_err(cannot_serve)?;
+    eprintln!("tembo: stopped; every acknowledged write is in {}", arguments.pool.display());
+    Ok(())
+}
+
+fn open(arguments: &Serve) -> Outcome<Pool> {
+    let mut options = arguments.choices.options().create(true);
+    if let Some(max) = arguments.max_bytes {
+        options = options.max_bytes(max.bytes).initial_bytes(INITIAL_BYTES.min(max.bytes));
+    }
+    Ok(options.open(&arguments.pool)?)
+}
+
+fn cannot_serve(error: tembo_server::Error) -> Failure {
+    Failure::Failed(with_causes(&error))
+}
+
+/// The first SIGINT or SIGTERM lets the server finish its turn; a second one ends the process at once.
+fn stop_on_signals(handle: Handle) -> Outcome {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::during("catching signals"))?;
+    let wait = move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            if stopping {
+                // Ends the process; if it cannot, the server is stopping anyway.
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+            handle.shutdown();
+            stopping = true;
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
+    thread.map(drop).map_err(Failure::during("starting the thread for signals"))
+}
+
+/// What is served, what that survives, and how to end it.
+fn greeting(arguments: &Serve, existed: bool, pool: &Pool, server: &Server, took: Duration) -> String {
+    let stats = pool.stats();
+    let mut lines = Lines::default();
+    lines
+        .add("listening", server.local_addr())
+        .add("pool", format!("{} ({})", arguments.pool.display(), how_opened(existed, pool)))
+        .add(
+            "size",
+            format!("{}, may grow to {}", human_bytes(stats.pool_bytes), human_bytes(stats.max_bytes)),
+        )
+        .add("durability", pool.domain());
+    if let Some(instruction) = pool.flush_instruction() {
+        lines.add("flush", instruction);
+    }
+    lines
+        .add("", format!("An acknowledged write survives {}.", pool.survives()))
+        .add("stop", "Ctrl-C, SIGTERM or the SHUTDOWN command; kill -9 loses no acknowledged write");
+    let ready_ms = took.as_secs_f64() * 1e3;
+    format!("tembo {}, ready in {ready_ms:.1} ms\n{}", env!("CARGO_PKG_VERSION"), lines.text())
+}
+
+fn how_opened(existed: bool, pool: &Pool) -> String {
+    let recovery = pool.recovery();
+    match recovery.records_replayed + recovery.records_discarded {
+        _ if !existed => "created".to_owned(),
+        0 => "opened".to_owned(),
+        _ => format!(
+            "opened after a crash; commits completed: {}, discarded before acknowledgement: {}",
+            recovery.records_replayed, recovery.records_discarded
+        ),
+    }
+}

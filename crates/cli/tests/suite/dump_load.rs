@@ -1,0 +1,90 @@
+//! Dumps and what is made of them.
+
+use crate::support::{Place, bytes};
+use std::process::Stdio;
+
+const DUMP: &[u8] = b"{\"tembo_dump\":1}\n{\"map\":\"m\"}\n{\"key\":\"a\",\"value\":\"1\"}\n\
+                      {\"key\":{\"base64\":\"AP8=\"},\"value\":\"2\"}\n{\"end\":{\"maps\":1,\"entries\":2}}\n";
+
+#[test]
+fn a_dump_loaded_into_a_new_pool_dumps_the_same() {
+    let place = Place::new();
+    place.pool("a.pool", 400);
+    let dump = place.run("dump a.pool").ok();
+    place.run_with("load b.pool", &dump.stdout).ok();
+    place.run("check b.pool --expect-seeded 400 --seed 7").ok();
+    assert_eq!(place.run("dump b.pool").ok().stdout, dump.stdout);
+}
+
+#[test]
+fn files_can_be_named_instead_of_standard_input_and_output() {
+    let place = Place::new();
+    place.pool("a.pool", 20);
+    place.run("dump a.pool --output a.jsonl").ok();
+    assert_eq!(bytes(&place.path("a.jsonl")), place.run("dump a.pool").ok().stdout);
+    place.run("load b.pool --input a.jsonl").ok();
+    place.run("check b.pool --expect-seeded 20 --seed 7").ok();
+    place.run("dump b.pool --output a.jsonl").fails_with("a.jsonl");
+    assert_eq!(bytes(&place.path("a.jsonl")), place.run("dump a.pool").ok().stdout);
+}
+
+#[test]
+fn a_bad_dump_leaves_no_pool_behind() {
+    let place = Place::new();
+    let damaged = DUMP.iter().map(|b| if *b == b'}' { b')' } else { *b }).collect::<Vec<u8>>();
+    for (dump, message) in [(&DUMP[..DUMP.len() / 2], "dump"), (&damaged, "not a dump"), (b"", "not a dump")]
+    {
+        place.run_with("load a.pool", dump).fails_with(message);
+        assert_eq!(place.names(), [""; 0]);
+    }
+}
+
+#[test]
+fn an_existing_pool_is_only_changed_when_merging_is_asked_for() {
+    let place = Place::new();
+    place.run_with("load a.pool", DUMP).ok();
+    let before = bytes(&place.path("a.pool"));
+    place.run_with("load a.pool", DUMP).fails_with("--merge");
+    assert_eq!(bytes(&place.path("a.pool")), before);
+
+    let more = "{\"tembo_dump\":1}\n{\"map\":\"m\"}\n{\"key\":\"a\",\"value\":\"new\"}\n{\"map\":\"n\"}\n\
+                {\"key\":\"b\",\"value\":\"\"}\n{\"end\":{\"maps\":2,\"entries\":2}}\n";
+    place.run_with("load a.pool --merge", more.as_bytes()).ok();
+    let dump = place.run("dump a.pool").ok().text();
+    let lines: Vec<&str> = dump.lines().collect();
+    assert_eq!(
+        lines[1..6],
+        [
+            "{\"map\":\"m\"}",
+            "{\"key\":{\"base64\":\"AP8=\"},\"value\":\"2\"}",
+            "{\"key\":\"a\",\"value\":\"new\"}",
+            "{\"map\":\"n\"}",
+            "{\"key\":\"b\",\"value\":\"\"}",
+        ]
+    );
+    place.run("check a.pool").ok();
+}
+
+#[test]
+fn large_and_empty_values_survive_the_way_through_text() {
+    let place = Place::new();
+    let large = "x".repeat(3 << 20);
+    let dump = format!(
+        "{{\"tembo_dump\":1}}\n{{\"map\":\"m\"}}\n{{\"key\":\"\",\"value\":\"{large}\"}}\n{{\"key\":\"b\",\"value\":\"\"}}\n\
+         {{\"end\":{{\"maps\":1,\"entries\":2}}}}\n"
+    );
+    place.run_with("load a.pool", dump.as_bytes()).ok();
+    let lines = place.run("dump a.pool").ok().text();
+    assert!(lines.lines().eq(dump.lines().take(4).chain(lines.lines().last())));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let place = Place::new();
+    place.pool("a.pool", 400);
+    let mut command = place.command("dump a.pool");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}

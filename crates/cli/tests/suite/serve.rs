@@ -1,0 +1,117 @@
+//! The server as a process: its greeting, kill -9, and being stopped.
+
+use crate::support::Place;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+/// A running server.
+struct Server {
+    child: Child,
+    greeting: String,
+    port: u16,
+}
+
+impl Server {
+    /// Starts a server on a free port and reads its greeting.
+    fn start(place: &Place, arguments: &str) -> Server {
+        let mut command = place.command(&format!("serve --listen 127.0.0.1:0 {arguments}"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut greeting = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        while !greeting.contains("stop  ") {
+            assert_ne!(out.read_line(&mut greeting).unwrap(), 0, "the server ended: {greeting}");
+        }
+        let address = greeting.lines().find_map(|line| line.trim().strip_prefix("listening")).unwrap();
+        let port = address.trim().rsplit(':').next().unwrap().parse().unwrap();
+        Server { child, greeting, port }
+    }
+
+    /// Sends one inline command; the reply, which is `expected.len()` bytes long.
+    fn ask(&self, command: &str, expected: &str) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut reply = vec![0; expected.len()];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(String::from_utf8_lossy(&reply), expected, "{command}");
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for the end; the exit code and what was said on standard error.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), said)
+    }
+}
+
+#[test]
+fn the_greeting_says_what_is_open_and_what_a_write_survives() {
+    let place = Place::new();
+    let server = Server::start(&place, "--durability emulated");
+    let greeting = &server.greeting;
+    for part in ["./tembo.pool (created)", "emulated", "survives a crash of the process", "listening"] {
+        assert!(greeting.contains(part), "{part} is not in {greeting}");
+    }
+    assert!(greeting.lines().count() < 24, "it does not fit a screen: {greeting}");
+    server.kill();
+    assert_eq!(place.names(), ["tembo.pool"]);
+}
+
+#[test]
+fn an_acknowledged_write_survives_kill_9() {
+    let place = Place::new();
+    for round in 0..5 {
+        let server = Server::start(&place, "--pool a.pool");
+        if round > 0 {
+            server.ask("GET key", &format!("$1\r\n{}\r\n", round - 1));
+        }
+        server.ask(&format!("SET key {round}"), "+OK\r\n");
+        server.kill();
+        place.run("check a.pool").ok();
+    }
+}
+
+#[test]
+fn a_signal_or_a_client_stops_the_server_in_order() {
+    let place = Place::new();
+    let server = Server::start(&place, "--pool a.pool");
+    server.ask("SET key value", "+OK\r\n");
+    let killed = std::process::Command::new("kill").args(["-TERM", &server.child.id().to_string()]).status();
+    assert!(killed.unwrap().success());
+    let (code, said) = server.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("stopped"), "{said}");
+
+    let server = Server::start(&place, "--pool a.pool");
+    assert!(server.greeting.contains("(opened"), "{}", server.greeting);
+    server.ask("GET key", "$5\r\nvalue\r\n");
+    server.ask("SHUTDOWN", "");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn a_pool_in_use_is_refused_with_the_name_of_its_holder() {
+    let place = Place::new();
+    let server = Server::start(&place, "--pool a.pool");
+    let holder = server.child.id().to_string();
+    place.run("serve --pool a.pool --listen 127.0.0.1:0").fails_with(&holder);
+    place.run("check a.pool").fails_with(&holder);
+    server.kill();
+    place.run("check a.pool").ok();
+}
+
+#[test]
+fn a_port_in_use_is_refused_with_its_address() {
+    let place = Place::new();
+    let server = Server::start(&place, "--pool a.pool");
+    let address = format!("127.0.0.1:{}", server.port);
+    place.run(&format!("serve --pool b.pool --listen {address}")).fails_with(&address);
+    server.kill();
+}

@@ -1,0 +1,87 @@
+//! `info` and `check`.
+
+use crate::support::{Place, bytes};
+
+#[test]
+fn info_describes_a_pool_for_people_and_programs() {
+    let place = Place::new();
+    place.pool("a.pool", 50);
+    let text = place.run("info a.pool").ok().text();
+    assert!(text.contains("2.00 MiB") && text.contains("seeded.data"), "{text}");
+    let json = place.run("info a.pool --json").ok().json();
+    assert_eq!(json["pool_bytes"], 2 << 20);
+    assert_eq!(json["maps"][1]["name"], "seeded.position");
+    assert_eq!(json["maps"][1]["entries"], 2);
+    assert_eq!(json["uuid"].as_str().map(str::len), Some(36));
+}
+
+#[test]
+fn tools_that_read_leave_every_byte_alone() {
+    let place = Place::new();
+    place.pool("a.pool", 100);
+    let path = place.path("a.pool");
+    let (before, modified) = (bytes(&path), path.metadata().unwrap().modified().unwrap());
+    for call in ["info a.pool", "check a.pool --expect-seeded 100 --seed 7", "dump a.pool"] {
+        place.run(call).ok();
+    }
+    assert!(bytes(&path) == before && path.metadata().unwrap().modified().unwrap() == modified);
+    assert_eq!(place.names(), ["a.pool"]);
+}
+
+#[test]
+fn check_says_what_it_saw() {
+    let place = Place::new();
+    place.pool("a.pool", 100);
+    assert!(place.run("check a.pool").ok().text().starts_with("a.pool: undamaged\n"));
+    let json = place.run("check a.pool --json --expect-seeded 99 --seed 7").ok().json();
+    assert_eq!(
+        (&json["ok"], &json["maps"], &json["seeded_operations"]),
+        (&true.into(), &2.into(), &100.into())
+    );
+}
+
+#[test]
+fn check_finds_damage_and_leaves_it_as_it_is() {
+    let place = Place::new();
+    place.pool("a.pool", 300);
+    let sound = bytes(&place.path("a.pool"));
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 4] = [
+        ("empty", |image| image.clear()),
+        ("cut", |image| image.truncate(image.len() / 2)),
+        ("magic", |image| image[0] ^= 1),
+        ("header", |image| image[50] ^= 0x40),
+    ];
+    for (name, damage) in damages {
+        let mut image = sound.clone();
+        damage(&mut image);
+        std::fs::write(place.path(name), &image).unwrap();
+        let run = place.run(&format!("check {name} --json"));
+        assert_eq!(run.code, Some(1), "{name}: {run:?}");
+        assert!(run.json()["error"].as_str().is_some_and(|e| e.len() > 20), "{name}: {run:?}");
+        assert_eq!(bytes(&place.path(name)), image, "{name}");
+    }
+}
+
+#[test]
+fn check_refuses_what_was_never_acknowledged_and_misses_what_was() {
+    let place = Place::new();
+    place.pool("a.pool", 100);
+    place.run("check a.pool --expect-seeded 101 --seed 7").fails_with("lost acknowledged operations");
+    place.run("check a.pool --expect-seeded 98 --seed 7").fails_with("nobody asked for");
+    place.run("check a.pool --expect-seeded 100 --seed 8").fails_with("seed 7");
+    place.run("check none.pool --expect-seeded 0").ok();
+    place.run("check none.pool --expect-seeded 1").fails_with("none.pool");
+}
+
+#[test]
+fn the_map_is_measured_beside_the_standard_one() {
+    let place = Place::new();
+    let json = place.run("bench --entries 2000 --rounds 1 --dir . --json").ok().json();
+    assert_eq!(json["subjects"], serde_json::json!(["BTreeMap", "page-cache", "emulated"]));
+    assert_eq!(json["phases"].as_array().map(Vec::len), Some(6));
+    assert!(json["phases"][0]["ratio"][1].as_f64().is_some_and(|ratio| ratio > 0.0));
+    let fences = json["counts"][0]["fences"].as_f64().unwrap();
+    assert!((1.0..=2.1).contains(&fences), "{fences} fences per insert");
+    assert_eq!(place.names(), [""; 0]);
+}

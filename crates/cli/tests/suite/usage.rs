@@ -1,0 +1,53 @@
+//! Arguments and exit codes.
+
+use crate::support::Place;
+
+#[test]
+fn help_and_version_are_answers_and_not_failures() {
+    let place = Place::new();
+    let calls = [
+        "--help",
+        "help serve",
+        "serve --help",
+        "info --help",
+        "check --help",
+        "dump --help",
+        "load --help",
+        "bench --help",
+    ];
+    for call in calls {
+        let text = place.run(call).ok().text();
+        assert!(text.contains("Usage: tembo") && text.contains("Examples:"), "{call}: {text}");
+    }
+    let version = place.run("--version").ok().text();
+    assert_eq!(version, format!("tembo {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2_and_changes_nothing() {
+    let place = Place::new();
+    let calls = [
+        "",
+        "dance",
+        "serve --durability none",
+        "serve --listen nowhere",
+        "check",
+        "bench --seeded",
+        "info a b",
+    ];
+    for call in calls {
+        let run = place.run(call);
+        assert_eq!(run.code, Some(2), "{call}: {run:?}");
+        assert!(run.stdout.is_empty() && run.stderr.contains("help"), "{call}: {run:?}");
+    }
+    assert_eq!(place.names(), [""; 0]);
+}
+
+#[test]
+fn an_absent_pool_is_a_failure_and_is_not_created() {
+    let place = Place::new();
+    for call in ["info no.pool", "check no.pool", "dump no.pool"] {
+        place.run(call).fails_with("no.pool");
+    }
+    assert_eq!(place.names(), [""; 0]);
+}
