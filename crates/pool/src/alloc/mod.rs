@@ -335,7 +335,7 @@ impl Allocator {
         } else {
             g.chunk_off(last + 1, g.zone_header_chunks() + chunks)
         };
-        let step = (committed / 8).clamp(16 << 20, 1 << 30);
+        let step = (committed / 16).clamp(16 << 20, 1 << 30);
         let wanted = committed + step;
         (least, least.max(wanted.div_ceil(g.chunk()) * g.chunk()))
     }
