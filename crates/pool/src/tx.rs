@@ -68,6 +68,7 @@ pub(crate) struct TxWork {
     fresh: Vec<Fresh>,
     /// Start of a block to its number in `fresh`; complete only beyond [`SEARCH_MAX`] blocks.
     fresh_index: BTreeMap<u64, u32>,
+    fresh_filter: FreshFilter,
     freed: Vec<Block>,
     /// The blocks of the last transaction, forgotten by the next one.
     spent: Vec<Fresh>,
@@ -77,6 +78,53 @@ pub(crate) struct TxWork {
     bits: Vec<(u64, bool, u64)>,
     new_slabs: Vec<Arc<Slab>>,
     homes: Vec<(u64, Change)>,
+}
+
+/// Says of most offsets that they lie in no block of the transaction: a bit per hashed 512 bytes.
+#[derive(Debug)]
+struct FreshFilter {
+    bits: [u64; 64],
+    used: bool,
+}
+
+impl Default for FreshFilter {
+    fn default() -> Self {
+        FreshFilter { bits: [0; 64], used: false }
+    }
+}
+
+impl FreshFilter {
+    const UNIT_SHIFT: u32 = 9;
+
+    fn place(unit: u64) -> (usize, u64) {
+        let hash = unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52;
+        ((hash / 64) as usize, 1 << (hash % 64))
+    }
+
+    fn add(&mut self, off: u64, bytes: u64) {
+        self.used = true;
+        let units = off >> Self::UNIT_SHIFT..=(off + bytes - 1) >> Self::UNIT_SHIFT;
+        if units.end() - units.start() >= 4096 {
+            self.bits = [u64::MAX; 64];
+            return;
+        }
+        for unit in units {
+            let (word, bit) = Self::place(unit);
+            self.bits[word] |= bit;
+        }
+    }
+
+    #[inline]
+    fn may_have(&self, off: u64) -> bool {
+        let (word, bit) = Self::place(off >> Self::UNIT_SHIFT);
+        self.bits[word] & bit != 0
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.used) {
+            self.bits = [0; 64];
+        }
+    }
 }
 
 /// A point in a transaction to which it can be taken back.
@@ -122,6 +170,7 @@ impl<'l> Tx<'l> {
         let off = block.off;
         let work = &mut self.lane.work;
         let number = work.fresh.len();
+        work.fresh_filter.add(off, block.bytes);
         work.fresh.push(Fresh { block, cancelled: false, written: (0, 0), unflushed: (0, 0) });
         if work.fresh.len() == SEARCH_MAX + 1 {
             work.fresh_index = work.fresh.iter().enumerate().map(|(i, f)| (f.block.off, i as u32)).collect();
@@ -284,6 +333,7 @@ impl Drop for Tx<'_> {
         }
         self.lane.work.step_index.clear();
         self.lane.work.fresh_index.clear();
+        self.lane.work.fresh_filter.clear();
     }
 }
 
@@ -347,6 +397,14 @@ impl TxWork {
     #[inline]
     fn fresh_at(&self, off: u64) -> Option<usize> {
         let holds = |f: &Fresh| f.block.off <= off && off < f.block.off + f.block.bytes;
+        // What is written is mostly the block that was allocated last, what is stored mostly in none.
+        let last = self.fresh.len().checked_sub(1)?;
+        if holds(&self.fresh[last]) {
+            return Some(last);
+        }
+        if !self.fresh_filter.may_have(off) {
+            return None;
+        }
         if self.fresh.len() > SEARCH_MAX {
             let (_, number) = self.fresh_index.range(..=off).next_back()?;
             return holds(&self.fresh[*number as usize]).then_some(*number as usize);

@@ -20,7 +20,9 @@ impl Class {
         let mut chunks = 1;
         loop {
             let class = Class::with_chunks(block_bytes, chunks, chunk_bytes);
-            if class.blocks >= 8 || chunks == 16 {
+            // Many blocks to a slab spare visits to the allocator's lock, few chunks spare space in small pools.
+            let enough_blocks = if chunks < 8 { 32 } else { 8 };
+            if class.blocks >= enough_blocks || chunks == 16 {
                 return class;
             }
             chunks *= 2;
