@@ -233,12 +233,12 @@ fn simulate(images: u64, lanes: usize, limit: usize) {
 
 #[test]
 fn one_lane_survives_crashes() {
-    simulate(40_000, 1, 96);
+    simulate(50_000, 1, 96);
 }
 
 #[test]
 fn two_lanes_survive_crashes() {
-    simulate(40_000, 2, 96);
+    simulate(50_000, 2, 96);
 }
 
 #[test]
