@@ -140,6 +140,7 @@ impl Writer {
 impl Drop for Lane {
     fn drop(&mut self) {
         self.pool.inner.alloc.put_arena(&mut self.arena);
+        self.pool.inner.alloc.put_pending(&mut self.arena);
         self.pool.inner.lanes[self.number as usize].in_use.store(false, Ordering::Release);
     }
 }

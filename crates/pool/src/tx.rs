@@ -334,6 +334,8 @@ impl Drop for Tx<'_> {
         self.lane.work.step_index.clear();
         self.lane.work.fresh_index.clear();
         self.lane.work.fresh_filter.clear();
+        let Lane { pool, arena, .. } = &mut *self.lane;
+        pool.inner.alloc.put_pending(arena);
     }
 }
 
@@ -683,6 +685,8 @@ impl Lane {
             Err(full @ Error::Full { .. }) => full,
             outcome => return outcome,
         };
+        // The slabs that this lane holds for other sizes may be empty too.
+        inner.alloc.put_arena(&mut self.arena);
         inner.reclaim_all()?;
         self.dissolve_empty_slabs(true)?;
         inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &refuse).map_err(|_| full)

@@ -82,6 +82,9 @@ impl Block {
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     current: Vec<Option<Arc<Slab>>>,
+    /// Slabs that the lane is done with, but that its transaction may have to publish: two lanes must not do that at
+    /// once, so that nobody else gets them before the transaction is over.
+    pending: Vec<Arc<Slab>>,
 }
 
 /// What the allocator's lock guards.
@@ -156,7 +159,7 @@ impl Allocator {
                 }
                 let slab = slab.clone();
                 arena.current[class] = None;
-                self.put_slab(slab);
+                self.shed(slab, &mut arena.pending);
             }
             arena.current[class] = Some(self.find_slab(region, class, grow)?);
         }
@@ -348,9 +351,25 @@ impl Allocator {
         }
     }
 
-    /// Lets go of all slabs of a lane.
+    /// Lets go of a slab, or keeps it until the end of the transaction if that may have to publish it.
+    fn shed(&self, slab: Arc<Slab>, pending: &mut Vec<Arc<Slab>>) {
+        if slab.is_published() {
+            self.put_slab(slab);
+        } else {
+            pending.push(slab);
+        }
+    }
+
+    /// Lets go of a lane's slabs, in the middle of its transaction.
     pub(crate) fn put_arena(&self, arena: &mut Arena) {
-        arena.current.drain(..).flatten().for_each(|slab| self.put_slab(slab));
+        for slab in arena.current.drain(..).flatten() {
+            self.shed(slab, &mut arena.pending);
+        }
+    }
+
+    /// Lets go of the slabs that were kept until the end of the transaction.
+    pub(crate) fn put_pending(&self, arena: &mut Arena) {
+        arena.pending.drain(..).for_each(|slab| self.put_slab(slab));
     }
 
     /// Makes blocks available again that nobody can look at any more.
@@ -442,6 +461,13 @@ impl Allocator {
         let mut taken = Vec::new();
         let Shared { zones, partial, .. } = &mut *shared;
         for list in partial {
+            let is_empty = |slab: &Arc<Slab>| slab.free_blocks() == slab.class.blocks;
+            // Media does not know of a slab whose blocks were never committed.
+            for slab in list.extract_if(.., |slab| is_empty(slab) && !slab.is_published()) {
+                let zone = &mut zones[slab.zone as usize];
+                zone.slabs.remove(&slab.chunk);
+                zone.put_run(slab.chunk, slab.class.chunks);
+            }
             let (empty, kept): (Vec<_>, Vec<_>) = list.drain(..).partition(|slab| {
                 slab.free_blocks() == slab.class.blocks
                     && slab.is_published()
