@@ -29,12 +29,13 @@ struct NewFile {
 
 /// Creates a pool at a path that is free.
 pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
-    options.geometry.validate().map_err(|what| Error::Options { what })?;
+    let geometry = options.chosen_geometry();
+    geometry.validate().map_err(|what| Error::Options { what })?;
     if path.symlink_metadata().is_ok() {
         return Err(Error::AlreadyExists { path: path.to_owned() });
     }
-    let chunk = u64::from(options.geometry.chunk_bytes);
-    let bytes = options.initial_bytes.max(options.geometry.min_bytes()).div_ceil(chunk) * chunk;
+    let chunk = u64::from(geometry.chunk_bytes);
+    let bytes = options.initial_bytes.max(geometry.min_bytes()).div_ceil(chunk) * chunk;
     if let Some(max_bytes) = options.max_bytes
         && max_bytes < bytes
     {
@@ -49,7 +50,7 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
     let mut region_options = options.region.clone();
     region_options.max_bytes = options.max_bytes;
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
-    let header = format(&region, &options.geometry)?;
+    let header = format(&region, &geometry)?;
     // PERSIST: the file's contents and length are durable before its name is.
     rustix::fs::fsync(&new.file).map_err(|e| Error::io("synchronising", path, e))?;
     new.publish(path)?;

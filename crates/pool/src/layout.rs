@@ -202,6 +202,12 @@ impl Default for Geometry {
 }
 
 impl Geometry {
+    /// For pools that stay below 64 MiB: 4 KiB chunks, zones of 64 MiB, 16 lanes of 4 KiB, 64 roots. No block can be
+    /// larger than a zone, also if the pool is later allowed to grow beyond that.
+    pub fn small() -> Geometry {
+        Geometry { chunk_bytes: 4096, zone_chunks: 1 << 14, lane_count: 16, lane_bytes: 4096, root_count: 64 }
+    }
+
     /// For pools of a few hundred KiB, as tests and the crash simulator use them.
     pub fn tiny() -> Geometry {
         Geometry { chunk_bytes: 4096, zone_chunks: 1 << 9, lane_count: 4, lane_bytes: 1024, root_count: 8 }

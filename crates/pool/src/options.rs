@@ -16,8 +16,8 @@ pub struct Options {
     pub initial_bytes: u64,
     /// The length up to which the pool may grow.
     pub max_bytes: Option<u64>,
-    /// The sizes of a new pool.
-    pub geometry: Geometry,
+    /// The sizes of a new pool's parts; `None` chooses by `max_bytes`: [`Geometry::small`] below 64 MiB.
+    pub geometry: Option<Geometry>,
     /// How the file is mapped.
     pub region: RegionOptions,
 }
@@ -31,7 +31,7 @@ impl Default for Options {
             read_only: false,
             initial_bytes: 64 << 20,
             max_bytes: None,
-            geometry: Geometry::default(),
+            geometry: None,
             region: RegionOptions::default(),
         }
     }
@@ -41,6 +41,12 @@ impl Options {
     /// As [`Options::default`].
     pub fn new() -> Options {
         Options::default()
+    }
+
+    /// The sizes that a new pool gets.
+    pub(crate) fn chosen_geometry(&self) -> Geometry {
+        let is_small = self.max_bytes.is_some_and(|bytes| bytes < 64 << 20);
+        self.geometry.unwrap_or(if is_small { Geometry::small() } else { Geometry::default() })
     }
 
     /// Sets the durability asked for.

@@ -76,9 +76,9 @@ impl Options {
         self
     }
 
-    /// The sizes of a new pool's parts. The default suits pools from tens of megabytes on.
+    /// The sizes of a new pool's parts. By default they are chosen by the maximum size.
     pub fn geometry(mut self, geometry: Geometry) -> Options {
-        self.inner.geometry = geometry;
+        self.inner.geometry = Some(geometry);
         self
     }
 

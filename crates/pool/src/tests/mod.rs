@@ -16,7 +16,7 @@ fn tiny_pool(bytes: usize) -> Pool {
 
 /// Options for a small pool file.
 fn tiny_options() -> Options {
-    Options { create: true, initial_bytes: 256 << 10, geometry: Geometry::tiny(), ..Options::default() }
+    Options { create: true, initial_bytes: 256 << 10, geometry: Some(Geometry::tiny()), ..Options::default() }
 }
 
 /// The whole contents of a pool, as a crash at this moment without any loss would leave them.
