@@ -51,7 +51,7 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
     region_options.max_bytes = options.max_bytes;
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry)?;
-    // PERSIST: the file's contents and length are durable before its name is.
+    // PERSIST(I5): the file's contents and length are durable before its name is.
     rustix::fs::fsync(&new.file).map_err(|e| Error::io("synchronising", path, e))?;
     new.publish(path)?;
     Pool::start(region, header, false, Some(path.to_owned()))
@@ -87,9 +87,10 @@ pub(crate) fn format(region: &Region, geometry: &Geometry) -> Result<Header> {
     page[offset_of!(PmHeader, checksum)..][..8].copy_from_slice(&sum.to_le_bytes());
     // SAFETY: nobody else has the region yet.
     unsafe { region.write(8, &page[8..])? };
-    // PERSIST: everything else is durable before the magic makes it a pool.
+    // PERSIST(I5): everything else is durable before the magic makes it a pool.
     region.persist(8, page.len() as u64 - 8)?;
     region.store_u64(0, u64::from_le_bytes(MAGIC))?;
+    // PERSIST(I5): the pool exists from here on; who created it may say so.
     region.persist(0, 8)?;
     Ok(Header { geometry: *geometry, uuid, committed_bytes: bytes })
 }
@@ -130,7 +131,7 @@ impl NewFile {
         if let Some(temporary) = self.temporary.take() {
             let _ = std::fs::remove_file(temporary);
         }
-        // PERSIST: the name is durable when its directory is. Not every file system can do this.
+        // PERSIST(I5): the name is durable when its directory is. Not every file system can do this.
         if let Ok(directory) = File::open(parent_of(path)) {
             let _ = directory.sync_all();
         }

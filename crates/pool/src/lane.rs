@@ -221,9 +221,11 @@ impl LaneSlot {
         for line in &state.home_lines {
             pool.region.flush(line * LINE_BYTES, 1);
         }
+        // PERSIST(L3): the home words are durable before their record is declared dead.
         pool.region.fence()?;
         let retired_off = pool.geometry.lane_off(self.number) + offset_of!(PmLane, retired) as u64;
         pool.region.store_u64(retired_off, state.seq)?;
+        // PERSIST(L3): the record is dead on media before the lane that settles commits a newer one.
         pool.region.persist(retired_off, 8)?;
         state.home_lines.clear();
         self.settled.store(state.commits, Ordering::Release);

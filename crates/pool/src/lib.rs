@@ -26,10 +26,46 @@
 //! # }
 //! ```
 //!
+//! # Media layout
+//!
+//! Header page, root directory, lanes, zones; `layout.rs` has the structs, `docs/format.md` their tables.
+//!
+//! # Invariants
+//!
+//! * I1: a block is allocated exactly if its bitmap bit is set, or its extent is named in the chunk table
+//!   (`check.rs`); I2 and I3, of slabs and bitmaps, are in `alloc/mod.rs`.
+//! * I4: allocated = reachable after every crash ([`Marks`]).
+//! * I5: the header's magic is durable after everything that makes an empty pool, the file's name after its
+//!   contents, and the header's length word after the space that it counts.
+//! * I6: a number that any slot holds is at most the watermark, or its record is live: the watermark is raised after
+//!   the home words of what it declares dead are durable (`recover.rs`).
+//! * L1 to L5 make one fence per commit enough; `lane.rs` states them in full, and why.
+//! * L2: memory that a live record changes or covers is not handed out again.
+//! * L4: a record never changes bytes that it covers itself.
+//!
+//! # Commit point
+//!
+//! The fence after a record was flushed together with the new data that it covers (`tx.rs`, `lane.rs`).
+//!
+//! # Recovery
+//!
+//! Valid records above the watermark are replayed in order, each made durable before the next (`recover.rs`).
+//! Replaying twice does no harm, since records hold values, bits and maxima.
+//!
+//! # Concurrency
+//!
+//! A lane has one writer at a time; lanes commit side by side (`lane.rs`). Readers pin an epoch and never wait
+//! (`epoch.rs`). The allocator's lock is taken once per slab (`alloc/mod.rs`).
+//!
+//! # Source
+//!
+//! NV-heaps 3.3 (operation descriptors, allocation, recovery independent of the heap's size) and wB+-Tree 3.1
+//! (redo-only logging); the deviations are in `lane.rs` and `alloc/mod.rs`.
+//!
 //! # Reading order
 //!
-//! `layout.rs` (what is on media), `tx.rs` (transactions), `lane.rs` (records, and the invariants that make
-//! one fence enough), `recover.rs`, `alloc/` (blocks), `create.rs` and `header.rs` (files), `check.rs`.
+//! `layout.rs` (what is on media), `tx.rs` (transactions), `lane.rs` (records), `recover.rs`, `alloc/` (blocks),
+//! `create.rs` and `header.rs` (files), `check.rs`.
 
 mod alloc;
 mod check;

@@ -264,6 +264,7 @@ impl PoolInner {
             return Err(Error::ReadOnly);
         }
         if self.failed.load(Ordering::Acquire) {
+            // PERSIST(I6): nothing to wait for; a region whose device failed refuses every fence.
             self.region.fence()?;
         }
         Ok(())
@@ -278,9 +279,9 @@ impl PoolInner {
             outcome => outcome,
         };
         outcome.map_err(|e| crate::alloc::full(least.saturating_sub(old), &e))?;
-        // PERSIST: the file is long enough before the header says so; nothing in the new part is used before.
         let off = offset_of!(PmHeader, committed) as u64;
         self.region.store_u64(off, seal(self.region.len() / PAGE_BYTES, COMMITTED_BITS))?;
+        // PERSIST(I5): the file is long enough before this, and nothing in the new part is used before this.
         self.region.persist(off, 8)?;
         Ok(())
     }
@@ -293,6 +294,7 @@ impl PoolInner {
             seq = seq.max(state.seq);
             state.home_lines.iter().for_each(|line| self.region.flush(line * LINE_BYTES, 1));
         }
+        // PERSIST(I6): the home words are durable before the watermark declares their records dead.
         self.region.fence()?;
         recover::write_watermark(&self.region, seq)
     }

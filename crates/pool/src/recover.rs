@@ -52,7 +52,7 @@ pub(crate) fn recover(region: &Region, geometry: &Geometry, seed: u64) -> Result
             change.apply(region, *off, true)?;
             region.flush(*off, 8);
         }
-        // PERSIST: the next record may overwrite bytes that this one's checksum covers, so this one has to be
+        // PERSIST(L4): the next record may overwrite bytes that this one's checksum covers, so this one has to be
         // done for good before.
         region.fence()?;
     }
@@ -72,6 +72,7 @@ fn read_watermark(region: &Region) -> Result<u64> {
 /// Declares all records up to `seq` dead. Their home stores must be durable.
 pub(crate) fn write_watermark(region: &Region, seq: u64) -> Result<()> {
     region.store_u64(WATERMARK_OFF, seal(seq, WATERMARK_BITS))?;
+    // PERSIST(I6): no later record may have a number of a dead one before the watermark is durable.
     region.persist(WATERMARK_OFF, 8)?;
     Ok(())
 }

@@ -451,11 +451,11 @@ fn commit(lane: &mut Lane) -> Result<()> {
     flush_lines(inner, &state.home_lines);
     flush_lines(inner, &work.lines);
     if fence_first {
-        // PERSIST: without covers the record alone vouches for the new data, so that has to be durable first.
+        // PERSIST(I4): without covers the record alone vouches for the new data, so that has to be durable first.
         inner.fence()?;
     }
     write_record(image, inner, inner.geometry.slot_off(*number, (state.commits % 2) as usize), seq, chain)?;
-    // PERSIST: the commit point. New data and record are durable after this fence, and so are the home stores of
+    // PERSIST(L2): the commit point. New data and record are durable after this fence, and so are the home stores of
     // the lane's previous record, whose slot the next commit will overwrite.
     inner.fence()?;
     state.seq = seq;
@@ -773,6 +773,7 @@ impl PoolInner {
 
     /// A fence; its failure makes the pool unusable until it is opened again.
     fn fence(&self) -> Result<()> {
+        // PERSIST(I4): for the commits above, which say what has to be durable.
         self.region.fence().map_err(|e| {
             self.failed.store(true, Ordering::Release);
             Error::Sync(e)
