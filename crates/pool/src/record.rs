@@ -62,32 +62,30 @@ pub(crate) const COVER_MAX_BYTES: u64 = u16::MAX as u64;
 #[derive(Debug, Default)]
 pub(crate) struct RecordImage {
     payload: Vec<u8>,
-    entries: u64,
-    covers: u64,
+    /// Where the covers begin, if there are any.
+    covers_at: Option<usize>,
 }
 
 impl RecordImage {
     pub(crate) fn clear(&mut self) {
         self.payload.clear();
-        self.entries = 0;
-        self.covers = 0;
+        self.covers_at = None;
     }
 
     /// Adds an entry; all entries come before all covers.
     #[inline]
     pub(crate) fn entry(&mut self, off: u64, change: Change) {
-        debug_assert!(self.covers == 0 && off.is_multiple_of(8));
+        debug_assert!(self.covers_at.is_none() && off.is_multiple_of(8));
         let (kind, operand) = change.encode();
         self.payload.extend_from_slice(&(off | kind).to_le_bytes());
         self.payload.extend_from_slice(&operand.to_le_bytes());
-        self.entries += 1;
     }
 
     #[inline]
     pub(crate) fn cover(&mut self, cover: Cover) {
         debug_assert!(cover.bytes <= COVER_MAX_BYTES);
+        self.covers_at.get_or_insert(self.payload.len());
         self.payload.extend_from_slice(&(cover.off << 16 | cover.bytes).to_le_bytes());
-        self.covers += 1;
     }
 
     /// Bytes of the payload.
@@ -95,20 +93,12 @@ impl RecordImage {
         &self.payload
     }
 
-    fn counts(&self) -> u64 {
-        self.entries | self.covers << 32
-    }
-
-    /// The record's head, with the checksum over everything that has to arrive.
-    pub(crate) fn head(&self, region: &Region, seed: u64, seq: u64, chain: u64) -> Result<[u8; 32]> {
-        let first_cover = self.entries as usize * size_of::<PmEntry>();
-        let sum =
-            checksum(region, seed, seq, self.counts(), chain, &self.payload, &self.payload[first_cover..])?;
-        let mut head = [0; 32];
-        for (i, word) in [seq, sum, self.counts(), chain].into_iter().enumerate() {
-            head[8 * i..8 * i + 8].copy_from_slice(&word.to_le_bytes());
-        }
-        Ok(head)
+    /// The words of the record's head, with the checksum over everything that has to arrive.
+    pub(crate) fn head(&self, region: &Region, seed: u64, seq: u64, chain: u64) -> Result<[u64; 4]> {
+        let (entries, covers) = self.payload.split_at(self.covers_at.unwrap_or(self.payload.len()));
+        let counts = (entries.len() / size_of::<PmEntry>()) as u64 | ((covers.len() / 8) as u64) << 32;
+        let sum = checksum(region, seed, seq, counts, chain, &self.payload, covers)?;
+        Ok([seq, sum, counts, chain])
     }
 }
 

@@ -617,18 +617,19 @@ fn write_record(image: &RecordImage, inner: &PoolInner, slot_off: u64, seq: u64,
     let head = image.head(&inner.region, inner.seed, seq, chain)?;
     let payload = image.payload();
     let head_bytes = size_of::<PmRecord>() as u64;
+    let inline_bytes = if chain == 0 { payload.len() as u64 } else { 0 };
     // SAFETY: the slot is this lane's, whose lock is held; the chain block is reserved for it.
     unsafe {
-        if chain != 0 {
-            inner.region.write_and_flush(chain, payload)?;
-            inner.region.write(slot_off, &head)?;
-            inner.region.flush(slot_off, head_bytes);
-        } else {
+        if chain == 0 {
             inner.region.write(slot_off + head_bytes, payload)?;
-            inner.region.write(slot_off, &head)?;
-            inner.region.flush(slot_off, head_bytes + payload.len() as u64);
+        } else {
+            inner.region.write_and_flush(chain, payload)?;
         }
     }
+    for (i, word) in head.into_iter().enumerate() {
+        inner.region.store_u64(slot_off + 8 * i as u64, word)?;
+    }
+    inner.region.flush(slot_off, head_bytes + inline_bytes);
     Ok(())
 }
 
