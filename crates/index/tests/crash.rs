@@ -395,7 +395,7 @@ impl Trees {
             .collect();
         let continuation = (0..3).map(|_| Op::Edits(edits(3))).collect();
         let name = format!("random operations, seed {seed}");
-        Trees { name, start, clear_after_start: seed % 7 == 0, ops, continuation, bytes: 384 << 10 }
+        Trees { name, start, clear_after_start: seed.is_multiple_of(7), ops, continuation, bytes: 384 << 10 }
     }
 }
 

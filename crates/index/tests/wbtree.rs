@@ -3,7 +3,7 @@
 mod conformance;
 
 use conformance::{KeyBounds, OrderedIndex, Record};
-use tembo_index::{Entry, Result, WbTree};
+use tembo_index::{Entry, Error, Result, WbTree};
 use tembo_pool::{Marks, Pin, Pool, Tx};
 
 fn owned(entry: Result<Entry<'_>>) -> Result<Record> {
@@ -66,3 +66,17 @@ impl OrderedIndex for WbTree {
 }
 
 suite!(super::WbTree);
+
+#[test]
+fn a_value_in_parts_is_limited_as_a_whole() {
+    let mut bench = conformance::Bench::<WbTree>::within(4 << 20);
+    let part = vec![0; 64 << 20];
+    let mut tx = bench.lane.begin();
+    let error = bench.index.put(&mut tx, b"key", &[&part[..]; 9]).unwrap_err();
+    assert!(matches!(error, Error::ValueTooLong { bytes: 603_979_776, max_bytes: 536_870_912 }), "{error}");
+    // As long as a value may be, but more than this pool may hold.
+    let error = bench.index.put(&mut tx, b"key", &[&part[..]; 8]).unwrap_err();
+    assert!(matches!(error, Error::Pool(tembo_pool::Error::TooLarge { .. })), "{error}");
+    tx.commit().unwrap();
+    bench.compare(&conformance::Model::new());
+}

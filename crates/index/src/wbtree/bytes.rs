@@ -163,9 +163,15 @@ mod tests {
 
     #[test]
     fn the_shortest_separator_lies_between() {
-        for (left, right) in
-            [("a", "b"), ("abc", "abd"), ("abc", "abcd"), ("", "x"), ("abc", "b"), ("a", "a\0")]
-        {
+        for (left, right) in [
+            ("a", "b"),
+            ("abc", "bcdef"),
+            ("abc", "abd"),
+            ("abc", "abcd"),
+            ("", "x"),
+            ("abc", "b"),
+            ("a", "a\0"),
+        ] {
             let s = shortest_between(left.as_bytes(), right.as_bytes());
             assert!(left.as_bytes() < s && s <= right.as_bytes(), "{left} {right}");
             assert!(s.len() == 1 || s[..s.len() - 1] <= *left.as_bytes(), "{left} {right}: could be shorter");

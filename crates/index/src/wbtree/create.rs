@@ -85,8 +85,6 @@ impl WbTree {
             let found = format.to_ne_bytes().escape_ascii().to_string();
             return Err(corrupt("the head of a tree", root.off, FORMAT.to_ne_bytes().escape_ascii(), found));
         }
-        // The whole header is inside the pool, so that the offsets below cannot overflow.
-        pool.region().load_u64(root.off.saturating_add(MAP_BYTES - 8))?;
         Ok(Some(WbTree { pool: pool.clone(), header: root.off }))
     }
 

@@ -2,8 +2,8 @@
 
 use super::WbTree;
 use super::layout::LeafState;
-use super::node::{Leaf, Media};
-use super::search::{Found, Goal, Probe, descend, find};
+use super::node::{Leaf, Media, View};
+use super::search::{Found, Goal, Probe, descend, find, find_pending};
 use crate::error::Result;
 use tembo_pool::{Pin, Tx};
 
@@ -52,8 +52,8 @@ impl WbTree {
             return Ok(None);
         }
         let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
-        let state = leaf.state(view)?;
-        Ok(find(view, &leaf, state, Probe::new(key))?.map(|found| found.value))
+        let (_, found) = find_pending(view, &leaf, Probe::new(key))?;
+        Ok(found.map(|found| found.value))
     }
 
     /// How many records the tree holds. O(1).
@@ -100,10 +100,14 @@ impl WbTree {
 /// not move above any. The writer stores an entry before the state that makes it live, and the state without it
 /// before another entry into the same slot.
 #[inline(always)]
-fn find_settled<'m>(view: Media<'m>, leaf: &Leaf, probe: Probe<'_>) -> Result<Option<Found<'m>>> {
+pub(crate) fn find_settled<'m>(
+    view: impl View<'m>,
+    leaf: &Leaf,
+    probe: Probe<'_>,
+) -> Result<Option<Found<'m>>> {
     let mut state = leaf.state(view)?;
     loop {
-        let found = find(view, leaf, state, probe);
+        let found = find(view, view, leaf, state, probe);
         let now = leaf.state(view)?;
         if now == state || matches!(&found, Ok(Some(hit)) if is_live(now, hit.slot)) {
             return found;

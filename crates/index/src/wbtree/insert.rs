@@ -6,7 +6,7 @@ use super::edit::Edit;
 use super::items::{Item, Items};
 use super::layout::{LEAF_SLOTS, LeafState, MAX_KEY_BYTES, MAX_VALUE_BYTES, RECORD_HEAD_BYTES, TreeWord};
 use super::node::{Leaf, Media};
-use super::search::{Goal, Probe, descend, find};
+use super::search::{Goal, Probe, descend, find_pending};
 use crate::error::{Error, Result};
 use tembo_pool::Tx;
 
@@ -43,20 +43,19 @@ impl WbTree {
     }
 
     fn put_record(&self, tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<bool> {
+        // Written first, so that fetching its lines goes on while the way to the leaf is searched.
+        let record = write_record(tx, key, value, value_bytes)?;
         let tree = self.root(self.pending(tx))?;
         let probe = Probe::new(key);
         if tree.is_empty() {
-            let record = write_record(tx, key, value, value_bytes)?;
             self.plant(tx, probe, record)?;
             self.change_len(tx, 1)?;
             return Ok(false);
         }
-        let leaf = descend(self.pending(tx), tree, Goal::At(key), |_, _| ())?;
-        let record = write_record(tx, key, value, value_bytes)?;
         let view = self.pending(tx);
-        let state = leaf.state(view)?;
-        let old = find(view, &leaf, state, probe)?.map(|found| (found.slot, found.record));
-        if let Some((slot, old_record)) = old {
+        let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
+        let (state, found) = find_pending(view, &leaf, probe)?;
+        if let Some((slot, old_record)) = found.map(|found| (found.slot, found.record)) {
             // PERSIST(I5): the one word that replaces a value. The new record is durable before it is stored.
             tx.store(leaf.record_off(slot), record)?;
             tx.free(old_record)?;

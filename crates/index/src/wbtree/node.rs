@@ -5,8 +5,8 @@
 
 use super::bytes::{Separator, prefix8};
 use super::layout::{
-    FANOUT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, RECORD_HEAD_BYTES,
-    SEPARATOR_HEAD_BYTES, SeparatorWord, field,
+    FANOUT, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, RECORD_HEAD_BYTES, SEPARATOR_HEAD_BYTES,
+    SeparatorWord, field,
 };
 use crate::error::{Result, corrupt};
 use tembo_pmem::{LINE_BYTES, Region};
@@ -155,8 +155,6 @@ impl<'m> Inner<'m> {
         // stored to afterwards; the block is not used again while borrowed, as for a record.
         let bytes = unsafe { region.bytes(within(off, FIRST), BYTES)? };
         let (words, _) = bytes.as_chunks::<8>();
-        // The last child word is inside the region too, so that `child_off` cannot overflow.
-        region.load_u64(within(off, INNER_BYTES - 8))?;
         Ok(Inner { region, off, kind, words })
     }
 
@@ -192,7 +190,7 @@ impl<'m> Inner<'m> {
         })
     }
 
-    /// Where the word of child `i` lies.
+    /// Where the word of child `i` lies. Cannot overflow, since the node begins inside the region.
     #[inline(always)]
     pub(crate) fn child_off(&self, i: usize) -> u64 {
         debug_assert!(i < FANOUT);
@@ -262,8 +260,6 @@ impl Leaf {
         if !kind.fits(0) {
             return Err(wrong_kind(off, 0, kind));
         }
-        // The last word is inside the region too, so that the offsets below cannot overflow.
-        region.load_u64(within(off, LEAF_BYTES - 8))?;
         Ok(Leaf { off, kind })
     }
 
@@ -277,6 +273,7 @@ impl Leaf {
         Ok(LeafState(view.load(self.off)?))
     }
 
+    /// Cannot overflow, since the leaf begins inside the region.
     #[inline(always)]
     fn entry_off(&self, slot: usize) -> u64 {
         debug_assert!(slot < LEAF_SLOTS);

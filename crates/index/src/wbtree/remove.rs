@@ -3,7 +3,7 @@
 use super::WbTree;
 use super::edit::{Edit, Path};
 use super::layout::{LEAF_SLOTS, TreeWord};
-use super::search::{Goal, Probe, descend, find};
+use super::search::{Goal, Probe, descend, find_pending};
 use crate::error::{Error, Result};
 use tembo_pool::Tx;
 
@@ -44,9 +44,8 @@ impl WbTree {
             return Ok(false);
         }
         let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
-        let state = leaf.state(view)?;
-        let Some((slot, record)) = find(view, &leaf, state, Probe::new(key))?.map(|f| (f.slot, f.record))
-        else {
+        let (state, found) = find_pending(view, &leaf, Probe::new(key))?;
+        let Some((slot, record)) = found.map(|found| (found.slot, found.record)) else {
             return Ok(false);
         };
         // PERSIST(I5): the one word that removes the entry. Its prefix, fingerprint and record word stay, so that

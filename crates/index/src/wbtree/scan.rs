@@ -9,7 +9,7 @@ use super::WbTree;
 use super::bytes::Separator;
 use super::items::Items;
 use super::layout::TreeWord;
-use super::node::{Inner, Leaf, Media, Record};
+use super::node::{Inner, Leaf, Media, Record, View};
 use super::search::{Goal, descend};
 use crate::error::{Result, corrupt};
 use std::cmp::Ordering;
@@ -372,7 +372,7 @@ fn descend_fenced(
 }
 
 /// The entries of a leaf at one moment, sorted.
-fn snapshot(view: Media<'_>, leaf: &Leaf) -> Result<Items> {
+pub(crate) fn snapshot<'m>(view: impl View<'m>, leaf: &Leaf) -> Result<Items> {
     loop {
         let state = leaf.state(view)?;
         let mut items = Items::new(leaf.skip());

@@ -2,7 +2,9 @@
 
 use super::bytes::{fingerprint, prefix8};
 use super::layout::{LeafState, MAX_HEIGHT, SeparatorWord, TreeWord};
-use super::node::{Inner, Leaf, Record, View, after, matches, prefetch_node, separator_bytes};
+use super::node::{
+    Inner, Leaf, Media, Pending, Record, View, after, matches, prefetch_node, separator_bytes,
+};
 use crate::error::{Result, corrupt};
 use std::cmp::Ordering;
 
@@ -138,6 +140,24 @@ impl<'k> Probe<'k> {
     }
 }
 
+/// Looks for a key in a leaf as the transaction sees it.
+#[inline(always)]
+pub(crate) fn find_pending<'m>(
+    view: Pending<'m, '_>,
+    leaf: &Leaf,
+    probe: Probe<'_>,
+) -> Result<(LeafState, Option<Found<'m>>)> {
+    let state = leaf.state(view)?;
+    let media = Media(view.region);
+    // With the state on media, the transaction has added and removed nothing here.
+    let found = if leaf.state(media)? == state {
+        find(view, media, leaf, state, probe)
+    } else {
+        find(view, view, leaf, state, probe)
+    };
+    Ok((state, found?))
+}
+
 /// An entry found in a leaf.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found<'m> {
@@ -146,22 +166,24 @@ pub(crate) struct Found<'m> {
     pub(crate) value: &'m [u8],
 }
 
-/// Looks for a key among the entries that are live in `state`.
+/// Looks for a key among the entries that are live in `state`. The records' words are read through `view`, what
+/// changes only together with the state through `keys`.
 #[inline(always)]
 pub(crate) fn find<'m>(
     view: impl View<'m>,
+    keys: impl View<'m>,
     leaf: &Leaf,
     state: LeafState,
     probe: Probe<'_>,
 ) -> Result<Option<Found<'m>>> {
-    let mut candidates = matches(leaf.fingerprints(view)?, probe.fingerprint) & state.bitmap();
+    let mut candidates = matches(leaf.fingerprints(keys)?, probe.fingerprint) & state.bitmap();
     if candidates == 0 {
         return Ok(None);
     }
     let prefix = leaf.prefix_of(probe.key)?;
     while candidates != 0 {
         let slot = candidates.trailing_zeros() as usize;
-        if view.load(leaf.prefix_off(slot))? == prefix {
+        if keys.load(leaf.prefix_off(slot))? == prefix {
             let record = view.load(leaf.record_off(slot))?;
             if let Some(value) = Record::value_of(view.region(), record, probe.key)? {
                 return Ok(Some(Found { slot, record, value }));

@@ -120,11 +120,11 @@ macro_rules! suite {
             sequences_in_every_order, everything_can_be_removed_in_every_order, long_and_short_values,
             limits_are_refused, a_batch_is_all_or_nothing, a_rolled_back_part_leaves_no_trace,
             one_batch_may_fill_and_empty_the_index, two_indexes_share_a_batch, contents_survive_reopening);
-        $crate::suite!(@ $index, scans: every_pair_of_bounds, prefixes, both_ends_meet,
+        $crate::suite!(@ $index, scans: every_pair_of_bounds, prefixes, both_ends_meet, a_walk_goes_on_where_nodes_were_joined,
             walks_of_an_empty_index, first_and_last_of_changing_contents);
         $crate::suite!(@ $index, space: clearing_is_cheap_and_gives_everything_back,
             a_cleared_index_is_used_on_at_once, clearing_again_before_the_first_is_done,
-            a_full_pool_refuses_puts_and_goes_on, churn_does_not_use_up_space);
+            a_full_pool_refuses_puts_and_goes_on, a_refused_change_of_structure_is_taken_back, churn_does_not_use_up_space);
         $crate::suite!(@ $index, readers: readers_always_find_what_stays, walks_always_meet_what_stays,
             a_pinned_value_outlives_its_removal, nothing_is_visible_before_the_commit);
     };

@@ -118,6 +118,27 @@ pub(crate) fn both_ends_meet<I: OrderedIndex>() {
     }
 }
 
+pub(crate) fn a_walk_goes_on_where_nodes_were_joined<I: OrderedIndex>() {
+    let keys: Vec<Vec<u8>> = (0..120u32).map(|i| format!("{i:05}").into_bytes()).collect();
+    for (steps, up) in (0..120).flat_map(|steps| [(steps, true), (steps, false)]) {
+        let (mut bench, _) = filled::<I>(&keys);
+        let mut walk = bench.index.walk(ALL);
+        let mut step = || if up { walk.next() } else { walk.next_back() };
+        let mut met: Vec<Vec<u8>> = (0..steps).map(|_| step().unwrap().unwrap().0).collect();
+        let mut tx = bench.lane.begin();
+        for key in keys.iter().enumerate().filter(|(i, _)| i % 9 != 0).map(|(_, key)| key) {
+            bench.index.remove(&mut tx, key).unwrap();
+        }
+        tx.commit().unwrap();
+        met.extend(std::iter::from_fn(step).map(|record| record.unwrap().0));
+        let in_order = |two: &[Vec<u8>]| if up { two[0] < two[1] } else { two[0] > two[1] };
+        assert!(met.windows(2).all(in_order), "a key twice, or out of order, after {steps} steps");
+        for staying in keys.iter().step_by(9) {
+            assert!(met.contains(staying), "a key that stays was missed after {steps} steps");
+        }
+    }
+}
+
 pub(crate) fn walks_of_an_empty_index<I: OrderedIndex>() {
     let mut bench = Bench::<I>::new();
     let nothing = |bench: &Bench<I>| {

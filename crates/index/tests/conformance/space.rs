@@ -125,6 +125,39 @@ pub(crate) fn a_full_pool_refuses_puts_and_goes_on<I: OrderedIndex>() {
     bench.compare(&Model::new());
 }
 
+pub(crate) fn a_refused_change_of_structure_is_taken_back<I: OrderedIndex>() {
+    for extra_chunks in 0..12 {
+        let mut bench = Bench::<I>::within((2 << 20) + (extra_chunks << 14));
+        let mut model = Model::new();
+        let mut refusals = 0;
+        // Records find room longer than nodes do, or the other way round, as the size of the pool will have it.
+        for i in (0..).take_while(|i| *i < 40_000) {
+            let mut tx = bench.lane.begin();
+            let outcome = bench.index.put(&mut tx, &key(i), b"value");
+            tx.commit().unwrap();
+            match outcome {
+                Ok(_) => _ = model.insert(key(i), b"value".to_vec()),
+                Err(_) => refusals += 1,
+            }
+            if refusals == 100 {
+                break;
+            }
+        }
+        assert_eq!(refusals, 100);
+        bench.compare(&model);
+        // Joining sparse nodes needs room for new ones, which there may not be; removing works all the same.
+        let keys: Vec<Vec<u8>> = model.keys().cloned().collect();
+        for (removed, key) in keys.iter().enumerate().filter(|(i, _)| i % 16 != 0) {
+            assert!(bench.remove(key));
+            model.remove(key);
+            if removed < 300 && removed % 8 == 1 {
+                bench.check();
+            }
+        }
+        bench.compare(&model);
+    }
+}
+
 pub(crate) fn churn_does_not_use_up_space<I: OrderedIndex>() {
     let mut bench = Bench::<I>::within(8 << 20);
     for round in 0..40u32 {
