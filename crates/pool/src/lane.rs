@@ -237,7 +237,7 @@ impl LaneSlot {
         &self,
         pool: &PoolInner,
         state: &mut LaneState,
-        blocks: &mut Vec<Block>,
+        (blocks, arena): (&mut Vec<Block>, &Arena),
         alone: bool,
     ) {
         let (commit, epoch) = (state.commits, pool.epochs.retire(alone));
@@ -245,26 +245,26 @@ impl LaneSlot {
             state.limbo.push_back(Limbo { commit, epoch, block });
         }
         if state.limbo.len() >= LIMBO_BATCH {
-            self.release_limbo(pool, state);
+            self.release_limbo(pool, state, Some(arena));
         }
     }
 
     /// Makes the blocks available that nothing can look at any more.
-    pub(crate) fn release_limbo(&self, pool: &PoolInner, state: &mut LaneState) {
+    fn release_limbo(&self, pool: &PoolInner, state: &mut LaneState, arena: Option<&Arena>) {
         let safe_before = pool.epochs.safe_before();
-        while let Some(limbo) = state.limbo.front() {
-            if limbo.epoch >= safe_before || self.may_be_live(limbo.commit) {
-                break;
-            }
-            pool.alloc.release(&limbo.block);
-            state.limbo.pop_front();
-        }
+        let limbo = &mut state.limbo;
+        let safe = std::iter::from_fn(|| {
+            let next = limbo.front()?;
+            let is_safe = next.epoch < safe_before && !self.may_be_live(next.commit);
+            if is_safe { limbo.pop_front().map(|limbo| limbo.block) } else { None }
+        });
+        pool.alloc.release(safe, arena);
     }
 
     /// Settles the lane and releases what its limbo holds: for when space runs out.
     pub(crate) fn reclaim(&self, pool: &PoolInner) -> Result<()> {
         self.settle(pool)?;
-        self.release_limbo(pool, &mut self.state.lock());
+        self.release_limbo(pool, &mut self.state.lock(), None);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Transactions: changes that become durable together, with one fence.
 
-use crate::alloc::slab::Slab;
+use crate::alloc::slab::SlabRef;
 use crate::alloc::{Block, Home};
 use crate::lane::{Lane, LaneHold};
 use crate::layout::{ChunkWord, PmRecord};
@@ -8,7 +8,6 @@ use crate::pool::{Pool, PoolInner};
 use crate::record::{COVER_MAX_BYTES, Change, Cover, RecordImage};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tembo_pmem::{Domain, LINE_BYTES, size_of};
 
@@ -70,13 +69,11 @@ pub(crate) struct TxWork {
     fresh_index: BTreeMap<u64, u32>,
     fresh_filter: FreshFilter,
     freed: Vec<Block>,
-    /// The blocks of the last transaction, forgotten by the next one.
-    spent: Vec<Fresh>,
     /// Scratch of the commit.
     lines: Vec<u64>,
     home_lines: Vec<u64>,
     bits: Vec<(u64, bool, u64)>,
-    new_slabs: Vec<Arc<Slab>>,
+    new_slabs: Vec<SlabRef>,
     homes: Vec<(u64, Change)>,
 }
 
@@ -196,8 +193,9 @@ impl<'l> Tx<'l> {
             self.lane.work.push_step(Step::Cancel { fresh: number });
             return Ok(());
         }
-        let block = self.inner().alloc.block_at(&self.inner().region, off)?;
-        self.lane.work.freed.push(block);
+        let Lane { pool, arena, work, .. } = &mut *self.lane;
+        let block = pool.inner.alloc.find_block(&pool.inner.region, arena, off)?;
+        work.freed.push(block);
         Ok(())
     }
 
@@ -279,8 +277,8 @@ impl<'l> Tx<'l> {
 
     /// Takes back everything since the savepoint, which must be of this transaction.
     pub fn rollback_to(&mut self, to: Savepoint) {
-        let inner = self.lane.pool.inner.clone();
-        let work = &mut self.lane.work;
+        let Lane { pool, arena, work, .. } = &mut *self.lane;
+        let inner: &PoolInner = &pool.inner;
         while work.steps.len() > to.steps {
             match work.steps.pop() {
                 Some(Step::Redo { off, previous, .. }) => work.unpush_redo(off, previous),
@@ -291,10 +289,11 @@ impl<'l> Tx<'l> {
                 None => break,
             }
         }
-        for fresh in work.fresh.drain(to.fresh..) {
+        let undone = work.fresh.drain(to.fresh..).map(|fresh| {
             work.fresh_index.remove(&fresh.block.off);
-            inner.alloc.release(&fresh.block);
-        }
+            fresh.block
+        });
+        inner.alloc.release(undone, Some(arena));
         work.freed.truncate(to.freed);
     }
 
@@ -427,7 +426,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
     let fence_first = needs_covers && covered > covered_max_bytes(lane.pool.inner.region.domain());
     build_image(&lane.work, &mut lane.image, needs_covers && !fence_first);
     let chain = lane.prepare_chain()?;
-    let Lane { pool, number, work, image, .. } = &mut *lane;
+    let Lane { pool, number, arena, work, image } = &mut *lane;
     let inner: &PoolInner = &pool.inner;
     let slot = &inner.lanes[*number as usize];
     let mut touched = None;
@@ -470,7 +469,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
     std::mem::swap(&mut state.home_lines, &mut work.home_lines);
     let commits = state.commits;
     if !work.freed.is_empty() {
-        slot.retire(inner, &mut state, &mut work.freed, alone);
+        slot.retire(inner, &mut state, (&mut work.freed, arena), alone);
     }
     drop(state);
     finish(lane, touched.map(|lines| (commits, lines)))
@@ -487,7 +486,6 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
     work.homes.clear();
     work.bits.clear();
     work.new_slabs.clear();
-    work.spent.clear();
     for step in &work.steps {
         if let Step::Redo { off, value, superseded: false, .. } = step {
             work.homes.push((*off, Change::Store(*value)));
@@ -499,8 +497,8 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
                 if slab.is_published() {
                     let bit = slab.bit_of(fresh.block.off)?;
                     work.bits.push((bit.word_off, true, bit.mask));
-                } else if !work.new_slabs.iter().any(|s| Arc::ptr_eq(s, slab)) {
-                    work.new_slabs.push(slab.clone());
+                } else if !work.new_slabs.iter().any(|s| s.is(slab)) {
+                    work.new_slabs.push(*slab);
                 }
             }
             Home::Extent { zone, chunk, chunks } => {
@@ -532,6 +530,14 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
     let mut bits = work.bits.iter().copied().peekable();
     while let Some((off, set, mut mask)) = bits.next() {
         while let Some((_, _, more)) = bits.next_if(|next| (next.0, next.1) == (off, set)) {
+            if mask & more != 0 {
+                return Err(Error::corrupt(
+                    "a block's bit",
+                    off,
+                    "changed once in a transaction",
+                    "a block freed twice",
+                ));
+            }
             mask |= more;
         }
         work.homes.push((off, if set { Change::SetBits(mask) } else { Change::ClearBits(mask) }));
@@ -635,15 +641,13 @@ fn write_record(image: &RecordImage, inner: &PoolInner, slot_off: u64, seq: u64,
 
 /// Puts the volatile state in order after a commit, and registers the lines that it touched.
 fn finish(lane: &mut Lane, done: Option<(u64, Vec<u64>)>) -> Result<()> {
-    let Lane { pool, number, work, .. } = lane;
+    let Lane { pool, number, arena, work, .. } = lane;
     let inner: &PoolInner = &pool.inner;
     work.new_slabs.drain(..).for_each(|slab| slab.set_published());
     work.steps.clear();
     work.step_index.clear();
-    for fresh in work.fresh.iter().filter(|f| f.cancelled) {
-        inner.alloc.release(&fresh.block);
-    }
-    std::mem::swap(&mut work.fresh, &mut work.spent);
+    let cancelled = work.fresh.iter().filter(|f| f.cancelled).map(|f| f.block.clone());
+    inner.alloc.release(cancelled, Some(arena));
     work.fresh.clear();
     work.freed.clear();
     match done {
@@ -760,7 +764,7 @@ impl Lane {
         let side = (state.commits % 2) as usize;
         let off = block.off;
         if let Some(old) = state.chains[side].replace(block) {
-            inner.alloc.release(&old);
+            inner.alloc.release(std::iter::once(old), None);
         }
         Ok(off)
     }

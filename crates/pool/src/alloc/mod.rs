@@ -51,8 +51,9 @@ use crate::layout::{ChunkWord, Geometry};
 use crate::{Error, Result};
 use classes::Classes;
 use parking_lot::Mutex;
-use slab::Slab;
+use slab::{Slab, SlabRef};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::{Region, RegionError};
 use zone::{UnreadSlab, Zone};
 
@@ -67,14 +68,21 @@ pub(crate) struct Block {
 /// What a block is part of.
 #[derive(Debug, Clone)]
 pub(crate) enum Home {
-    Slab(Arc<Slab>),
+    Slab(SlabRef),
     Extent { zone: u64, chunk: u64, chunks: u64 },
 }
 
 impl Block {
     /// Whether the block is one of the slab's.
-    pub(crate) fn is_in(&self, slab: &Arc<Slab>) -> bool {
-        matches!(&self.home, Home::Slab(home) if Arc::ptr_eq(home, slab))
+    pub(crate) fn is_in(&self, slab: &SlabRef) -> bool {
+        matches!(&self.home, Home::Slab(home) if home.is(slab))
+    }
+
+    /// The block at `off` of a slab, which is taken.
+    fn of_slab(slab: &Slab, off: u64) -> Block {
+        // SAFETY: the block is not free until it is released, and the reference is part of the block.
+        let home = Home::Slab(unsafe { SlabRef::new(slab) });
+        Block { off, bytes: slab.class.block_bytes, home }
     }
 }
 
@@ -85,6 +93,24 @@ pub(crate) struct Arena {
     /// Slabs that the lane is done with, but that its transaction may have to publish: two lanes must not do that at
     /// once, so that nobody else gets them before the transaction is over.
     pending: Vec<Arc<Slab>>,
+    /// Slabs that the lane met lately, by hashed chunk, so that freeing needs no lock; good while the allocator's
+    /// generation is `known_generation`.
+    known: Vec<Option<(u64, Arc<Slab>)>>,
+    known_generation: u64,
+}
+
+/// How many slabs a lane remembers.
+const KNOWN_SLABS: usize = 256;
+
+impl Arena {
+    fn known_slot(key: u64) -> usize {
+        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize % KNOWN_SLABS
+    }
+
+    fn is_current(&self, slab: &SlabRef) -> bool {
+        let current = self.current.get(slab.class_number).and_then(Option::as_ref);
+        current.is_some_and(|current| std::ptr::eq(Arc::as_ptr(current), &**slab))
+    }
 }
 
 /// What the allocator's lock guards.
@@ -105,6 +131,8 @@ pub(crate) struct Allocator {
     geometry: Geometry,
     pub(crate) classes: Classes,
     shared: Mutex<Shared>,
+    /// Advances whenever a slab stops to be one.
+    generation: AtomicU64,
 }
 
 /// How many unread slabs are looked into before a new slab is made.
@@ -122,7 +150,7 @@ impl Allocator {
             scan_next: zones.len(),
             zones,
         };
-        Ok(Allocator { geometry, classes, shared: Mutex::new(shared) })
+        Ok(Allocator { geometry, classes, shared: Mutex::new(shared), generation: AtomicU64::new(0) })
     }
 
     /// The largest block there can be.
@@ -135,7 +163,7 @@ impl Allocator {
     pub(crate) fn reserve_held(&self, arena: &mut Arena, bytes: u64) -> Option<Block> {
         let slab = arena.current.get(self.classes.class_for(bytes)?)?.as_ref()?;
         let off = slab.take()?;
-        Some(Block { off, bytes: slab.class.block_bytes, home: Home::Slab(slab.clone()) })
+        Some(Block::of_slab(slab, off))
     }
 
     /// Reserves a block of at least `bytes`. `grow` makes the pool longer, up to the given length.
@@ -155,7 +183,7 @@ impl Allocator {
         loop {
             if let Some(slab) = &arena.current[class] {
                 if let Some(off) = slab.take() {
-                    return Ok(Block { off, bytes: slab.class.block_bytes, home: Home::Slab(slab.clone()) });
+                    return Ok(Block::of_slab(slab, off));
                 }
                 let slab = slab.clone();
                 arena.current[class] = None;
@@ -372,23 +400,61 @@ impl Allocator {
         arena.pending.drain(..).for_each(|slab| self.put_slab(slab));
     }
 
-    /// Makes blocks available again that nobody can look at any more.
-    pub(crate) fn release(&self, block: &Block) {
-        match &block.home {
-            Home::Slab(slab) => {
-                slab.release(block.off);
-                if slab.hold() {
-                    self.shared.lock().partial[slab.class_number].push(slab.clone());
+    /// Makes blocks available again that nobody can look at any more. `arena` is that of the calling lane.
+    pub(crate) fn release(&self, blocks: impl Iterator<Item = Block>, arena: Option<&Arena>) {
+        let mut shared = None;
+        for block in blocks {
+            match &block.home {
+                Home::Slab(slab) if arena.is_some_and(|arena| arena.is_current(slab)) => {
+                    slab.release(block.off)
                 }
-            }
-            Home::Extent { zone, chunk, chunks } => {
-                self.shared.lock().zones[*zone as usize].put_run(*chunk, *chunks);
+                Home::Slab(slab) => {
+                    let shared = &mut **shared.get_or_insert_with(|| self.shared.lock());
+                    let (zone, chunk) = (slab.zone as usize, slab.chunk);
+                    // The reference may lead nowhere once the block is released; the map's own does not.
+                    if let Some(slab) = shared.zones[zone].slabs.get(&chunk) {
+                        slab.release(block.off);
+                        if slab.hold() {
+                            shared.partial[slab.class_number].push(slab.clone());
+                        }
+                    }
+                }
+                Home::Extent { zone, chunk, chunks } => {
+                    let shared = &mut **shared.get_or_insert_with(|| self.shared.lock());
+                    shared.zones[*zone as usize].put_run(*chunk, *chunks);
+                }
             }
         }
     }
 
+    /// Finds the allocated block that starts at `off`, as media has it. Takes no lock for slabs that the lane knows.
+    pub(crate) fn find_block(&self, region: &Region, arena: &mut Arena, off: u64) -> Result<Block> {
+        let Some((zone, chunk)) = self.geometry.locate(off) else { return self.block_at(region, off) };
+        let key = zone << 32 | chunk;
+        // ORDER: who knows of a block in a slab that came after another at the same place learned it from a writer
+        // whose lock came after the advance of the generation.
+        let generation = self.generation.load(Ordering::Acquire);
+        if arena.known_generation != generation || arena.known.is_empty() {
+            arena.known.clear();
+            arena.known.resize(KNOWN_SLABS, None);
+            arena.known_generation = generation;
+        }
+        let slot = &mut arena.known[Arena::known_slot(key)];
+        if let Some((known, slab)) = slot
+            && *known == key
+        {
+            return slab_block(region, slab, off);
+        }
+        let block = self.block_at(region, off)?;
+        if let Home::Slab(slab) = &block.home {
+            let shared = self.shared.lock();
+            *slot = shared.zones[slab.zone as usize].slabs.get(&slab.chunk).map(|slab| (key, slab.clone()));
+        }
+        Ok(block)
+    }
+
     /// Finds the allocated block that starts at `off`, as media has it.
-    pub(crate) fn block_at(&self, region: &Region, off: u64) -> Result<Block> {
+    fn block_at(&self, region: &Region, off: u64) -> Result<Block> {
         let nowhere = || Error::corrupt("a block", off, "the start of an allocated block", "something else");
         let (zone, chunk) = self.geometry.locate(off).ok_or_else(nowhere)?;
         let word_off = self.geometry.chunk_word_off(zone, chunk);
@@ -415,11 +481,7 @@ impl Allocator {
         }
         let slab = self.slab_at(&mut shared, region, zone, first, class)?;
         drop(shared);
-        let bit = slab.bit_of(off)?;
-        if region.load_u64(bit.word_off)? & bit.mask == 0 {
-            return Err(Error::corrupt("a block", off, "an allocated block", "a free one"));
-        }
-        Ok(Block { off, bytes: slab.class.block_bytes, home: Home::Slab(slab) })
+        slab_block(region, &slab, off)
     }
 
     /// Bytes in chunks that are known to be free.
@@ -461,17 +523,16 @@ impl Allocator {
         let mut taken = Vec::new();
         let Shared { zones, partial, .. } = &mut *shared;
         for list in partial {
-            let is_empty = |slab: &Arc<Slab>| slab.free_blocks() == slab.class.blocks;
+            let is_empty = |slab: &Arc<Slab>| slab.is_empty();
             // Media does not know of a slab whose blocks were never committed.
             for slab in list.extract_if(.., |slab| is_empty(slab) && !slab.is_published()) {
+                self.generation.fetch_add(1, Ordering::AcqRel);
                 let zone = &mut zones[slab.zone as usize];
                 zone.slabs.remove(&slab.chunk);
                 zone.put_run(slab.chunk, slab.class.chunks);
             }
             let (empty, kept): (Vec<_>, Vec<_>) = list.drain(..).partition(|slab| {
-                slab.free_blocks() == slab.class.blocks
-                    && slab.is_published()
-                    && zones[slab.zone as usize].scanned
+                slab.is_empty() && slab.is_published() && zones[slab.zone as usize].scanned
             });
             *list = kept;
             taken.extend(empty);
@@ -482,6 +543,7 @@ impl Allocator {
     /// Makes the chunks of slabs, which media no longer names, free.
     pub(crate) fn forget_slabs(&self, slabs: &[Arc<Slab>]) {
         let mut shared = self.shared.lock();
+        self.generation.fetch_add(1, Ordering::AcqRel);
         for slab in slabs {
             let zone = &mut shared.zones[slab.zone as usize];
             zone.slabs.remove(&slab.chunk);
@@ -499,4 +561,13 @@ impl Allocator {
 /// The error for chunks that cannot be had.
 pub(crate) fn full(needed_bytes: u64, why: &RegionError) -> Error {
     Error::Full { needed_bytes, why: why.to_string() }
+}
+
+/// The block of a slab that starts at `off`, if media has it allocated.
+fn slab_block(region: &Region, slab: &Slab, off: u64) -> Result<Block> {
+    let bit = slab.bit_of(off)?;
+    if region.load_u64(bit.word_off)? & bit.mask == 0 {
+        return Err(Error::corrupt("a block", off, "an allocated block", "a free one"));
+    }
+    Ok(Block::of_slab(slab, off))
 }

@@ -3,6 +3,8 @@
 use super::classes::Class;
 use crate::layout::{ChunkWord, PmSlab, SLAB_TAG};
 use crate::{Error, Result};
+use std::ops::Deref;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tembo_pmem::{Region, size_of};
 
@@ -22,12 +24,49 @@ pub(crate) struct Slab {
     pub class_number: usize,
     pub class: Class,
     busy: Box<[AtomicU64]>,
-    free_blocks: AtomicU64,
     /// Whether the chunk table on media names this slab. A new slab is published together with the first
     /// block allocated from it.
     published: AtomicBool,
     /// Whether a lane allocates from it, or the list of partial slabs holds it.
     held: AtomicBool,
+}
+
+/// A slab that is known to stay: one of its blocks is not free.
+///
+/// The allocator keeps every slab in its zone's map until all blocks are free, and a block counts as taken from its
+/// reservation until it is released. So whoever holds a block may refer to its slab without counting.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SlabRef {
+    slab: NonNull<Slab>,
+}
+
+// SAFETY: a slab is shared between threads anyway (all its changing parts are atomic), and the reference is as
+// good on every thread.
+unsafe impl Send for SlabRef {}
+// SAFETY: as above.
+unsafe impl Sync for SlabRef {}
+
+impl SlabRef {
+    /// # Safety
+    ///
+    /// The reference is not used after the last block for which it is kept was released.
+    pub(crate) unsafe fn new(slab: &Slab) -> SlabRef {
+        SlabRef { slab: NonNull::from(slab) }
+    }
+
+    pub(crate) fn is(&self, other: &SlabRef) -> bool {
+        self.slab == other.slab
+    }
+}
+
+impl Deref for SlabRef {
+    type Target = Slab;
+    #[inline(always)]
+    fn deref(&self) -> &Slab {
+        // SAFETY: the slab is in its zone's map, which keeps it alive, as long as one of its blocks is not free;
+        // the creator promised not to use the reference longer.
+        unsafe { self.slab.as_ref() }
+    }
 }
 
 /// Where a block's bit is on media.
@@ -48,7 +87,6 @@ impl Slab {
             class_number,
             class,
             busy,
-            free_blocks: AtomicU64::new(class.blocks),
             published: AtomicBool::new(false),
             held: AtomicBool::new(true),
         }
@@ -67,7 +105,6 @@ impl Slab {
             return Err(Error::corrupt("a slab's head", off, expected, format!("{tag:#x}")));
         }
         let slab = Slab::fresh(off, zone, chunk, class_number, class);
-        let mut used = 0;
         for (i, word) in slab.busy.iter().enumerate() {
             let bits = region.load_u64(slab.word_off(i))?;
             if bits & !slab.valid_bits(i) != 0 {
@@ -78,10 +115,8 @@ impl Slab {
                     format!("{bits:#x}"),
                 ));
             }
-            used += u64::from(bits.count_ones());
             word.store(bits, Ordering::Relaxed);
         }
-        slab.free_blocks.store(class.blocks - used, Ordering::Relaxed);
         slab.published.store(true, Ordering::Relaxed);
         slab.held.store(false, Ordering::Relaxed);
         Ok(slab)
@@ -99,15 +134,11 @@ impl Slab {
 
     /// Takes a free block; the caller owns the slab.
     pub(crate) fn take(&self) -> Option<u64> {
-        if self.free_blocks.load(Ordering::Acquire) == 0 {
-            return None;
-        }
         for (i, word) in self.busy.iter().enumerate() {
             let free = !word.load(Ordering::Acquire) & self.valid_bits(i);
             if free != 0 {
                 let bit = u64::from(free.trailing_zeros());
                 word.fetch_or(1 << bit, Ordering::AcqRel);
-                self.free_blocks.fetch_sub(1, Ordering::AcqRel);
                 return Some(
                     self.off + self.class.head_bytes + (64 * i as u64 + bit) * self.class.block_bytes,
                 );
@@ -136,18 +167,22 @@ impl Slab {
         Ok(BitPlace { word_off: self.word_off((index / 64) as usize), mask: 1 << (index % 64) })
     }
 
-    /// Makes the block at `off` available again. Returns the number of free blocks after that.
-    pub(crate) fn release(&self, off: u64) -> u64 {
+    /// Makes the block at `off` available again.
+    pub(crate) fn release(&self, off: u64) {
         if let Some(index) = self.index_of(off) {
             let old = self.busy[(index / 64) as usize].fetch_and(!(1 << (index % 64)), Ordering::AcqRel);
             debug_assert!(old & (1 << (index % 64)) != 0, "a block released twice");
-            return self.free_blocks.fetch_add(1, Ordering::AcqRel) + 1;
         }
-        self.free_blocks.load(Ordering::Acquire)
     }
 
+    /// How many blocks are available. Reads the bitmap.
     pub(crate) fn free_blocks(&self) -> u64 {
-        self.free_blocks.load(Ordering::Acquire)
+        let used: u32 = self.busy.iter().map(|word| word.load(Ordering::Acquire).count_ones()).sum();
+        self.class.blocks - u64::from(used)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free_blocks() == self.class.blocks
     }
 
     pub(crate) fn is_published(&self) -> bool {
@@ -160,11 +195,13 @@ impl Slab {
 
     /// Claims the slab for a lane or a list; false if someone has it.
     pub(crate) fn hold(&self) -> bool {
-        !self.held.swap(true, Ordering::AcqRel)
+        !self.held.load(Ordering::Acquire) && !self.held.swap(true, Ordering::AcqRel)
     }
 
+    /// ORDER: a swap, so that it is visible before the bitmap is looked at afterwards. Who clears a bit (with a
+    /// locked instruction) and then finds the slab held is seen by that look.
     pub(crate) fn let_go(&self) {
-        self.held.store(false, Ordering::Release);
+        self.held.swap(false, Ordering::SeqCst);
     }
 
     /// What the head and bitmap of a new slab look like on media when the blocks at `taken` are allocated.
