@@ -1,6 +1,6 @@
 //! Transactions: changes that become durable together, with one fence.
 
-use crate::alloc::slab::SlabRef;
+use crate::alloc::slab::{BitPlace, SlabRef};
 use crate::alloc::{Block, Home};
 use crate::lane::{Lane, LaneHold};
 use crate::layout::{ChunkWord, PmRecord};
@@ -72,9 +72,24 @@ pub(crate) struct TxWork {
     /// Scratch of the commit.
     lines: Vec<u64>,
     home_lines: Vec<u64>,
-    bits: Vec<(u64, bool, u64)>,
+    bits: Vec<BitChange>,
     new_slabs: Vec<SlabRef>,
     homes: Vec<(u64, Change)>,
+}
+
+/// Bits of one word of a slab's bitmap that a commit changes.
+#[derive(Debug, Clone, Copy)]
+struct BitChange {
+    place: BitPlace,
+    set: bool,
+    slab: SlabRef,
+}
+
+impl BitChange {
+    fn entry(&self) -> (u64, Change) {
+        let BitPlace { word_off, mask, .. } = self.place;
+        (word_off, if self.set { Change::SetBits(mask) } else { Change::ClearBits(mask) })
+    }
 }
 
 /// Says of most offsets that they lie in no block of the transaction: a bit per hashed 512 bytes.
@@ -418,7 +433,7 @@ impl TxWork {
 fn commit(lane: &mut Lane) -> Result<()> {
     lane.pool.inner.check_usable()?;
     collect_homes(&mut lane.work, &lane.pool.inner)?;
-    if lane.work.homes.is_empty() {
+    if lane.work.homes.is_empty() && lane.work.bits.is_empty() {
         return finish(lane, None);
     }
     let covered = collect_fresh_lines(&mut lane.work, &lane.pool.inner)?;
@@ -466,6 +481,9 @@ fn commit(lane: &mut Lane) -> Result<()> {
     for (off, change) in &work.homes {
         change.apply(&inner.region, *off, alone)?;
     }
+    for change in &work.bits {
+        change.slab.change_media(&inner.region, change.place, change.set, alone)?;
+    }
     std::mem::swap(&mut state.home_lines, &mut work.home_lines);
     let commits = state.commits;
     if !work.freed.is_empty() {
@@ -496,7 +514,7 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
             Home::Slab(slab) => {
                 if slab.is_published() {
                     let bit = slab.bit_of(fresh.block.off)?;
-                    work.bits.push((bit.word_off, true, bit.mask));
+                    work.bits.push(BitChange { place: bit, set: true, slab: *slab });
                 } else if !work.new_slabs.iter().any(|s| s.is(slab)) {
                     work.new_slabs.push(*slab);
                 }
@@ -519,34 +537,43 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
         match &block.home {
             Home::Slab(slab) => {
                 let bit = slab.bit_of(block.off)?;
-                work.bits.push((bit.word_off, false, bit.mask));
+                work.bits.push(BitChange { place: bit, set: false, slab: *slab });
             }
             Home::Extent { zone, chunk, .. } => {
                 work.homes.push((inner.geometry.chunk_word_off(*zone, *chunk), Change::Store(0)));
             }
         }
     }
-    work.bits.sort_unstable();
-    let mut bits = work.bits.iter().copied().peekable();
-    while let Some((off, set, mut mask)) = bits.next() {
-        while let Some((_, _, more)) = bits.next_if(|next| (next.0, next.1) == (off, set)) {
-            if mask & more != 0 {
-                return Err(Error::corrupt(
-                    "a block's bit",
-                    off,
-                    "changed once in a transaction",
-                    "a block freed twice",
-                ));
-            }
-            mask |= more;
-        }
-        work.homes.push((off, if set { Change::SetBits(mask) } else { Change::ClearBits(mask) }));
-    }
+    merge_bits(&mut work.bits)?;
     work.home_lines.clear();
-    work.home_lines.extend(work.homes.iter().map(|(off, _)| off / LINE_BYTES));
+    let bit_offs = work.bits.iter().map(|change| change.place.word_off);
+    work.home_lines
+        .extend(work.homes.iter().map(|(off, _)| *off).chain(bit_offs).map(|off| off / LINE_BYTES));
     work.home_lines.sort_unstable();
     work.home_lines.dedup();
     Ok(())
+}
+
+/// Joins the changes of one word's bits into one.
+fn merge_bits(bits: &mut Vec<BitChange>) -> Result<()> {
+    bits.sort_unstable_by_key(|change| (change.place.word_off, change.set));
+    let mut freed_twice = None;
+    bits.dedup_by(|next, kept| {
+        let joins = (next.place.word_off, next.set) == (kept.place.word_off, kept.set);
+        if joins {
+            if kept.place.mask & next.place.mask != 0 {
+                freed_twice = Some(kept.place.word_off);
+            }
+            kept.place.mask |= next.place.mask;
+        }
+        joins
+    });
+    match freed_twice {
+        None => Ok(()),
+        Some(off) => {
+            Err(Error::corrupt("a block's bit", off, "changed once in a transaction", "a block freed twice"))
+        }
+    }
 }
 
 /// Writes the heads of new slabs, and collects the lines of new data that were not flushed yet; returns how many
@@ -586,6 +613,7 @@ fn collect_fresh_lines(work: &mut TxWork, inner: &PoolInner) -> Result<u64> {
 fn build_image(work: &TxWork, image: &mut RecordImage, with_covers: bool) {
     image.clear();
     work.homes.iter().for_each(|(off, change)| image.entry(*off, *change));
+    work.bits.iter().map(BitChange::entry).for_each(|(off, change)| image.entry(off, change));
     if !with_covers {
         return;
     }
@@ -643,7 +671,12 @@ fn write_record(image: &RecordImage, inner: &PoolInner, slot_off: u64, seq: u64,
 fn finish(lane: &mut Lane, done: Option<(u64, Vec<u64>)>) -> Result<()> {
     let Lane { pool, number, arena, work, .. } = lane;
     let inner: &PoolInner = &pool.inner;
-    work.new_slabs.drain(..).for_each(|slab| slab.set_published());
+    for slab in work.new_slabs.drain(..) {
+        for fresh in work.fresh.iter().filter(|f| !f.cancelled && f.block.is_in(&slab)) {
+            slab.note_allocated(slab.bit_of(fresh.block.off)?);
+        }
+        slab.set_published();
+    }
     work.steps.clear();
     work.step_index.clear();
     let cancelled = work.fresh.iter().filter(|f| f.cancelled).map(|f| f.block.clone());

@@ -443,7 +443,7 @@ impl Allocator {
         if let Some((known, slab)) = slot
             && *known == key
         {
-            return slab_block(region, slab, off);
+            return slab_block(slab, off);
         }
         let block = self.block_at(region, off)?;
         if let Home::Slab(slab) = &block.home {
@@ -481,7 +481,7 @@ impl Allocator {
         }
         let slab = self.slab_at(&mut shared, region, zone, first, class)?;
         drop(shared);
-        slab_block(region, &slab, off)
+        slab_block(&slab, off)
     }
 
     /// Bytes in chunks that are known to be free.
@@ -564,9 +564,8 @@ pub(crate) fn full(needed_bytes: u64, why: &RegionError) -> Error {
 }
 
 /// The block of a slab that starts at `off`, if media has it allocated.
-fn slab_block(region: &Region, slab: &Slab, off: u64) -> Result<Block> {
-    let bit = slab.bit_of(off)?;
-    if region.load_u64(bit.word_off)? & bit.mask == 0 {
+fn slab_block(slab: &Slab, off: u64) -> Result<Block> {
+    if !slab.is_allocated(slab.bit_of(off)?) {
         return Err(Error::corrupt("a block", off, "an allocated block", "a free one"));
     }
     Ok(Block::of_slab(slab, off))

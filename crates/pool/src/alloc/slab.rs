@@ -24,6 +24,9 @@ pub(crate) struct Slab {
     pub class_number: usize,
     pub class: Class,
     busy: Box<[AtomicU64]>,
+    /// What the bitmap on media says. Kept here because reading that back from a line that was flushed a moment ago
+    /// takes as long as the flush.
+    media: Box<[AtomicU64]>,
     /// Whether the chunk table on media names this slab. A new slab is published together with the first
     /// block allocated from it.
     published: AtomicBool,
@@ -73,20 +76,23 @@ impl Deref for SlabRef {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BitPlace {
     pub word_off: u64,
+    /// The number of the word in the bitmap.
+    pub word: usize,
     pub mask: u64,
 }
 
 impl Slab {
     /// A new slab, all of it free, not published.
     pub(crate) fn fresh(off: u64, zone: u64, chunk: u64, class_number: usize, class: Class) -> Slab {
-        let busy: Box<[AtomicU64]> = (0..class.words()).map(|_| AtomicU64::new(0)).collect();
+        let bitmap = || (0..class.words()).map(|_| AtomicU64::new(0)).collect::<Box<[AtomicU64]>>();
         Slab {
             off,
             zone,
             chunk,
             class_number,
             class,
-            busy,
+            busy: bitmap(),
+            media: bitmap(),
             published: AtomicBool::new(false),
             held: AtomicBool::new(true),
         }
@@ -116,6 +122,7 @@ impl Slab {
                 ));
             }
             word.store(bits, Ordering::Relaxed);
+            slab.media[i].store(bits, Ordering::Relaxed);
         }
         slab.published.store(true, Ordering::Relaxed);
         slab.held.store(false, Ordering::Relaxed);
@@ -164,7 +171,8 @@ impl Slab {
                 "another offset",
             )
         })?;
-        Ok(BitPlace { word_off: self.word_off((index / 64) as usize), mask: 1 << (index % 64) })
+        let word = (index / 64) as usize;
+        Ok(BitPlace { word_off: self.word_off(word), word, mask: 1 << (index % 64) })
     }
 
     /// Makes the block at `off` available again.
@@ -202,6 +210,35 @@ impl Slab {
     /// locked instruction) and then finds the slab held is seen by that look.
     pub(crate) fn let_go(&self) {
         self.held.swap(false, Ordering::SeqCst);
+    }
+
+    /// Whether media has the block of this bit allocated.
+    pub(crate) fn is_allocated(&self, bit: BitPlace) -> bool {
+        self.media[bit.word].load(Ordering::Acquire) & bit.mask != 0
+    }
+
+    /// Sets or clears bits in the bitmap on media. `alone`: no other lane is in use.
+    #[inline]
+    pub(crate) fn change_media(&self, region: &Region, bits: BitPlace, set: bool, alone: bool) -> Result<()> {
+        let (mirror, mask) = (&self.media[bits.word], bits.mask);
+        if alone {
+            let old = mirror.load(Ordering::Relaxed);
+            let new = if set { old | mask } else { old & !mask };
+            mirror.store(new, Ordering::Release);
+            region.store_u64(bits.word_off, new)?;
+            return Ok(());
+        }
+        if set {
+            mirror.fetch_or(mask, Ordering::AcqRel);
+        } else {
+            mirror.fetch_and(!mask, Ordering::AcqRel);
+        }
+        Ok(region.change_bits(bits.word_off, mask, set, false)?)
+    }
+
+    /// Notes that the new head on media has the block of this bit allocated.
+    pub(crate) fn note_allocated(&self, bit: BitPlace) {
+        self.media[bit.word].fetch_or(bit.mask, Ordering::AcqRel);
     }
 
     /// What the head and bitmap of a new slab look like on media when the blocks at `taken` are allocated.
