@@ -434,6 +434,22 @@ impl Region {
         };
     }
 
+    /// Asks the processor to bring the line of `off` into its cache, to be stored to. Never faults.
+    #[inline(always)]
+    pub fn prefetch_for_store(&self, off: u64) {
+        let line = self.range.base().wrapping_add(off as usize);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch of any address is without effect on the program's state.
+        unsafe {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(line.cast::<i8>())
+        };
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags))
+        };
+    }
+
     #[inline(always)]
     fn assert_writable(&self) {
         assert!(self.sharing != Sharing::SharedReadOnly, "a store to a region opened read-only");

@@ -132,10 +132,13 @@ impl FreshFilter {
         self.bits[word] & bit != 0
     }
 
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.used) {
+    /// Forgets everything; returns whether there was anything.
+    fn clear(&mut self) -> bool {
+        let used = std::mem::take(&mut self.used);
+        if used {
             self.bits = [0; 64];
         }
+        used
     }
 }
 
@@ -339,17 +342,17 @@ impl std::fmt::Debug for Tx<'_> {
 
 impl Drop for Tx<'_> {
     fn drop(&mut self) {
-        if !(self.lane.work.steps.is_empty()
-            && self.lane.work.fresh.is_empty()
-            && self.lane.work.freed.is_empty())
-        {
+        if !self.lane.work.is_untouched() {
             self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });
         }
-        self.lane.work.step_index.clear();
-        self.lane.work.fresh_index.clear();
-        self.lane.work.fresh_filter.clear();
-        let Lane { pool, arena, .. } = &mut *self.lane;
-        pool.inner.alloc.put_pending(arena);
+        let Lane { pool, arena, work, .. } = &mut *self.lane;
+        if work.fresh_filter.clear() {
+            work.step_index.clear();
+            work.fresh_index.clear();
+            pool.inner.alloc.put_pending(arena);
+        } else if !work.step_index.is_empty() {
+            work.step_index.clear();
+        }
     }
 }
 
@@ -358,6 +361,10 @@ fn union(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
 }
 
 impl TxWork {
+    fn is_untouched(&self) -> bool {
+        self.steps.is_empty() && self.fresh.is_empty() && self.freed.is_empty()
+    }
+
     /// The last step that changes the word at `off` by the record.
     #[inline]
     fn redo_step(&self, off: u64) -> Option<usize> {
@@ -431,6 +438,9 @@ impl TxWork {
 
 /// Commits the lane's transaction. See `lane.rs` for the order of things.
 fn commit(lane: &mut Lane) -> Result<()> {
+    if lane.work.is_untouched() {
+        return Ok(());
+    }
     lane.pool.inner.check_usable()?;
     collect_homes(&mut lane.work, &lane.pool.inner)?;
     if lane.work.homes.is_empty() && lane.work.bits.is_empty() {
@@ -474,6 +484,10 @@ fn commit(lane: &mut Lane) -> Result<()> {
     inner.fence()?;
     state.seq = seq;
     state.commits += 1;
+    // The next record's first lines were flushed two commits ago, and may have left the cache with that.
+    let next_slot_off = inner.geometry.slot_off(*number, (state.commits % 2) as usize);
+    inner.region.prefetch_for_store(next_slot_off);
+    inner.region.prefetch_for_store(next_slot_off + LINE_BYTES);
     slot.note_commit(state.commits);
     // No locked instruction from here to the end while this lane is alone: it would wait for the fence, which
     // the next operation's traversal can overlap with otherwise.
