@@ -29,7 +29,11 @@ fn child(path: &Path, mib: u64) -> Result<(), Box<dyn Error>> {
     while bytes < wanted {
         let mut batch = pool.batch()?;
         for _ in 0..64 {
-            batch.put(&map, &key.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes(), &[key as u8; VALUE_BYTES])?;
+            batch.put(
+                &map,
+                &key.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes(),
+                &[key as u8; VALUE_BYTES],
+            )?;
             key += 1;
             bytes += VALUE_BYTES as u64;
         }

@@ -17,5 +17,8 @@ fn the_format_document_matches_the_code() {
         std::fs::write(&path, format!("{head}{BEGIN}{expected}\n{END}{tail}")).unwrap();
         return;
     }
-    assert!(generated.trim() == expected.trim(), "docs/format.md is out of date; run this test with TEMBO_BLESS=1");
+    assert!(
+        generated.trim() == expected.trim(),
+        "docs/format.md is out of date; run this test with TEMBO_BLESS=1"
+    );
 }
