@@ -8,6 +8,7 @@ use crate::wbtree::node::{Inner, Leaf, Media, View};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use tembo_pmem::Region;
+use tembo_pool::Pool;
 
 /// A tree with everything that check looks at: three levels, long separators, common bytes; or, in the list of
 /// doomed trees, partly freed.
@@ -143,8 +144,8 @@ fn check_finds_every_kind_of_damage() {
     }
 }
 
-/// Does everything that can be done to a tree, in a transaction that is dropped; only panics count.
-fn exercise(bench: &mut Bench, random: &mut Xoshiro256PlusPlus) {
+/// Does everything that can be done to a tree, in a transaction that is dropped or not; only panics count.
+fn exercise(bench: &mut Bench, random: &mut Xoshiro256PlusPlus, commit: bool) {
     let _ = bench.check();
     let tree = &bench.tree;
     for mut walk in [tree.iter(), tree.prefix(b"pppp"), tree.range(&[b'p'; 9][..]..)] {
@@ -160,7 +161,17 @@ fn exercise(bench: &mut Bench, random: &mut Xoshiro256PlusPlus) {
         let _ = if random.random_bool(0.3) { tree.put(&mut tx, key, &[]) } else { tree.remove(&mut tx, key) };
     }
     let _ = tree.clear(&mut tx);
-    let _ = tree.reclaim(&mut tx, 20);
+    let _ = tree.reclaim(&mut tx, 1);
+    if !commit {
+        let _ = tree.reclaim(&mut tx, 20);
+        return;
+    }
+    let _ = tx.commit();
+    for _ in 0..20 {
+        let mut tx = bench.lane.begin();
+        let _ = tree.reclaim(&mut tx, 1);
+        let _ = tx.commit();
+    }
 }
 
 /// A value that may be found where another one should be.
@@ -186,9 +197,30 @@ fn damage_is_an_error_and_never_a_panic() {
             let word = bench.pool.region().load_u64(site.off).unwrap();
             let wrong = wrong_word(bench.pool.region(), &sites, word, &mut random);
             bench.pool.region().store_u64(site.off, wrong).unwrap();
-            exercise(&mut bench, &mut random);
+            exercise(&mut bench, &mut random, false);
             bench.pool.region().store_u64(site.off, word).unwrap();
         }
         bench.check().unwrap();
+    }
+}
+
+#[test]
+fn going_on_with_a_damaged_tree_never_panics() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(23);
+    for doomed in [false, true] {
+        let Bench { pool, lane, tree } = varied(doomed);
+        let sites = Bench { pool: pool.clone(), lane, tree }.sites();
+        let words = (0..pool.region().len()).step_by(8).map(|off| pool.region().load_u64(off).unwrap());
+        let image: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+        for _ in 0..150 {
+            let region = Region::simulated(&image, 1 << 28, None).unwrap();
+            let site = &sites[random.random_range(0..sites.len())];
+            let word = region.load_u64(site.off).unwrap();
+            region.store_u64(site.off, wrong_word(&region, &sites, word, &mut random)).unwrap();
+            let Ok(pool) = Pool::open_in(region) else { continue };
+            let Ok(Some(tree)) = WbTree::open(&pool, "tree") else { continue };
+            let mut bench = Bench { lane: pool.lane().unwrap(), pool, tree };
+            (0..3).for_each(|_| exercise(&mut bench, &mut random, true));
+        }
     }
 }
