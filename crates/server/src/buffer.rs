@@ -7,19 +7,46 @@ use std::io::{self, Read, Write};
 
 /// Bytes that one read asks for, and the size of a lent input buffer.
 pub(crate) const READ_BYTES: usize = 64 << 10;
+/// Room that there is for a read at least.
+const READ_BYTES_MIN: usize = READ_BYTES / 4;
 /// Larger buffers are not kept when they are empty.
-const KEPT_BYTES: usize = 64 << 10;
-/// Most empty buffers that are kept, of each kind.
-const KEPT_BUFFERS: usize = 64;
+const KEPT_BYTES: usize = 1 << 20;
+/// Bytes of empty buffers that are kept, of each kind.
+const KEPT_BYTES_TOTAL: usize = 8 << 20;
 /// One write call is given no more than this, so that a large reply does not hold up a turn.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Empty buffers.
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
-    /// Of [`READ_BYTES`], initialised.
-    inputs: Vec<Vec<u8>>,
-    outputs: Vec<Vec<u8>>,
+    /// Initialised throughout, of at least [`READ_BYTES`].
+    inputs: Shelf,
+    outputs: Shelf,
+}
+
+/// Empty buffers of one kind. The one that was used last is used next.
+#[derive(Debug, Default)]
+struct Shelf {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Shelf {
+    /// A buffer of at least so much capacity.
+    fn take(&mut self, bytes: usize) -> Option<Vec<u8>> {
+        let index = self.buffers.iter().rposition(|buffer| buffer.capacity() >= bytes)?;
+        let buffer = self.buffers.remove(index);
+        self.bytes -= buffer.capacity();
+        Some(buffer)
+    }
+
+    fn put(&mut self, buffer: Vec<u8>) {
+        let bytes = buffer.capacity();
+        if (1..=KEPT_BYTES).contains(&bytes) && self.bytes + bytes <= KEPT_BYTES_TOTAL {
+            self.bytes += bytes;
+            self.buffers.push(buffer);
+        }
+    }
 }
 
 /// Bytes received and not yet understood.
@@ -65,8 +92,8 @@ impl Input {
         pool: &mut BufferPool,
     ) -> io::Result<Filled> {
         self.make_room(needed, pool);
-        let room = &mut self.bytes[self.end..];
-        let asked = room.len();
+        let asked = needed.max(READ_BYTES).min(self.bytes.len() - self.end);
+        let room = &mut self.bytes[self.end..self.end + asked];
         loop {
             match source.read(room) {
                 Ok(0) => return Ok(Filled::Closed),
@@ -81,19 +108,21 @@ impl Input {
         }
     }
 
-    /// Makes room for a read: for what is needed, but at most doubling, since `needed` is only a claim.
+    /// Makes room for a read: for what is needed, but at most doubling, since `needed` is only a claim, and growing
+    /// by half at least, since what follows may be small and come often.
     fn make_room(&mut self, needed: usize, pool: &mut BufferPool) {
         if self.bytes.is_empty() {
-            self.bytes = pool.inputs.pop().unwrap_or_else(|| vec![0; READ_BYTES]);
+            self.bytes = pool.inputs.take(READ_BYTES).unwrap_or_else(|| vec![0; READ_BYTES]);
         }
-        let unread = self.end - self.start;
-        let wanted = (unread + needed).min(2 * self.bytes.len()).max(READ_BYTES);
-        if wanted > self.bytes.len() {
+        let (unread, len) = (self.end - self.start, self.bytes.len());
+        let wanted = unread + needed.max(READ_BYTES_MIN);
+        if wanted > len {
+            let wanted = wanted.clamp(len + len / 2, 2 * len);
             // Fresh zeroed memory costs nothing until it is used; growing in place would write it all first.
-            let mut larger = vec![0; wanted];
+            let mut larger = pool.inputs.take(wanted).unwrap_or_else(|| vec![0; wanted]);
             larger[..unread].copy_from_slice(self.unread());
-            self.bytes = larger;
-        } else if self.start > 0 && self.bytes.len() - self.end < needed.max(READ_BYTES / 2) {
+            pool.inputs.put(std::mem::replace(&mut self.bytes, larger));
+        } else if self.start > 0 && len - self.end < needed.max(READ_BYTES_MIN) {
             self.bytes.copy_within(self.start..self.end, 0);
         } else {
             return;
@@ -105,10 +134,7 @@ impl Input {
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-            let bytes = std::mem::take(&mut self.bytes);
-            if bytes.len() == READ_BYTES && pool.inputs.len() < KEPT_BUFFERS {
-                pool.inputs.push(bytes);
-            }
+            pool.inputs.put(std::mem::take(&mut self.bytes));
         }
     }
 }
@@ -133,7 +159,7 @@ impl Output {
     /// Takes a buffer if there is none.
     pub(crate) fn borrow(&mut self, pool: &mut BufferPool) {
         if self.bytes.capacity() == 0 {
-            self.bytes = pool.outputs.pop().unwrap_or_default();
+            self.bytes = pool.outputs.take(0).unwrap_or_default();
         }
     }
 
@@ -161,11 +187,8 @@ impl Output {
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
         if self.unsent() == 0 {
             self.sent = 0;
-            let mut bytes = std::mem::take(&mut self.bytes);
-            if (1..=KEPT_BYTES).contains(&bytes.capacity()) && pool.outputs.len() < KEPT_BUFFERS {
-                bytes.clear();
-                pool.outputs.push(bytes);
-            }
+            self.bytes.clear();
+            pool.outputs.put(std::mem::take(&mut self.bytes));
         }
     }
 }
@@ -176,4 +199,106 @@ pub(crate) struct Flushed {
     pub(crate) bytes: usize,
     /// The sink takes no more for now.
     pub(crate) full: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives its bytes in pieces of a size, then would block.
+    struct Source<'a> {
+        bytes: &'a [u8],
+        piece: usize,
+    }
+
+    impl Read for Source<'_> {
+        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+            if self.bytes.is_empty() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let len = room.len().min(self.piece).min(self.bytes.len());
+            let (piece, rest) = self.bytes.split_at(len);
+            room[..len].copy_from_slice(piece);
+            self.bytes = rest;
+            Ok(len)
+        }
+    }
+
+    #[test]
+    fn a_request_larger_than_a_buffer_is_gathered() {
+        let bytes: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
+        let (mut input, mut pool) = (Input::default(), BufferPool::default());
+        let mut source = Source { bytes: &bytes, piece: usize::MAX };
+        while input.unread().len() < bytes.len() {
+            let needed = bytes.len() - input.unread().len();
+            assert_ne!(input.fill(&mut source, needed, &mut pool).unwrap(), Filled::Drained(0));
+            assert!(input.capacity() <= 2 * input.unread().len() + READ_BYTES, "memory follows what arrived");
+        }
+        assert_eq!(input.unread(), bytes);
+        assert_eq!(input.fill(&mut source, 1, &mut pool).unwrap(), Filled::Drained(0));
+        input.consume(bytes.len());
+        input.release(&mut pool);
+        assert_eq!(input.capacity(), 0);
+        assert!(pool.inputs.bytes <= KEPT_BYTES_TOTAL);
+        assert_eq!(pool.inputs.bytes, pool.inputs.buffers.iter().map(Vec::capacity).sum::<usize>());
+    }
+
+    #[test]
+    fn a_request_of_many_small_parts_is_not_copied_for_each() {
+        let bytes = vec![7; 4_000_000];
+        let (mut input, mut pool) = (Input::default(), BufferPool::default());
+        let mut source = Source { bytes: &bytes, piece: 1000 };
+        let mut capacities = Vec::new();
+        while input.unread().len() < bytes.len() {
+            input.fill(&mut source, 1, &mut pool).unwrap();
+            capacities.push(input.capacity());
+        }
+        capacities.dedup();
+        assert!(capacities.len() <= 12, "{capacities:?}");
+    }
+
+    #[test]
+    fn consumed_bytes_make_room() {
+        let bytes: Vec<u8> = (0..READ_BYTES as u32 * 5).map(|at| (at % 251) as u8).collect();
+        let (mut input, mut pool) = (Input::default(), BufferPool::default());
+        let mut source = Source { bytes: &bytes, piece: READ_BYTES / 3 };
+        let mut seen = Vec::new();
+        while seen.len() < bytes.len() {
+            input.fill(&mut source, 1, &mut pool).unwrap();
+            // A part of a request stays behind, as long as there is more to come.
+            let stays = if source.bytes.is_empty() { 0 } else { 100 };
+            let taken = input.unread().len() - stays;
+            seen.extend_from_slice(&input.unread()[..taken]);
+            input.consume(taken);
+            assert_eq!(input.capacity(), READ_BYTES);
+        }
+        assert_eq!(seen, bytes);
+    }
+
+    #[test]
+    fn output_goes_in_pieces_and_the_buffer_is_given_back() {
+        struct Sink(Vec<u8>, usize);
+        impl Write for Sink {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let len = bytes.len().min(self.1);
+                self.0.extend_from_slice(&bytes[..len]);
+                Ok(len)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (mut output, mut pool) = (Output::default(), BufferPool::default());
+        output.borrow(&mut pool);
+        output.bytes.extend_from_slice(b"0123456789");
+        let mut sink = Sink(Vec::new(), 4);
+        assert_eq!(output.flush(&mut sink).unwrap(), Flushed { bytes: 4, full: true });
+        output.release(&mut pool);
+        assert_eq!(output.unsent(), 6, "what is not sent stays");
+        output.flush(&mut sink).unwrap();
+        assert_eq!(output.flush(&mut sink).unwrap(), Flushed { bytes: 2, full: false });
+        assert_eq!(sink.0, b"0123456789");
+        output.release(&mut pool);
+        assert_eq!((output.capacity(), pool.outputs.buffers.len()), (0, 1));
+    }
 }

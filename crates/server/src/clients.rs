@@ -2,7 +2,6 @@
 //! the others.
 
 use crate::conn::Conn;
-use crate::session::Session;
 
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
@@ -53,10 +52,10 @@ impl Clients {
     }
 
     /// Marks the connections that `wanted` picks to be closed, and returns their number.
-    pub(crate) fn kill(&mut self, wanted: impl Fn(&Session) -> bool) -> i64 {
+    pub(crate) fn kill(&mut self, wanted: impl Fn(&Conn) -> bool) -> i64 {
         let before = self.killed.len();
         for (slot, conn) in self.slots.iter_mut().enumerate() {
-            if let Some(conn) = conn.as_mut().filter(|conn| !conn.session.killed && wanted(&conn.session)) {
+            if let Some(conn) = conn.as_mut().filter(|conn| !conn.session.killed && wanted(conn)) {
                 conn.session.killed = true;
                 self.killed.push(slot);
             }

@@ -8,6 +8,9 @@
 //!          for each ready client:     send the replies, once
 //! ```
 //!
+//! The last three steps are done in rounds if the ready clients have very many requests. A large batch is also
+//! committed between two commands; the replies wait for the end of the round all the same.
+//!
 //! # Fairness
 //!
 //! A client gets one read of a bounded size, one slice of a long command and one bounded write per turn. A
@@ -35,6 +38,10 @@ use crate::server::{LISTENER, Stop, WAKER};
 
 /// Between two looks at idle clients and expired keys.
 const CRON_PERIOD: Duration = Duration::from_millis(100);
+/// How long a client that sends no more may take nothing of what is left for it.
+const LINGER_MAX: Duration = Duration::from_secs(60);
+/// Commands after which the clients that have been served get their replies before others are served.
+const COMMANDS_PER_ROUND: u64 = 4096;
 /// Connections accepted per turn.
 const ACCEPTS_PER_TURN: usize = 256;
 const EVENTS_PER_POLL: usize = 1024;
@@ -47,6 +54,8 @@ pub(crate) struct EventLoop<'s, 'p> {
     buffers: BufferPool,
     /// Slots of clients for which something can be done, each once.
     ready: Vec<usize>,
+    /// The memory of the list before, to be used for the next one.
+    spare: Vec<usize>,
     /// There may be connections to accept.
     accepting: bool,
     /// There may be expired keys to remove or space to give back.
@@ -69,6 +78,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             executor,
             buffers: BufferPool::default(),
             ready: Vec::new(),
+            spare: Vec::new(),
             accepting: true,
             tidying: true,
             next_cron: Instant::now(),
@@ -145,22 +155,32 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.tidying || self.executor.keys.is_reclaiming() {
             self.tidying = self.executor.tidy(self.executor.state.config.expire_per_turn);
         }
-        let ready = std::mem::take(&mut self.ready);
-        ready.iter().for_each(|&slot| self.serve(slot));
+        let spare = std::mem::take(&mut self.spare);
+        let mut ready = std::mem::replace(&mut self.ready, spare);
+        let mut rest = &ready[..];
+        while !rest.is_empty() {
+            rest = self.round(rest);
+        }
         self.executor.settle(None);
-        ready.iter().for_each(|&slot| self.finish(slot));
         for slot in self.executor.clients.take_killed() {
             self.finish(slot);
         }
-        self.recycle(ready);
+        ready.clear();
+        self.spare = ready;
     }
 
-    /// Keeps the memory of a list that was worked off.
-    fn recycle(&mut self, mut worked_off: Vec<usize>) {
-        if self.ready.is_empty() {
-            worked_off.clear();
-            self.ready = worked_off;
+    /// Serves clients until they have run enough commands to be answered; returns those that are left.
+    fn round<'r>(&mut self, ready: &'r [usize]) -> &'r [usize] {
+        let enough = self.executor.state.stats.commands + COMMANDS_PER_ROUND;
+        let mut served = 0;
+        while served < ready.len() && self.executor.state.stats.commands < enough {
+            self.serve(ready[served]);
+            served += 1;
         }
+        self.executor.settle(None);
+        let (served, rest) = ready.split_at(served);
+        served.iter().for_each(|&slot| self.finish(slot));
+        rest
     }
 
     /// Does for a client what can be done before the commit.
@@ -286,8 +306,11 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.accepting = true;
         self.tidying = true;
         self.executor.state.sample();
-        if let Some(timeout) = self.executor.state.config.idle_timeout {
-            self.executor.clients.kill(|session| now.saturating_duration_since(session.active) > timeout);
-        }
+        let idle_timeout = self.executor.state.config.idle_timeout;
+        self.executor.clients.kill(|conn| {
+            let silence = now.saturating_duration_since(conn.session.active);
+            let leaving = conn.session.quitting || conn.ended;
+            idle_timeout.is_some_and(|timeout| silence > timeout) || leaving && silence > LINGER_MAX
+        });
     }
 }

@@ -46,11 +46,13 @@ pub(crate) struct Executor<'s, 'p> {
     pub(crate) state: &'s mut State,
     pub(crate) clients: Clients,
     marks: Vec<Mark>,
+    batch_words_max: usize,
 }
 
 impl<'s, 'p> Executor<'s, 'p> {
     pub(crate) fn new(keys: Keyspace<'p>, state: &'s mut State) -> Self {
-        Executor { keys, state, clients: Clients::default(), marks: Vec::new() }
+        let batch_words_max = state.config.batch_words_max(keys.pool().domain());
+        Executor { keys, state, clients: Clients::default(), marks: Vec::new(), batch_words_max }
     }
 
     /// Runs the requests that `conn`, which is out of its slot, has received, until one is incomplete or the
@@ -110,7 +112,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         if self.keys.is_dirty() && command.has(READONLY | WRITE) {
             self.state.stats.batched_commands += u64::from(command.has(WRITE));
             self.marks.push(Mark { slot, reply: start..output.len() });
-            if self.keys.pending_words() > self.state.config.batch_words_max {
+            if self.keys.pending_words() > self.batch_words_max {
                 self.settle(Some((slot, output)));
             }
         }

@@ -11,6 +11,29 @@
 //!
 //! There is no log, no snapshot and nothing to load: a server that is killed is followed by one that opens the same
 //! pool and has every acknowledged write. `INFO tembo` says which failures an acknowledged write survives.
+//!
+//! ```no_run
+//! use tembo_server::{Config, Server};
+//!
+//! let pool = tembo::Options::new().create(true).open("tembo.pool")?;
+//! let mut server = Server::bind(Config::default(), pool)?;
+//! println!("listening on {}", server.local_addr());
+//! server.run()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Differences from Redis 7.0
+//!
+//! - **Scans.** SCAN walks the keys in their order; its cursors are names for positions that the server remembers. A
+//!   cursor from before a restart, or of a scan idle while a thousand others went on, is refused.
+//! - **KEYS** on a large database is not a snapshot: other clients are served meanwhile.
+//! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since a
+//!   deadline is stored with the value. Nothing is ever evicted.
+//! - **A failed commit** answers `-MISCONF` to each command that was part of it, and nothing of them happened.
+//! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts.
+//! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
+//! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
+//! - **DEBUG** is for clients on this machine and only sleeps.
 #![forbid(unsafe_code)]
 
 mod buffer;

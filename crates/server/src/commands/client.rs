@@ -210,7 +210,7 @@ fn kill(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 
 /// Closes the connections that `filter` wants, this one only after its reply; returns their number.
 fn kill_all(ctx: &mut Context<'_, '_>, filter: &KillFilter<'_>) -> i64 {
-    let mut killed = ctx.clients.kill(|session| filter.wants(session));
+    let mut killed = ctx.clients.kill(|conn| filter.wants(&conn.session));
     if !filter.skip_own && filter.wants(ctx.session) {
         ctx.session.quitting = true;
         killed += 1;

@@ -26,7 +26,7 @@ fn acknowledged_writes_are_there_after_a_restart() {
 #[test]
 fn a_failed_commit_turns_the_replies_it_held_into_errors() {
     let server = Fixture::with(
-        |config| config.batch_words_max = usize::MAX,
+        |config| config.batch_words_max = Some(usize::MAX),
         |options| options.initial_bytes(24 << 20).max_bytes(24 << 20),
     );
     let mut client = server.client();
