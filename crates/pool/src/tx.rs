@@ -470,6 +470,8 @@ fn commit(lane: &mut Lane) -> Result<()> {
         }
     };
     let seq = state.seq.max(least_seq) + 1;
+    // Summed before any flush: the checksum reads new data, whose lines would be on their way out of the cache.
+    let head = image.head(&inner.region, inner.seed, seq, chain)?;
     // Every flush of the commit is issued here, just before the fence: the processor orders write-backs before any
     // locked instruction too, so that one flushed earlier would be waited for at the next lock or counter.
     flush_lines(inner, &state.home_lines);
@@ -478,7 +480,8 @@ fn commit(lane: &mut Lane) -> Result<()> {
         // PERSIST(I4): without covers the record alone vouches for the new data, so that has to be durable first.
         inner.fence()?;
     }
-    write_record(image, inner, inner.geometry.slot_off(*number, (state.commits % 2) as usize), seq, chain)?;
+    let slot_off = inner.geometry.slot_off(*number, (state.commits % 2) as usize);
+    write_record(image, head, inner, slot_off, chain)?;
     // PERSIST(L2): the commit point. New data and record are durable after this fence, and so are the home stores of
     // the lane's previous record, whose slot the next commit will overwrite.
     inner.fence()?;
@@ -547,13 +550,16 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
         let end = slab.chunk + slab.class.chunks;
         work.homes.push((inner.geometry.zone_off(slab.zone), Change::Max(end)));
     }
-    for block in &work.freed {
+    for (i, block) in work.freed.iter().enumerate() {
         match &block.home {
             Home::Slab(slab) => {
                 let bit = slab.bit_of(block.off)?;
                 work.bits.push(BitChange { place: bit, set: false, slab: *slab });
             }
             Home::Extent { zone, chunk, .. } => {
+                if work.freed[..i].iter().any(|other| other.off == block.off) {
+                    return Err(freed_twice(block.off));
+                }
                 work.homes.push((inner.geometry.chunk_word_off(*zone, *chunk), Change::Store(0)));
             }
         }
@@ -571,23 +577,24 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
 /// Joins the changes of one word's bits into one.
 fn merge_bits(bits: &mut Vec<BitChange>) -> Result<()> {
     bits.sort_unstable_by_key(|change| (change.place.word_off, change.set));
-    let mut freed_twice = None;
+    let mut twice = None;
     bits.dedup_by(|next, kept| {
         let joins = (next.place.word_off, next.set) == (kept.place.word_off, kept.set);
         if joins {
             if kept.place.mask & next.place.mask != 0 {
-                freed_twice = Some(kept.place.word_off);
+                twice = Some(kept.place.word_off);
             }
             kept.place.mask |= next.place.mask;
         }
         joins
     });
-    match freed_twice {
-        None => Ok(()),
-        Some(off) => {
-            Err(Error::corrupt("a block's bit", off, "changed once in a transaction", "a block freed twice"))
-        }
-    }
+    twice.map_or(Ok(()), |off| Err(freed_twice(off)))
+}
+
+/// Two references to one block in damaged structures make their owner free it twice in one transaction.
+#[cold]
+fn freed_twice(off: u64) -> Error {
+    Error::corrupt("a block of the pool", off, "freed once in a transaction", "freed twice")
 }
 
 /// Writes the heads of new slabs, and collects the lines of new data that were not flushed yet; returns how many
@@ -661,8 +668,13 @@ fn flush_lines(inner: &PoolInner, lines: &[u64]) {
 }
 
 /// Writes the record into the slot that holds the last but one, and starts its write-back.
-fn write_record(image: &RecordImage, inner: &PoolInner, slot_off: u64, seq: u64, chain: u64) -> Result<()> {
-    let head = image.head(&inner.region, inner.seed, seq, chain)?;
+fn write_record(
+    image: &RecordImage,
+    head: [u64; 4],
+    inner: &PoolInner,
+    slot_off: u64,
+    chain: u64,
+) -> Result<()> {
     let payload = image.payload();
     let head_bytes = size_of::<PmRecord>() as u64;
     let inline_bytes = if chain == 0 { payload.len() as u64 } else { 0 };
