@@ -205,7 +205,10 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// Commits the batch. Afterwards all output may be sent.
     pub(crate) fn settle(&mut self, current: Option<Current<'_>>) {
         if let Err(error) = self.keys.commit() {
-            let line = format!("MISCONF The write is not durable and was undone: {error}");
+            let line = match error {
+                tembo::Error::Full { .. } => error_line(&error),
+                error => format!("MISCONF The write could not be made durable and was undone: {error}"),
+            };
             self.state.stats.errors += self.marks.len() as u64;
             self.replace_marked(current, &line);
         }

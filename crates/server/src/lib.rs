@@ -29,7 +29,8 @@
 //! - **KEYS** on a large database is not a snapshot: other clients are served meanwhile.
 //! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since a
 //!   deadline is stored with the value. Nothing is ever evicted.
-//! - **A failed commit** answers `-MISCONF` to each command that was part of it, and nothing of them happened.
+//! - **A failed commit** is answered with `-MISCONF` (`-OOM` if the pool was full) to each command that was part
+//!   of it, and nothing of them happened. One DEL of very many keys can end so in a full pool; several do not.
 //! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
@@ -57,5 +58,6 @@ mod state;
 
 pub use config::Config;
 pub use error::Error;
+pub use keyspace::check::{CheckError, CheckReport, DatabaseReport, check};
 pub use server::{Handle, Server};
 pub use tembo_wire::Limits;

@@ -19,6 +19,8 @@
 //!
 //! # Invariants
 //!
+//! [`check`](super::check) proves them.
+//!
 //! - **I1** A value is well formed: it decodes without error.
 //! - **I2** `deadline_be key` is in "dbN.expires" exactly if `key` is in "dbN" with that deadline. Both maps are
 //!   only ever changed together, in one batch.

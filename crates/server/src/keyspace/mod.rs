@@ -7,6 +7,7 @@
 //! A key is *expired* once its deadline has come. It is then absent for every command, at once, although its
 //! entry may still be there: the next write to the key replaces it, and [`Keyspace::expire_due`] removes it.
 
+pub(crate) mod check;
 mod expiry;
 pub(crate) mod format;
 mod random;

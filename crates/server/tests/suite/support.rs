@@ -75,6 +75,7 @@ impl Fixture {
         self.stop();
         let pool = tembo::Options::new().read_only(true).open(self.dir.path().join("test.pool")).unwrap();
         pool.check().unwrap();
+        tembo_server::check(&pool).unwrap();
     }
 }
 

@@ -1,0 +1,177 @@
+//! Proving a pool's databases sound, without changing them.
+
+use tembo::{Map, Pool};
+
+use super::format::{DATABASES, Stored, decode_expiry, encode_expiry, map_names};
+
+/// What a complete [`check`] found.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// The databases that exist, in order of their numbers.
+    pub databases: Vec<DatabaseReport>,
+}
+
+/// One database of a [`CheckReport`].
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatabaseReport {
+    /// Its number, as SELECT takes it.
+    pub number: usize,
+    /// Its keys, expired ones included.
+    pub keys: u64,
+    /// Those of its keys that have an expiry time.
+    pub expires: u64,
+}
+
+/// Damage in a pool's databases. Keys are shown with escapes.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// A value does not begin with a header that this version knows.
+    #[error("database {database}: the value of key \"{key}\" is malformed")]
+    Malformed {
+        /// The database's number.
+        database: usize,
+        /// The key.
+        key: String,
+    },
+    /// A key would not expire in time: it is missing from the list of deadlines.
+    #[error("database {database}: key \"{key}\" expires, and is not in the list of expiry times")]
+    Unlisted {
+        /// The database's number.
+        database: usize,
+        /// The key.
+        key: String,
+    },
+    /// The list of deadlines names a key that does not have that deadline.
+    #[error("database {database}: the list of expiry times has an entry \"{entry}\" for no key")]
+    Stale {
+        /// The database's number.
+        database: usize,
+        /// The entry: 8 bytes of time, then the key.
+        entry: String,
+    },
+    /// The pool itself is damaged.
+    #[error(transparent)]
+    Pool(#[from] tembo::Error),
+}
+
+/// Reads all databases of a pool and proves the invariants of their format: every value is well formed, and the
+/// lists of expiry times name exactly the keys that have one. Changes nothing; nobody may write meanwhile. It
+/// proves nothing of the maps themselves, which is what [`Pool::check`] is for.
+///
+/// Takes time proportional to the number of keys, and constant memory.
+///
+/// # Errors
+/// The first damage found.
+pub fn check(pool: &Pool) -> Result<CheckReport, CheckError> {
+    let mut report = CheckReport::default();
+    for number in 0..DATABASES {
+        let (data, expires) = map_names(number);
+        if let Some(data) = pool.find_map(&data)? {
+            report.databases.push(check_database(number, &data, pool.find_map(&expires)?.as_ref())?);
+        }
+    }
+    Ok(report)
+}
+
+fn check_database(number: usize, data: &Map, expires: Option<&Map>) -> Result<DatabaseReport, CheckError> {
+    let mut report = DatabaseReport { number, keys: 0, expires: 0 };
+    let mut listing = Vec::new();
+    for entry in data.iter() {
+        let entry = entry?;
+        let key = || entry.key().escape_ascii().to_string();
+        let stored = Stored::decode(entry.value())
+            .map_err(|_| CheckError::Malformed { database: number, key: key() })?;
+        report.keys += 1;
+        if let Some(deadline) = stored.meta.deadline {
+            encode_expiry(&mut listing, deadline, entry.key());
+            if !expires.map_or(Ok(false), |expires| expires.contains_key(&listing))? {
+                return Err(CheckError::Unlisted { database: number, key: key() });
+            }
+            report.expires += 1;
+        }
+    }
+    match expires {
+        Some(expires) if expires.len()? != report.expires => Err(find_stale(number, data, expires)?),
+        _ => Ok(report),
+    }
+}
+
+/// The entry of a list of deadlines that is too much.
+fn find_stale(number: usize, data: &Map, expires: &Map) -> Result<CheckError, CheckError> {
+    for entry in expires.iter() {
+        let entry = entry?;
+        if !is_due_to_a_key(data, entry.key())? {
+            let entry = entry.key().escape_ascii().to_string();
+            return Ok(CheckError::Stale { database: number, entry });
+        }
+    }
+    Ok(CheckError::Stale { database: number, entry: "(the list's length is wrong)".to_owned() })
+}
+
+fn is_due_to_a_key(data: &Map, listing: &[u8]) -> Result<bool, tembo::Error> {
+    let Ok((deadline, key)) = decode_expiry(listing) else {
+        return Ok(false);
+    };
+    let value = data.get(key)?;
+    let stored = value.as_deref().and_then(|value| Stored::decode(value).ok());
+    Ok(stored.is_some_and(|stored| stored.meta.deadline == Some(deadline)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::Keyspace;
+    use crate::keyspace::format::Meta;
+
+    struct Sample {
+        pool: Pool,
+        _dir: tempfile::TempDir,
+    }
+
+    /// Two databases with keys that expire and keys that do not.
+    fn sample() -> Sample {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = tembo::Options::new().create(true).open(dir.path().join("sample.pool")).unwrap();
+        let mut keys = Keyspace::open(&pool).unwrap();
+        for database in [0, 9] {
+            keys.create(database).unwrap();
+            for (key, deadline) in [(b"plain", None), (b"soon!", Some(7)), (b"later", Some(1 << 40))] {
+                keys.put(database, key, Meta { deadline, modified: false }, None, &[b"value"]).unwrap();
+            }
+            keys.commit().unwrap();
+        }
+        drop(keys);
+        Sample { pool, _dir: dir }
+    }
+
+    #[test]
+    fn sound_databases_are_counted() {
+        let report = check(&sample().pool).unwrap();
+        let expected = |number| DatabaseReport { number, keys: 3, expires: 2 };
+        assert_eq!(report.databases, [expected(0), expected(9)]);
+    }
+
+    #[test]
+    fn each_kind_of_damage_is_named() {
+        let damage = |map: &str, key: &[u8], value: Option<&[u8]>| {
+            let sample = sample();
+            let map = sample.pool.open_map(map).unwrap();
+            match value {
+                Some(value) => map.put(key, value).map(drop).unwrap(),
+                None => assert!(map.remove(key).unwrap()),
+            }
+            check(&sample.pool).unwrap_err().to_string()
+        };
+        let listing = b"\0\0\0\0\0\0\0\x07soon!";
+        assert!(damage("db0", b"plain", Some(b"")).contains("key \"plain\" is malformed"));
+        assert!(damage("db0", b"plain", Some(b"\x05x")).contains("key \"plain\" is malformed"));
+        assert!(
+            damage("db9.expires", listing, None).contains("database 9: key \"soon!\" expires, and is not")
+        );
+        assert!(damage("db0.expires", b"short", Some(b"")).contains("entry \"short\" for no key"));
+        assert!(damage("db0", b"soon!", None).contains("\\x07soon!\" for no key"));
+    }
+}
