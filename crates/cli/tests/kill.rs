@@ -248,7 +248,10 @@ fn assert_pool_is_sound(pool: &Path, kill: u64) {
     let check = Command::new(env!("CARGO_BIN_EXE_tembo")).arg("check").arg(pool).output().unwrap();
     let said = String::from_utf8_lossy(&check.stderr);
     assert!(check.status.success(), "kill {kill}: tembo check says: {said}");
-    assert!(std::fs::read(pool).unwrap() == before, "kill {kill}: tembo check wrote to the pool");
+    let read_only = tembo::Options::new().read_only(true).open(pool).unwrap();
+    tembo_server::check(&read_only).unwrap_or_else(|e| panic!("kill {kill}: the databases: {e}"));
+    drop(read_only);
+    assert!(std::fs::read(pool).unwrap() == before, "kill {kill}: checking wrote to the pool");
 }
 
 fn env_number(name: &str) -> Option<u64> {
