@@ -1,6 +1,7 @@
 //! What a program did to persistent memory: the events, and the observer that records them.
 
 use crate::schedule::Schedule;
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tembo_pmem::{Observer, ThreadTag};
 
@@ -84,6 +85,11 @@ impl std::fmt::Display for Event {
     }
 }
 
+thread_local! {
+    /// Whether the next store of this thread belongs to a step that has begun, hence is not a turn of its own.
+    static IN_UPDATE: Cell<bool> = const { Cell::new(false) };
+}
+
 #[derive(Default)]
 struct Log {
     events: Vec<Event>,
@@ -149,8 +155,15 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn store(&self, tag: ThreadTag, off: u64, new: &[u8]) {
+    fn update(&self, tag: ThreadTag) {
         self.turn(tag);
+        IN_UPDATE.set(true);
+    }
+
+    fn store(&self, tag: ThreadTag, off: u64, new: &[u8]) {
+        if !IN_UPDATE.replace(false) {
+            self.turn(tag);
+        }
         let mut log = self.log();
         let thread = log.thread(tag);
         log.events.push(Event::store(thread, off, new));

@@ -206,3 +206,78 @@ fn bugs_seeded_into_an_interleaving_are_caught() {
     let report = Simulation::new(&cells).audit(Audit::off()).mutants_shared(&wanted).unwrap();
     report.assert_all_caught(&wanted);
 }
+
+/// Threads that set their own bits of one word, without a lock.
+struct Bits {
+    ops: Vec<u64>,
+}
+
+impl Scenario for Bits {
+    type State = Region;
+    type Op = u64;
+    type Model = u64;
+
+    fn name(&self) -> String {
+        "bits".to_owned()
+    }
+
+    fn region_bytes(&self) -> u64 {
+        4096
+    }
+
+    fn setup(&self, region: Region) -> Result<Region, String> {
+        Ok(region)
+    }
+
+    fn recover(&self, region: Region) -> Result<Region, String> {
+        Ok(region)
+    }
+
+    fn region<'s>(&self, region: &'s Region) -> &'s Region {
+        region
+    }
+
+    fn ops(&self) -> &[u64] {
+        &self.ops
+    }
+
+    fn apply(&self, region: &mut Region, op: &u64) -> Result<(), String> {
+        self.apply_shared(region, op).map(drop)
+    }
+
+    fn initial(&self) -> u64 {
+        0
+    }
+
+    fn apply_model(&self, bits: &mut u64, op: &u64) {
+        *bits |= 1 << op;
+    }
+
+    fn observe(&self, region: &Region) -> Result<u64, String> {
+        region.load_u64(0).map_err(|e| e.to_string())
+    }
+
+    fn check(&self, _: &Region) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl SharedScenario for Bits {
+    fn thread_of(&self, op: &u64) -> usize {
+        (op % 3) as usize
+    }
+
+    fn apply_shared(&self, region: &Region, op: &u64) -> Result<Vec<usize>, String> {
+        region.change_bits(0, 1 << op, true, false).map_err(|e| e.to_string())?;
+        region.persist(0, 8).map_err(|e| e.to_string())?;
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn updates_of_a_word_that_threads_share_are_recorded_as_they_happen() {
+    let bits = Bits { ops: (0..24).collect() };
+    for seed in 0..20 {
+        Simulation::new(&bits).audit(Audit::off()).seed(seed).run_shared().unwrap();
+    }
+}
