@@ -76,6 +76,9 @@ fn greeting(arguments: &Serve, existed: bool, pool: &Pool, server: &Server, took
             format!("{}, may grow to {}", human_bytes(stats.pool_bytes), human_bytes(stats.max_bytes)),
         )
         .add("durability", pool.domain());
+    if !arguments.listen.ip().is_loopback() {
+        lines.add("", "Whoever can reach this address can read and change everything: there is no password.");
+    }
     if let Some(instruction) = pool.flush_instruction() {
         lines.add("flush", instruction);
     }
