@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Alignment of a range's base, so that huge pages can back the mapping.
 const BASE_ALIGN: usize = 2 << 20;
 
+/// More than any address space has.
+const MAX_RANGE_BYTES: u64 = 1 << 60;
+
 /// The page size that file lengths are rounded to.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
@@ -50,7 +53,7 @@ unsafe impl Sync for AddressRange {}
 impl AddressRange {
     /// Reserves `wanted` bytes, or half of that and so on, but at least `least`.
     pub(crate) fn reserve(wanted: u64, least: u64) -> Result<AddressRange, RegionError> {
-        let mut bytes = round_up(wanted.max(least), BASE_ALIGN as u64) as usize;
+        let mut bytes = round_up(wanted.max(least).min(MAX_RANGE_BYTES), BASE_ALIGN as u64) as usize;
         loop {
             // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing.
             let mapped = unsafe {

@@ -102,6 +102,12 @@ impl Region {
         let range = AddressRange::reserve(wanted, mapped_bytes)?;
         let max_bytes = max_bytes.min(range.bytes());
         let (sharing, domain) = map_first(&range, &file, mapped_bytes, options.durability, access)?;
+        if access == Access::ReadWrite && matches!(domain, Domain::Synced | Domain::Dax | Domain::DaxCpuCache)
+        {
+            // PERSIST: what is there already may have been written in a weaker domain, and be in the page cache or
+            // a processor's cache only; what is written from now on refers to it.
+            rustix::fs::fsync(&file).map_err(|e| RegionError::io("synchronising the pool file", e))?;
+        }
         range.advise_huge(0, mapped_bytes);
         let flusher = choose_flusher(domain, access, options)?;
         let non_temporal = env_non_temporal()?.or(options.non_temporal).unwrap_or(true);
