@@ -35,7 +35,10 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
         return Err(Error::AlreadyExists { path: path.to_owned() });
     }
     let chunk = u64::from(geometry.chunk_bytes);
-    let bytes = options.initial_bytes.max(geometry.min_bytes()).div_ceil(chunk) * chunk;
+    let least = options.initial_bytes.max(geometry.min_bytes());
+    let bytes = least
+        .checked_next_multiple_of(chunk)
+        .ok_or_else(|| Error::Options { what: format!("a pool of {least} bytes is too large") })?;
     if let Some(max_bytes) = options.max_bytes
         && max_bytes < bytes
     {

@@ -15,7 +15,7 @@
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 
 const SLOTS: usize = 64;
 /// An empty slot. Epochs start above it.
@@ -57,6 +57,13 @@ impl Epochs {
         for i in 0..SLOTS {
             let slot = (start + i) % SLOTS;
             if self.slots[slot].compare_exchange(EMPTY, epoch, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                // ORDER: the exchange is visible before any later load. On x86 every locked instruction is such a
+                // barrier, and the explicit one would cost as much again.
+                if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+                    compiler_fence(Ordering::SeqCst);
+                } else {
+                    fence(Ordering::SeqCst);
+                }
                 return Place::Slot(slot);
             }
         }

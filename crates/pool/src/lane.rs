@@ -33,7 +33,7 @@
 //! L3 is kept by the *touch table*, once more than one lane is in use: a volatile word per hashed line,
 //! naming the lane and commit that changed it last. Before a commit, lanes found there that may still have
 //! live records are *settled*: their home lines are made durable and their records retired. After the commit,
-//! the lines are registered; a lane that is displaced from the table is settled too.
+//! the lines are registered; a lane that is displaced from the table is settled before it is.
 //!
 //! # Recovery
 //!
@@ -58,11 +58,11 @@ use crate::record::RecordImage;
 use crate::tx::{Tx, TxWork};
 use crate::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
-use spin::Yield;
-use spin::mutex::SpinMutex;
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tembo_pmem::{LINE_BYTES, offset_of};
 
 /// A writer's context in a pool: at most one transaction at a time is begun on it.
@@ -158,7 +158,7 @@ pub(crate) struct LaneSlot {
     pub in_use: AtomicBool,
     /// Commits up to this one have no live record.
     settled: AtomicU64,
-    pub state: SpinMutex<LaneState, Yield>,
+    state: SpinMutex<LaneState>,
 }
 
 /// What a lane's lock guards.
@@ -197,6 +197,24 @@ impl LaneSlot {
         }
     }
 
+    /// The lane's state. Its lock is released by a plain store; who has to wait for it gives up the processor, since
+    /// the holder may be synchronising with a device.
+    #[inline]
+    pub(crate) fn lock(&self) -> SpinMutexGuard<'_, LaneState> {
+        self.state.try_lock().unwrap_or_else(|| self.wait_for_lock())
+    }
+
+    #[cold]
+    fn wait_for_lock(&self) -> SpinMutexGuard<'_, LaneState> {
+        for round in 0.. {
+            if let Some(state) = self.state.try_lock() {
+                return state;
+            }
+            if round < 64 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(20)) }
+        }
+        self.state.lock()
+    }
+
     /// Whether the record of a commit may still be live.
     fn may_be_live(&self, commit: u64) -> bool {
         commit > self.settled.load(Ordering::Acquire)
@@ -214,7 +232,7 @@ impl LaneSlot {
     /// PERSIST(L3): the home lines are fenced before `retired` is stored, or a crash between them would lose a
     /// committed record.
     pub(crate) fn settle(&self, pool: &PoolInner) -> Result<u64> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.commits == self.settled.load(Ordering::Acquire) {
             return Ok(state.seq);
         }
@@ -264,12 +282,12 @@ impl LaneSlot {
     /// Settles the lane and releases what its limbo holds: for when space runs out.
     pub(crate) fn reclaim(&self, pool: &PoolInner) -> Result<()> {
         self.settle(pool)?;
-        self.release_limbo(pool, &mut self.state.lock(), None);
+        self.release_limbo(pool, &mut self.lock(), None);
         Ok(())
     }
 
     pub(crate) fn limbo_bytes(&self) -> u64 {
-        self.state.lock().limbo.iter().map(|limbo| limbo.block.bytes).sum()
+        self.lock().limbo.iter().map(|limbo| limbo.block.bytes).sum()
     }
 }
 
@@ -280,23 +298,36 @@ pub(crate) struct TouchTable {
     on: AtomicBool,
     /// Lane number (high 16 bits) and commit number (low 48) by hashed line; 0 = none.
     words: std::sync::OnceLock<Box<[AtomicU64]>>,
+    /// Whether every record from before the table was turned on is dead.
+    complete: Mutex<bool>,
 }
 
 const TOUCH_WORDS: usize = 1 << 14;
 
 impl TouchTable {
     pub(crate) fn new() -> TouchTable {
-        TouchTable { on: AtomicBool::new(false), words: std::sync::OnceLock::new() }
+        TouchTable {
+            on: AtomicBool::new(false),
+            words: std::sync::OnceLock::new(),
+            complete: Mutex::new(false),
+        }
     }
 
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::SeqCst)
     }
 
-    /// Begins to register touches; every record committed before has to be settled after this.
-    pub(crate) fn turn_on(&self) -> bool {
-        self.words.get_or_init(|| (0..TOUCH_WORDS).map(|_| AtomicU64::new(0)).collect());
-        !self.on.swap(true, Ordering::SeqCst)
+    /// Begins to register touches, and settles every record from before: nobody but the first lane writes before that
+    /// is done, by whichever thread.
+    fn turn_on(&self, pool: &PoolInner) -> Result<()> {
+        let mut complete = self.complete.lock();
+        if !*complete {
+            self.words.get_or_init(|| (0..TOUCH_WORDS).map(|_| AtomicU64::new(0)).collect());
+            self.on.store(true, Ordering::SeqCst);
+            pool.lanes.iter().try_for_each(|lane| lane.settle(pool).map(drop))?;
+            *complete = true;
+        }
+        Ok(())
     }
 
     fn word(&self, line: u64) -> Option<&AtomicU64> {
@@ -318,9 +349,16 @@ impl TouchTable {
     /// Registers this lane's commit for the lines, settling lanes that this displaces.
     pub(crate) fn register(&self, pool: &PoolInner, me: u32, commit: u64, lines: &[u64]) -> Result<()> {
         for line in lines {
-            if let Some(word) = self.word(*line) {
-                let displaced = word.swap(u64::from(me) << 48 | commit, Ordering::AcqRel);
+            let Some(word) = self.word(*line) else { continue };
+            let mut displaced = word.load(Ordering::Acquire);
+            loop {
+                // Before it leaves the table: who looks there meanwhile has to find it, or its record dead.
                 settle_touch(pool, me, displaced)?;
+                let mine = u64::from(me) << 48 | commit;
+                match word.compare_exchange(displaced, mine, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => break,
+                    Err(found) => displaced = found,
+                }
             }
         }
         Ok(())
@@ -345,8 +383,11 @@ impl PoolInner {
             if lane.in_use.swap(true, Ordering::AcqRel) {
                 continue;
             }
-            if lane.number > 0 && self.touches.turn_on() {
-                self.lanes.iter().try_for_each(|other| other.settle(self).map(drop))?;
+            if lane.number > 0
+                && let Err(e) = self.touches.turn_on(self)
+            {
+                lane.in_use.store(false, Ordering::Release);
+                return Err(e);
             }
             return Ok(lane.number);
         }

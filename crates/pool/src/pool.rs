@@ -24,6 +24,8 @@ pub struct Pool {
 pub(crate) struct PoolInner {
     pub region: Region,
     pub geometry: Geometry,
+    /// Where the pool's own header, roots and lanes end.
+    pub first_zone_off: u64,
     /// Makes this pool's checksums differ from those of other pools.
     pub seed: u64,
     pub alloc: Allocator,
@@ -157,6 +159,7 @@ impl Pool {
         let inner = PoolInner {
             region,
             geometry,
+            first_zone_off: geometry.zones_off(),
             seed,
             alloc,
             lanes,
@@ -290,7 +293,7 @@ impl PoolInner {
     fn close(&self) -> Result<()> {
         let mut seq = 0;
         for lane in &self.lanes {
-            let state = lane.state.lock();
+            let state = lane.lock();
             seq = seq.max(state.seq);
             state.home_lines.iter().for_each(|line| self.region.flush(line * LINE_BYTES, 1));
         }
@@ -302,7 +305,7 @@ impl PoolInner {
 
 impl Drop for PoolInner {
     fn drop(&mut self) {
-        let wrote = self.lanes.iter().any(|lane| lane.state.lock().commits > 0);
+        let wrote = self.lanes.iter().any(|lane| lane.lock().commits > 0);
         if wrote && !self.read_only && !self.failed.load(Ordering::Acquire) {
             // A failure here loses nothing: the records are durable, and the next opening replays them.
             let _ = self.close();

@@ -1,6 +1,7 @@
 //! Records: how one is laid out in a lane's slot, and when it is valid.
 
 use crate::layout::{Geometry, MAX_SEQ, PmEntry, PmRecord};
+use crate::tx::COVERED_MAX_SYNCED_BYTES;
 use crate::{Error, Result};
 use tembo_pmem::{Region, offset_of, size_of};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -118,8 +119,13 @@ fn checksum(
     fixed[16..].copy_from_slice(&chain.to_le_bytes());
     let mut sum = xxh3_64_with_seed(&fixed, seed);
     sum = xxh3_64_with_seed(payload, sum);
+    let mut covered = 0;
     for word in covers.chunks_exact(8) {
         let word = u64_at(word, 0);
+        covered += word & COVER_MAX_BYTES;
+        if covered > COVERED_MAX_SYNCED_BYTES {
+            return Err(Error::corrupt("a record's covers", word >> 16, "8 MiB at most", "more"));
+        }
         // SAFETY: covered memory was allocated by the transaction that commits, which is the caller, or is
         // looked at by recovery, before any other thread has the pool.
         let bytes = unsafe { region.bytes(word >> 16, word & COVER_MAX_BYTES)? };
@@ -174,6 +180,9 @@ pub(crate) fn read_slot(
     let payload_bytes = 16 * entries + 8 * covers;
     let payload_off = if chain != 0 { chain } else { off + size_of::<PmRecord>() as u64 };
     let invalid = Ok(SlotState::Invalid { seq });
+    if payload_bytes > geometry.zone_bytes() {
+        return invalid;
+    }
     if seq == 0 || (chain == 0 && payload_bytes > geometry.slot_bytes() - size_of::<PmRecord>() as u64) {
         return invalid;
     }
@@ -190,7 +199,14 @@ pub(crate) fn read_slot(
         let change = Change::decode(target & 7, operand).ok_or_else(|| {
             Error::corrupt("a record's entry", off, "a kind of change from 0 to 3", target & 7)
         })?;
-        changes.push((target & !7, change));
+        let target = target & !7;
+        let is_root = target >= geometry.roots_off() && target < geometry.lanes_off();
+        if !is_root && target < geometry.zones_off() {
+            return Err(Error::corrupt("a record's target", off, "a word that records may change", target));
+        }
+        // An error if it leads nowhere.
+        region.load_u64(target)?;
+        changes.push((target, change));
     }
     Ok(SlotState::Valid(FoundRecord { lane, seq, changes }))
 }

@@ -7,7 +7,7 @@
 //!
 //! A crash inside recovery finds the same records again, less those whose effect is durable already.
 
-use crate::layout::{Geometry, PmHeader, PmLane, WATERMARK_BITS, seal, unseal};
+use crate::layout::{Geometry, MAX_SEQ, PmHeader, PmLane, WATERMARK_BITS, seal, unseal};
 use crate::record::{SlotState, read_slot};
 use crate::{Error, Result};
 use tembo_pmem::{Region, offset_of};
@@ -31,6 +31,17 @@ pub(crate) fn recover(region: &Region, geometry: &Geometry, seed: u64) -> Result
     let mut outcome = Recovery::default();
     for lane in 0..geometry.lane_count {
         let dead_to = region.load_u64(geometry.lane_off(lane) + offset_of!(PmLane, retired) as u64)?;
+        if dead_to >= MAX_SEQ {
+            let off = geometry.lane_off(lane);
+            return Err(Error::corrupt(
+                "a lane's retired word",
+                off,
+                format!("less than {MAX_SEQ}"),
+                dead_to,
+            ));
+        }
+        // It is no higher than the number in one of the slots, unless it is damaged: even then later records count.
+        highest = highest.max(dead_to);
         for slot in 0..2 {
             let (seq, record) = match read_slot(region, geometry, seed, lane, slot)? {
                 SlotState::Invalid { seq } => (seq, None),

@@ -96,11 +96,11 @@ impl Tx<'_> {
         padded[..name.len()].copy_from_slice(name.as_bytes());
         for (i, word) in padded.chunks_exact(8).enumerate() {
             let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
-            self.store(at + NAME_OFF + 8 * i as u64, word)?;
+            self.store_anywhere(at + NAME_OFF + 8 * i as u64, word)?;
         }
-        self.store(at + KIND_OFF, u64::from(kind))?;
-        self.store(at + OFF_OFF, off)?;
-        self.store(at + NAME_BYTES_OFF, name.len() as u64)
+        self.store_anywhere(at + KIND_OFF, u64::from(kind))?;
+        self.store_anywhere(at + OFF_OFF, off)?;
+        self.store_anywhere(at + NAME_BYTES_OFF, name.len() as u64)
     }
 
     /// Removes a name; the object itself is not freed. Returns whether there was one.
@@ -111,7 +111,7 @@ impl Tx<'_> {
     pub fn remove_root(&mut self, name: &str) -> Result<bool> {
         let Some(entry) = self.find_entry(name)? else { return Ok(false) };
         let at = self.pool().entry_off(entry);
-        self.store(at + NAME_BYTES_OFF, 0)?;
+        self.store_anywhere(at + NAME_BYTES_OFF, 0)?;
         Ok(true)
     }
 

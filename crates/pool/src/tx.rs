@@ -1,9 +1,10 @@
 //! Transactions: changes that become durable together, with one fence.
 
+use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::slab::{BitPlace, SlabRef};
 use crate::alloc::{Block, Home};
 use crate::lane::{Lane, LaneHold};
-use crate::layout::{ChunkWord, PmRecord};
+use crate::layout::{ChunkWord, MAX_SEQ, PmEntry, PmRecord};
 use crate::pool::{Pool, PoolInner};
 use crate::record::{COVER_MAX_BYTES, Change, Cover, RecordImage};
 use crate::{Error, Result};
@@ -15,7 +16,7 @@ use tembo_pmem::{Domain, LINE_BYTES, size_of};
 /// At about 10 bytes per nanosecond this much costs as long to sum as a fence takes.
 const COVERED_MAX_BYTES: u64 = 2048;
 /// As [`COVERED_MAX_BYTES`], where a fence synchronises with a device: that takes as long as summing megabytes.
-const COVERED_MAX_SYNCED_BYTES: u64 = 8 << 20;
+pub(crate) const COVERED_MAX_SYNCED_BYTES: u64 = 8 << 20;
 /// Writes of new data from this length on are flushed at once, past the caches where that is possible.
 const WRITE_THROUGH_BYTES: usize = 1024;
 /// Up to this many steps or blocks are searched one by one; beyond, an index is kept.
@@ -161,8 +162,12 @@ pub struct Tx<'l> {
 
 impl<'l> Tx<'l> {
     pub(crate) fn new(lane: LaneHold<'l>) -> Tx<'l> {
-        debug_assert!(lane.work.steps.is_empty() && lane.work.fresh.is_empty());
-        Tx { lane }
+        let mut tx = Tx { lane };
+        if !tx.lane.work.is_untouched() {
+            // The one before was leaked.
+            tx.take_back();
+        }
+        tx
     }
 
     /// The pool that the transaction changes.
@@ -223,7 +228,7 @@ impl<'l> Tx<'l> {
     ///
     /// [`Error::Corrupt`] if the range does not lie in such a block.
     pub fn write_fresh(&mut self, off: u64, data: &[u8]) -> Result<()> {
-        let end = off + data.len() as u64;
+        let end = off.saturating_add(data.len() as u64);
         let lane: &mut Lane = &mut self.lane;
         let number = lane.work.fresh_at(off);
         let region = &lane.pool.inner.region;
@@ -268,7 +273,7 @@ impl<'l> Tx<'l> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the offset leads nowhere or is not aligned.
+    /// [`Error::Corrupt`] if the offset leads nowhere, to the pool's own header or lanes, or is not aligned.
     #[inline]
     pub fn store(&mut self, off: u64, value: u64) -> Result<()> {
         if let Some(number) = self.lane.work.fresh_at(off) {
@@ -282,6 +287,14 @@ impl<'l> Tx<'l> {
             lane.work.push_step(Step::Direct { off, old });
             return Ok(());
         }
+        if off < self.inner().first_zone_off {
+            return Err(Error::corrupt("a store", off, "an offset in a block", "the pool's own structures"));
+        }
+        self.store_anywhere(off, value)
+    }
+
+    /// As [`store`](Self::store) of a word outside of the transaction's own blocks, the root directory included.
+    pub(crate) fn store_anywhere(&mut self, off: u64, value: u64) -> Result<()> {
         self.inner().region.load_u64(off)?;
         self.lane.work.push_redo(off, value);
         Ok(())
@@ -293,7 +306,8 @@ impl<'l> Tx<'l> {
         Savepoint { steps: work.steps.len(), fresh: work.fresh.len(), freed: work.freed.len() }
     }
 
-    /// Takes back everything since the savepoint, which must be of this transaction.
+    /// Takes back everything since the savepoint, which must be of this transaction; but not what
+    /// [`write_fresh`](Self::write_fresh) wrote into a block that was allocated before it.
     pub fn rollback_to(&mut self, to: Savepoint) {
         let Lane { pool, arena, work, .. } = &mut *self.lane;
         let inner: &PoolInner = &pool.inner;
@@ -307,12 +321,33 @@ impl<'l> Tx<'l> {
                 None => break,
             }
         }
-        let undone = work.fresh.drain(to.fresh..).map(|fresh| {
+        let kept = to.fresh.min(work.fresh.len());
+        let undone = work.fresh.drain(kept..).map(|fresh| {
             work.fresh_index.remove(&fresh.block.off);
             fresh.block
         });
-        inner.alloc.release(undone, Some(arena));
-        work.freed.truncate(to.freed);
+        // After the device failed, a record may or may not be durable: what it names is not to be written over.
+        if inner.failed.load(Ordering::Acquire) {
+            drop(undone);
+        } else {
+            inner.alloc.release(undone, Some(arena));
+        }
+        let kept = to.freed.min(work.freed.len());
+        work.freed.drain(kept..).for_each(|block| block.unclaim());
+    }
+
+    fn take_back(&mut self) {
+        if !self.lane.work.is_untouched() {
+            self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });
+        }
+        let Lane { pool, arena, work, .. } = &mut *self.lane;
+        if work.fresh_filter.clear() {
+            work.step_index.clear();
+            work.fresh_index.clear();
+            pool.inner.alloc.put_pending(arena);
+        } else if !work.step_index.is_empty() {
+            work.step_index.clear();
+        }
     }
 
     /// How many words the record will hold so far, roughly: for deciding when a group is large enough.
@@ -342,17 +377,7 @@ impl std::fmt::Debug for Tx<'_> {
 
 impl Drop for Tx<'_> {
     fn drop(&mut self) {
-        if !self.lane.work.is_untouched() {
-            self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });
-        }
-        let Lane { pool, arena, work, .. } = &mut *self.lane;
-        if work.fresh_filter.clear() {
-            work.step_index.clear();
-            work.fresh_index.clear();
-            pool.inner.alloc.put_pending(arena);
-        } else if !work.step_index.is_empty() {
-            work.step_index.clear();
-        }
+        self.take_back();
     }
 }
 
@@ -462,7 +487,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
             least_seq = inner.touches.settle_others(inner, *number, &lines)?;
             touched = Some(lines);
         }
-        let state = slot.state.lock();
+        let state = slot.lock();
         // ORDER: who turns the table on settles this lane afterwards, under its lock. If that has happened by
         // now, this record would be missing from the table.
         if touched.is_some() || !inner.touches.is_on() {
@@ -470,6 +495,9 @@ fn commit(lane: &mut Lane) -> Result<()> {
         }
     };
     let seq = state.seq.max(least_seq) + 1;
+    if seq >= MAX_SEQ {
+        return Err(Error::corrupt("the last sequence number", 0, format!("less than {MAX_SEQ}"), seq));
+    }
     // Summed before any flush: the checksum reads new data, whose lines would be on their way out of the cache.
     let head = image.head(&inner.region, inner.seed, seq, chain)?;
     // Every flush of the commit is issued here, just before the fence: the processor orders write-backs before any
@@ -656,6 +684,11 @@ fn touched_lines(work: &TxWork) -> Vec<u64> {
     for block in blocks {
         lines.extend(block.off / LINE_BYTES..=(block.off + block.bytes - 1) / LINE_BYTES);
     }
+    // A new slab's head is covered, and every lane that uses the slab later changes it.
+    for slab in &work.new_slabs {
+        let head_bytes = 8 + 8 * slab.class.words() as u64;
+        lines.extend(slab.off / LINE_BYTES..=(slab.off + head_bytes - 1) / LINE_BYTES);
+    }
     lines.sort_unstable();
     lines.dedup();
     lines
@@ -764,7 +797,9 @@ impl Lane {
         let slabs = inner.alloc.take_empty_slabs(&inner.region, all)?;
         let mut done = 0;
         // A few at a time, so that the record fits into its slot.
-        for group in slabs.chunks(8) {
+        let room = inner.geometry.slot_bytes() - size_of::<PmRecord>() as u64;
+        let group_len = room / (MAX_SLAB_CHUNKS * size_of::<PmEntry>() as u64);
+        for group in slabs.chunks(group_len.clamp(1, 8) as usize) {
             let outcome = self.with_work_aside(|lane| {
                 for slab in group {
                     for (chunk, _) in slab.chunk_words() {
@@ -808,18 +843,19 @@ impl Lane {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;
         let slot = &inner.lanes[self.number as usize];
-        let side = (slot.state.lock().commits % 2) as usize;
-        if let Some(block) = &slot.state.lock().chains[side]
+        let side = (slot.lock().commits % 2) as usize;
+        if let Some(block) = &slot.lock().chains[side]
             && block.bytes >= bytes
         {
             return Ok(block.off);
         }
         let image = std::mem::take(&mut self.image);
-        let reserved = self.reserve(bytes.next_power_of_two());
+        let roomy = bytes.next_power_of_two().min(inner.alloc.max_block_bytes()).max(bytes);
+        let reserved = self.reserve(roomy);
         self.image = image;
         let block = reserved?;
         // Making room may have committed a record of its own, so that the slots have changed places.
-        let mut state = slot.state.lock();
+        let mut state = slot.lock();
         let side = (state.commits % 2) as usize;
         let off = block.off;
         if let Some(old) = state.chains[side].replace(block) {

@@ -2,6 +2,9 @@
 
 use tembo_pmem::LINE_BYTES;
 
+/// Chunks of the largest slabs.
+pub(crate) const MAX_SLAB_CHUNKS: u64 = 16;
+
 /// A size class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Class {
@@ -22,7 +25,7 @@ impl Class {
             let class = Class::with_chunks(block_bytes, chunks, chunk_bytes);
             // Many blocks to a slab spare visits to the allocator's lock, few chunks spare space in small pools.
             let enough_blocks = if chunks < 8 { 32 } else { 8 };
-            if class.blocks >= enough_blocks || chunks == 16 {
+            if class.blocks >= enough_blocks || chunks == MAX_SLAB_CHUNKS {
                 return class;
             }
             chunks *= 2;

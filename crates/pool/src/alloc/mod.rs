@@ -52,6 +52,7 @@ use crate::{Error, Result};
 use classes::Classes;
 use parking_lot::Mutex;
 use slab::{Slab, SlabRef};
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::{Region, RegionError};
@@ -78,9 +79,19 @@ impl Block {
         matches!(&self.home, Home::Slab(home) if home.is(slab))
     }
 
+    /// Takes the claim on a block back, which then is not freed.
+    pub(crate) fn unclaim(&self) {
+        if let Home::Slab(slab) = &self.home
+            && let Ok(bit) = slab.bit_of(self.off)
+        {
+            slab.unclaim(bit);
+        }
+    }
+
     /// The block at `off` of a slab, which is taken.
     fn of_slab(slab: &Slab, off: u64) -> Block {
-        // SAFETY: the block is not free until it is released, and the reference is part of the block.
+        // SAFETY: the caller took the block, or claimed it, so that nobody else releases it; the reference is part of
+        // the block.
         let home = Home::Slab(unsafe { SlabRef::new(slab) });
         Block { off, bytes: slab.class.block_bytes, home }
     }
@@ -232,9 +243,13 @@ impl Allocator {
         let shape = *self.classes.get(class).expect("a class of the table");
         let (zone, chunk) = self.take_chunks(&mut shared, region, shape.chunks, grow)?;
         let off = self.geometry.chunk_off(zone, chunk);
-        let slab = Arc::new(Slab::fresh(off, zone, chunk, class, shape));
-        shared.zones[zone as usize].slabs.insert(chunk, slab.clone());
-        Ok(slab)
+        match shared.zones[zone as usize].slabs.entry(chunk) {
+            Entry::Vacant(place) => {
+                Ok(place.insert(Arc::new(Slab::fresh(off, zone, chunk, class, shape))).clone())
+            }
+            // References to a slab rely on the map (`SlabRef`), so that it must not go.
+            Entry::Occupied(_) => Err(Error::corrupt("a free chunk", off, "no slab in it", "a slab in use")),
+        }
     }
 
     /// Reads a slab that a scan saw; `None` if it is full, held, or gone meanwhile.
@@ -266,6 +281,7 @@ impl Allocator {
             .classes
             .get(class)
             .ok_or_else(|| Error::corrupt("a chunk's size class", word_off, "a known class", class))?;
+        self.check_run(region, (zone, chunk), shape.chunks)?;
         let place = (self.geometry.chunk_off(zone, chunk), zone, chunk);
         let slab = Arc::new(Slab::load(region, place, class, shape)?);
         slabs.insert(chunk, slab.clone());
@@ -427,7 +443,7 @@ impl Allocator {
         }
     }
 
-    /// Finds the allocated block that starts at `off`, as media has it. Takes no lock for slabs that the lane knows.
+    /// Finds the allocated block that starts at `off`, as media has it, and claims it. Takes no lock for slabs that the lane knows.
     pub(crate) fn find_block(&self, region: &Region, arena: &mut Arena, off: u64) -> Result<Block> {
         let Some((zone, chunk)) = self.geometry.locate(off) else { return self.block_at(region, off) };
         let key = zone << 32 | chunk;
@@ -453,7 +469,17 @@ impl Allocator {
         Ok(block)
     }
 
-    /// Finds the allocated block that starts at `off`, as media has it.
+    /// Refuses chunks that do not all lie in the zone, past its header.
+    fn check_run(&self, region: &Region, (zone, chunk): (u64, u64), chunks: u64) -> Result<()> {
+        let limit = self.geometry.zone_limit(zone, region.len());
+        if chunk >= self.geometry.zone_header_chunks() && chunks <= limit.saturating_sub(chunk) {
+            return Ok(());
+        }
+        let word_off = self.geometry.chunk_word_off(zone, chunk);
+        Err(Error::corrupt("the chunk table", word_off, "chunks of the zone", format!("{chunks} chunks")))
+    }
+
+    /// Finds the allocated block that starts at `off`, as media has it, and claims it.
     fn block_at(&self, region: &Region, off: u64) -> Result<Block> {
         let nowhere = || Error::corrupt("a block", off, "the start of an allocated block", "something else");
         let (zone, chunk) = self.geometry.locate(off).ok_or_else(nowhere)?;
@@ -469,8 +495,9 @@ impl Allocator {
                 }
             }
             ChunkWord::Extent { chunks } if off == self.geometry.chunk_off(zone, chunk) => {
-                let bytes = chunks.checked_mul(self.geometry.chunk()).ok_or_else(nowhere)?;
+                self.check_run(region, (zone, chunk), chunks)?;
                 self.scan_zone(region, zone)?;
+                let bytes = chunks * self.geometry.chunk();
                 return Ok(Block { off, bytes, home: Home::Extent { zone, chunk, chunks } });
             }
             _ => return Err(nowhere()),
@@ -482,6 +509,12 @@ impl Allocator {
         let slab = self.slab_at(&mut shared, region, zone, first, class)?;
         drop(shared);
         slab_block(&slab, off)
+    }
+
+    /// The slab that begins at this chunk, if it is known.
+    #[cfg(test)]
+    pub(crate) fn known_slab(&self, zone: usize, chunk: u64) -> Option<std::sync::Weak<Slab>> {
+        self.shared.lock().zones[zone].slabs.get(&chunk).map(Arc::downgrade)
     }
 
     /// Bytes in chunks that are known to be free.
@@ -563,9 +596,9 @@ pub(crate) fn full(needed_bytes: u64, why: &RegionError) -> Error {
     Error::Full { needed_bytes, why: why.to_string() }
 }
 
-/// The block of a slab that starts at `off`, if media has it allocated.
+/// The block of a slab that starts at `off`, if media has it allocated and nobody else is freeing it.
 fn slab_block(slab: &Slab, off: u64) -> Result<Block> {
-    if !slab.is_allocated(slab.bit_of(off)?) {
+    if !slab.claim(slab.bit_of(off)?) {
         return Err(Error::corrupt("a block", off, "an allocated block", "a free one"));
     }
     Ok(Block::of_slab(slab, off))

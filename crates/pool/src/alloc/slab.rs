@@ -24,7 +24,7 @@ pub(crate) struct Slab {
     pub class_number: usize,
     pub class: Class,
     busy: Box<[AtomicU64]>,
-    /// What the bitmap on media says. Kept here because reading that back from a line that was flushed a moment ago
+    /// What the bitmap on media says, less the blocks that transactions under way free. Kept here because reading that back from a line that was flushed a moment ago
     /// takes as long as the flush.
     media: Box<[AtomicU64]>,
     /// Whether the chunk table on media names this slab. A new slab is published together with the first
@@ -178,14 +178,14 @@ impl Slab {
     /// Makes the block at `off` available again.
     pub(crate) fn release(&self, off: u64) {
         if let Some(index) = self.index_of(off) {
-            let old = self.busy[(index / 64) as usize].fetch_and(!(1 << (index % 64)), Ordering::AcqRel);
+            let old = self.busy[(index / 64) as usize].fetch_and(!(1 << (index % 64)), Ordering::SeqCst);
             debug_assert!(old & (1 << (index % 64)) != 0, "a block released twice");
         }
     }
 
     /// How many blocks are available. Reads the bitmap.
     pub(crate) fn free_blocks(&self) -> u64 {
-        let used: u32 = self.busy.iter().map(|word| word.load(Ordering::Acquire).count_ones()).sum();
+        let used: u32 = self.busy.iter().map(|word| word.load(Ordering::SeqCst).count_ones()).sum();
         self.class.blocks - u64::from(used)
     }
 
@@ -203,18 +203,24 @@ impl Slab {
 
     /// Claims the slab for a lane or a list; false if someone has it.
     pub(crate) fn hold(&self) -> bool {
-        !self.held.load(Ordering::Acquire) && !self.held.swap(true, Ordering::AcqRel)
+        !self.held.load(Ordering::SeqCst) && !self.held.swap(true, Ordering::AcqRel)
     }
 
-    /// ORDER: a swap, so that it is visible before the bitmap is looked at afterwards. Who clears a bit (with a
-    /// locked instruction) and then finds the slab held is seen by that look.
+    /// ORDER: a swap, so that it is visible before the bitmap is looked at afterwards. Who clears a bit
+    /// and then finds the slab held is seen by that look; all four accesses are sequentially consistent for that.
     pub(crate) fn let_go(&self) {
         self.held.swap(false, Ordering::SeqCst);
     }
 
-    /// Whether media has the block of this bit allocated.
-    pub(crate) fn is_allocated(&self, bit: BitPlace) -> bool {
-        self.media[bit.word].load(Ordering::Acquire) & bit.mask != 0
+    /// Claims the block of this bit in order to free it; false if media does not have it allocated, or another
+    /// transaction is about to free it. So a block is released once, whatever its owners do.
+    pub(crate) fn claim(&self, bit: BitPlace) -> bool {
+        self.media[bit.word].fetch_and(!bit.mask, Ordering::AcqRel) & bit.mask != 0
+    }
+
+    /// Takes a claim back.
+    pub(crate) fn unclaim(&self, bit: BitPlace) {
+        self.media[bit.word].fetch_or(bit.mask, Ordering::AcqRel);
     }
 
     /// Sets or clears bits in the bitmap on media. `alone`: no other lane is in use.

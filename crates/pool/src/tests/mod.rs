@@ -4,6 +4,7 @@ mod counts;
 mod crash;
 mod files;
 mod model;
+mod review;
 
 use crate::{Geometry, Options, Pool};
 use tembo_pmem::Region;
