@@ -52,7 +52,7 @@ pub(crate) fn mutate(image: &mut Vec<u8>, data: &[u8]) {
         let new = match change[0] >> 1 & 7 {
             0 => value,
             1 => old ^ 1 << (value % 64),
-            2 => value % (image.len() as u64) & !15,
+            2 => (value % (image.len() as u64)) & !15,
             3 => old.wrapping_add(value % 4096).wrapping_sub(2048),
             4 => 0,
             5 => old & !0xFFFF | value & 0xFFFF,
