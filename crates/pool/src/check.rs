@@ -75,6 +75,13 @@ impl Pool {
                 }
             };
             marks.usage.free_chunk_bytes += (limit - frontier) * geometry.chunk();
+            for unused in frontier..u64::from(geometry.zone_chunks) {
+                let word_off = geometry.chunk_word_off(zone, unused);
+                let found = region.load_u64(word_off)?;
+                if found != 0 {
+                    return Err(Error::corrupt("a chunk word past the frontier", word_off, 0, found));
+                }
+            }
             walk_chunks(region, geometry, classes, zone, frontier, |chunk, word| {
                 let off = geometry.chunk_off(zone, chunk);
                 match word {
@@ -114,6 +121,13 @@ impl Pool {
                 }
                 Ok(())
             })?;
+        }
+        // What there is of a zone that is too short to be used yet.
+        for word_off in (geometry.zone_off(geometry.zone_count(pool_bytes))..pool_bytes).step_by(8) {
+            let found = region.load_u64(word_off)?;
+            if found != 0 {
+                return Err(Error::corrupt("a zone that is not used yet", word_off, 0, found));
+            }
         }
         Ok(marks)
     }

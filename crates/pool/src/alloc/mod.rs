@@ -11,7 +11,7 @@
 //!
 //! * I1: a block is allocated exactly if its bitmap bit is set, or its extent is named in the chunk table.
 //! * I2: slabs and extents lie below their zone's frontier and do not overlap; the chunk words inside an
-//!   extent are zero.
+//!   extent, and from the frontier on, are zero.
 //! * I3: no bitmap bit stands past the slab's last block.
 //! * I4: allocated = reachable, after every crash. (Checked with [`Marks`](crate::Marks) by the owners of
 //!   the structures.)

@@ -606,6 +606,15 @@ fn any_bytes_in_the_chunk_table_and_the_slabs_do_no_harm() {
     }
 }
 
+/// They would come to light when the frontier moves past them.
+#[test]
+fn chunk_words_past_the_frontier_are_checked() {
+    let (mut image, geometry) = small_image();
+    let frontier = word(&image, geometry.zone_off(0));
+    set_word(&mut image, geometry.chunk_word_off(0, frontier + 5), ChunkWord::Slab { class: 1 }.encode());
+    assert!(open_image(&image).unwrap().marks().is_err());
+}
+
 /// Writes a record that a lane's slot would hold, with a checksum that matches.
 fn forge(image: &mut [u8], geometry: &Geometry, lane: u32, seq: u64, entries: &[(u64, u64)]) {
     let mut payload = Vec::new();
