@@ -1,0 +1,7 @@
+//! The papers' figures and what they need: costs counted as words, lines and fences; a model of non-volatile
+//! memory; the trees that the wB+-Tree is compared with; tables and drawings.
+//!
+//! `cargo run --release -p tembo-bench -- list` names what can be drawn.
+#![forbid(unsafe_code)]
+
+pub mod machine;
