@@ -6,3 +6,4 @@
 
 pub mod machine;
 pub mod mem;
+pub mod nvm;

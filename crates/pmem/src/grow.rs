@@ -9,7 +9,6 @@ use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 impl Region {
     /// Grows the region (and its file) to `bytes`, rounded up to a page; the new bytes read as zero and have
@@ -45,7 +44,7 @@ impl Region {
             }
             None => self.range.map_anonymous(mapped, new)?,
         }
-        self.len.store(new, Ordering::Release);
+        self.set_len(new);
         Ok(())
     }
 
@@ -58,7 +57,7 @@ impl Region {
             if self.file.is_none() {
                 self.range.discard(bytes, round_up(old, PAGE_BYTES));
             }
-            self.len.store(bytes, Ordering::Release);
+            self.set_len(bytes);
         }
     }
 

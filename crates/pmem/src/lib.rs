@@ -20,7 +20,7 @@
 //! # Reading order
 //!
 //! `domain.rs` (which failures are survived), `flush.rs` (the instructions), `region.rs` (the
-//! mapping and the verbs), `grow.rs` (space), `observer.rs` (how the crash simulator listens),
+//! mapping and the verbs), `grow.rs` (space), `observer.rs` (how simulators listen),
 //! `media.rs` (layout assertions), `counters.rs` (what an operation costs).
 
 mod counters;

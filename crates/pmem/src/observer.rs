@@ -1,4 +1,4 @@
-//! How the crash simulator listens to a simulated region.
+//! How the crash simulator and models of memory listen to a simulated region.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +24,7 @@ impl ThreadTag {
     }
 }
 
-/// Receives every store, flush and fence of a simulated region, in program order per thread.
+/// Receives every store, flush and fence of a simulated region, and if it wants them loads, in program order per thread.
 pub trait Observer: Send + Sync {
     /// A store of at most 8 bytes that does not cross an aligned word, about to be performed.
     fn store(&self, thread: ThreadTag, off: u64, new: &[u8]);
@@ -37,4 +37,63 @@ pub trait Observer: Send + Sync {
     fn flush(&self, thread: ThreadTag, line: u64);
     /// `thread` waits for the write-backs that it started; called before it returns.
     fn fence(&self, thread: ThreadTag);
+    /// Whether [`load`](Self::load) and [`prefetch`](Self::prefetch) are called; asked once, when the region is made.
+    fn wants_loads(&self) -> bool {
+        false
+    }
+    /// A load of `bytes` bytes, about to be performed, or performed just now.
+    fn load(&self, thread: ThreadTag, off: u64, bytes: u64) {
+        let _ = (thread, off, bytes);
+    }
+    /// Line `line` is asked for ahead of its use. It may be outside the region.
+    fn prefetch(&self, thread: ThreadTag, line: u64) {
+        let _ = (thread, line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Region;
+    use std::sync::{Arc, Mutex};
+
+    /// Remembers loads and prefetches, if it wants them.
+    struct Reader {
+        wants_loads: bool,
+        seen: Mutex<Vec<(&'static str, u64, u64)>>,
+    }
+
+    impl Observer for Reader {
+        fn store(&self, _: ThreadTag, _: u64, _: &[u8]) {}
+        fn flush(&self, _: ThreadTag, _: u64) {}
+        fn fence(&self, _: ThreadTag) {}
+        fn wants_loads(&self) -> bool {
+            self.wants_loads
+        }
+        fn load(&self, _: ThreadTag, off: u64, bytes: u64) {
+            self.seen.lock().unwrap().push(("load", off, bytes));
+        }
+        fn prefetch(&self, _: ThreadTag, line: u64) {
+            self.seen.lock().unwrap().push(("prefetch", line, 0));
+        }
+    }
+
+    #[test]
+    fn loads_are_reported_to_an_observer_that_wants_them_and_checked_either_way() {
+        for wants_loads in [false, true] {
+            let reader = Arc::new(Reader { wants_loads, seen: Mutex::default() });
+            let region = Region::simulated(&[1; 4096], 8192, Some(reader.clone())).unwrap();
+            assert_eq!(region.load_u64(8).unwrap(), 0x0101_0101_0101_0101);
+            assert!(region.load_u64(12).is_err() && region.load_u64(4096).is_err());
+            region.grow(8192).unwrap();
+            assert_eq!(region.load_u64(4096).unwrap(), 0);
+            region.prefetch(130);
+            region.prefetch_for_store(192);
+            region.note_load(5, 70);
+            let all =
+                [("load", 8, 8), ("load", 4096, 8), ("prefetch", 2, 0), ("prefetch", 3, 0), ("load", 5, 70)];
+            let expected = if wants_loads { &all[..] } else { &[] };
+            assert_eq!(*reader.seen.lock().unwrap(), expected);
+        }
+    }
 }

@@ -67,7 +67,10 @@ struct DirtyPages {
 pub struct Region {
     pub(crate) range: AddressRange,
     /// Bytes mapped so far. Only grows.
-    pub(crate) len: AtomicU64,
+    len: AtomicU64,
+    /// As `len`, where loads are reported to nobody; else 0, so that the bounds check of a load fails and leads to the
+    /// report, and no other load pays for it.
+    loadable: AtomicU64,
     pub(crate) file: Option<File>,
     pub(crate) sharing: Sharing,
     domain: Domain,
@@ -76,6 +79,8 @@ pub struct Region {
     max_bytes: u64,
     /// Whether stores, flushes and fences are counted or observed.
     instrumented: bool,
+    /// Whether the observer wants loads and prefetches, too.
+    reports_loads: bool,
     observer: Option<Arc<dyn Observer>>,
     dirty: Mutex<DirtyPages>,
     /// Held while dirty pages are being written, so that a fence waits for another thread's.
@@ -114,6 +119,7 @@ impl Region {
         Ok(Region {
             range,
             len: AtomicU64::new(bytes),
+            loadable: AtomicU64::new(bytes),
             file: Some(file),
             sharing,
             domain,
@@ -121,6 +127,7 @@ impl Region {
             non_temporal: non_temporal && matches!(flusher, Flusher::Instruction(_)),
             max_bytes,
             instrumented: options.count,
+            reports_loads: false,
             observer: None,
             dirty: Mutex::default(),
             syncing: Mutex::default(),
@@ -150,9 +157,12 @@ impl Region {
             core::ptr::copy_nonoverlapping(image.as_ptr(), range.base(), image.len());
             core::ptr::write_bytes(range.base().add(image.len()), 0, mapped_bytes as usize - image.len());
         }
+        let reports_loads = observer.as_ref().is_some_and(|observer| observer.wants_loads());
         Ok(Region {
             range,
             len: AtomicU64::new(bytes),
+            loadable: AtomicU64::new(if reports_loads { 0 } else { bytes }),
+            reports_loads,
             file: None,
             sharing: Sharing::Private,
             domain: Domain::Simulated,
@@ -172,6 +182,15 @@ impl Region {
     #[inline(always)]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
+    }
+
+    /// Makes the first `bytes` bytes accessible, which are mapped.
+    pub(crate) fn set_len(&self, bytes: u64) {
+        // ORDER: pairs with the loads in `len` and `load_u64`; the mapping comes before.
+        self.len.store(bytes, Ordering::Release);
+        if !self.reports_loads {
+            self.loadable.store(bytes, Ordering::Release);
+        }
     }
 
     /// Whether the region has no bytes.
@@ -232,7 +251,46 @@ impl Region {
     /// [`OutOfBounds`] when the word is not inside the region or not aligned.
     #[inline(always)]
     pub fn load_u64(&self, off: u64) -> Result<u64, OutOfBounds> {
-        Ok(self.word(off)?.load(Ordering::Acquire))
+        let loadable = self.loadable.load(Ordering::Acquire);
+        if off <= loadable && WORD_BYTES <= loadable - off && off.is_multiple_of(WORD_BYTES) {
+            // SAFETY: as in `word`; `loadable` is never more than the length.
+            let word = unsafe { AtomicU64::from_ptr(self.range.base().add(off as usize).cast()) };
+            return Ok(word.load(Ordering::Acquire));
+        }
+        self.load_u64_and_report(off)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn load_u64_and_report(&self, off: u64) -> Result<u64, OutOfBounds> {
+        let word = self.word(off)?;
+        self.note_load(off, WORD_BYTES);
+        Ok(word.load(Ordering::Acquire))
+    }
+
+    /// Tells an observer that wants loads of bytes that were read through [`bytes`](Self::bytes), which itself cannot
+    /// know which of them are. Costs a predictable branch elsewhere.
+    #[inline(always)]
+    pub fn note_load(&self, off: u64, bytes: u64) {
+        if self.reports_loads {
+            self.report_load(off, bytes);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn report_load(&self, off: u64, bytes: u64) {
+        if let Some(observer) = &self.observer {
+            observer.load(ThreadTag::current(), off, bytes);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn report_prefetch(&self, off: u64) {
+        if let Some(observer) = &self.observer {
+            observer.prefetch(ThreadTag::current(), off / LINE_BYTES);
+        }
     }
 
     /// Stores an aligned word atomically, with release ordering: stores to the same line stay in program
@@ -427,6 +485,9 @@ impl Region {
     /// Asks the processor to bring the line of `off` into its cache. Never faults.
     #[inline(always)]
     pub fn prefetch(&self, off: u64) {
+        if self.reports_loads {
+            self.report_prefetch(off);
+        }
         let line = self.range.base().wrapping_add(off as usize);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch of any address is without effect on the program's state.
@@ -443,6 +504,9 @@ impl Region {
     /// Asks the processor to bring the line of `off` into its cache, to be stored to. Never faults.
     #[inline(always)]
     pub fn prefetch_for_store(&self, off: u64) {
+        if self.reports_loads {
+            self.report_prefetch(off);
+        }
         let line = self.range.base().wrapping_add(off as usize);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch of any address is without effect on the program's state.
