@@ -2,33 +2,40 @@
 //!
 //! # Media layout
 //!
-//! A lane is a line (`PmLane`) and two record slots. Commits alternate between the slots. A record is its
-//! head (`PmRecord`), its entries (`PmEntry`: one change of one word each) and its covers (a word each: the
-//! place and length of new data that the record links). A payload too long for the slot lies in pool space
-//! that is reserved in DRAM only, so that it is free after a crash.
+//! A lane is a line (`PmLane`) and two *halves*. Records lie one after another in a half, each from the start of a
+//! line; when the half is full, or enough home lines have gathered, the next record *switches* to the start of the
+//! other half. A record is its head (`PmRecord`), its entries (`PmEntry`: one change of one word each), its covers (a word
+//! each: the place and length of new data that the record links) and a checksum of what those name. A payload too
+//! long for a half lies in pool space that is reserved in DRAM only, so that it is free after a crash; such a record
+//! is the first or the second of its half.
 //!
 //! # Commit point
 //!
-//! New data, head, entries and covers are flushed together; one fence follows. The record is valid if its
-//! checksum matches all of them, so the fence is the commit. Only then are the home words stored, hence other
-//! threads see nothing that a crash could take back. The home lines are flushed by the lane's next commit, under
-//! its fence: until then the record stands for them. (Flushing them at once cost as much as a second fence: on
-//! x86 every locked instruction waits for the write-backs before it.)
+//! New data, head, entries and covers are flushed together; one fence follows. The record is complete if both
+//! checksums match, so the fence is the commit. Only then are the home words stored, hence other
+//! threads see nothing that a crash could take back. The home lines of a half's records are flushed, each once, with the
+//! record that switches to the other half, under its fence: until then the records stand for them. (Flushing them at
+//! once cost as much as a second fence, and flushing them with every next record made the processor wait for lines that had
+//! just been written back.)
 //!
 //! # Invariants
 //!
-//! A record is *live* from its commit until it is overwritten (two commits later in its lane), or the lane's
-//! `retired` word or the pool's watermark passes it. Recovery replays live records only.
+//! A record is *live* from its commit until the second commit in the half that was switched to after it, or until the
+//! lane's `retired` word or the pool's watermark passes it. Recovery replays live records only.
 //!
 //! * L1: the home words of a live record are changed by records only, never directly.
 //! * L2: memory that a live record changes or covers is not handed out again. Freed blocks wait in the
-//!   lane's limbo for two more commits (and for readers).
+//!   lane's limbo until the record that freed them is dead (and for readers).
 //! * L3: when a record changes a word, any other lane's live record for that word is older, and has been
 //!   retired before this record's commit is over. So no replay puts an old value over a newer one.
 //! * L4: a record never changes bytes that it covers itself: memory allocated in a transaction is written
 //!   directly until the commit, the bitmap of a new slab included.
 //! * L5: a block allocated and freed in one transaction is not in its record at all; its reuse could
 //!   otherwise invalidate that record while its home stores are not durable.
+//! * L6: a record is written over only when it is dead, and recovery can tell. The first record of a half may be
+//!   found complete although its fence, which makes the homes of the other half durable, was not reached. The second
+//!   cannot be begun before. So a half has two records at least, the other half counts as long as there is but one,
+//!   and is written over only after.
 //!
 //! L3 is kept by the *touch table*, once more than one lane is in use: a volatile word per hashed line,
 //! naming the lane and commit that changed it last. Before a commit, lanes found there that may still have
@@ -52,9 +59,9 @@
 //! Lamport sequence numbers, so that lanes share nothing to order themselves.
 
 use crate::alloc::{Arena, Block};
-use crate::layout::PmLane;
+use crate::layout::{Geometry, PmLane};
 use crate::pool::{Pool, PoolInner};
-use crate::record::RecordImage;
+use crate::record::{RecordImage, record_bytes};
 use crate::tx::{Tx, TxWork};
 use crate::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
@@ -168,12 +175,106 @@ pub(crate) struct LaneState {
     pub seq: u64,
     /// Commits since the pool was opened.
     pub commits: u64,
-    /// Lines of the last record's home words, which the next commit flushes.
+    /// The half with the last record, how many it has, and where in it the next may follow.
+    half: usize,
+    records: usize,
+    used_bytes: u64,
+    /// Lines of home words of this half's records, which are flushed with the next that switches.
     pub home_lines: Vec<u64>,
     /// Freed blocks that a live record or a reader may still look at.
     limbo: VecDeque<Limbo>,
-    /// Pool space for payloads that do not fit into the slots. Reserved, never published.
-    pub chains: [Option<Block>; 2],
+    limbo_bytes: u64,
+    /// Pool space for payloads that do not fit into the halves, by [`Place::chain`]. Reserved, never published.
+    pub chains: [Option<Block>; 4],
+}
+
+/// Where a record goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    half: usize,
+    /// Its number in the half.
+    record: usize,
+    /// From the start of the half.
+    at: u64,
+    /// Whether the lane switches halves for it.
+    pub switches: bool,
+    bytes: u64,
+}
+
+/// Records that a half has at least (L6).
+const RECORDS_MIN: usize = 2;
+/// A record switches halves once this many home lines have gathered: one fence waits for about as many write-backs at
+/// little more than the cost of one.
+const HOME_LINES_MAX: usize = 64;
+/// As [`HOME_LINES_MAX`], for bytes of freed blocks: large ones are to be had again soon.
+const LIMBO_BYTES_MAX: u64 = 1 << 20;
+
+impl LaneState {
+    /// Where the next record goes, of which `inline_bytes` of payload lie with the head.
+    #[inline]
+    pub(crate) fn place(&self, geometry: &Geometry, inline_bytes: u64, chained: bool) -> Place {
+        let bytes = record_bytes(inline_bytes);
+        let wants_switch = chained
+            || self.used_bytes + bytes > geometry.half_bytes()
+            || self.home_lines.len() >= HOME_LINES_MAX
+            || self.limbo_bytes >= LIMBO_BYTES_MAX;
+        if wants_switch && self.records >= RECORDS_MIN {
+            return Place { half: self.half ^ 1, record: 0, at: 0, switches: true, bytes };
+        }
+        Place { half: self.half, record: self.records, at: self.used_bytes, switches: false, bytes }
+    }
+
+    /// Whether a payload has to be chained: since a half could not hold it and one more record, or since this half has
+    /// no room and does not have its least number of records.
+    #[inline]
+    pub(crate) fn must_chain(&self, geometry: &Geometry, payload_bytes: u64) -> bool {
+        let bytes = record_bytes(payload_bytes);
+        let first = self.records == 0 || self.records >= RECORDS_MIN;
+        let used = if first { LINE_BYTES } else { self.used_bytes };
+        used + bytes > geometry.half_bytes()
+    }
+
+    /// Notes that the record with this number is durable at its place, with the lines that it changes.
+    #[inline]
+    pub(crate) fn note_record(&mut self, seq: u64, place: Place, lines: &[u64]) {
+        self.seq = seq;
+        self.commits += 1;
+        self.half = place.half;
+        self.records = place.record + 1;
+        self.used_bytes = place.at + place.bytes;
+        if place.switches {
+            self.home_lines.clear();
+        }
+        // A line that many transactions change is flushed once. Many lines are not looked for one by one.
+        let known = self.home_lines.len().min(HOME_LINES_MAX);
+        for line in lines {
+            if !self.home_lines[..known].contains(line) {
+                self.home_lines.push(*line);
+            }
+        }
+    }
+
+    /// Where the next record will be, most likely.
+    pub(crate) fn next_off(&self, geometry: &Geometry, lane: u32) -> u64 {
+        let place = self.place(geometry, 0, false);
+        place.off(geometry, lane)
+    }
+}
+
+impl Place {
+    /// Whether the records before the lane's last switch die with this one's commit.
+    pub(crate) fn ends_switch(&self) -> bool {
+        self.record + 1 == RECORDS_MIN
+    }
+
+    /// Which of the lane's chain blocks the record may use.
+    pub(crate) fn chain(&self) -> usize {
+        self.half * RECORDS_MIN + self.record
+    }
+
+    pub(crate) fn off(&self, geometry: &Geometry, lane: u32) -> u64 {
+        geometry.half_off(lane, self.half) + self.at
+    }
 }
 
 #[derive(Debug)]
@@ -220,10 +321,10 @@ impl LaneSlot {
         commit > self.settled.load(Ordering::Acquire)
     }
 
-    /// Notes, under the lane's lock, that commit number `commits` is done: the record before the previous one is
-    /// overwritten.
-    pub(crate) fn note_commit(&self, commits: u64) {
-        let settled = self.settled.load(Ordering::Relaxed).max(commits.saturating_sub(2));
+    /// Notes, under the lane's lock, that commit number `commits` was the second in its half: all records before the
+    /// first are dead.
+    pub(crate) fn note_switched(&self, commits: u64) {
+        let settled = self.settled.load(Ordering::Relaxed).max(commits.saturating_sub(RECORDS_MIN as u64));
         self.settled.store(settled, Ordering::Release);
     }
 
@@ -260,21 +361,28 @@ impl LaneSlot {
     ) {
         let (commit, epoch) = (state.commits, pool.epochs.retire(alone));
         while let Some(block) = blocks.pop() {
+            state.limbo_bytes += block.bytes;
             state.limbo.push_back(Limbo { commit, epoch, block });
         }
-        if state.limbo.len() >= LIMBO_BATCH {
+        if state.limbo.len() >= LIMBO_BATCH || state.limbo_bytes >= LIMBO_BYTES_MAX {
             self.release_limbo(pool, state, Some(arena));
         }
     }
 
     /// Makes the blocks available that nothing can look at any more.
     fn release_limbo(&self, pool: &PoolInner, state: &mut LaneState, arena: Option<&Arena>) {
+        if state.limbo.front().is_none_or(|next| self.may_be_live(next.commit)) {
+            return;
+        }
         let safe_before = pool.epochs.safe_before();
-        let limbo = &mut state.limbo;
+        let LaneState { limbo, limbo_bytes, .. } = state;
         let safe = std::iter::from_fn(|| {
             let next = limbo.front()?;
-            let is_safe = next.epoch < safe_before && !self.may_be_live(next.commit);
-            if is_safe { limbo.pop_front().map(|limbo| limbo.block) } else { None }
+            if next.epoch >= safe_before || self.may_be_live(next.commit) {
+                return None;
+            }
+            *limbo_bytes -= next.block.bytes;
+            limbo.pop_front().map(|limbo| limbo.block)
         });
         pool.alloc.release(safe, arena);
     }
@@ -287,7 +395,7 @@ impl LaneSlot {
     }
 
     pub(crate) fn limbo_bytes(&self) -> u64 {
-        self.lock().limbo.iter().map(|limbo| limbo.block.bytes).sum()
+        self.lock().limbo_bytes
     }
 }
 

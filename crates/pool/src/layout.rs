@@ -78,7 +78,7 @@ media_struct! {
 }
 
 media_struct! {
-    /// The first line of a lane. Two record slots follow.
+    /// The first line of a lane. Its two halves follow, in which records lie one after another.
     pub(crate) struct PmLane: 64 {
         /// This lane's records with a sequence number up to this are dead.
         0 => retired: u64,
@@ -88,15 +88,16 @@ media_struct! {
 }
 
 media_struct! {
-    /// The head of a record slot. The payload follows it, or lies at `chain`.
+    /// The head of a record, at the start of a line. The payload follows it, or lies at `chain`: entries, then
+    /// covers, then, if there are covers, the XXH3-64 of the bytes that they name.
     pub(crate) struct PmRecord: 32 {
-        /// Sequence number; 0 for a slot never used.
+        /// Sequence number; higher than that of the record before it in its half, or else there is none here.
         0 => seq: u64,
-        /// XXH3-64 over `seq`, `counts`, `chain`, the payload and the covered bytes.
+        /// XXH3-64 over `seq`, `counts`, `chain` and the payload.
         8 => checksum: u64,
         /// Number of entries (low 32 bits) and of covers (high 32 bits).
         16 => counts: u64,
-        /// Where the payload lies if it does not fit into the slot, else 0.
+        /// Where the payload lies if it does not fit into half a lane, else 0.
         24 => chain: u64,
     }
 }
@@ -251,13 +252,13 @@ impl Geometry {
         self.lanes_off() + u64::from(lane) * u64::from(self.lane_bytes)
     }
 
-    /// Bytes of one of a lane's two record slots.
-    pub(crate) fn slot_bytes(&self) -> u64 {
+    /// Bytes of half a lane: of the space for records that live and die together.
+    pub(crate) fn half_bytes(&self) -> u64 {
         ((u64::from(self.lane_bytes) - LINE_BYTES) / 2) & !(LINE_BYTES - 1)
     }
 
-    pub(crate) fn slot_off(&self, lane: u32, slot: usize) -> u64 {
-        self.lane_off(lane) + LINE_BYTES + slot as u64 * self.slot_bytes()
+    pub(crate) fn half_off(&self, lane: u32, half: usize) -> u64 {
+        self.lane_off(lane) + LINE_BYTES + half as u64 * self.half_bytes()
     }
 
     pub(crate) fn zones_off(&self) -> u64 {

@@ -2,8 +2,8 @@
 //!
 //! A pool is a header, a directory of named roots, lanes, and zones of blocks. Everything in it changes by
 //! **transactions** ([`Tx`]): a transaction's new data and a checksummed redo record become durable with one
-//! fence, then its changes are made at their homes. After any crash, opening the pool replays at most two
-//! records per lane, in time that does not depend on the pool's size; every block is then allocated exactly if
+//! fence, then its changes are made at their homes. After any crash, opening the pool replays the last few
+//! records of each lane, in time that does not depend on the pool's size; every block is then allocated exactly if
 //! it is reachable.
 //!
 //! ```
@@ -37,11 +37,12 @@
 //! * I4: allocated = reachable after every crash ([`Marks`]).
 //! * I5: the header's magic is durable after everything that makes an empty pool, the file's name after its
 //!   contents, and the header's length word after the space that it counts.
-//! * I6: a number that any slot holds is at most the watermark, or its record is live: the watermark is raised after
+//! * I6: a number that any record has is at most the watermark, or its record is live: the watermark is raised after
 //!   the home words of what it declares dead are durable (`recover.rs`).
-//! * L1 to L5 make one fence per commit enough; `lane.rs` states them in full, and why.
+//! * L1 to L6 make one fence per commit enough; `lane.rs` states them in full, and why.
 //! * L2: memory that a live record changes or covers is not handed out again.
 //! * L4: a record never changes bytes that it covers itself.
+//! * L6: a record is written over only when it is dead.
 //!
 //! # Commit point
 //!
@@ -49,7 +50,7 @@
 //!
 //! # Recovery
 //!
-//! Valid records above the watermark are replayed in order, each made durable before the next (`recover.rs`).
+//! Live records, those of each lane's last half, are replayed in the order of their numbers (`recover.rs`).
 //! Replaying twice does no harm, since records hold values, bits and maxima.
 //!
 //! # Concurrency

@@ -1,9 +1,9 @@
-//! Records: how one is laid out in a lane's slot, and when it is valid.
+//! Records: how they are laid out in half a lane, and when one counts.
 
 use crate::layout::{Geometry, MAX_SEQ, PmEntry, PmRecord};
 use crate::tx::COVERED_MAX_SYNCED_BYTES;
 use crate::{Error, Result};
-use tembo_pmem::{Region, offset_of, size_of};
+use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What a record does to a word of the pool. Each can be repeated.
@@ -65,12 +65,15 @@ pub(crate) struct RecordImage {
     payload: Vec<u8>,
     /// Where the covers begin, if there are any.
     covers_at: Option<usize>,
+    /// Whether the sum of what the covers name is there.
+    complete: bool,
 }
 
 impl RecordImage {
     pub(crate) fn clear(&mut self) {
         self.payload.clear();
         self.covers_at = None;
+        self.complete = false;
     }
 
     /// Adds an entry; all entries come before all covers.
@@ -84,42 +87,49 @@ impl RecordImage {
 
     #[inline]
     pub(crate) fn cover(&mut self, cover: Cover) {
-        debug_assert!(cover.bytes <= COVER_MAX_BYTES);
+        debug_assert!(cover.bytes <= COVER_MAX_BYTES && !self.complete);
         self.covers_at.get_or_insert(self.payload.len());
         self.payload.extend_from_slice(&(cover.off << 16 | cover.bytes).to_le_bytes());
     }
 
-    /// Bytes of the payload.
+    /// Bytes that the payload has, or will have when it is complete.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        let sum = if self.covers_at.is_some() && !self.complete { 8 } else { 0 };
+        self.payload.len() as u64 + sum
+    }
+
+    /// The payload, once it is complete.
     pub(crate) fn payload(&self) -> &[u8] {
+        debug_assert!(self.covers_at.is_none() || self.complete);
         &self.payload
     }
 
-    /// The words of the record's head, with the checksum over everything that has to arrive.
-    pub(crate) fn head(&self, region: &Region, seed: u64, seq: u64, chain: u64) -> Result<[u64; 4]> {
-        let (entries, covers) = self.payload.split_at(self.covers_at.unwrap_or(self.payload.len()));
-        let counts = (entries.len() / size_of::<PmEntry>()) as u64 | ((covers.len() / 8) as u64) << 32;
-        let sum = checksum(region, seed, seq, counts, chain, &self.payload, covers)?;
-        Ok([seq, sum, counts, chain])
+    /// Sums what the covers name, which completes the payload, and returns the words of the record's head.
+    pub(crate) fn head(&mut self, region: &Region, seed: u64, seq: u64, chain: u64) -> Result<[u64; 4]> {
+        let covers_at = self.covers_at.unwrap_or(self.payload.len());
+        let covers = (self.payload.len() - covers_at) / 8;
+        let counts = (covers_at / size_of::<PmEntry>()) as u64 | (covers as u64) << 32;
+        if covers > 0 {
+            let sum = sum_covered(region, seed, &self.payload[covers_at..])?;
+            self.payload.extend_from_slice(&sum.to_le_bytes());
+        }
+        self.complete = true;
+        Ok([seq, checksum(seed, seq, counts, chain, &self.payload), counts, chain])
     }
 }
 
-/// Sums a record's fixed words, its payload, and the bytes that its covers name.
-fn checksum(
-    region: &Region,
-    seed: u64,
-    seq: u64,
-    counts: u64,
-    chain: u64,
-    payload: &[u8],
-    covers: &[u8],
-) -> Result<u64> {
+/// Sums a record's fixed words and its payload.
+fn checksum(seed: u64, seq: u64, counts: u64, chain: u64, payload: &[u8]) -> u64 {
     let mut fixed = [0; 24];
     fixed[..8].copy_from_slice(&seq.to_le_bytes());
     fixed[8..16].copy_from_slice(&counts.to_le_bytes());
     fixed[16..].copy_from_slice(&chain.to_le_bytes());
-    let mut sum = xxh3_64_with_seed(&fixed, seed);
-    sum = xxh3_64_with_seed(payload, sum);
-    let mut covered = 0;
+    xxh3_64_with_seed(payload, xxh3_64_with_seed(&fixed, seed))
+}
+
+/// Sums the bytes that covers name.
+fn sum_covered(region: &Region, seed: u64, covers: &[u8]) -> Result<u64> {
+    let (mut sum, mut covered) = (seed, 0);
     for word in covers.chunks_exact(8) {
         let word = u64_at(word, 0);
         covered += word & COVER_MAX_BYTES;
@@ -138,75 +148,133 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// A record as recovery found it in a slot.
+/// Bytes that a record takes in half a lane, given those of the payload that lie with it.
+pub(crate) fn record_bytes(inline_bytes: u64) -> u64 {
+    (size_of::<PmRecord>() as u64 + inline_bytes).next_multiple_of(LINE_BYTES)
+}
+
+/// A record whose head and payload arrived in full.
 #[derive(Debug)]
-pub(crate) struct FoundRecord {
-    pub lane: u32,
+pub(crate) struct FoundRecord<'r> {
     pub seq: u64,
-    pub changes: Vec<(u64, Change)>,
+    off: u64,
+    entries: &'r [u8],
+    /// With their sum; empty if there are none.
+    covers: &'r [u8],
 }
 
-/// What a slot holds.
-#[derive(Debug)]
-pub(crate) enum SlotState {
-    /// Nothing, or a record that did not arrive in full; with the sequence number it claims.
-    Invalid {
-        seq: u64,
-    },
-    Valid(FoundRecord),
+/// What half a lane holds.
+#[derive(Debug, Default)]
+pub(crate) struct Half<'r> {
+    /// In the order in which they were written.
+    pub records: Vec<FoundRecord<'r>>,
+    /// The sequence number in the place after them: perhaps that of a record which did not arrive in full.
+    pub next_seq: u64,
 }
 
-/// Reads a slot. A record is valid if its checksum matches everything it covers.
+impl Half<'_> {
+    pub(crate) fn last_seq(&self) -> Option<u64> {
+        self.records.last().map(|last| last.seq)
+    }
+}
+
+/// Reads half a lane, as far as there are records.
 ///
 /// # Errors
 ///
-/// [`Error::Corrupt`] if a record with a matching checksum, or a sequence number, makes no sense.
-pub(crate) fn read_slot(
-    region: &Region,
+/// [`Error::Corrupt`] if the first sequence number makes no sense. Those further on may be anything: what is left of
+/// longer records from before.
+pub(crate) fn read_half<'r>(
+    region: &'r Region,
     geometry: &Geometry,
     seed: u64,
-    lane: u32,
-    slot: usize,
-) -> Result<SlotState> {
-    let off = geometry.slot_off(lane, slot);
-    let seq = region.load_u64(off + offset_of!(PmRecord, seq) as u64)?;
-    if seq >= MAX_SEQ {
-        return Err(Error::corrupt("a record's sequence number", off, format!("less than {MAX_SEQ}"), seq));
+    (lane, half): (u32, usize),
+) -> Result<Half<'r>> {
+    let start = geometry.half_off(lane, half);
+    let first_seq = region.load_u64(start + offset_of!(PmRecord, seq) as u64)?;
+    if first_seq >= MAX_SEQ {
+        let expected = format!("less than {MAX_SEQ}");
+        return Err(Error::corrupt("a record's sequence number", start, expected, first_seq));
     }
-    let stored_sum = region.load_u64(off + offset_of!(PmRecord, checksum) as u64)?;
-    let counts = region.load_u64(off + offset_of!(PmRecord, counts) as u64)?;
-    let chain = region.load_u64(off + offset_of!(PmRecord, chain) as u64)?;
-    let (entries, covers) = (counts & 0xFFFF_FFFF, counts >> 32);
-    let payload_bytes = 16 * entries + 8 * covers;
-    let payload_off = if chain != 0 { chain } else { off + size_of::<PmRecord>() as u64 };
-    let invalid = Ok(SlotState::Invalid { seq });
-    if payload_bytes > geometry.zone_bytes() {
-        return invalid;
-    }
-    if seq == 0 || (chain == 0 && payload_bytes > geometry.slot_bytes() - size_of::<PmRecord>() as u64) {
-        return invalid;
-    }
-    // SAFETY: recovery runs before any other thread has the pool.
-    let Ok(payload) = (unsafe { region.bytes(payload_off, payload_bytes) }) else { return invalid };
-    let (entry_bytes, cover_bytes) = payload.split_at(16 * entries as usize);
-    match checksum(region, seed, seq, counts, chain, payload, cover_bytes) {
-        Ok(sum) if sum == stored_sum => {}
-        _ => return invalid,
-    }
-    let mut changes = Vec::with_capacity(entries as usize);
-    for entry in entry_bytes.chunks_exact(size_of::<PmEntry>()) {
-        let (target, operand) = (u64_at(entry, 0), u64_at(entry, 8));
-        let change = Change::decode(target & 7, operand).ok_or_else(|| {
-            Error::corrupt("a record's entry", off, "a kind of change from 0 to 3", target & 7)
-        })?;
-        let target = target & !7;
-        let is_root = target >= geometry.roots_off() && target < geometry.lanes_off();
-        if !is_root && target < geometry.zones_off() {
-            return Err(Error::corrupt("a record's target", off, "a word that records may change", target));
+    let mut found = Half { records: Vec::new(), next_seq: first_seq };
+    let (mut at, mut last_seq) = (0, 0);
+    while at + size_of::<PmRecord>() as u64 <= geometry.half_bytes() {
+        let off = start + at;
+        found.next_seq = region.load_u64(off + offset_of!(PmRecord, seq) as u64)?;
+        if found.next_seq <= last_seq || found.next_seq >= MAX_SEQ {
+            break;
         }
-        // An error if it leads nowhere.
-        region.load_u64(target)?;
-        changes.push((target, change));
+        let room = geometry.half_bytes() - at;
+        let Some((record, inline_bytes)) = read_record(region, geometry, seed, off, room)? else { break };
+        last_seq = record.seq;
+        at += record_bytes(inline_bytes);
+        found.records.push(record);
+        found.next_seq = 0;
     }
-    Ok(SlotState::Valid(FoundRecord { lane, seq, changes }))
+    Ok(found)
+}
+
+/// Reads the record at `off`, if there is one, of at most `room` bytes; and how many bytes of its payload lie with
+/// its head.
+fn read_record<'r>(
+    region: &'r Region,
+    geometry: &Geometry,
+    seed: u64,
+    off: u64,
+    room: u64,
+) -> Result<Option<(FoundRecord<'r>, u64)>> {
+    let word = |at: usize| region.load_u64(off + at as u64);
+    let seq = word(offset_of!(PmRecord, seq))?;
+    let counts = word(offset_of!(PmRecord, counts))?;
+    let chain = word(offset_of!(PmRecord, chain))?;
+    let (entry_bytes, covers) = (16 * (counts & 0xFFFF_FFFF), counts >> 32);
+    let payload_bytes = entry_bytes + if covers > 0 { 8 * covers + 8 } else { 0 };
+    let head_bytes = size_of::<PmRecord>() as u64;
+    let (payload_off, inline_bytes) = if chain != 0 { (chain, 0) } else { (off + head_bytes, payload_bytes) };
+    if payload_bytes > geometry.zone_bytes() || head_bytes + inline_bytes > room {
+        return Ok(None);
+    }
+    // SAFETY: recovery runs before any other thread has the pool, and reads every record before it changes anything;
+    // what it changes then are homes and not records, which `changes` makes sure of.
+    let Ok(payload) = (unsafe { region.bytes(payload_off, payload_bytes) }) else { return Ok(None) };
+    if checksum(seed, seq, counts, chain, payload) != word(offset_of!(PmRecord, checksum))? {
+        return Ok(None);
+    }
+    let (entries, covers) = payload.split_at(entry_bytes as usize);
+    Ok(Some((FoundRecord { seq, off, entries, covers }, inline_bytes)))
+}
+
+impl FoundRecord<'_> {
+    /// Whether everything arrived that the record covers.
+    pub(crate) fn covers_match(&self, region: &Region, seed: u64) -> bool {
+        let Some((covers, sum)) = self.covers.split_at_checked(self.covers.len().saturating_sub(8)) else {
+            return false;
+        };
+        sum.is_empty() || sum_covered(region, seed, covers).is_ok_and(|found| found == u64_at(sum, 0))
+    }
+
+    /// What the record changes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if that makes no sense.
+    pub(crate) fn changes(&self, region: &Region, geometry: &Geometry) -> Result<Vec<(u64, Change)>> {
+        let mut changes = Vec::with_capacity(self.entries.len() / size_of::<PmEntry>());
+        for entry in self.entries.chunks_exact(size_of::<PmEntry>()) {
+            let (target, operand) = (u64_at(entry, 0), u64_at(entry, 8));
+            let change = Change::decode(target & 7, operand).ok_or_else(|| {
+                Error::corrupt("a record's entry", self.off, "a kind of change from 0 to 3", target & 7)
+            })?;
+            let target = target & !7;
+            let is_root = target >= geometry.roots_off() && target < geometry.lanes_off();
+            if !is_root && target < geometry.zones_off() {
+                let expected = "a word that records may change";
+                return Err(Error::corrupt("a record's target", self.off, expected, target));
+            }
+            // An error if it leads nowhere.
+            region.load_u64(target)?;
+            changes.push((target, change));
+        }
+        Ok(changes)
+    }
 }

@@ -500,26 +500,30 @@ fn commit(lane: &mut Lane) -> Result<()> {
     }
     // Summed before any flush: the checksum reads new data, whose lines would be on their way out of the cache.
     let head = image.head(&inner.region, inner.seed, seq, chain)?;
+    let inline_bytes = if chain == 0 { image.payload_bytes() } else { 0 };
+    let place = state.place(&inner.geometry, inline_bytes, chain != 0);
     // Every flush of the commit is issued here, just before the fence: the processor orders write-backs before any
     // locked instruction too, so that one flushed earlier would be waited for at the next lock or counter.
-    flush_lines(inner, &state.home_lines);
+    if place.switches {
+        flush_lines(inner, &state.home_lines);
+    }
     flush_lines(inner, &work.lines);
     if fence_first {
         // PERSIST(I4): without covers the record alone vouches for the new data, so that has to be durable first.
         inner.fence()?;
     }
-    let slot_off = inner.geometry.slot_off(*number, (state.commits % 2) as usize);
-    write_record(image, head, inner, slot_off, chain)?;
-    // PERSIST(L2): the commit point. New data and record are durable after this fence, and so are the home stores of
-    // the lane's previous record, whose slot the next commit will overwrite.
+    write_record(image, head, inner, place.off(&inner.geometry, *number), chain)?;
+    // PERSIST(L6): the commit point. New data and record are durable after this fence; and if the record switches halves,
+    // so are the home stores of all records before it.
     inner.fence()?;
-    state.seq = seq;
-    state.commits += 1;
-    // The next record's first lines were flushed two commits ago, and may have left the cache with that.
-    let next_slot_off = inner.geometry.slot_off(*number, (state.commits % 2) as usize);
-    inner.region.prefetch_for_store(next_slot_off);
-    inner.region.prefetch_for_store(next_slot_off + LINE_BYTES);
-    slot.note_commit(state.commits);
+    state.note_record(seq, place, &work.home_lines);
+    if place.ends_switch() {
+        slot.note_switched(state.commits);
+    }
+    // The next record's first lines were flushed some time ago, and may have left the cache with that.
+    let next_off = state.next_off(&inner.geometry, *number);
+    inner.region.prefetch_for_store(next_off);
+    inner.region.prefetch_for_store(next_off + LINE_BYTES);
     // No locked instruction from here to the end while this lane is alone: it would wait for the fence, which
     // the next operation's traversal can overlap with otherwise.
     let alone = touched.is_none();
@@ -529,7 +533,6 @@ fn commit(lane: &mut Lane) -> Result<()> {
     for change in &work.bits {
         change.slab.change_media(&inner.region, change.place, change.set, alone)?;
     }
-    std::mem::swap(&mut state.home_lines, &mut work.home_lines);
     let commits = state.commits;
     if !work.freed.is_empty() {
         slot.retire(inner, &mut state, (&mut work.freed, arena), alone);
@@ -700,29 +703,23 @@ fn flush_lines(inner: &PoolInner, lines: &[u64]) {
     }
 }
 
-/// Writes the record into the slot that holds the last but one, and starts its write-back.
-fn write_record(
-    image: &RecordImage,
-    head: [u64; 4],
-    inner: &PoolInner,
-    slot_off: u64,
-    chain: u64,
-) -> Result<()> {
+/// Writes the record where no live one is, and starts its write-back.
+fn write_record(image: &RecordImage, head: [u64; 4], inner: &PoolInner, off: u64, chain: u64) -> Result<()> {
     let payload = image.payload();
     let head_bytes = size_of::<PmRecord>() as u64;
     let inline_bytes = if chain == 0 { payload.len() as u64 } else { 0 };
-    // SAFETY: the slot is this lane's, whose lock is held; the chain block is reserved for it.
+    // SAFETY: the place is this lane's, whose lock is held; the chain block is reserved for it.
     unsafe {
         if chain == 0 {
-            inner.region.write(slot_off + head_bytes, payload)?;
+            inner.region.write(off + head_bytes, payload)?;
         } else {
             inner.region.write_and_flush(chain, payload)?;
         }
     }
     for (i, word) in head.into_iter().enumerate() {
-        inner.region.store_u64(slot_off + 8 * i as u64, word)?;
+        inner.region.store_u64(off + 8 * i as u64, word)?;
     }
-    inner.region.flush(slot_off, head_bytes + inline_bytes);
+    inner.region.flush(off, head_bytes + inline_bytes);
     Ok(())
 }
 
@@ -796,8 +793,8 @@ impl Lane {
         let inner: &PoolInner = &pool.inner;
         let slabs = inner.alloc.take_empty_slabs(&inner.region, all)?;
         let mut done = 0;
-        // A few at a time, so that the record fits into its slot.
-        let room = inner.geometry.slot_bytes() - size_of::<PmRecord>() as u64;
+        // A few at a time, so that the record fits into its lane.
+        let room = inner.geometry.half_bytes() - size_of::<PmRecord>() as u64;
         let group_len = room / (MAX_SLAB_CHUNKS * size_of::<PmEntry>() as u64);
         for group in slabs.chunks(group_len.clamp(1, 8) as usize) {
             let outcome = self.with_work_aside(|lane| {
@@ -828,11 +825,12 @@ impl Lane {
         outcome
     }
 
-    /// Finds room for a payload that does not fit into the slot; 0 if it does.
+    /// Finds room for a payload that does not fit into the lane; 0 if it does.
     #[inline]
     fn prepare_chain(&mut self) -> Result<u64> {
-        let bytes = self.image.payload().len() as u64;
-        if bytes + size_of::<PmRecord>() as u64 <= self.pool.inner.geometry.slot_bytes() {
+        let bytes = self.image.payload_bytes();
+        let inner: &PoolInner = &self.pool.inner;
+        if !inner.lanes[self.number as usize].lock().must_chain(&inner.geometry, bytes) {
             return Ok(0);
         }
         self.find_chain(bytes)
@@ -843,22 +841,23 @@ impl Lane {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;
         let slot = &inner.lanes[self.number as usize];
-        let side = (slot.lock().commits % 2) as usize;
-        if let Some(block) = &slot.lock().chains[side]
+        let state = slot.lock();
+        if let Some(block) = &state.chains[state.place(&inner.geometry, 0, true).chain()]
             && block.bytes >= bytes
         {
             return Ok(block.off);
         }
+        drop(state);
         let image = std::mem::take(&mut self.image);
         let roomy = bytes.next_power_of_two().min(inner.alloc.max_block_bytes()).max(bytes);
         let reserved = self.reserve(roomy);
         self.image = image;
         let block = reserved?;
-        // Making room may have committed a record of its own, so that the slots have changed places.
+        // Making room may have committed a record of its own, and have switched halves with that.
         let mut state = slot.lock();
-        let side = (state.commits % 2) as usize;
+        let chain = state.place(&inner.geometry, 0, true).chain();
         let off = block.off;
-        if let Some(old) = state.chains[side].replace(block) {
+        if let Some(old) = state.chains[chain].replace(block) {
             inner.alloc.release(std::iter::once(old), None);
         }
         Ok(off)

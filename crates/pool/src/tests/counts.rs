@@ -1,8 +1,8 @@
 //! Golden counts: what operations cost in fences and lines.
 
 use super::tiny_pool;
-use crate::{Lane, Tx};
-use tembo_pmem::{Counts, snapshot};
+use crate::{Geometry, Lane, Pool, Tx};
+use tembo_pmem::{Counts, Region, snapshot};
 
 fn cost(tx: Tx, body: impl FnOnce(&mut Tx)) -> Counts {
     let before = snapshot();
@@ -12,14 +12,22 @@ fn cost(tx: Tx, body: impl FnOnce(&mut Tx)) -> Counts {
     snapshot() - before
 }
 
-/// The cost of a transaction with its home lines, which the next commit flushes: it is put between two others
-/// that change one word, and their lines are taken off.
+/// The cost of a transaction with its home lines, which the record that switches halves flushes: it is put between others
+/// that change one word, and their lines are taken off. It is the second record of its half, after one that switched.
 fn full_cost(lane: &mut Lane, word: u64, body: impl FnOnce(&mut Tx)) -> Counts {
-    cost(lane.begin(), |tx| tx.store(word, 1).unwrap());
+    let other = |lane: &mut Lane, value| cost(lane.begin(), |tx| tx.store(word, value).unwrap()).lines;
+    while other(lane, 1) != 2 {}
     let mut spent = cost(lane.begin(), body);
-    spent.lines += cost(lane.begin(), |tx| tx.store(word, 2).unwrap()).lines;
-    let others_lines = 2;
-    spent.lines -= others_lines;
+    let mut others = 0;
+    spent.lines += loop {
+        others += 1;
+        let lines = other(lane, 2);
+        if lines > 1 {
+            // One line is this one's record, one the word that the others changed.
+            break lines - 2;
+        }
+    };
+    assert!(others < 16, "a half has 7 lines");
     spent
 }
 
@@ -98,4 +106,22 @@ fn a_group_shares_its_fence_and_slabs_cost_no_fence() {
         tx.write_fresh(block, &vec![4; 100_000]).unwrap();
     });
     assert_eq!(much.fences, 2, "more new data than a checksum is worth");
+}
+
+#[test]
+fn a_line_that_many_transactions_change_is_flushed_once_per_half() {
+    let region = Region::simulated(&vec![0; 512 << 10], 512 << 10, None).unwrap();
+    let pool = Pool::create_in(region, &Geometry { lane_bytes: 16 << 10, ..Geometry::tiny() }).unwrap();
+    let mut lane = pool.lane().unwrap();
+    let pair = |lane: &mut Lane| {
+        let mut block = 0;
+        let alloc = cost(lane.begin(), |tx| block = tx.alloc(64).unwrap());
+        let free = cost(lane.begin(), |tx| tx.free(block).unwrap());
+        (alloc.lines + free.lines, alloc.fences + free.fences)
+    };
+    pair(&mut lane);
+    let (lines, fences) = (0..1000).map(|_| pair(&mut lane)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    assert_eq!(fences, 2000);
+    // A line of record each; and for every 127 records the lines of bits of the two or three slabs that take turns.
+    assert!(lines <= 2000 + 3 * (2000 / 127 + 1), "{lines} lines");
 }

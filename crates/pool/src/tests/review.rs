@@ -356,7 +356,7 @@ fn the_header_and_the_lanes_are_not_to_be_stored_to() {
     let mut lane = pool.lane().unwrap();
     let mut tx = lane.begin();
     let geometry = *pool.geometry();
-    for off in [0, 128, 192, geometry.lanes_off(), geometry.slot_off(1, 0), geometry.lane_off(4) - 8] {
+    for off in [0, 128, 192, geometry.lanes_off(), geometry.half_off(1, 0), geometry.lane_off(4) - 8] {
         assert!(matches!(tx.store(off, 1), Err(Error::Corrupt { .. })), "{off:#x}");
     }
     tx.set_root("a name", 1, 2).unwrap();
@@ -615,7 +615,7 @@ fn chunk_words_past_the_frontier_are_checked() {
     assert!(open_image(&image).unwrap().marks().is_err());
 }
 
-/// Writes a record that a lane's slot would hold, with a checksum that matches.
+/// Writes a record to the start of a lane, with a checksum that matches.
 fn forge(image: &mut [u8], geometry: &Geometry, lane: u32, seq: u64, entries: &[(u64, u64)]) {
     let mut payload = Vec::new();
     for (target, operand) in entries {
@@ -628,7 +628,7 @@ fn forge(image: &mut [u8], geometry: &Geometry, lane: u32, seq: u64, entries: &[
     let head = [seq, entries.len() as u64, 0];
     let fixed: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
     let sum = xxh3_64_with_seed(&payload, xxh3_64_with_seed(&fixed, seed));
-    let off = geometry.slot_off(lane, 0);
+    let off = geometry.half_off(lane, 0);
     for (i, value) in [seq, sum, entries.len() as u64, 0].into_iter().enumerate() {
         set_word(image, off + 8 * i as u64, value);
     }
@@ -648,7 +648,7 @@ fn a_record_with_impossible_targets_is_refused_and_nothing_of_it_done() {
     let mut fine = image.clone();
     forge(&mut fine, &geometry, 1, seq, &[(good, 77)]);
     assert_eq!(open_image(&fine).unwrap().region().load_u64(good).unwrap(), 77, "the forgery is good");
-    for bad in [u64::MAX - 7, image.len() as u64, 0, 128, 192, geometry.slot_off(0, 0), good | 5] {
+    for bad in [u64::MAX - 7, image.len() as u64, 0, 128, 192, geometry.half_off(0, 0), good | 5] {
         let mut damaged = image.clone();
         forge(&mut damaged, &geometry, 1, seq, &[(good, 77), (bad, 78)]);
         let dir = tempfile::tempdir().unwrap();
@@ -715,8 +715,8 @@ fn covers_without_end_are_not_summed() {
         set_word(&mut image, from + 8 * i, from << 16 | 0xFFFF);
     }
     for lane in 0..geometry.lane_count {
-        for slot in 0..2 {
-            let off = geometry.slot_off(lane, slot);
+        for half in 0..2 {
+            let off = geometry.half_off(lane, half);
             for (i, value) in [5, 6, covers << 32, from].into_iter().enumerate() {
                 set_word(&mut image, off + 8 * i as u64, value);
             }
