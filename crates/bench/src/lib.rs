@@ -4,6 +4,10 @@
 //! `cargo run --release -p tembo-bench -- list` names what can be drawn.
 #![forbid(unsafe_code)]
 
+pub mod figures;
 pub mod machine;
 pub mod mem;
 pub mod nvm;
+pub mod plot;
+pub mod progress;
+pub mod table;

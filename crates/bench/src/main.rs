@@ -3,12 +3,37 @@
 
 mod args;
 
-use args::{Arguments, Command};
-use clap::Parser;
+use args::{Draw, Task};
+use std::process::ExitCode;
+use tembo_bench::figures::{Error, FIGURES, Figure};
 use tembo_bench::machine::Machine;
 
-fn main() {
-    match Arguments::parse().command {
-        Command::Machine => println!("{}", Machine::this()),
+fn main() -> ExitCode {
+    let outcome = match args::task() {
+        Task::List => {
+            FIGURES.iter().for_each(|figure| println!("{:<12} {}", figure.name, figure.title));
+            Ok(())
+        }
+        Task::Machine => {
+            println!("{}", Machine::this());
+            Ok(())
+        }
+        Task::Draw(figures, how) => draw(&figures, &how),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("tembo-bench: {e}");
+            ExitCode::FAILURE
+        }
     }
+}
+
+fn draw(figures: &[&Figure], how: &Draw) -> Result<(), Error> {
+    let setup = how.setup()?;
+    for figure in figures {
+        let files = figure.draw(&setup, &how.out).map_err(|e| format!("{}: {e}", figure.name))?;
+        println!("{:<12} {} and {}", figure.name, files[0].display(), files[1].display());
+    }
+    Ok(())
 }

@@ -1,0 +1,140 @@
+//! The papers' figures, each measured anew and written as CSV and SVG.
+//!
+//! A figure is a row of [`FIGURES`]: its name, and the function that measures it into a [`Drawing`].
+
+mod figure4;
+
+use crate::machine::Machine;
+use crate::nvm::Params;
+use crate::plot::{self, Panel};
+use crate::progress::Progress;
+use crate::table::Table;
+use std::path::{Path, PathBuf};
+
+/// Why a figure was not drawn.
+pub type Error = Box<dyn std::error::Error>;
+
+/// What figures are measured with.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Small, for finding out whether everything works; the numbers then mean little.
+    pub quick: bool,
+    /// Seed of keys and of their order.
+    pub seed: u64,
+    /// The modelled machine.
+    pub params: Params,
+    /// The modelled machine's memory.
+    pub medium: String,
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub struct Drawing {
+    /// The numbers.
+    pub table: Table,
+    /// How they are shown.
+    pub panels: Vec<Panel>,
+    /// What else they depend on, such as sizes.
+    pub notes: Vec<String>,
+}
+
+/// A figure of a paper.
+#[derive(Debug)]
+pub struct Figure {
+    /// What it is called on the command line and in file names.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// What the measuring shows on a progress bar, and how many steps it has.
+    steps: fn(&Setup) -> u64,
+    measure: fn(&Setup, &Progress) -> Result<Drawing, Error>,
+}
+
+/// All figures.
+pub const FIGURES: &[Figure] = &[figure4::FIGURE];
+
+/// The figure of that name.
+pub fn named(name: &str) -> Option<&'static Figure> {
+    FIGURES.iter().find(|figure| figure.name == name)
+}
+
+impl Figure {
+    /// Measures the figure and writes `NAME.csv` and `NAME.svg` into `out`, which is made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// When measuring needs something that is not there, or the files cannot be written.
+    pub fn draw(&self, setup: &Setup, out: &Path) -> Result<[PathBuf; 2], Error> {
+        let progress = Progress::new(self.name, (self.steps)(setup));
+        let drawing = (self.measure)(setup, &progress)?;
+        let notes = self.notes(setup, &drawing);
+        std::fs::create_dir_all(out).map_err(|e| format!("making {}: {e}", out.display()))?;
+        let write = |extension: &str, text: String| -> Result<PathBuf, Error> {
+            let path = out.join(format!("{}.{extension}", self.name));
+            std::fs::write(&path, text).map_err(|e| format!("writing {}: {e}", path.display()))?;
+            Ok(path)
+        };
+        let mut header = vec![self.title.to_owned()];
+        header.extend(notes.iter().cloned());
+        let csv = write("csv", drawing.table.csv(&header))?;
+        let svg = write("svg", plot::svg(self.title, &drawing.panels, &notes)?)?;
+        Ok([csv, svg])
+    }
+
+    /// Everything that the numbers depend on.
+    fn notes(&self, setup: &Setup, drawing: &Drawing) -> Vec<String> {
+        let quick = if setup.quick { " --quick" } else { "" };
+        let mut notes = drawing.notes.clone();
+        notes.push(format!("machine: {}", Machine::this()));
+        notes.push(format!(
+            "seed: {}; command: tembo-bench {}{quick} --seed {}",
+            setup.seed, self.name, setup.seed
+        ));
+        if setup.quick {
+            notes.push("drawn with --quick: too small to be compared with anything".to_owned());
+        }
+        notes
+    }
+}
+
+impl Setup {
+    /// One line about the modelled machine.
+    pub fn model_note(&self) -> String {
+        format!("model: {} of {}; not a measurement of this machine", self.medium, self.params.source)
+    }
+}
+
+/// The middle value, or the mean of the two middle ones; 0 of nothing.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        count if count.is_multiple_of(2) => f64::midpoint(values[middle - 1], values[middle]),
+        _ => values[middle],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(
+            [0.0, 3.0, 1.0, 2.0, 9.0].map(|v| median([v, 2.0, 1.0].into_iter())),
+            [1.0, 2.0, 1.0, 2.0, 2.0]
+        );
+        assert_eq!(median([4.0, 1.0].into_iter()), 2.5);
+        assert_eq!(median([].into_iter()), 0.0);
+    }
+
+    #[test]
+    fn names_of_figures_are_unique() {
+        let mut names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), FIGURES.len());
+    }
+}
