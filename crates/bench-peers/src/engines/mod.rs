@@ -1,0 +1,93 @@
+//! The engines under comparison, behind one trait.
+
+mod fjall;
+mod native;
+mod redb;
+mod tembo;
+
+use std::path::Path;
+
+/// Whatever an engine reports; a run ends with the first error.
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// What an engine is told when it is opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup<'a> {
+    /// Exists; empty unless a database is reopened.
+    pub(crate) folder: &'a Path,
+    /// The length of every key.
+    pub(crate) key_bytes: usize,
+    /// The length of every value.
+    pub(crate) value_bytes: usize,
+    /// More than the data will take, for engines that must know it beforehand.
+    pub(crate) capacity_bytes: u64,
+}
+
+/// An open database. Keys are ordered as byte strings. A write that returned is as durable as [`Setup::folder`]'s
+/// file system allows; a lookup sees every write that returned before it.
+pub(crate) trait Engine {
+    /// Writes a record whose key is new.
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Removes a record that is there.
+    fn remove(&mut self, key: &[u8]) -> Result<()>;
+
+    /// Shows the value of `key` to `look`, in place if the engine can; returns whether there is one.
+    fn get(&mut self, key: &[u8], look: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Shows up to `limit` records to `look`, in order, from the first whose key is at least `from`; returns how many.
+    fn scan(&mut self, from: &[u8], limit: usize, look: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
+
+    /// Does, outside the measured time, what a patient operator would let the engine do before reading.
+    fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// From now on lets lookups share one snapshot, which is fresh as long as nobody writes; returns whether the
+    /// engine has such a thing.
+    fn share_snapshot(&mut self) -> bool {
+        false
+    }
+
+    /// What this program asked the engine for, and what it got.
+    fn settings(&self) -> String;
+}
+
+/// An engine by name.
+pub(crate) struct Kind {
+    /// By which the command line calls it.
+    pub(crate) id: &'static str,
+    /// As it stands in tables.
+    pub(crate) name: &'static str,
+    /// Of its library.
+    pub(crate) version: fn() -> &'static str,
+    /// Whether it is Tembo.
+    pub(crate) is_ours: bool,
+    /// Whether it can have keys and values of these lengths.
+    pub(crate) fits: fn(key_bytes: usize, value_bytes: usize) -> bool,
+    /// Opens or creates a database.
+    pub(crate) open: fn(&Setup<'_>) -> Result<Box<dyn Engine>>,
+}
+
+/// Every engine that this program was built with, ours first: the first of ours that fits is what ratios refer to.
+pub(crate) fn all() -> Vec<Kind> {
+    let mut kinds = vec![tembo::KIND];
+    kinds.extend(native::kinds());
+    kinds.extend([redb::KIND, fjall::KIND]);
+    kinds
+}
+
+/// The Debian packages of engines that this program was built without.
+pub(crate) fn missing() -> Vec<&'static str> {
+    env!("PEERS_MISSING").split_whitespace().collect()
+}
+
+/// For engines that take any keys and values.
+fn fits_all(_key_bytes: usize, _value_bytes: usize) -> bool {
+    true
+}
+
+/// For scans of engines whose keys a library orders: `key` as an array.
+fn array<const N: usize>(key: &[u8]) -> Result<&[u8; N]> {
+    key.try_into().map_err(|_| format!("{} bytes where {N} were promised", key.len()).into())
+}

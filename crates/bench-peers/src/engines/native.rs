@@ -1,0 +1,233 @@
+//! The engines with a C interface: the Rust side of `c/engine.h`, and the only unsafe code of this program.
+
+use super::{Engine, Kind, Result, Setup};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::marker::PhantomData;
+use std::os::unix::ffi::OsStrExt;
+use std::ptr;
+
+/// `struct peer_setup`.
+#[repr(C)]
+struct NativeSetup {
+    folder: *const c_char,
+    key_bytes: usize,
+    value_bytes: usize,
+    capacity_bytes: usize,
+}
+
+/// `struct peer_bytes`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Bytes {
+    start: *const u8,
+    length: usize,
+}
+
+type Visit = unsafe extern "C" fn(context: *mut c_void, key: Bytes, value: Bytes);
+
+/// `struct peer_engine`.
+#[repr(C)]
+struct Table {
+    name: *const c_char,
+    version: *const c_char,
+    settings: *const c_char,
+    open: unsafe extern "C" fn(*const NativeSetup, *mut *mut c_void) -> c_int,
+    close: unsafe extern "C" fn(*mut c_void),
+    insert: unsafe extern "C" fn(*mut c_void, *const u8, *const u8) -> c_int,
+    remove: unsafe extern "C" fn(*mut c_void, *const u8) -> c_int,
+    get: unsafe extern "C" fn(*mut c_void, *const u8, *mut Bytes) -> c_int,
+    scan: unsafe extern "C" fn(*mut c_void, *const u8, usize, Visit, *mut c_void) -> i64,
+    settle: unsafe extern "C" fn(*mut c_void) -> c_int,
+    share_snapshot: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+// SAFETY: a table is constant after the program is loaded, and holds functions and literals only.
+unsafe impl Sync for Table {}
+
+unsafe extern "C" {
+    #[cfg(peer = "pmemobj")]
+    static peer_pmemobj: Table;
+    #[cfg(peer = "bdb")]
+    static peer_bdb: Table;
+    #[cfg(peer = "lmdb")]
+    static peer_lmdb: Table;
+    #[cfg(peer = "leveldb")]
+    static peer_leveldb: Table;
+    #[cfg(peer = "rocksdb")]
+    static peer_rocksdb: Table;
+    fn peer_error() -> *const c_char;
+}
+
+/// A [`Kind`] whose functions use the table of this name.
+macro_rules! kind {
+    ($id:literal, $table:ident, $fits:expr) => {{
+        fn table() -> &'static Table {
+            // SAFETY: c/ defines the table with this layout, and nothing ever writes to it.
+            unsafe { &$table }
+        }
+        // SAFETY: the table's strings are literals that end in a zero byte.
+        let name = unsafe { text(table().name) };
+        Kind {
+            id: $id,
+            name,
+            // SAFETY: as for the name.
+            version: || unsafe { text(table().version) },
+            is_ours: false,
+            fits: $fits,
+            open: |setup| Ok(Box::new(Native::open(table(), setup)?)),
+        }
+    }};
+}
+
+/// The engines whose libraries were there when this program was built.
+pub(super) fn kinds() -> Vec<Kind> {
+    vec![
+        #[cfg(peer = "pmemobj")]
+        kind!("libpmemobj", peer_pmemobj, |key_bytes, _| matches!(key_bytes, 8 | 20)),
+        #[cfg(peer = "bdb")]
+        kind!("bdb", peer_bdb, super::fits_all),
+        #[cfg(peer = "lmdb")]
+        kind!("lmdb", peer_lmdb, super::fits_all),
+        #[cfg(peer = "leveldb")]
+        kind!("leveldb", peer_leveldb, super::fits_all),
+        #[cfg(peer = "rocksdb")]
+        kind!("rocksdb", peer_rocksdb, super::fits_all),
+    ]
+}
+
+/// An open database.
+struct Native {
+    table: &'static Table,
+    /// What the engine's `open` returned, valid until `close`.
+    state: *mut c_void,
+    key_bytes: usize,
+    value_bytes: usize,
+    /// The library may be bound to the thread that opened it.
+    _one_thread: PhantomData<*mut c_void>,
+}
+
+impl Native {
+    fn open(table: &'static Table, setup: &Setup<'_>) -> Result<Native> {
+        let folder = CString::new(setup.folder.as_os_str().as_bytes())?;
+        let native = NativeSetup {
+            folder: folder.as_ptr(),
+            key_bytes: setup.key_bytes,
+            value_bytes: setup.value_bytes,
+            capacity_bytes: usize::try_from(setup.capacity_bytes)?,
+        };
+        let mut state = ptr::null_mut();
+        // SAFETY: both pointers are good for the call, and `folder` ends in a zero byte.
+        succeeded(unsafe { (table.open)(&native, &mut state) })?;
+        let (key_bytes, value_bytes) = (setup.key_bytes, setup.value_bytes);
+        Ok(Native { table, state, key_bytes, value_bytes, _one_thread: PhantomData })
+    }
+
+    /// The address of a key, which has the length that the engine was told.
+    fn key(&self, key: &[u8]) -> Result<*const u8> {
+        if key.len() == self.key_bytes {
+            return Ok(key.as_ptr());
+        }
+        Err(format!("a key of {} bytes where {} were promised", key.len(), self.key_bytes).into())
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        // SAFETY: `state` is open, and nothing uses it after this.
+        unsafe { (self.table.close)(self.state) };
+    }
+}
+
+impl Engine for Native {
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let key = self.key(key)?;
+        assert_eq!(value.len(), self.value_bytes, "all values of a run have one length");
+        // SAFETY: `state` is open; key and value have the lengths that it was opened with.
+        succeeded(unsafe { (self.table.insert)(self.state, key, value.as_ptr()) })
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<()> {
+        let key = self.key(key)?;
+        // SAFETY: `state` is open; the key has the length that it was opened with.
+        succeeded(unsafe { (self.table.remove)(self.state, key) })
+    }
+
+    fn get(&mut self, key: &[u8], look: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let key = self.key(key)?;
+        let mut value = Bytes { start: ptr::null(), length: 0 };
+        // SAFETY: `state` is open; the key has the length that it was opened with; `value` can be written.
+        match unsafe { (self.table.get)(self.state, key, &mut value) } {
+            0 => Ok(false),
+            1 => {
+                // SAFETY: the engine leaves the value in place until its next call, and `look` cannot make one.
+                look(unsafe { value.as_slice() });
+                Ok(true)
+            }
+            _ => Err(last_error()),
+        }
+    }
+
+    fn scan(&mut self, from: &[u8], limit: usize, look: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let from = self.key(from)?;
+        let mut look = look;
+        let context = ptr::from_mut(&mut look).cast();
+        // SAFETY: `state` is open; `from` has the length of keys; `visit` gets the context that it expects.
+        let met = unsafe { (self.table.scan)(self.state, from, limit, visit, context) };
+        usize::try_from(met).map_err(|_| last_error())
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        // SAFETY: `state` is open.
+        succeeded(unsafe { (self.table.settle)(self.state) })
+    }
+
+    fn share_snapshot(&mut self) -> bool {
+        // SAFETY: `state` is open.
+        unsafe { (self.table.share_snapshot)(self.state) == 1 }
+    }
+
+    fn settings(&self) -> String {
+        // SAFETY: the table's strings are literals that end in a zero byte.
+        unsafe { text(self.table.settings) }.to_owned()
+    }
+}
+
+impl Bytes {
+    /// # Safety
+    ///
+    /// There are `length` bytes at `start` that nothing changes during `'a`.
+    unsafe fn as_slice<'a>(self) -> &'a [u8] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+}
+
+/// Hands a record of a scan to the closure.
+///
+/// # Safety
+///
+/// `context` is the address of a `&mut dyn FnMut(&[u8], &[u8])` that nothing else uses; key and value are good for
+/// the call.
+unsafe extern "C" fn visit(context: *mut c_void, key: Bytes, value: Bytes) {
+    // SAFETY: the caller's promise.
+    let look = unsafe { &mut *context.cast::<&mut dyn FnMut(&[u8], &[u8])>() };
+    // SAFETY: the caller's promise.
+    unsafe { look(key.as_slice(), value.as_slice()) }
+}
+
+fn succeeded(code: c_int) -> Result<()> {
+    if code == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+fn last_error() -> Box<dyn std::error::Error> {
+    // SAFETY: the message is a string, and stays as it is until the next error of this thread's engine.
+    unsafe { text(peer_error()) }.to_owned().into()
+}
+
+/// # Safety
+///
+/// `string` ends in a zero byte and stays as it is for the rest of the program, or until the result is dropped.
+unsafe fn text(string: *const c_char) -> &'static str {
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(string) }.to_str().unwrap_or("(not UTF-8)")
+}

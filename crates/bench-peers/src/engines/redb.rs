@@ -1,0 +1,102 @@
+//! redb: copy-on-write B+-trees in a file.
+
+use super::{Engine, Kind, Result, Setup, array};
+use redb::{AccessGuard, Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition, TableError};
+
+pub(super) const KIND: Kind = Kind {
+    id: "redb",
+    name: "redb",
+    version: || env!("PEERS_REDB"),
+    is_ours: false,
+    fits: |key_bytes, value_bytes| matches!((key_bytes, value_bytes), (8, 8) | (20, 8) | (8, 1024)),
+    open,
+};
+
+const CACHE_BYTES: usize = 2 << 30;
+
+/// Arrays as keys and values: redb stores what has a fixed length without its length.
+struct Redb<const K: usize, const V: usize> {
+    db: Database,
+    /// Read by all lookups, if they share one.
+    snapshot: Option<ReadOnlyTable<&'static [u8; K], &'static [u8; V]>>,
+}
+
+fn open(setup: &Setup<'_>) -> Result<Box<dyn Engine>> {
+    let db = Database::builder().set_cache_size(CACHE_BYTES).create(setup.folder.join("peers.redb"))?;
+    Ok(match (setup.key_bytes, setup.value_bytes) {
+        (8, 8) => Box::new(Redb::<8, 8> { db, snapshot: None }),
+        (20, 8) => Box::new(Redb::<20, 8> { db, snapshot: None }),
+        (8, 1024) => Box::new(Redb::<8, 1024> { db, snapshot: None }),
+        (key, value) => return Err(format!("no table for keys of {key} and values of {value} bytes").into()),
+    })
+}
+
+impl<const K: usize, const V: usize> Redb<K, V> {
+    const TABLE: TableDefinition<'static, &'static [u8; K], &'static [u8; V]> = TableDefinition::new("peers");
+
+    fn snapshot(&self) -> Result<Option<ReadOnlyTable<&'static [u8; K], &'static [u8; V]>>> {
+        match self.db.begin_read()?.open_table(Self::TABLE) {
+            Ok(table) => Ok(Some(table)),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn value_of(&self, key: &[u8; K]) -> Result<Option<AccessGuard<'static, &'static [u8; V]>>> {
+        match &self.snapshot {
+            Some(table) => Ok(table.get(key)?),
+            None => match self.snapshot()? {
+                Some(table) => Ok(table.get(key)?),
+                None => Ok(None),
+            },
+        }
+    }
+}
+
+impl<const K: usize, const V: usize> Engine for Redb<K, V> {
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.snapshot = None;
+        let mut transaction = self.db.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        transaction.open_table(Self::TABLE)?.insert(array::<K>(key)?, array::<V>(value)?)?;
+        Ok(transaction.commit()?)
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<()> {
+        self.snapshot = None;
+        let mut transaction = self.db.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        transaction.open_table(Self::TABLE)?.remove(array::<K>(key)?)?;
+        Ok(transaction.commit()?)
+    }
+
+    fn get(&mut self, key: &[u8], look: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = self.value_of(array::<K>(key)?)?;
+        if let Some(value) = &value {
+            look(value.value());
+        }
+        Ok(value.is_some())
+    }
+
+    fn scan(&mut self, from: &[u8], limit: usize, look: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let Some(table) = self.snapshot()? else { return Ok(0) };
+        let mut met = 0;
+        for record in table.range::<&[u8; K]>(array::<K>(from)?..)?.take(limit) {
+            let (key, value) = record?;
+            look(key.value(), value.value());
+            met += 1;
+        }
+        Ok(met)
+    }
+
+    fn share_snapshot(&mut self) -> bool {
+        self.snapshot = self.snapshot().ok().flatten();
+        self.snapshot.is_some()
+    }
+
+    fn settings(&self) -> String {
+        "Durability::Immediate, one-phase commits, 2 GiB cache, keys and values of fixed length; read transaction \
+         and table opened for each lookup"
+            .to_owned()
+    }
+}
