@@ -75,6 +75,12 @@ impl Pool {
                 }
             };
             marks.usage.free_chunk_bytes += (limit - frontier) * geometry.chunk();
+            let zero_from_off = geometry.zone_off(zone) + offset_of!(PmZone, zero_from) as u64;
+            let zero_from = region.load_u64(zero_from_off)?;
+            if frontier > geometry.zone_header_chunks() && zero_from < frontier {
+                let expected = format!("at least the frontier, {frontier}");
+                return Err(Error::corrupt("where a zone is zero", zero_from_off, expected, zero_from));
+            }
             for unused in frontier..u64::from(geometry.zone_chunks) {
                 let word_off = geometry.chunk_word_off(zone, unused);
                 let found = region.load_u64(word_off)?;

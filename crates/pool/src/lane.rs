@@ -402,7 +402,7 @@ impl LaneSlot {
 /// The touch table: which lane changed a line last (I: L3).
 #[derive(Debug)]
 pub(crate) struct TouchTable {
-    /// Set once a second lane is in use; never unset.
+    /// Set once a second lane is in use, or something else that ends epochs; never unset.
     on: AtomicBool,
     /// Lane number (high 16 bits) and commit number (low 48) by hashed line; 0 = none.
     words: std::sync::OnceLock<Box<[AtomicU64]>>,
@@ -427,7 +427,7 @@ impl TouchTable {
 
     /// Begins to register touches, and settles every record from before: nobody but the first lane writes before that
     /// is done, by whichever thread.
-    fn turn_on(&self, pool: &PoolInner) -> Result<()> {
+    pub(crate) fn turn_on(&self, pool: &PoolInner) -> Result<()> {
         let mut complete = self.complete.lock();
         if !*complete {
             self.words.get_or_init(|| (0..TOUCH_WORDS).map(|_| AtomicU64::new(0)).collect());

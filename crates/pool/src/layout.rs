@@ -117,8 +117,10 @@ media_struct! {
     pub(crate) struct PmZone: 64 {
         /// Chunks from this one on have never been used; 0 means that only the zone's header is.
         0 => frontier: u64,
+        /// Chunks from this one on read as zero. Changed directly, before a chunk is handed out.
+        8 => zero_from: u64,
         /// Zero.
-        8 => reserved: [u8; 56],
+        16 => reserved: [u8; 48],
     }
 }
 

@@ -39,6 +39,7 @@
 //!   contents, and the header's length word after the space that it counts.
 //! * I6: a number that any record has is at most the watermark, or its record is live: the watermark is raised after
 //!   the home words of what it declares dead are durable (`recover.rs`).
+//! * I7: chunks from a zone's `zero_from` on read as zero on media (`alloc/zone.rs`).
 //! * L1 to L6 make one fence per commit enough; `lane.rs` states them in full, and why.
 //! * L2: memory that a live record changes or covers is not handed out again.
 //! * L4: a record never changes bytes that it covers itself.
@@ -93,7 +94,7 @@ pub use error::{Error, Result};
 pub use lane::{Lane, Writer};
 pub use layout::Geometry;
 pub use options::Options;
-pub use pool::{Pin, Pool, Stats};
+pub use pool::{BriefPin, Claim, Pin, Pool, Stats};
 pub use recover::Recovery;
 pub use roots::Root;
 pub use tx::{Savepoint, Tx};

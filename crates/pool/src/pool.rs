@@ -7,6 +7,8 @@ use crate::lane::{Lane, LaneSlot, TouchTable};
 use crate::layout::{COMMITTED_BITS, Geometry, PAGE_BYTES, PmHeader, seal};
 use crate::recover::{self, Recovery};
 use crate::{Error, Options, Result, create, lock};
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +34,8 @@ pub(crate) struct PoolInner {
     pub lanes: Box<[LaneSlot]>,
     pub touches: TouchTable,
     pub epochs: Epochs,
+    /// Objects that are open once ([`Pool::claim`]).
+    claims: Mutex<HashSet<u64>>,
     /// Set when the device failed.
     pub failed: AtomicBool,
     read_only: bool,
@@ -70,6 +74,58 @@ impl Pin {
     /// The pool that is pinned.
     pub fn region(&self) -> &Region {
         &self.inner.region
+    }
+}
+
+/// A pin that lives no longer than a borrow of its pool.
+pub struct BriefPin<'p> {
+    epochs: &'p Epochs,
+    place: Place,
+}
+
+impl Drop for BriefPin<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.epochs.unpin(self.place);
+    }
+}
+
+impl std::fmt::Debug for BriefPin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BriefPin")
+    }
+}
+
+/// An object that is open once ([`Pool::claim`]), until this is dropped.
+pub struct Claim {
+    pool: Pool,
+    off: u64,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.pool.inner.claims.lock().remove(&self.off);
+    }
+}
+
+impl Claim {
+    /// Ends the current epoch, and returns it: what was made unreachable before this call is not looked at any more as
+    /// soon as [`oldest_pin`](Self::oldest_pin) is higher.
+    ///
+    /// For what structures keep beside the pool; blocks of the pool wait by themselves.
+    pub fn end_epoch(&self) -> u64 {
+        self.pool.inner.epochs.retire(false)
+    }
+
+    /// The epoch of the oldest pin there is, or the highest number there is.
+    pub fn oldest_pin(&self) -> u64 {
+        self.pool.inner.epochs.safe_before()
+    }
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Claim").field("off", &self.off).finish_non_exhaustive()
     }
 }
 
@@ -165,6 +221,7 @@ impl Pool {
             lanes,
             touches: TouchTable::new(),
             epochs: Epochs::new(),
+            claims: Mutex::default(),
             failed: AtomicBool::new(false),
             read_only,
             path,
@@ -214,6 +271,24 @@ impl Pool {
     #[inline]
     pub fn pin(&self) -> Pin {
         Pin { place: self.inner.epochs.pin(), inner: self.inner.clone() }
+    }
+
+    /// As [`pin`](Self::pin), for a short while: does not keep the pool open by itself, which makes it cheaper.
+    #[inline]
+    pub fn pin_briefly(&self) -> BriefPin<'_> {
+        BriefPin { place: self.inner.epochs.pin(), epochs: &self.inner.epochs }
+    }
+
+    /// Claims an object for a structure that keeps volatile state beside it, such as locks, and hence must not be
+    /// opened twice by one process; `None` if it is claimed already.
+    ///
+    /// # Errors
+    ///
+    /// As for a commit.
+    pub fn claim(&self, off: u64) -> Result<Option<Claim>> {
+        // ORDER: from here on no lane believes to be alone, so that a claim can end epochs beside it.
+        self.inner.touches.turn_on(&self.inner)?;
+        Ok(self.inner.claims.lock().insert(off).then(|| Claim { pool: self.clone(), off }))
     }
 
     /// Takes a lane, to write with.

@@ -200,6 +200,25 @@ impl<'l> Tx<'l> {
         Ok(off)
     }
 
+    /// As [`alloc`](Self::alloc), but the block's contents are zero: durably after this thread's next fence, the
+    /// commit's at the latest. Costs nothing more for a block that was never in use; the others are written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`alloc`](Self::alloc).
+    pub fn alloc_zeroed(&mut self, bytes: u64) -> Result<u64> {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let off = self.alloc(bytes)?;
+        if self.lane.work.fresh.last().is_none_or(|fresh| !fresh.block.is_zero) {
+            for at in (0..bytes).step_by(ZEROS.len()) {
+                let part = &ZEROS[..(bytes - at).min(ZEROS.len() as u64) as usize];
+                // SAFETY: the block is this transaction's own.
+                unsafe { self.inner().region.write_and_flush(off + at, part)? };
+            }
+        }
+        Ok(off)
+    }
+
     /// Frees the block at `off`, which the commit will make so. Its memory is used again only when no reader
     /// that is pinned now, and no record, can look at it.
     ///

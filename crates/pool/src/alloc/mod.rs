@@ -12,11 +12,12 @@
 //! * I1: a block is allocated exactly if its bitmap bit is set, or its extent is named in the chunk table.
 //! * I2: slabs and extents lie below their zone's frontier and do not overlap; the chunk words inside an
 //!   extent, and from the frontier on, are zero.
+//! * I7: chunks from `zero_from` on read as zero on media: that word is raised, durably, before one of them is handed out.
 //! * I3: no bitmap bit stands past the slab's last block.
 //! * I4: allocated = reachable, after every crash. (Checked with [`Marks`](crate::Marks) by the owners of
 //!   the structures.)
 //!
-//! `check.rs` walks I1 to I3.
+//! `check.rs` walks I1 to I3, and I7.
 //!
 //! # Commit point
 //!
@@ -64,6 +65,8 @@ pub(crate) struct Block {
     pub off: u64,
     pub bytes: u64,
     pub home: Home,
+    /// Whether it is known to read as zero on media (I7), as it was never handed out before.
+    pub is_zero: bool,
 }
 
 /// What a block is part of.
@@ -89,11 +92,11 @@ impl Block {
     }
 
     /// The block at `off` of a slab, which is taken.
-    fn of_slab(slab: &Slab, off: u64) -> Block {
+    fn of_slab(slab: &Slab, off: u64, is_zero: bool) -> Block {
         // SAFETY: the caller took the block, or claimed it, so that nobody else releases it; the reference is part of
         // the block.
         let home = Home::Slab(unsafe { SlabRef::new(slab) });
-        Block { off, bytes: slab.class.block_bytes, home }
+        Block { off, bytes: slab.class.block_bytes, home, is_zero }
     }
 }
 
@@ -173,8 +176,8 @@ impl Allocator {
     #[inline]
     pub(crate) fn reserve_held(&self, arena: &mut Arena, bytes: u64) -> Option<Block> {
         let slab = arena.current.get(self.classes.class_for(bytes)?)?.as_ref()?;
-        let off = slab.take()?;
-        Some(Block::of_slab(slab, off))
+        let (off, is_zero) = slab.take()?;
+        Some(Block::of_slab(slab, off, is_zero))
     }
 
     /// Reserves a block of at least `bytes`. `grow` makes the pool longer, up to the given length.
@@ -193,8 +196,8 @@ impl Allocator {
         }
         loop {
             if let Some(slab) = &arena.current[class] {
-                if let Some(off) = slab.take() {
-                    return Ok(Block::of_slab(slab, off));
+                if let Some((off, is_zero)) = slab.take() {
+                    return Ok(Block::of_slab(slab, off, is_zero));
                 }
                 let slab = slab.clone();
                 arena.current[class] = None;
@@ -215,11 +218,12 @@ impl Allocator {
         }
         let chunks = bytes.div_ceil(self.geometry.chunk());
         let mut shared = self.shared.lock();
-        let (zone, chunk) = self.take_chunks(&mut shared, region, chunks, grow)?;
+        let (zone, chunk, is_zero) = self.take_chunks(&mut shared, region, chunks, grow)?;
         Ok(Block {
             off: self.geometry.chunk_off(zone, chunk),
             bytes: chunks * self.geometry.chunk(),
             home: Home::Extent { zone, chunk, chunks },
+            is_zero,
         })
     }
 
@@ -241,11 +245,12 @@ impl Allocator {
             }
         }
         let shape = *self.classes.get(class).expect("a class of the table");
-        let (zone, chunk) = self.take_chunks(&mut shared, region, shape.chunks, grow)?;
+        let (zone, chunk, is_zero) = self.take_chunks(&mut shared, region, shape.chunks, grow)?;
         let off = self.geometry.chunk_off(zone, chunk);
         match shared.zones[zone as usize].slabs.entry(chunk) {
             Entry::Vacant(place) => {
-                Ok(place.insert(Arc::new(Slab::fresh(off, zone, chunk, class, shape))).clone())
+                let slab = Slab::fresh(off, zone, chunk, class, shape, is_zero);
+                Ok(place.insert(Arc::new(slab)).clone())
             }
             // References to a slab rely on the map (`SlabRef`), so that it must not go.
             Entry::Occupied(_) => Err(Error::corrupt("a free chunk", off, "no slab in it", "a slab in use")),
@@ -288,14 +293,14 @@ impl Allocator {
         Ok(slab)
     }
 
-    /// Takes consecutive chunks: used before, new, or by growing; in this order.
+    /// Takes consecutive chunks: used before, new, or by growing; in this order. Says whether they read as zero.
     fn take_chunks(
         &self,
         shared: &mut Shared,
         region: &Region,
         chunks: u64,
         grow: &dyn Fn(u64, u64) -> Result<()>,
-    ) -> Result<(u64, u64)> {
+    ) -> Result<(u64, u64, bool)> {
         loop {
             if let Some(place) = self.take_used_or_new(shared, region, chunks)? {
                 return Ok(place);
@@ -317,7 +322,7 @@ impl Allocator {
         shared: &mut Shared,
         region: &Region,
         chunks: u64,
-    ) -> Result<Option<(u64, u64)>> {
+    ) -> Result<Option<(u64, u64, bool)>> {
         for zone in &mut shared.zones {
             if let Some(chunk) = zone.take_run(chunks) {
                 let (off, bytes) =
@@ -327,15 +332,17 @@ impl Allocator {
                     zone.put_run(chunk, chunks);
                     return Err(full(bytes, &e));
                 }
-                return Ok(Some((zone.number, chunk)));
+                return Ok(Some((zone.number, chunk, false)));
             }
         }
         let committed = region.len();
-        let new = shared.zones.iter_mut().rev().find_map(|zone| {
+        for zone in shared.zones.iter_mut().rev() {
             let limit = self.geometry.zone_limit(zone.number, committed);
-            zone.take_new(chunks, limit).map(|chunk| (zone.number, chunk))
-        });
-        Ok(new)
+            if let Some((chunk, is_zero)) = zone.take_new(region, &self.geometry, chunks, limit)? {
+                return Ok(Some((zone.number, chunk, is_zero)));
+            }
+        }
+        Ok(None)
     }
 
     /// Scans one more zone; false if all are.
@@ -498,7 +505,8 @@ impl Allocator {
                 self.check_run(region, (zone, chunk), chunks)?;
                 self.scan_zone(region, zone)?;
                 let bytes = chunks * self.geometry.chunk();
-                return Ok(Block { off, bytes, home: Home::Extent { zone, chunk, chunks } });
+                let home = Home::Extent { zone, chunk, chunks };
+                return Ok(Block { off, bytes, home, is_zero: false });
             }
             _ => return Err(nowhere()),
         };
@@ -601,5 +609,5 @@ fn slab_block(slab: &Slab, off: u64) -> Result<Block> {
     if !slab.claim(slab.bit_of(off)?) {
         return Err(Error::corrupt("a block", off, "an allocated block", "a free one"));
     }
-    Ok(Block::of_slab(slab, off))
+    Ok(Block::of_slab(slab, off, false))
 }

@@ -30,6 +30,8 @@ pub(crate) struct Slab {
     /// Whether the chunk table on media names this slab. A new slab is published together with the first
     /// block allocated from it.
     published: AtomicBool,
+    /// Blocks from this one on have never been handed out and read as zero on media.
+    zero_from: AtomicU64,
     /// Whether a lane allocates from it, or the list of partial slabs holds it.
     held: AtomicBool,
 }
@@ -82,8 +84,15 @@ pub(crate) struct BitPlace {
 }
 
 impl Slab {
-    /// A new slab, all of it free, not published.
-    pub(crate) fn fresh(off: u64, zone: u64, chunk: u64, class_number: usize, class: Class) -> Slab {
+    /// A new slab, all of it free, not published. `is_zero`: its chunks read as zero on media.
+    pub(crate) fn fresh(
+        off: u64,
+        zone: u64,
+        chunk: u64,
+        class_number: usize,
+        class: Class,
+        is_zero: bool,
+    ) -> Slab {
         let bitmap = || (0..class.words()).map(|_| AtomicU64::new(0)).collect::<Box<[AtomicU64]>>();
         Slab {
             off,
@@ -94,6 +103,7 @@ impl Slab {
             busy: bitmap(),
             media: bitmap(),
             published: AtomicBool::new(false),
+            zero_from: AtomicU64::new(if is_zero { 0 } else { u64::MAX }),
             held: AtomicBool::new(true),
         }
     }
@@ -110,7 +120,7 @@ impl Slab {
             let expected = format!("{:#x}", SLAB_TAG | class_number as u64);
             return Err(Error::corrupt("a slab's head", off, expected, format!("{tag:#x}")));
         }
-        let slab = Slab::fresh(off, zone, chunk, class_number, class);
+        let slab = Slab::fresh(off, zone, chunk, class_number, class, false);
         for (i, word) in slab.busy.iter().enumerate() {
             let bits = region.load_u64(slab.word_off(i))?;
             if bits & !slab.valid_bits(i) != 0 {
@@ -139,16 +149,19 @@ impl Slab {
         if left >= 64 { u64::MAX } else { (1 << left) - 1 }
     }
 
-    /// Takes a free block; the caller owns the slab.
-    pub(crate) fn take(&self) -> Option<u64> {
+    /// Takes a free block; the caller owns the slab. Says whether it reads as zero.
+    pub(crate) fn take(&self) -> Option<(u64, bool)> {
         for (i, word) in self.busy.iter().enumerate() {
             let free = !word.load(Ordering::Acquire) & self.valid_bits(i);
             if free != 0 {
                 let bit = u64::from(free.trailing_zeros());
                 word.fetch_or(1 << bit, Ordering::AcqRel);
-                return Some(
-                    self.off + self.class.head_bytes + (64 * i as u64 + bit) * self.class.block_bytes,
-                );
+                let index = 64 * i as u64 + bit;
+                let is_zero = index >= self.zero_from.load(Ordering::Relaxed);
+                if is_zero {
+                    self.zero_from.store(index + 1, Ordering::Relaxed);
+                }
+                return Some((self.off + self.class.head_bytes + index * self.class.block_bytes, is_zero));
             }
         }
         None

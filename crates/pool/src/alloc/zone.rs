@@ -1,13 +1,17 @@
 //! The volatile side of a zone: which chunks are free, and which slabs it has.
 
 use super::classes::Classes;
-use crate::layout::{ChunkWord, Geometry};
+use crate::layout::{ChunkWord, Geometry, PmZone};
 use crate::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use tembo_pmem::Region;
+use tembo_pmem::{Region, offset_of};
 
 use super::slab::Slab;
+
+const ZERO_FROM_AT: u64 = offset_of!(PmZone, zero_from) as u64;
+/// How far ahead `zero_from` is raised: 16 MiB in chunks of the usual size.
+const ZERO_STEP_CHUNKS: u64 = 1024;
 
 /// A zone of the pool. Guarded by the allocator's lock.
 #[derive(Debug)]
@@ -18,6 +22,9 @@ pub(crate) struct Zone {
     /// The media's frontier when the zone was opened: the chunks below it are known after a scan, those from it
     /// on are this process's own.
     opened_frontier: u64,
+    /// Chunks from this one on read as zero when the zone was opened; and the same word on media now.
+    opened_zero_from: u64,
+    zero_from: u64,
     /// Free runs below the frontier, first chunk to length. Complete once the zone was scanned.
     free: BTreeMap<u64, u64>,
     pub free_chunks: u64,
@@ -49,11 +56,14 @@ impl Zone {
             ));
         }
         let frontier = stored.max(header_chunks);
+        let zero_from = region.load_u64(off + ZERO_FROM_AT)?.max(frontier);
         // A zone that was never used has nothing to scan.
         Ok(Zone {
             number,
             frontier,
             opened_frontier: frontier,
+            opened_zero_from: zero_from,
+            zero_from,
             free: BTreeMap::new(),
             free_chunks: 0,
             scanned: frontier == header_chunks,
@@ -127,14 +137,31 @@ impl Zone {
         Some(start)
     }
 
-    /// Takes chunks that never were used, of a zone that has `limit` chunks.
-    pub(crate) fn take_new(&mut self, chunks: u64, limit: u64) -> Option<u64> {
+    /// Takes chunks that never were used, of a zone that has `limit` chunks. Says whether they read as zero: whoever
+    /// had them before, in a process that crashed, may have written to them without a commit.
+    pub(crate) fn take_new(
+        &mut self,
+        region: &Region,
+        geometry: &Geometry,
+        chunks: u64,
+        limit: u64,
+    ) -> Result<Option<(u64, bool)>> {
         let start = self.frontier;
-        if start + chunks > limit {
-            return None;
+        let end = start + chunks;
+        if end > limit {
+            return Ok(None);
         }
-        self.frontier += chunks;
-        Some(start)
+        if end > self.zero_from {
+            // Many at once, since this costs a fence.
+            let zero_from = (end + ZERO_STEP_CHUNKS).min(u64::from(geometry.zone_chunks));
+            let off = geometry.zone_off(self.number) + ZERO_FROM_AT;
+            region.store_u64(off, zero_from)?;
+            // PERSIST(I7): nobody writes to the chunks before.
+            region.persist(off, 8)?;
+            self.zero_from = zero_from;
+        }
+        self.frontier = end;
+        Ok(Some((start, start >= self.opened_zero_from)))
     }
 
     /// Every free run.

@@ -31,11 +31,18 @@ fn full_cost(lane: &mut Lane, word: u64, body: impl FnOnce(&mut Tx)) -> Counts {
     spent
 }
 
+/// The first use of a part of the pool costs a fence, once for every 16 MiB (I7).
+fn use_new_space(lane: &mut Lane) {
+    let first = cost(lane.begin(), |tx| _ = tx.alloc(64).unwrap());
+    assert_eq!(first.fences, 2);
+}
+
 #[test]
 fn an_empty_transaction_costs_nothing() {
     let pool = tiny_pool(512 << 10);
     let mut lane = pool.lane().unwrap();
     assert_eq!(cost(lane.begin(), |_| {}), Counts::default());
+    use_new_space(&mut lane);
     let cancelled = cost(lane.begin(), |tx| {
         let block = tx.alloc(64).unwrap();
         tx.free(block).unwrap();
@@ -84,6 +91,7 @@ fn a_transaction_costs_one_fence_and_an_allocation_one_line_more() {
 fn a_group_shares_its_fence_and_slabs_cost_no_fence() {
     let pool = tiny_pool(4 << 20);
     let mut lane = pool.lane().unwrap();
+    use_new_space(&mut lane);
     let mut total = Counts::default();
     let rounds = 2000;
     for round in 0..rounds {

@@ -5,6 +5,7 @@ mod crash;
 mod files;
 mod model;
 mod review;
+mod zero;
 
 use crate::{Geometry, Options, Pool};
 use tembo_pmem::Region;
