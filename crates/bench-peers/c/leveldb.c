@@ -34,7 +34,7 @@ static int ldb_open(const struct peer_setup *setup, void **engine)
 	s->filter = leveldb_filterpolicy_create_bloom(10);
 	leveldb_options_set_create_if_missing(s->options, 1);
 	leveldb_options_set_compression(s->options, leveldb_no_compression);
-	leveldb_options_set_write_buffer_size(s->options, (size_t)64 << 20);
+	leveldb_options_set_write_buffer_size(s->options, (size_t)8 << 20);
 	leveldb_options_set_max_file_size(s->options, (size_t)64 << 20);
 	leveldb_options_set_cache(s->options, s->cache);
 	leveldb_options_set_filter_policy(s->options, s->filter);
@@ -120,7 +120,7 @@ static int ldb_settle(void *engine)
 const struct peer_engine peer_leveldb = {
 	.name = "LevelDB",
 	.version = PEER_VERSION,
-	.settings = "log synced at each write; 64 MiB write buffer and files, 2 GiB cache, 10 filter bits, no compression; "
+	.settings = "log synced at each write; 8 MiB write buffer, 64 MiB files, 2 GiB cache, 10 filter bits, no compression; "
 		    "compacted wholly between the inserts and the reads",
 	.open = ldb_open,
 	.close = ldb_close,
