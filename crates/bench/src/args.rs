@@ -4,6 +4,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use std::path::{Path, PathBuf};
 use tembo_bench::figures::{FIGURES, Figure, Setup, named};
 use tembo_bench::nvm::Params;
+use tembo_bench::summary::Scale;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -11,8 +12,12 @@ Examples:
   tembo-bench all --quick --out figures
   tembo-bench figure-4
   tembo-bench figure-4 --params machine.toml --medium pcm
+  tembo-bench summary
+  tembo-bench summary --json --only string-lookup-1M
 
-Each figure is written as CSV and as SVG, with the machine, the parameters and the seed.
+Each figure is written as CSV and as SVG, with the machine, the parameters and the seed. The summary has a line
+for each figure that is promised: its value, how that compares, the goal, and whether it is met; a missed goal
+is no failure.
 Exit codes: 0 done, 1 failed, 2 wrong usage.";
 
 /// What to do.
@@ -24,6 +29,32 @@ pub(crate) enum Task {
     Machine,
     /// Draw figures.
     Draw(Vec<&'static Figure>, Draw),
+    /// Measure what is promised.
+    Summary(Summary),
+}
+
+/// How the summary is made.
+#[derive(Debug, Args)]
+pub(crate) struct Summary {
+    /// Print a JSON object for each line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Measure only what has this name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Option<String>,
+    /// Measure small, to find out whether everything works
+    #[arg(long)]
+    quick: bool,
+    /// Seed of keys and of their order
+    #[arg(long, value_name = "N", default_value_t = 42)]
+    seed: u64,
+}
+
+impl Summary {
+    /// How large the measurements are.
+    pub(crate) fn scale(&self) -> Scale {
+        Scale { quick: self.quick, seed: self.seed }
+    }
 }
 
 /// How figures are drawn.
@@ -80,6 +111,9 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(Command::new("list").about("Name the figures"))
         .subcommand(Command::new("machine").about("Describe this machine as the figures do"))
+        .subcommand(Summary::augment_args(
+            Command::new("summary").about("Measure what is promised: a line for each figure, with its goal"),
+        ))
         .subcommand(draw("all", "Draw all figures".to_owned()))
         .subcommands(FIGURES.iter().map(|figure| draw(figure.name, format!("Draw {}", figure.title))))
 }
@@ -94,6 +128,7 @@ fn understood(matches: &ArgMatches) -> Result<Task, clap::Error> {
     Ok(match name {
         "list" => Task::List,
         "machine" => Task::Machine,
+        "summary" => Task::Summary(Summary::from_arg_matches(matches)?),
         _ => {
             let figures = named(name).map_or_else(|| FIGURES.iter().collect(), |figure| vec![figure]);
             Task::Draw(figures, Draw::from_arg_matches(matches)?)

@@ -4,10 +4,15 @@
 //! `cargo run --release -p tembo-bench -- list` names what can be drawn.
 #![forbid(unsafe_code)]
 
+pub mod counts;
 pub mod figures;
 pub mod machine;
 pub mod mem;
 pub mod nvm;
 pub mod plot;
 pub mod progress;
+pub mod runs;
+pub mod summary;
 pub mod table;
+pub mod trees;
+pub mod workload;

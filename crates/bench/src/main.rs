@@ -3,10 +3,11 @@
 
 mod args;
 
-use args::{Draw, Task};
+use args::{Draw, Summary, Task};
 use std::process::ExitCode;
 use tembo_bench::figures::{Error, FIGURES, Figure};
 use tembo_bench::machine::Machine;
+use tembo_bench::summary::{self, Line};
 
 fn main() -> ExitCode {
     let outcome = match args::task() {
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Task::Draw(figures, how) => draw(&figures, &how),
+        Task::Summary(how) => summarise(&how),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -36,4 +38,14 @@ fn draw(figures: &[&Figure], how: &Draw) -> Result<(), Error> {
         println!("{:<12} {} and {}", figure.name, files[0].display(), files[1].display());
     }
     Ok(())
+}
+
+fn summarise(how: &Summary) -> Result<(), Error> {
+    if !how.json {
+        println!("{}", Machine::this());
+    }
+    summary::run(how.scale(), how.only.as_deref(), |line| {
+        let json = |line: &Line| serde_json::to_string(line).unwrap_or_default();
+        println!("{}", if how.json { json(line) } else { line.text() });
+    })
 }

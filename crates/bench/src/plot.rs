@@ -1,6 +1,8 @@
 //! Drawings of measurements as SVG: panels side by side, one legend, and below them what they depend on.
 
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::ValueFormatter;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use std::error::Error;
 
@@ -72,13 +74,17 @@ const COLOURS: [RGBColor; 12] = [
 type Drawn<T> = Result<T, Box<dyn Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Draws panels, two in a row, under a title and above notes.
+/// Draws panels, two or three in a row, under a title and above notes.
 ///
 /// # Errors
 ///
 /// When the drawing library fails.
 pub fn svg(title: &str, panels: &[Panel], notes: &[String]) -> Drawn<String> {
-    let columns = if panels.len() == 1 { 1 } else { 2 };
+    let columns = match panels.len() {
+        1 => 1,
+        2..=6 => 2,
+        _ => 3,
+    };
     let width = PANEL_WIDTH * columns as u32 + 2 * MARGIN;
     let names = names(panels);
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as u32;
@@ -127,52 +133,62 @@ fn colour(name: &str, names: &[&str]) -> RGBColor {
 }
 
 fn draw_panel(area: &Area<'_>, panel: &Panel, names: &[&str]) -> Drawn<()> {
-    let count = panel.categories.len();
+    let right = panel.categories.len() as f64 - 0.5;
     let values = || panel.series.iter().flat_map(|series| series.values.iter().flatten().copied());
     let largest = values().fold(0.0, f64::max);
     let smallest = values().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
-    let (low, high) = match panel.log {
-        true if smallest.is_finite() => ((smallest * 0.8).log10(), (largest * 1.25).log10()),
-        _ => (0.0, if largest > 0.0 { largest * 1.1 } else { 1.0 }),
-    };
-    let place = |value: f64| if panel.log { value.max(f64::MIN_POSITIVE).log10().max(low) } else { value };
-    let shown = |at: &f64| short(if panel.log { 10f64.powf(*at) } else { *at });
+    let mut builder = ChartBuilder::on(area);
+    builder
+        .margin(8)
+        .caption(&panel.title, ("sans-serif", 14).into_font().color(&INK))
+        .x_label_area_size(36)
+        .y_label_area_size(58);
+    if panel.log && smallest.is_finite() {
+        let low = smallest * 0.8;
+        let heights = (low..largest * 1.25).log_scale();
+        fill_panel(builder.build_cartesian_2d(-0.5..right, heights)?, panel, names, low)
+    } else {
+        let high = if largest > 0.0 { largest * 1.1 } else { 1.0 };
+        fill_panel(builder.build_cartesian_2d(-0.5..right, 0.0..high)?, panel, names, 0.0)
+    }
+}
+
+type Chart<'a, 'b, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, Y>>;
+
+/// Draws axes and series; `low` is the bottom.
+fn fill_panel<Y>(mut chart: Chart<'_, '_, Y>, panel: &Panel, names: &[&str], low: f64) -> Drawn<()>
+where
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     let category = |at: &f64| {
         let near = at.round();
         let text = panel.categories.get(near as usize).filter(|_| (at - near).abs() < 0.01 && near >= 0.0);
         text.cloned().unwrap_or_default()
     };
-    let mut chart = ChartBuilder::on(area)
-        .margin(8)
-        .caption(&panel.title, ("sans-serif", 14).into_font().color(&INK))
-        .x_label_area_size(36)
-        .y_label_area_size(58)
-        .build_cartesian_2d(-0.5..count as f64 - 0.5, low..high)?;
     chart
         .configure_mesh()
         .disable_x_mesh()
         .bold_line_style(FAINT)
         .light_line_style(WHITE)
         .axis_style(INK.mix(0.5))
-        .x_labels(2 * count + 1)
+        .x_labels(2 * panel.categories.len() + 1)
         .x_label_formatter(&category)
-        .y_label_formatter(&shown)
+        .y_label_formatter(&|at| short(*at))
         .x_desc(&panel.x_label)
         .y_desc(&panel.y_label)
         .label_style(("sans-serif", 11).into_font().color(&INK))
         .axis_desc_style(("sans-serif", 12).into_font().color(&INK))
         .draw()?;
-    let series_count = panel.series.len() as f64;
+    let bar = 0.8 / panel.series.len() as f64;
     for (at, series) in panel.series.iter().enumerate() {
         let colour = colour(&series.name, names);
         let points: Vec<(f64, f64)> = (series.values.iter().enumerate())
-            .filter_map(|(category, value)| value.map(|value| (category as f64, place(value))))
+            .filter_map(|(category, value)| value.map(|value| (category as f64, value.max(low))))
             .collect();
         if panel.kind == Kind::Lines {
             chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
             chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, colour.filled())))?;
         } else {
-            let bar = 0.8 / series_count;
             chart.draw_series(points.iter().map(|(category, value)| {
                 let left = category - 0.4 + bar * at as f64;
                 Rectangle::new([(left + bar * 0.08, low), (left + bar * 0.92, *value)], colour.filled())

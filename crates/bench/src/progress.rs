@@ -26,6 +26,11 @@ impl Progress {
         self.bar.set_message(what.into());
     }
 
+    /// Takes the bar away while something is printed.
+    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+
     /// One more step is done.
     pub fn step(&self) {
         self.bar.inc(1);

@@ -3,6 +3,8 @@
 //! A figure is a row of [`FIGURES`]: its name, and the function that measures it into a [`Drawing`].
 
 mod figure4;
+mod solutions;
+mod table3;
 
 use crate::machine::Machine;
 use crate::nvm::Params;
@@ -51,7 +53,14 @@ pub struct Figure {
 }
 
 /// All figures.
-pub const FIGURES: &[Figure] = &[figure4::FIGURE];
+pub const FIGURES: &[Figure] = &[
+    figure4::FIGURE,
+    solutions::FIGURE_11,
+    solutions::FIGURE_12,
+    solutions::FIGURE_13,
+    solutions::FIGURE_14,
+    table3::FIGURE,
+];
 
 /// The figure of that name.
 pub fn named(name: &str) -> Option<&'static Figure> {
@@ -105,7 +114,7 @@ impl Setup {
 }
 
 /// The middle value, or the mean of the two middle ones; 0 of nothing.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
