@@ -1,0 +1,3 @@
+//! Tests that need to see inside: each invariant's check notices a tree that breaks it, and slots are repaired.
+
+mod damage;
