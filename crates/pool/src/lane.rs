@@ -3,11 +3,15 @@
 //! # Media layout
 //!
 //! A lane is a line (`PmLane`) and two *halves*. Records lie one after another in a half, each from the start of a
-//! line; when the half is full, or enough home lines have gathered, the next record *switches* to the start of the
-//! other half. A record is its head (`PmRecord`), its entries (`PmEntry`: one change of one word each), its covers (a word
+//! line; when the half is full, or enough home lines or freed bytes have gathered, the next record *switches* to the
+//! start of the other half, unless this half has but one yet (L6). A record is its head (`PmRecord`), its entries (`PmEntry`: one change of one word each), its covers (a word
 //! each: the place and length of new data that the record links) and a checksum of what those name. A payload too
-//! long for a half lies in pool space that is reserved in DRAM only, so that it is free after a crash; such a record
-//! is the first or the second of its half.
+//! long for a half, or for the rest of a half that has but one record, lies in pool space that is reserved in DRAM
+//! only, so that it is free after a crash; such a record is the first or the second of its half, so that a lane needs
+//! four blocks for them.
+//!
+//! After the last record of a half there may be anything that earlier, longer ones left. Nothing of that is taken for a
+//! record: heads are marked as no other line of a record can be (`HEAD_MARK`), and older heads have lower numbers.
 //!
 //! # Commit point
 //!
@@ -55,7 +59,7 @@
 //! # Source
 //!
 //! NV-heaps 3.3 (operation descriptors), wB+-Tree 3.1 (redo-only logging). D1: one fence instead of two per
-//! record: the checksum covers the new data, and the home stores ride on the next fence. D2: records carry
+//! record: the checksum covers the new data, and the home stores ride on the fence of the next switch. D2: records carry
 //! Lamport sequence numbers, so that lanes share nothing to order themselves.
 
 use crate::alloc::{Arena, Block};
@@ -202,7 +206,7 @@ pub(crate) struct Place {
 }
 
 /// Records that a half has at least (L6).
-const RECORDS_MIN: usize = 2;
+pub(crate) const RECORDS_MIN: usize = 2;
 /// A record switches halves once this many home lines have gathered: one fence waits for about as many write-backs at
 /// little more than the cost of one.
 const HOME_LINES_MAX: usize = 64;

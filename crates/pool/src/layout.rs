@@ -89,15 +89,16 @@ media_struct! {
 
 media_struct! {
     /// The head of a record, at the start of a line. The payload follows it, or lies at `chain`: entries, then
-    /// covers, then, if there are covers, the XXH3-64 of the bytes that they name.
+    /// covers (offset << 16 | bytes, both multiples of 8), then, if there are covers, the XXH3-64 of the bytes that they
+    /// name, its low 3 bits cleared.
     pub(crate) struct PmRecord: 32 {
-        /// Sequence number; higher than that of the record before it in its half, or else there is none here.
+        /// The mark of a head, 7 (low 3 bits), and the sequence number; higher than the one before in its half, or else this is no record.
         0 => seq: u64,
         /// XXH3-64 over `seq`, `counts`, `chain` and the payload.
         8 => checksum: u64,
         /// Number of entries (low 32 bits) and of covers (high 32 bits).
         16 => counts: u64,
-        /// Where the payload lies if it does not fit into half a lane, else 0.
+        /// Where the payload lies if it does not fit into the half, else 0. Only the first two of a half have one.
         24 => chain: u64,
     }
 }
@@ -185,7 +186,7 @@ pub struct Geometry {
     pub zone_chunks: u32,
     /// Number of lanes, 1 to 4096: how many writers there can be at once.
     pub lane_count: u32,
-    /// Bytes of a lane, 512 B to 1 MiB: how large a record can be before it is chained.
+    /// Bytes of a lane, 512 B to 1 MiB. A record of more than almost half of it is chained.
     pub lane_bytes: u32,
     /// Number of named roots, 1 to 4096.
     pub root_count: u32,

@@ -1,12 +1,13 @@
 //! Records: how they are laid out in half a lane, and when one counts.
 
+use crate::lane::RECORDS_MIN;
 use crate::layout::{Geometry, MAX_SEQ, PmEntry, PmRecord};
 use crate::tx::COVERED_MAX_SYNCED_BYTES;
 use crate::{Error, Result};
 use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What a record does to a word of the pool. Each can be repeated.
+/// What a record does to a word of the pool. Each can be repeated. No kind is [`HEAD_MARK`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Store(u64),
@@ -56,8 +57,24 @@ pub(crate) struct Cover {
     pub bytes: u64,
 }
 
-/// Covers are at most this long, so that offset and length share a word.
-pub(crate) const COVER_MAX_BYTES: u64 = u16::MAX as u64;
+/// Covers are at most this long, so that offset and length share a word; and multiples of a word.
+pub(crate) const COVER_MAX_BYTES: u64 = 0xFFF8;
+
+/// The low bits of a head's first word. The lines of a payload begin with the target of an entry, which has a kind of
+/// change there, or with a cover or the covers' sum, which have 0. What is left of earlier records may follow the last
+/// one of a half, and users choose the words that they store: they cannot choose that a line looks like a head.
+const HEAD_MARK: u64 = 7;
+const MARK_BITS: u32 = 3;
+
+fn encode_seq(seq: u64) -> u64 {
+    seq << MARK_BITS | HEAD_MARK
+}
+
+/// The sequence number in the first word of a line, if that may be the one of a head.
+fn decode_seq(word: u64) -> Option<u64> {
+    let seq = word >> MARK_BITS;
+    (word & HEAD_MARK == HEAD_MARK && seq > 0 && seq < MAX_SEQ).then_some(seq)
+}
 
 /// Builds the image of a record. Reused between commits.
 #[derive(Debug, Default)]
@@ -87,7 +104,8 @@ impl RecordImage {
 
     #[inline]
     pub(crate) fn cover(&mut self, cover: Cover) {
-        debug_assert!(cover.bytes <= COVER_MAX_BYTES && !self.complete);
+        debug_assert!(cover.bytes <= COVER_MAX_BYTES && (cover.off | cover.bytes).is_multiple_of(8));
+        debug_assert!(!self.complete);
         self.covers_at.get_or_insert(self.payload.len());
         self.payload.extend_from_slice(&(cover.off << 16 | cover.bytes).to_le_bytes());
     }
@@ -114,7 +132,7 @@ impl RecordImage {
             self.payload.extend_from_slice(&sum.to_le_bytes());
         }
         self.complete = true;
-        Ok([seq, checksum(seed, seq, counts, chain, &self.payload), counts, chain])
+        Ok([encode_seq(seq), checksum(seed, seq, counts, chain, &self.payload), counts, chain])
     }
 }
 
@@ -127,7 +145,7 @@ fn checksum(seed: u64, seq: u64, counts: u64, chain: u64, payload: &[u8]) -> u64
     xxh3_64_with_seed(payload, xxh3_64_with_seed(&fixed, seed))
 }
 
-/// Sums the bytes that covers name.
+/// Sums the bytes that covers name. The low bits are left out (`HEAD_MARK`).
 fn sum_covered(region: &Region, seed: u64, covers: &[u8]) -> Result<u64> {
     let (mut sum, mut covered) = (seed, 0);
     for word in covers.chunks_exact(8) {
@@ -141,7 +159,7 @@ fn sum_covered(region: &Region, seed: u64, covers: &[u8]) -> Result<u64> {
         let bytes = unsafe { region.bytes(word >> 16, word & COVER_MAX_BYTES)? };
         sum = xxh3_64_with_seed(bytes, sum);
     }
-    Ok(sum)
+    Ok(sum & !HEAD_MARK)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
@@ -168,7 +186,7 @@ pub(crate) struct FoundRecord<'r> {
 pub(crate) struct Half<'r> {
     /// In the order in which they were written.
     pub records: Vec<FoundRecord<'r>>,
-    /// The sequence number in the place after them: perhaps that of a record which did not arrive in full.
+    /// The number of a record after them that did not arrive in full, or 0.
     pub next_seq: u64,
 }
 
@@ -176,14 +194,19 @@ impl Half<'_> {
     pub(crate) fn last_seq(&self) -> Option<u64> {
         self.records.last().map(|last| last.seq)
     }
+
+    /// The highest number seen, of a record that did not arrive in full too.
+    pub(crate) fn highest_seq(&self) -> u64 {
+        self.next_seq.max(self.last_seq().unwrap_or(0))
+    }
 }
 
 /// Reads half a lane, as far as there are records.
 ///
 /// # Errors
 ///
-/// [`Error::Corrupt`] if the first sequence number makes no sense. Those further on may be anything: what is left of
-/// longer records from before.
+/// [`Error::Corrupt`] if the half begins with something else than a head. Further on there may be anything: what is left
+/// of longer records from before.
 pub(crate) fn read_half<'r>(
     region: &'r Region,
     geometry: &Geometry,
@@ -191,25 +214,24 @@ pub(crate) fn read_half<'r>(
     (lane, half): (u32, usize),
 ) -> Result<Half<'r>> {
     let start = geometry.half_off(lane, half);
-    let first_seq = region.load_u64(start + offset_of!(PmRecord, seq) as u64)?;
-    if first_seq >= MAX_SEQ {
-        let expected = format!("less than {MAX_SEQ}");
-        return Err(Error::corrupt("a record's sequence number", start, expected, first_seq));
+    let first = region.load_u64(start + offset_of!(PmRecord, seq) as u64)?;
+    if first != 0 && decode_seq(first).is_none() {
+        let expected = format!("a number below {MAX_SEQ}, marked");
+        return Err(Error::corrupt("a record's sequence number", start, expected, format!("{first:#x}")));
     }
-    let mut found = Half { records: Vec::new(), next_seq: first_seq };
-    let (mut at, mut last_seq) = (0, 0);
+    let mut found = Half::default();
+    let mut at = 0;
     while at + size_of::<PmRecord>() as u64 <= geometry.half_bytes() {
         let off = start + at;
-        found.next_seq = region.load_u64(off + offset_of!(PmRecord, seq) as u64)?;
-        if found.next_seq <= last_seq || found.next_seq >= MAX_SEQ {
+        let seq = decode_seq(region.load_u64(off + offset_of!(PmRecord, seq) as u64)?);
+        let Some(seq) = seq.filter(|seq| Some(*seq) > found.last_seq()) else { break };
+        let place = (off, geometry.half_bytes() - at, found.records.len() < RECORDS_MIN);
+        let Some((record, inline_bytes)) = read_record(region, geometry, (seed, seq), place)? else {
+            found.next_seq = seq;
             break;
-        }
-        let room = geometry.half_bytes() - at;
-        let Some((record, inline_bytes)) = read_record(region, geometry, seed, off, room)? else { break };
-        last_seq = record.seq;
+        };
         at += record_bytes(inline_bytes);
         found.records.push(record);
-        found.next_seq = 0;
     }
     Ok(found)
 }
@@ -219,19 +241,18 @@ pub(crate) fn read_half<'r>(
 fn read_record<'r>(
     region: &'r Region,
     geometry: &Geometry,
-    seed: u64,
-    off: u64,
-    room: u64,
+    (seed, seq): (u64, u64),
+    (off, room, may_be_chained): (u64, u64, bool),
 ) -> Result<Option<(FoundRecord<'r>, u64)>> {
     let word = |at: usize| region.load_u64(off + at as u64);
-    let seq = word(offset_of!(PmRecord, seq))?;
     let counts = word(offset_of!(PmRecord, counts))?;
     let chain = word(offset_of!(PmRecord, chain))?;
     let (entry_bytes, covers) = (16 * (counts & 0xFFFF_FFFF), counts >> 32);
     let payload_bytes = entry_bytes + if covers > 0 { 8 * covers + 8 } else { 0 };
     let head_bytes = size_of::<PmRecord>() as u64;
     let (payload_off, inline_bytes) = if chain != 0 { (chain, 0) } else { (off + head_bytes, payload_bytes) };
-    if payload_bytes > geometry.zone_bytes() || head_bytes + inline_bytes > room {
+    let is_impossible = chain != 0 && !may_be_chained || payload_bytes > geometry.zone_bytes();
+    if is_impossible || head_bytes + inline_bytes > room {
         return Ok(None);
     }
     // SAFETY: recovery runs before any other thread has the pool, and reads every record before it changes anything;
@@ -251,6 +272,10 @@ impl FoundRecord<'_> {
             return false;
         };
         sum.is_empty() || sum_covered(region, seed, covers).is_ok_and(|found| found == u64_at(sum, 0))
+    }
+
+    pub(crate) fn entry_bytes(&self) -> u64 {
+        self.entries.len() as u64
     }
 
     /// What the record changes.

@@ -3,17 +3,17 @@
 //! A lane's newest record is complete if the bytes that it vouches for match: no live record changes them (`lane.rs`, L3
 //! and L4). If they do not, the newest complete one is the record before it, which needs no such look: the next one
 //! was begun after the fence that made it durable. What is live are the records of the half that holds the newest complete
-//! one; and if that is the first of its half, those of the other half too (L6).
+//! one; and if that is the first of its half, those of the other half too (L6). Of these, those up to the watermark or the
+//! lane's `retired` word are dead.
 //!
 //! They are replayed in the order of their sequence numbers, and made durable together. Then one word, the
 //! watermark, declares everything up to the highest number seen dead: also a number whose record is not complete, so
-//! that no later writer reuses it and revives that record. The number of a record whose own bytes did not arrive is seen
-//! only at the start of a half. Further on the place may hold anything, but it needs not be seen: at most one more than the
-//! highest of the complete records, it will be no higher than what the lane writes before it comes to that place again,
-//! and the reading of a half ends there.
+//! that no later writer reuses it and revives that record. (A later record with the same number and payload, chained
+//! through the same block, would do so.)
 //!
 //! A crash inside recovery finds the same records again, and what it replayed already does no harm to a second replay.
 
+use crate::lane::RECORDS_MIN;
 use crate::layout::{Geometry, MAX_SEQ, PmHeader, PmLane, WATERMARK_BITS, seal, unseal};
 use crate::record::{Change, Half, read_half};
 use crate::{Error, Result};
@@ -36,7 +36,7 @@ pub(crate) fn recover(region: &Region, geometry: &Geometry, seed: u64) -> Result
     let mut highest = watermark;
     let mut outcome = Recovery::default();
     let mut live: Vec<LiveRecord> = Vec::new();
-    let mut unfinished = Vec::new();
+    let mut entry_bytes = 0;
     for lane in 0..geometry.lane_count {
         let dead_to = read_retired(region, geometry, lane)?.max(watermark);
         // It is no higher than the number of one of the lane's records, unless it is damaged: even then later records
@@ -45,9 +45,11 @@ pub(crate) fn recover(region: &Region, geometry: &Geometry, seed: u64) -> Result
         let mut halves = [Half::default(), Half::default()];
         for (number, half) in halves.iter_mut().enumerate() {
             *half = read_half(region, geometry, seed, (lane, number))?;
-            highest = highest.max(half.last_seq().unwrap_or(half.next_seq));
-            unfinished.extend((half.next_seq > dead_to).then_some(half.next_seq));
+            highest = highest.max(half.highest_seq());
         }
+        let last_seq = halves.iter().filter_map(Half::last_seq).max().unwrap_or(0);
+        let is_unfinished = |half: &&Half| half.next_seq > last_seq.max(dead_to);
+        outcome.records_discarded += halves.iter().filter(is_unfinished).count() as u64;
         let [first, second] = halves;
         let (mut newer, mut older) =
             if first.last_seq() > second.last_seq() { (first, second) } else { (second, first) };
@@ -55,20 +57,21 @@ pub(crate) fn recover(region: &Region, geometry: &Geometry, seed: u64) -> Result
         if doubtful.is_some_and(|last| !last.covers_match(region, seed)) {
             outcome.records_discarded += 1;
             newer.records.pop();
-            if newer.records.is_empty() {
-                std::mem::swap(&mut newer, &mut older);
-            }
         }
-        if newer.records.len() > 1 {
+        if newer.records.len() >= RECORDS_MIN {
             older.records.clear();
         }
         for record in older.records.iter().chain(&newer.records).filter(|record| record.seq > dead_to) {
+            entry_bytes += record.entry_bytes();
+            if entry_bytes > region.len() {
+                let off = geometry.lane_off(lane);
+                let expected = "records that the pool has room for";
+                return Err(Error::corrupt("the lanes", off, expected, format!("{entry_bytes} bytes")));
+            }
             live.push((record.seq, lane, record.changes(region, geometry)?));
         }
     }
     outcome.records_replayed = live.len() as u64;
-    // What is no record at all is no number either.
-    outcome.records_discarded += unfinished.iter().filter(|seq| **seq <= highest + 1).count() as u64;
     replay(region, &mut live)?;
     if highest > watermark {
         write_watermark(region, highest)?;

@@ -35,8 +35,13 @@ struct Fresh {
 }
 
 impl Fresh {
-    /// Extends what was written. A gap between two writes is covered as well, hence has to be flushed.
+    /// Extends what was written, to whole words (which lie in one line). A gap between two writes is covered as well,
+    /// hence has to be flushed.
     fn note_written(&mut self, start: u64, end: u64) {
+        if start == end {
+            return;
+        }
+        let (start, end) = (start & !7, end.next_multiple_of(8));
         let (old_start, old_end) = self.written;
         if old_start != old_end {
             let gap = if start > old_end { (old_end, start) } else { (end, old_start) };

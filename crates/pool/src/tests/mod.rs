@@ -3,6 +3,7 @@
 mod counts;
 mod crash;
 mod files;
+mod lanes;
 mod model;
 mod review;
 mod zero;

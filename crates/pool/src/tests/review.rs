@@ -629,7 +629,7 @@ fn forge(image: &mut [u8], geometry: &Geometry, lane: u32, seq: u64, entries: &[
     let fixed: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
     let sum = xxh3_64_with_seed(&payload, xxh3_64_with_seed(&fixed, seed));
     let off = geometry.half_off(lane, 0);
-    for (i, value) in [seq, sum, entries.len() as u64, 0].into_iter().enumerate() {
+    for (i, value) in [seq << 3 | 7, sum, entries.len() as u64, 0].into_iter().enumerate() {
         set_word(image, off + 8 * i as u64, value);
     }
     image[off as usize + size_of::<PmRecord>()..][..payload.len()].copy_from_slice(&payload);
@@ -717,7 +717,7 @@ fn covers_without_end_are_not_summed() {
     for lane in 0..geometry.lane_count {
         for half in 0..2 {
             let off = geometry.half_off(lane, half);
-            for (i, value) in [5, 6, covers << 32, from].into_iter().enumerate() {
+            for (i, value) in [5 << 3 | 7, 6, covers << 32, from].into_iter().enumerate() {
                 set_word(&mut image, off + 8 * i as u64, value);
             }
         }

@@ -1,0 +1,451 @@
+//! Records that follow one another in a lane: what earlier ones leave there, and what a crash makes of that.
+
+use super::model::{self, LINKS, Model};
+use super::{image_of, tiny_pool};
+use crate::layout::{PmEntry, PmRecord};
+use crate::{Error, Geometry, Lane, Pool, Result};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use tembo_crashsim::{Audit, Scenario, Simulation, campaign};
+use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// More words than a record of the tiny geometry has room for.
+const MANY: u64 = 40;
+
+fn try_open(image: &[u8]) -> Result<Pool> {
+    Pool::open_in(Region::simulated(image, image.len() as u64, None).unwrap())
+}
+
+fn open(image: &[u8]) -> Pool {
+    try_open(image).unwrap()
+}
+
+fn word(image: &[u8], off: u64) -> u64 {
+    u64::from_le_bytes(image[off as usize..][..8].try_into().unwrap())
+}
+
+/// A pool that was just opened after a crash, and the offset of a block of words in it.
+fn pool_with_words() -> (Pool, u64) {
+    let pool = tiny_pool(1 << 20);
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let words = tx.alloc(2048).unwrap();
+    tx.write_fresh(words, &[0; 2048]).unwrap();
+    tx.set_root("words", 1, words).unwrap();
+    tx.commit().unwrap();
+    drop(lane);
+    (open(&image_of(&pool)), words)
+}
+
+/// Stores a value to this many words, from `off` on.
+fn store(lane: &mut Lane, off: u64, count: u64, value: u64) {
+    let mut tx = lane.begin();
+    (0..count).for_each(|i| tx.store(off + 8 * i, value).unwrap());
+    tx.commit().unwrap();
+}
+
+/// The second record of a half is chained, and of its head and payload only the head arrives. Later the payload is
+/// written to the same place after all, by a lane that does the same again. That must not bring the first one to life: it would
+/// be replayed over what came after the second.
+#[test]
+fn a_chained_record_that_did_not_arrive_is_not_completed_by_a_later_one() {
+    let (pool, words) = pool_with_words();
+    let mut lane = pool.lane().unwrap();
+    store(&mut lane, words + 1024, 1, 1);
+    let mut torn = image_of(&pool);
+    store(&mut lane, words, MANY, 2);
+    let complete = image_of(&pool);
+    let head = |lane| pool.geometry().half_off(lane, 0);
+    let line = (head(0) + LINE_BYTES) as usize..(head(0) + 2 * LINE_BYTES) as usize;
+    torn[line.clone()].copy_from_slice(&complete[line.clone()]);
+
+    let again = open(&torn);
+    let (_idle, mut lane) = (again.lane().unwrap(), again.lane().unwrap());
+    store(&mut lane, words, MANY, 2);
+    let chain_of = |image: &[u8], head: u64| word(image, head + offset_of!(PmRecord, chain) as u64);
+    let chain = chain_of(&torn, line.start as u64);
+    assert!(chain != 0 && chain == chain_of(&image_of(&again), head(1)), "not the place that it should be");
+    store(&mut lane, words, 1, 3);
+    // In the other half: now the home of the value 3 is durable, and its record dead.
+    store(&mut lane, words + 1024, MANY, 4);
+    store(&mut lane, words + 1024, 1, 5);
+    let reopened = open(&image_of(&again));
+    assert_eq!(reopened.region().load_u64(words).unwrap(), 3);
+}
+
+/// What is left of earlier records after the last one is neither replayed nor counted.
+#[test]
+fn what_is_left_of_earlier_records_is_not_counted() {
+    let (pool, words) = pool_with_words();
+    let mut lane = pool.lane().unwrap();
+    for commit in 0..40 {
+        store(&mut lane, words + 8 * (commit % 3), 1, commit);
+        let recovery = open(&image_of(&pool)).recovery();
+        assert!((1..=8).contains(&recovery.records_replayed), "commit {commit}: {recovery:?}");
+        assert_eq!(recovery.records_discarded, 0, "commit {commit}");
+    }
+}
+
+/// Words that users store lie in records, at the start of lines too, where a shorter record is followed by what is left
+/// of a longer one. Whoever knows the pool's identity can store words that look like a record.
+#[test]
+fn words_that_users_store_are_no_records() {
+    let pool = tiny_pool(2 << 20);
+    let seed = pool.uuid().as_u64_pair().0;
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let words = tx.alloc(2048).unwrap();
+    tx.write_fresh(words, &[0; 2048]).unwrap();
+    let block = tx.alloc(1 << 20).unwrap();
+    let (seq, counts) = (words + 16, words + 24);
+    let payload: Vec<u8> =
+        (0..counts).flat_map(|_| [words.to_le_bytes(), 666u64.to_le_bytes()]).flatten().collect();
+    tx.write_fresh(block, &payload).unwrap();
+    tx.commit().unwrap();
+    for seq_found in [seq, seq >> 3] {
+        let fixed: Vec<u8> = [seq_found, counts, block].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let sum = xxh3_64_with_seed(&payload, xxh3_64_with_seed(&fixed, seed));
+        for _ in 0..9 {
+            let mut tx = lane.begin();
+            for (off, value) in [(words + 8, 1), (words + 32, 2), (seq, sum), (counts, block)] {
+                tx.store(off, value).unwrap();
+            }
+            tx.commit().unwrap();
+        }
+        for _ in 0..8 {
+            store(&mut lane, words + 8, 1, 1);
+            assert_eq!(open(&image_of(&pool)).region().load_u64(words).unwrap(), 0);
+        }
+    }
+}
+
+/// When limbo is looked through, what dead records freed comes back, and what live ones freed does not (L2).
+#[test]
+fn blocks_that_live_records_freed_stay_in_limbo() {
+    let (pool, words) = pool_with_words();
+    let mut lane = pool.lane().unwrap();
+    let mut free_40 = |expected_bytes: u64| {
+        let mut tx = lane.begin();
+        let blocks: Vec<u64> = (0..40).map(|_| tx.alloc(64).unwrap()).collect();
+        tx.commit().unwrap();
+        let mut tx = lane.begin();
+        blocks.iter().for_each(|block| tx.free(*block).unwrap());
+        tx.commit().unwrap();
+        assert_eq!(pool.limbo_bytes(), expected_bytes);
+        // These switch, so that the record of the frees dies.
+        (0..4).for_each(|value| store(&mut lane, words, MANY, value));
+    };
+    free_40(40 * 64);
+    (0..3).for_each(|_| free_40(40 * 64));
+}
+
+/// Entries, covers and their sum leave the mark of a head to heads, wherever their lines begin.
+#[test]
+fn only_heads_are_marked_as_heads() {
+    let pool = tiny_pool(1 << 20);
+    let mut lane = pool.lane().unwrap();
+    let table = model::make_table(&mut lane).unwrap();
+    let lanes = pool.geometry().lane_off(0)..pool.geometry().lane_off(1);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(9);
+    for _ in 0..1500 {
+        let before = image_of(&pool);
+        let mut tx = lane.begin();
+        for _ in 0..rng.random_range(1..5) {
+            let bytes = rng.random_range(16..300);
+            model::put(&mut tx, table, rng.random_range(0..LINKS), bytes, rng.random()).unwrap();
+        }
+        tx.commit().unwrap();
+        let after = image_of(&pool);
+        let lines = lanes.clone().step_by(LINE_BYTES as usize);
+        let written = lines.filter(|line| {
+            let line = *line as usize..(line + LINE_BYTES) as usize;
+            before[line.clone()] != after[line]
+        });
+        assert_eq!(written.filter(|line| word(&after, *line) & 7 == 7).count(), 1);
+    }
+}
+
+// Crashes of lanes that mostly store words: where each transaction allocates, as in `crash.rs`, the words of the bitmaps
+// make lanes settle each other all the time.
+
+const WORDS: u64 = 96;
+
+#[derive(Debug, Clone)]
+enum Op {
+    /// Stores a value to some words.
+    Store { lane: usize, words: Vec<u64>, value: u64 },
+    /// As `Store`, to so many that the record is chained.
+    Fill { lane: usize, from: u64, value: u64 },
+    /// Links new blocks.
+    Put { lane: usize, links: Vec<u64>, bytes: u64 },
+    /// Frees the blocks of many links, so that limbo is looked through.
+    Clear { lane: usize },
+}
+
+struct State {
+    pool: Pool,
+    table: u64,
+    lanes: Vec<Lane>,
+}
+
+struct Words {
+    seed: u64,
+    lanes: usize,
+    geometry: Geometry,
+    ops: Vec<Op>,
+    continuation: Vec<Op>,
+}
+
+impl Words {
+    fn new(seed: u64) -> Words {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let lanes = rng.random_range(1..=3);
+        // One lane does most of the work, so that it is ahead of the others, or behind.
+        let busy = rng.random_range(0..lanes);
+        let few = rng.random_range(1..=6);
+        let mut op = |_| {
+            let lane = if rng.random_bool(0.6) { busy } else { rng.random_range(0..lanes) };
+            let value = rng.random_range(1..1 << 40);
+            match rng.random_range(0..16) {
+                0..10 => {
+                    let words = (0..rng.random_range(1..=few)).map(|_| rng.random_range(0..WORDS)).collect();
+                    Op::Store { lane, words, value }
+                }
+                10..13 => Op::Fill { lane, from: rng.random_range(0..WORDS - MANY), value },
+                13 => Op::Clear { lane },
+                _ => {
+                    let links = (0..rng.random_range(1..5)).map(|_| rng.random_range(0..LINKS)).collect();
+                    Op::Put { lane, links, bytes: [24, 60, 200, 1100][rng.random_range(0..4)] }
+                }
+            }
+        };
+        let ops = (0..16).map(&mut op).collect();
+        let continuation = (0..4).map(op).collect();
+        // Halves of 3 to 7 lines.
+        let geometry = Geometry { lane_bytes: 512 + 128 * (seed % 5) as u32, ..Geometry::tiny() };
+        Words { seed, lanes, geometry, ops, continuation }
+    }
+
+    fn state(&self, pool: Pool) -> Result<State> {
+        let mut lanes = (0..self.lanes).map(|_| pool.lane()).collect::<Result<Vec<_>>>()?;
+        if let Some(root) = pool.root("table")? {
+            return Ok(State { pool, table: root.off, lanes });
+        }
+        let mut tx = lanes[0].begin();
+        let bytes = 8 * (LINKS + WORDS);
+        let table = tx.alloc(bytes)?;
+        tx.write_fresh(table, &vec![0; bytes as usize])?;
+        tx.set_root("table", 7, table)?;
+        tx.commit()?;
+        // Some limbo, which the next frees make enough to be looked through.
+        for lane in &mut lanes {
+            for _ in 0..2 * (self.seed % 2) {
+                let mut tx = lane.begin();
+                (0..28).try_for_each(|link| model::put(&mut tx, table, link, 40, 1))?;
+                tx.commit()?;
+                clear(lane, table)?;
+            }
+        }
+        Ok(State { pool, table, lanes })
+    }
+}
+
+fn clear(lane: &mut Lane, table: u64) -> Result<()> {
+    let mut tx = lane.begin();
+    (0..LINKS).try_for_each(|link| model::remove(&mut tx, table, link))?;
+    tx.commit()
+}
+
+impl Scenario for Words {
+    type State = State;
+    type Op = Op;
+    type Model = (Model, Vec<u64>);
+
+    fn name(&self) -> String {
+        format!("words, seed {}", self.seed)
+    }
+
+    fn region_bytes(&self) -> u64 {
+        384 << 10
+    }
+
+    fn setup(&self, region: Region) -> Result<State, String> {
+        Pool::create_in(region, &self.geometry).and_then(|pool| self.state(pool)).map_err(|e| e.to_string())
+    }
+
+    fn recover(&self, region: Region) -> Result<State, String> {
+        Pool::open_in(region).and_then(|pool| self.state(pool)).map_err(|e| e.to_string())
+    }
+
+    fn region<'s>(&self, state: &'s State) -> &'s Region {
+        state.pool.region()
+    }
+
+    fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    fn continuation(&self) -> &[Op] {
+        &self.continuation
+    }
+
+    fn apply(&self, state: &mut State, op: &Op) -> Result<(), String> {
+        let State { table, lanes, .. } = state;
+        let words_off = *table + 8 * LINKS;
+        let done = match op {
+            Op::Store { lane, words, value } => {
+                let mut tx = lanes[*lane].begin();
+                words
+                    .iter()
+                    .try_for_each(|word| tx.store(words_off + 8 * word, *value))
+                    .and_then(|()| tx.commit())
+            }
+            Op::Fill { lane, from, value } => {
+                store(&mut lanes[*lane], words_off + 8 * from, MANY, *value);
+                Ok(())
+            }
+            Op::Put { lane, links, bytes } => {
+                let mut tx = lanes[*lane].begin();
+                links
+                    .iter()
+                    .try_for_each(|link| model::put(&mut tx, *table, *link, *bytes, *link))
+                    .and_then(|()| tx.commit())
+            }
+            Op::Clear { lane } => clear(&mut lanes[*lane], *table),
+        };
+        done.map_err(|e| e.to_string())
+    }
+
+    fn initial(&self) -> (Model, Vec<u64>) {
+        (Model::new(), vec![0; WORDS as usize])
+    }
+
+    fn apply_model(&self, (links, words): &mut (Model, Vec<u64>), op: &Op) {
+        match op {
+            Op::Store { words: stored, value, .. } => {
+                stored.iter().for_each(|word| words[*word as usize] = *value)
+            }
+            Op::Fill { from, value, .. } => words[*from as usize..][..MANY as usize].fill(*value),
+            Op::Put { links: put, bytes, .. } => {
+                put.iter().for_each(|link| _ = links.insert(*link, (*bytes, *link)))
+            }
+            Op::Clear { .. } => links.clear(),
+        }
+    }
+
+    fn observe(&self, state: &State) -> Result<(Model, Vec<u64>), String> {
+        let links = model::read(&state.pool).map_err(|e| e.to_string())?;
+        let word = |word| state.pool.region().load_u64(state.table + 8 * (LINKS + word));
+        let words = (0..WORDS).map(word).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+        Ok((links, words))
+    }
+
+    fn check(&self, state: &State) -> Result<(), String> {
+        state.pool.marks().map(drop).map_err(|e| e.to_string())
+    }
+}
+
+#[test]
+fn lanes_that_store_words_survive_crashes() {
+    // Many different histories rather than many images of each.
+    let report = campaign(100_000, |seed| {
+        let (limit, depth) = if seed % 8 == 7 { (16, 1) } else { (3, 0) };
+        Simulation::new(&Words::new(seed)).seed(seed).limit(limit).depth(depth).audit(Audit::off()).run()
+    });
+    match report {
+        Ok(report) => println!("{report}"),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+// Media that says anything.
+
+/// Puts a record to an offset, with a checksum that matches.
+fn forge(image: &mut [u8], off: u64, (seq, counts, chain): (u64, u64, u64), payload: &[u8]) {
+    let uuid: [u8; 16] = image[32..48].try_into().unwrap();
+    let seed = uuid::Uuid::from_bytes(uuid).as_u64_pair().0;
+    let fixed: Vec<u8> = [seq, counts, chain].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let sum = xxh3_64_with_seed(payload, xxh3_64_with_seed(&fixed, seed));
+    let head: Vec<u8> =
+        [seq << 3 | 7, sum, counts, chain].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let payload_off = if chain == 0 { off as usize + head.len() } else { chain as usize };
+    image[payload_off..][..payload.len()].copy_from_slice(payload);
+    image[off as usize..][..head.len()].copy_from_slice(&head);
+}
+
+/// Records that share one payload, each almost half as large as the pool: recovery must not hold them all in memory.
+#[test]
+fn records_larger_than_the_pool_are_refused() {
+    let pool = tiny_pool(2 << 20);
+    let geometry = *pool.geometry();
+    let (mut image, first) = (image_of(&pool), geometry.chunk_off(0, 10));
+    let entries = (2 << 20) * 2 / 5 / size_of::<PmEntry>() as u64;
+    let payload: Vec<u8> = (0..entries).flat_map(|_| [first.to_le_bytes(), [7; 8]]).flatten().collect();
+    for lane in 0..geometry.lane_count {
+        for record in 0..geometry.half_bytes() / LINE_BYTES {
+            let off = geometry.half_off(lane, 0) + record * LINE_BYTES;
+            forge(&mut image, off, (record + 1, entries, first), &payload);
+        }
+        match try_open(&image) {
+            // Only the first two of a half may be chained.
+            Ok(pool) => assert_eq!((lane, pool.recovery().records_replayed), (0, 2)),
+            Err(e) => assert!(lane > 0 && matches!(e, Error::Corrupt { .. }), "lane {lane}: {e}"),
+        }
+    }
+}
+
+/// Records that are complete and name anything at all.
+#[test]
+fn forged_records_do_no_harm() {
+    let pool = tiny_pool(256 << 10);
+    model::make_table(&mut pool.lane().unwrap()).unwrap();
+    let (image, geometry) = (image_of(&pool), *pool.geometry());
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+    let mut opened = 0;
+    for _ in 0..2000 {
+        let mut damaged = image.clone();
+        let mut seq = 1;
+        for _ in 0..rng.random_range(1..6) {
+            let (lane, half) = (rng.random_range(0..geometry.lane_count), rng.random_range(0..2));
+            let mut off = geometry.half_off(lane, half);
+            for _ in 0..rng.random_range(1..4) {
+                let (entries, covers) = (rng.random_range(0..4), rng.random_range(0..3));
+                let mut payload = Vec::new();
+                let anywhere = |rng: &mut Xoshiro256PlusPlus| match rng.random_range(0..16) {
+                    0 => rng.random(),
+                    1 => geometry.half_off(rng.random_range(0..geometry.lane_count), 0),
+                    2 => image.len() as u64 - 8,
+                    _ => geometry.chunk_off(0, 1) + 8 * rng.random_range(0..20_000),
+                };
+                for _ in 0..entries {
+                    payload.extend((anywhere(&mut rng) & !7 | rng.random_range(0..4)).to_le_bytes());
+                    payload.extend((rng.random::<u64>() >> rng.random_range(0..64)).to_le_bytes());
+                }
+                for _ in 0..covers {
+                    payload.extend((anywhere(&mut rng) << 16 | rng.random_range(0..0x1_0000)).to_le_bytes());
+                }
+                payload.resize(payload.len() + if covers > 0 { 8 } else { 0 }, 3);
+                let chain = if rng.random_bool(0.3) { 8 * rng.random_range(3000..8000) } else { 0 };
+                seq += rng.random_range(0..3);
+                forge(&mut damaged, off, (seq, entries | covers << 32, chain), &payload);
+                let inline_bytes = if chain == 0 { payload.len() as u64 } else { 0 };
+                off += (size_of::<PmRecord>() as u64 + inline_bytes).next_multiple_of(LINE_BYTES);
+            }
+        }
+        let Ok(pool) = try_open(&damaged) else { continue };
+        opened += 1;
+        let _ = pool.marks().map(|marks| marks.finish());
+        let Ok(mut lane) = pool.lane() else { continue };
+        for bytes in [40, 300, 9000] {
+            let mut tx = lane.begin();
+            let _ = tx.alloc(bytes).and_then(|block| tx.store(block, 1));
+            let _ = tx.commit();
+        }
+        // What was replayed is dead.
+        drop(lane);
+        let again = try_open(&image_of(&pool)).unwrap();
+        assert!(again.recovery().records_replayed <= 3, "{:?}", again.recovery());
+    }
+    assert!(opened > 100, "only {opened} of the images could be opened");
+}
