@@ -1,6 +1,7 @@
 //! The memory behind the caches: how long its ranks, banks and bus are busy, and what each line has endured.
 
 use super::params::{Controller, Durable, Medium};
+use foldhash::fast::FixedState;
 use std::collections::HashMap;
 
 /// What a write-back changes on media.
@@ -94,7 +95,7 @@ impl Timing {
 /// How often each line was written.
 #[derive(Debug, Default)]
 pub(super) struct Wear {
-    writes: HashMap<u64, u64>,
+    writes: HashMap<u64, u64, FixedState>,
 }
 
 /// The distribution of writes over the lines that were written at all.

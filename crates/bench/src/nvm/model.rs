@@ -4,6 +4,7 @@ use super::cache::{Found, Hierarchy};
 use super::media::{self, Change, Timing, Wear, WearSummary};
 use super::params::{Medium, Params, ParamsError};
 use super::words::Words;
+use foldhash::fast::FixedState;
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use tembo_pmem::{LINE_BYTES, WORD_BYTES};
@@ -61,7 +62,7 @@ pub struct Model {
     /// What programs see.
     words: Words,
     /// What media holds of the lines stored to since their last write-back.
-    on_media: HashMap<u64, [u64; 8]>,
+    on_media: HashMap<u64, [u64; 8], FixedState>,
     /// Lines being filled, and when they arrive.
     fills: Vec<(u64, u64)>,
     now: u64,
@@ -91,7 +92,7 @@ impl Model {
             params: params.clone(),
             medium,
             words: Words::default(),
-            on_media: HashMap::new(),
+            on_media: HashMap::default(),
             fills: Vec::new(),
             now: 0,
             settled: 0,
@@ -122,6 +123,9 @@ impl Model {
     /// anything is measured.
     pub fn poke(&mut self, off: u64, value: u64) {
         self.words.set(off / WORD_BYTES, value);
+        if self.on_media.is_empty() {
+            return;
+        }
         if let Some(words) = self.on_media.get_mut(&(off / LINE_BYTES)) {
             words[(off % LINE_BYTES / WORD_BYTES) as usize] = value;
         }
