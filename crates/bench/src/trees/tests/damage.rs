@@ -9,6 +9,10 @@ use crate::trees::{
 };
 use tembo_pmem::Region;
 
+/// A tree with byte strings, and one under logging.
+type Texts = Tree<RealMem, Text, WbTree>;
+type Logged = Tree<RealMem, Fixed<u64>, BtreeLog>;
+
 const LINES: u64 = 2;
 
 fn memory() -> RealMem {
@@ -134,7 +138,7 @@ fn damage_to_key_blocks_is_noticed() {
         let texts = (0..30u8).map(|i| (vec![b'k', i], 7));
         Tree::<_, Text, WbTree>::bulk_load(memory(), config(), 0.7, texts).unwrap()
     };
-    let said = |damage: &dyn Fn(&Tree<RealMem, Text, WbTree>, u64)| {
+    let said = |damage: &dyn Fn(&Texts, u64)| {
         let tree = tree();
         tree.check().unwrap();
         let leaf = tree.mem.load_u64(FIRST_LEAF_OFF);
@@ -153,7 +157,7 @@ fn damage_to_key_blocks_is_noticed() {
     assert!(shared.contains("overlaps") || shared.contains("is lost"), "{shared}");
 }
 
-impl Tree<RealMem, Text, WbTree> {
+impl Texts {
     /// The first leaf and its parent.
     fn child_path(&self) -> (u64, u64) {
         let (mut node, levels) = self.root();
@@ -196,7 +200,7 @@ fn invalid_slots_are_searched_by_the_bitmap_and_repaired_by_a_change() {
 
 #[test]
 fn opening_notices_what_it_needs_to_be_whole() {
-    let reopened = |damage: &dyn Fn(&Tree<RealMem, Fixed<u64>, BtreeLog>)| {
+    let reopened = |damage: &dyn Fn(&Logged)| {
         let tree = tree::<BtreeLog>();
         damage(&tree);
         Tree::<_, Fixed<u64>, BtreeLog>::open(tree.into_mem(), config()).map(|tree| tree.entries().len())
