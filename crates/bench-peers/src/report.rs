@@ -64,7 +64,7 @@ const PMEMOBJ: &str = "libpmemobj";
 
 impl Comparison {
     pub(crate) fn new(plan: &Plan, rounds: usize, rows: Vec<Row>) -> Comparison {
-        let goals = if plan.shape == Shape::Words { goals(&rows) } else { Vec::new() };
+        let goals = if plan.shape == Shape::Words { goals(&rows, plan.keys) } else { Vec::new() };
         Comparison {
             shape: plan.shape,
             keys: plan.keys,
@@ -112,7 +112,8 @@ impl Comparison {
                 let base = ours.and_then(|ours| {
                     median_ns(ours, *choice, clock).or_else(|| median_ns(ours, LOOKUP, clock))
                 });
-                cells.push(cell(ns, base));
+                let mark = if ns.is_some() && fewest_keys(row) < self.keys { " *" } else { "" };
+                cells.push(cell(ns, base) + mark);
             }
             cells.push(
                 median(row, |run| run.reopened.open_ms).map_or("-".to_owned(), |ms| format!("{ms:.1}")),
@@ -127,10 +128,10 @@ impl Comparison {
             if let Some(failure) = &row.failure {
                 notes.push(format!("{}: {failure}.", row.name));
             }
-            let fewest = row.runs.iter().map(|run| run.measured.insert.operations).min();
-            if let Some(count) = fewest.filter(|count| *count < self.keys) {
+            let count = fewest_keys(row);
+            if count < self.keys && !row.runs.is_empty() {
                 notes.push(format!(
-                    "{}: stopped inserting after {} s with {count} keys, so that its other columns are of a smaller database.",
+                    "\\* {}: stopped inserting after {} s with {count} keys, so that its row is of a smaller database.",
                     row.name, self.limit_s
                 ));
             }
@@ -180,6 +181,11 @@ fn median(row: &Row, value: impl Fn(&Run) -> f64) -> Option<f64> {
     let mut values: Vec<f64> = row.runs.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len().saturating_sub(1) / 2).copied()
+}
+
+/// How many keys an engine inserted within the limit, in its slowest run; none if there was no run.
+fn fewest_keys(row: &Row) -> u64 {
+    row.runs.iter().map(|run| run.measured.insert.operations).min().unwrap_or(0)
 }
 
 fn median_ns(row: &Row, choice: Choice, clock: Clock) -> Option<f64> {
@@ -254,12 +260,13 @@ const WANTED: &[Wanted] = &[
     },
 ];
 
-/// The goals as measured. One whose peers did not run is left out.
-fn goals(rows: &[Row]) -> Vec<Goal> {
+/// The goals as measured. One whose peers did not run is left out, and so is a peer that stopped before `keys`:
+/// what it then looks up is easier to find.
+fn goals(rows: &[Row], keys: u64) -> Vec<Goal> {
     let Some(ours) = rows.iter().find(|row| row.is_ours) else { return Vec::new() };
     let goal = |wanted: &Wanted| {
         let ours_ns = median_ns(ours, wanted.ours, WALL)?;
-        let peers = rows.iter().filter(|row| (wanted.among)(row));
+        let peers = rows.iter().filter(|row| (wanted.among)(row) && fewest_keys(row) >= keys);
         let measured = peers.filter_map(|row| Some((row, median_ns(row, wanted.theirs, WALL)?)));
         let (peer, peer_ns) = measured.min_by(|a, b| a.1.total_cmp(&b.1))?;
         let ratio = peer_ns / ours_ns;
@@ -350,5 +357,15 @@ mod tests {
         short.runs[0].measured.insert.operations = 9;
         let text = Comparison::new(&plan(), 2, vec![row("tembo", true, &[100.0], 1.0), short]).render();
         assert!(text.contains("with 9 keys") && text.contains("100 to 130 ns"), "{text}");
+        assert!(text.contains("| 100 (1.00) * |"), "{text}");
+    }
+
+    #[test]
+    fn a_peer_with_fewer_keys_is_no_measure_for_goals() {
+        let mut short = row("short", false, &[10.0], 1.0);
+        short.runs[0].measured.insert.operations = 9;
+        let rows = vec![row("tembo", true, &[100.0], 1.0), short, row("whole", false, &[500.0], 2.0)];
+        let goals = Comparison::new(&plan(), 1, rows).goals;
+        assert!(goals.iter().all(|goal| goal.peer == "whole"), "{goals:?}");
     }
 }
