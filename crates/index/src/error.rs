@@ -25,6 +25,15 @@ pub enum Error {
         /// The longest value allowed.
         max_bytes: u64,
     },
+    /// Something has this name already.
+    #[error("there is something named {name:?} already; open that, or choose another name")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// The structure is open already, and keeps state in memory that must exist once.
+    #[error("the tree is open already in this process; clone the handle that is open")]
+    InUse,
     /// The pool failed: it is full, damaged, or its device is.
     #[error(transparent)]
     Pool(#[from] tembo_pool::Error),

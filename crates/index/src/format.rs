@@ -1,5 +1,6 @@
 //! The format document, made from the code: `docs/format.md` is checked against this.
 
+use crate::fixed::layout::{PmFixedChild, PmFixedInner, PmFixedLeaf, PmFixedLine, PmFixedTree};
 use crate::wbtree::layout::{PmEntry, PmInner, PmLeaf, PmMap, PmRecord, PmSeparator};
 use tembo_pool::format::section;
 
@@ -12,5 +13,10 @@ pub fn describe() -> String {
     section::<PmInner>(&mut out);
     section::<PmRecord>(&mut out);
     section::<PmSeparator>(&mut out);
+    section::<PmFixedTree>(&mut out);
+    section::<PmFixedLeaf>(&mut out);
+    section::<PmFixedLine>(&mut out);
+    section::<PmFixedInner>(&mut out);
+    section::<PmFixedChild>(&mut out);
     out
 }

@@ -205,8 +205,11 @@ impl<'l> Tx<'l> {
         Ok(off)
     }
 
-    /// As [`alloc`](Self::alloc), but the block's contents are zero: durably after this thread's next fence, the
-    /// commit's at the latest. Costs nothing more for a block that was never in use; the others are written.
+    /// As [`alloc`](Self::alloc), but the block's contents are zero: durably after this thread's next fence. Costs nothing
+    /// more for a block that was never in use; the others are written.
+    ///
+    /// The zeros are not part of the commit. A structure that changes such a block directly (and hence must not have it
+    /// covered by a record) writes to it and fences before it commits.
     ///
     /// # Errors
     ///

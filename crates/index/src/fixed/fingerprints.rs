@@ -1,0 +1,126 @@
+//! Fingerprints: a byte for every slot of a leaf, in DRAM, so that a search loads only lines that likely hold the key.
+//!
+//! Written under the leaf's lock and read by anyone at any time. A reader checks afterwards that the leaf did not
+//! change, so that it may see any mixture of old and new bytes.
+
+use super::layout::SLOTS;
+use super::node::equal_bytes;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The fingerprint of an unused slot.
+const UNUSED: u8 = 0;
+const WORDS: usize = 16;
+/// The bits of slots that there are.
+const ALL: u128 = (1 << SLOTS) - 1;
+
+/// The fingerprint of a key: never that of an unused slot.
+#[inline(always)]
+pub(super) fn fingerprint(key: u64) -> u8 {
+    ((key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).max(1)
+}
+
+#[repr(C, align(64))]
+pub(super) struct Fingerprints {
+    words: [AtomicU64; WORDS],
+}
+
+impl Fingerprints {
+    pub(super) fn new(bytes: &[u8; SLOTS]) -> Fingerprints {
+        let mut padded = [UNUSED; 8 * WORDS];
+        padded[..SLOTS].copy_from_slice(bytes);
+        let mut chunks = padded.chunks_exact(8);
+        let words = std::array::from_fn(|_| {
+            let chunk = chunks.next().and_then(|chunk| chunk.try_into().ok()).unwrap_or([UNUSED; 8]);
+            AtomicU64::new(u64::from_le_bytes(chunk))
+        });
+        Fingerprints { words }
+    }
+
+    /// The slots with this fingerprint, a bit each.
+    #[inline(always)]
+    pub(super) fn matches(&self, fingerprint: u8) -> u128 {
+        equal_bytes(&self.words, fingerprint).unwrap_or_else(|| self.matches_by_words(fingerprint)) & ALL
+    }
+
+    /// The portable search: eight bytes at a time.
+    fn matches_by_words(&self, fingerprint: u8) -> u128 {
+        const LOW: u64 = 0x0101_0101_0101_0101;
+        const SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
+        let wanted = LOW * u64::from(fingerprint);
+        let mut found = 0;
+        for (i, word) in self.words.iter().enumerate() {
+            let other = word.load(Ordering::Acquire) ^ wanted;
+            // The high bit of each byte that is zero, exactly.
+            let zeros = !((other & SEVEN).wrapping_add(SEVEN) | other | SEVEN);
+            let bits = (zeros >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+            found |= u128::from(bits) << (8 * i);
+        }
+        found
+    }
+
+    /// The slots in use.
+    #[inline]
+    pub(super) fn used(&self) -> u128 {
+        !self.matches(UNUSED) & ALL
+    }
+
+    /// An unused slot.
+    #[inline]
+    pub(super) fn unused_slot(&self) -> Option<usize> {
+        let unused = self.matches(UNUSED);
+        (unused != 0).then(|| unused.trailing_zeros() as usize)
+    }
+
+    /// Sets a slot's fingerprint; the caller has the leaf's lock.
+    #[inline]
+    pub(super) fn set(&self, slot: usize, fingerprint: u8) {
+        let (word, shift) = (&self.words[slot / 8], 8 * (slot % 8));
+        let old = word.load(Ordering::Relaxed);
+        // ORDER: release, so that who sees the fingerprint sees the record.
+        word.store(old & !(0xFF << shift) | u64::from(fingerprint) << shift, Ordering::Release);
+    }
+
+    /// Marks a slot as unused; the caller has the leaf's lock.
+    pub(super) fn clear(&self, slot: usize) {
+        self.set(slot, UNUSED);
+    }
+}
+
+/// The numbers of the bits that are set.
+pub(super) fn bits(mut mask: u128) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = mask.trailing_zeros() as usize;
+        mask &= mask.wrapping_sub(1);
+        (bit < 128).then_some(bit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_searches_find_what_was_set() {
+        let mut bytes = [0; SLOTS];
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = (i * 37 % 7) as u8;
+        }
+        let fingerprints = Fingerprints::new(&bytes);
+        fingerprints.set(5, 0x80);
+        fingerprints.clear(6);
+        (bytes[5], bytes[6]) = (0x80, 0);
+        for wanted in [0, 1, 2, 6, 0x80, 0xFF] {
+            let expected = (0..SLOTS).filter(|i| bytes[*i] == wanted).fold(0, |mask, i| mask | 1u128 << i);
+            assert_eq!(fingerprints.matches(wanted), expected, "{wanted}");
+            assert_eq!(fingerprints.matches_by_words(wanted) & ALL, expected, "{wanted}");
+        }
+        assert_eq!(fingerprints.unused_slot(), Some(0));
+        assert_eq!(fingerprints.used().count_ones() as usize, bytes.iter().filter(|b| **b != 0).count());
+        assert_eq!(bits(1 << 123 | 5).collect::<Vec<_>>(), [0, 2, 123]);
+    }
+
+    #[test]
+    fn no_key_has_the_fingerprint_of_an_unused_slot() {
+        assert!((0..100_000u64).all(|key| fingerprint(key) != UNUSED));
+    }
+}

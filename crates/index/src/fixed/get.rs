@@ -1,0 +1,212 @@
+//! Lookups: no lock, no store, no wait.
+
+use super::create::{FixedTree, Tree};
+use super::fingerprints::{bits, fingerprint};
+use super::layout::{SLOTS, key_off, value_off};
+use super::lock::{Version, begin, is_unchanged};
+use super::node::{Child, ColdInner, ColdLeaf, Leaf, Word};
+use crate::error::{Result, corrupt};
+use std::sync::atomic::{Ordering, fence};
+use tembo_pool::BriefPin;
+
+/// What a search ends at.
+pub(super) enum Place<'g> {
+    Leaf(&'g Leaf),
+    /// A node that is cold, at this offset.
+    Cold(u64),
+}
+
+/// What a look into a leaf gives.
+enum Look {
+    Found(Option<u64>),
+    /// The key belongs further right.
+    Right,
+    Retry,
+    /// The leaf has left the tree.
+    Gone,
+}
+
+impl FixedTree {
+    /// The value of a key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) when media is damaged, or the device failed.
+    #[inline]
+    pub fn get(&self, key: u64) -> Result<Option<u64>> {
+        let pin = self.tree.pool.pin_briefly();
+        if key == u64::MAX {
+            return Ok(self.tree.last(&pin));
+        }
+        loop {
+            match self.tree.find_place(key, &pin) {
+                Place::Leaf(leaf) => {
+                    if let Some(found) = self.tree.look_from(leaf, key, &pin)? {
+                        return Ok(found);
+                    }
+                }
+                Place::Cold(off) => {
+                    if !self.tree.try_warm(key)?
+                        && let Some(found) = self.tree.get_cold(off, key, &pin)?
+                    {
+                        return Ok(found);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the key is present.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn contains(&self, key: u64) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+}
+
+impl Tree {
+    /// The value of the largest key.
+    pub(super) fn last(&self, pin: &BriefPin<'_>) -> Option<u64> {
+        self.last.get(pin).copied().flatten()
+    }
+
+    /// Where the search for a key ends.
+    #[inline(always)]
+    pub(super) fn find_place<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> Place<'g> {
+        let mut word = &self.root;
+        loop {
+            match word.follow(pin) {
+                Child::Inner(inner) => word = inner.child(inner.position(key)),
+                Child::Leaf(leaf) => return Place::Leaf(leaf),
+                Child::Cold(off) => return Place::Cold(off),
+                Child::None => unreachable!("the words of the tree lead to nodes"),
+            }
+        }
+    }
+
+    /// Looks for a key in a leaf and those to its right; `None` if the search has to start again.
+    #[inline(always)]
+    fn look_from(&self, leaf: &Leaf, key: u64, pin: &BriefPin<'_>) -> Result<Option<Option<u64>>> {
+        let mut leaf = leaf;
+        loop {
+            match self.look(leaf, key)? {
+                Look::Found(found) => return Ok(Some(found)),
+                Look::Retry => std::hint::spin_loop(),
+                Look::Gone => return Ok(None),
+                Look::Right => match self.neighbour(&leaf.next, pin) {
+                    Some(right) => leaf = right,
+                    None => return Ok(None),
+                },
+            }
+        }
+    }
+
+    /// The leaf behind a link to the right, if DRAM knows it.
+    pub(super) fn neighbour<'g>(&self, next: &Word, pin: &'g BriefPin<'_>) -> Option<&'g Leaf> {
+        match next.follow(pin) {
+            Child::Leaf(leaf) => Some(leaf),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn look(&self, leaf: &Leaf, key: u64) -> Result<Look> {
+        let version = begin(&leaf.version);
+        let found = self.search(leaf, key)?;
+        // ORDER: after the search. A division publishes the new bound before anything can change on the other side.
+        if !key <= leaf.floor.load(Ordering::Acquire) {
+            return Ok(Look::Right);
+        }
+        if !is_unchanged(&leaf.version, version) {
+            return Ok(Look::Retry);
+        }
+        if version.is_obsolete() {
+            return Ok(Look::Gone);
+        }
+        if version.is_locked() {
+            self.settle(leaf, version, found.map(|(slot, _)| slot))?;
+        }
+        Ok(Look::Found(found.map(|(_, value)| value)))
+    }
+
+    /// Makes a change that is under way durable, if an answer depends on it: one that found the record in that slot, or
+    /// none at all (I4).
+    #[cold]
+    fn settle(&self, leaf: &Leaf, version: Version, found: Option<usize>) -> Result<()> {
+        if let Some(slot) = version.slot()
+            && found.is_none_or(|found| found == slot)
+        {
+            self.persist_slot(leaf.off, slot)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a slot durable.
+    #[inline(always)]
+    pub(super) fn persist_slot(&self, leaf: u64, slot: usize) -> Result<()> {
+        let region = self.region();
+        region.flush(key_off(leaf, slot), 8);
+        // PERSIST(I3): value and key are in the line that was flushed.
+        region.fence().map_err(tembo_pool::Error::Sync)?;
+        Ok(())
+    }
+
+    /// Slot and value of a key in a leaf.
+    #[inline(always)]
+    pub(super) fn search(&self, leaf: &Leaf, key: u64) -> Result<Option<(usize, u64)>> {
+        let region = self.region();
+        for slot in bits(leaf.fingerprints.matches(fingerprint(key))) {
+            if region.load_u64(key_off(leaf.off, slot))? == !key {
+                return Ok(Some((slot, region.load_u64(value_off(leaf.off, slot))?)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks for a key in nodes that are cold, from the one at `off` on; `None` if somebody made that known meanwhile, so
+    /// that the search has to start again.
+    ///
+    /// Nobody changes a node that is cold: writers make it known first. A known node does not become cold again.
+    #[cold]
+    fn get_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> Result<Option<Option<u64>>> {
+        let outcome = self.search_cold(off, key);
+        // ORDER: what was read before is not read after this.
+        fence(Ordering::Acquire);
+        match self.find_place(key, pin) {
+            Place::Cold(still) if still == off => outcome.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn search_cold(&self, off: u64, key: u64) -> Result<Option<u64>> {
+        let region = self.region();
+        let leaf = self.cold_leaf_for(off, key)?;
+        let (_, floor) = ColdLeaf { region, off: leaf }.bounds()?;
+        for slot in 0..SLOTS {
+            let word = region.load_u64(key_off(leaf, slot))?;
+            if word == !key && word > floor {
+                return Ok(Some(region.load_u64(value_off(leaf, slot))?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The leaf on media to which a key belongs, below or at the node at `off`.
+    fn cold_leaf_for(&self, off: u64, key: u64) -> Result<u64> {
+        let region = self.region();
+        let (mut off, mut below) = (off, u64::MAX);
+        while region.load_u64(off)? != super::layout::LEAF_KIND {
+            let inner = ColdInner { region, off };
+            let level = inner.level()?;
+            if level >= below {
+                return Err(corrupt("the level of an inner node", off, format!("below {below}"), level));
+            }
+            let child = inner.child_for(key)?;
+            (off, below) =
+                (child.ok_or_else(|| corrupt("an inner node", off, "a child for every key", key))?.1, level);
+        }
+        Ok(off)
+    }
+}

@@ -1,0 +1,140 @@
+//! A leaf's version: its lock, what is under way in it, and how often it changed.
+//!
+//! A writer locks the leaf, names the slot that it is about to change, changes that one slot, makes it durable, and
+//! unlocks with a higher count. A reader takes no lock: it loads the version, reads, and loads the version again. If
+//! both are equal, at most one change was under way, in the slot that the version names:
+//!
+//! * A new record becomes visible by its fingerprint, after it is durable.
+//! * A new value, and the end of a record, are visible while they are not durable yet. A reader whose answer
+//!   depends on the slot flushes its line itself and fences. So it neither waits for a writer that was stopped nor
+//!   gives an answer that a crash could take back.
+//!
+//! Changes of the structure lock the leaf without naming a slot: what they make visible is durable already.
+
+use super::node::Leaf;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+const LOCKED: u64 = 1;
+const SLOT_SHIFT: u32 = 1;
+const NO_SLOT: u64 = 127;
+const OBSOLETE: u64 = 1 << 8;
+const COUNT: u64 = 1 << 9;
+
+/// A leaf's version as a reader found it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version(pub(super) u64);
+
+impl Version {
+    /// Whether the leaf has left the tree.
+    #[inline(always)]
+    pub(super) fn is_obsolete(self) -> bool {
+        self.0 & OBSOLETE != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn is_locked(self) -> bool {
+        self.0 & LOCKED != 0
+    }
+
+    /// The slot that is being changed.
+    #[inline]
+    pub(super) fn slot(self) -> Option<usize> {
+        let slot = self.0 >> SLOT_SHIFT & NO_SLOT;
+        (self.is_locked() && slot != NO_SLOT).then_some(slot as usize)
+    }
+}
+
+/// Begins to read.
+#[inline(always)]
+pub(super) fn begin(version: &AtomicU64) -> Version {
+    Version(version.load(Ordering::Acquire))
+}
+
+/// Whether what was read since belongs to one version.
+///
+/// ORDER: the fence keeps what was read before from being read after.
+#[inline(always)]
+pub(super) fn is_unchanged(version: &AtomicU64, since: Version) -> bool {
+    fence(Ordering::Acquire);
+    version.load(Ordering::Relaxed) == since.0
+}
+
+/// Waits a little for a lock whose holder persists a line, or makes a change of the structure, or was stopped.
+#[cold]
+fn wait(rounds: u32) {
+    match rounds {
+        0..64 => std::hint::spin_loop(),
+        64..96 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(20)),
+    }
+}
+
+/// A locked leaf. Unlocks when dropped, with a higher count if something was changed.
+pub(super) struct Locked<'g> {
+    pub(super) leaf: &'g Leaf,
+    /// The version before.
+    before: u64,
+    changed: bool,
+    obsolete: bool,
+}
+
+impl<'g> Locked<'g> {
+    /// Waits for the lock; `None` if the leaf has left the tree.
+    #[inline]
+    pub(super) fn new(leaf: &'g Leaf) -> Option<Locked<'g>> {
+        let mut rounds = 0u32;
+        loop {
+            let before = leaf.version.load(Ordering::Relaxed);
+            if before & OBSOLETE != 0 {
+                return None;
+            }
+            if before & LOCKED == 0 {
+                let locked = before | LOCKED | NO_SLOT << SLOT_SHIFT;
+                let taken =
+                    leaf.version.compare_exchange_weak(before, locked, Ordering::Acquire, Ordering::Relaxed);
+                if taken.is_ok() {
+                    // ORDER: who sees anything stored from here on also sees that the leaf is locked.
+                    fence(Ordering::Release);
+                    return Some(Locked { leaf, before, changed: false, obsolete: false });
+                }
+            }
+            rounds += 1;
+            wait(rounds);
+        }
+    }
+
+    /// Names the slot that is changed from here on.
+    #[inline]
+    pub(super) fn change(&mut self, slot: usize) {
+        self.changed = true;
+        self.leaf.version.store(self.before | LOCKED | (slot as u64) << SLOT_SHIFT, Ordering::Relaxed);
+        // ORDER: who sees the change sees that it is under way.
+        fence(Ordering::Release);
+    }
+
+    /// The structure is changed from here on.
+    pub(super) fn change_structure(&mut self) {
+        self.changed = true;
+    }
+
+    /// The leaf leaves the tree.
+    pub(super) fn retire(mut self) {
+        (self.changed, self.obsolete) = (true, true);
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let mut after = self.before;
+        if self.changed {
+            after = after.wrapping_add(COUNT);
+        }
+        if self.obsolete {
+            after |= OBSOLETE;
+        }
+        // ORDER: release, so that the next to lock, and readers, see everything that was changed.
+        self.leaf.version.store(after, Ordering::Release);
+    }
+}

@@ -1,0 +1,458 @@
+//! Nodes as DRAM knows them: descriptors of leaves and images of inner nodes.
+//!
+//! The only unsafe code of the tree. It holds each of them by one [`Word`]: in an inner image, in the root word, or (for a leaf) in the
+//! descriptor to its left. A node that nobody has looked at since the pool was opened is *cold*: the word holds its
+//! offset. What is taken out of the tree is freed when every pin from before is gone.
+
+use super::fingerprints::{Fingerprints, fingerprint};
+use super::garbage::{Garbage, Waste};
+use super::layout::{
+    INNER_KIND, LEAF_KIND, MAX_LEVEL, SLOTS, child_off, floor_off, key_off, level_off, low_off, separator_off,
+};
+use crate::error::{Result, corrupt};
+use parking_lot::MutexGuard;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use tembo_pmem::Region;
+use tembo_pool::{BriefPin, Claim, Lane};
+
+/// Proof that what was found in the tree is not dropped meanwhile: a pin, or the lock of structure changes, without which
+/// nothing leaves the tree.
+pub(super) trait Keeps {}
+impl Keeps for BriefPin<'_> {}
+impl Keeps for MutexGuard<'_, Option<Lane>> {}
+
+/// What a word of the tree leads to.
+#[derive(Clone, Copy)]
+pub(super) enum Child<'g> {
+    None,
+    /// A node that is on media only, at this offset.
+    Cold(u64),
+    Leaf(&'g Leaf),
+    Inner(&'g Inner),
+}
+
+impl Child<'_> {
+    /// Where the node is on media.
+    pub(super) fn off(self) -> u64 {
+        match self {
+            Child::None => 0,
+            Child::Cold(off) => off,
+            Child::Leaf(leaf) => leaf.off,
+            Child::Inner(inner) => inner.off,
+        }
+    }
+}
+
+/// The value of a word of the tree. Held no longer than what it leads to is in the tree, or is about to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Link(u64);
+
+const COLD: u64 = 1;
+const LEAF: u64 = 2;
+
+impl Link {
+    pub(super) const NONE: Link = Link(0);
+
+    pub(super) fn cold(off: u64) -> Link {
+        Link(off | COLD)
+    }
+
+    pub(super) fn leaf(leaf: Leaf) -> Link {
+        Link(Box::into_raw(Box::new(leaf)) as u64 | LEAF)
+    }
+
+    pub(super) fn inner(inner: Inner) -> Link {
+        Link(Box::into_raw(Box::new(inner)) as u64)
+    }
+
+    #[inline(always)]
+    pub(super) fn follow<'g>(self, _kept: &'g impl Keeps) -> Child<'g> {
+        let word = self.0;
+        if word == 0 {
+            Child::None
+        } else if word & COLD != 0 {
+            Child::Cold(word & !COLD)
+        } else if word & LEAF != 0 {
+            // SAFETY: only `leaf` makes such a word, of a box that is dropped when it has left the tree and every pin from
+            // before is gone; and there is such a pin, or the lock without which it does not leave.
+            Child::Leaf(unsafe { &*((word & !LEAF) as *const Leaf) })
+        } else {
+            // SAFETY: as above, of `inner`.
+            Child::Inner(unsafe { &*(word as *const Inner) })
+        }
+    }
+
+    /// Takes the node back, once nobody else can reach it.
+    fn take(self) -> Option<Node> {
+        if self.0 == 0 || self.0 & COLD != 0 {
+            return None;
+        }
+        // SAFETY: such a word was made of a box; the callers in this file take a word once, which is not in the tree.
+        Some(unsafe {
+            match self.0 & LEAF {
+                0 => Node::Inner(Box::from_raw(self.0 as *mut Inner)),
+                _ => Node::Leaf(Box::from_raw((self.0 & !LEAF) as *mut Leaf)),
+            }
+        })
+    }
+
+    /// Drops nodes that were made for a change that came to nothing: they were never in the tree.
+    pub(super) fn drop_unused(made: Vec<Link>) {
+        made.into_iter().for_each(|link| drop(link.take()));
+    }
+
+    /// Drops a node that was in one word of the tree and is in none any more, when its readers are gone.
+    pub(super) fn discard(self, garbage: &Garbage, claim: &Claim) {
+        if let Some(node) = self.take() {
+            garbage.add(claim, Waste::Node(node));
+        }
+    }
+
+    /// Drops all nodes of a tree that nobody uses any more. Each is in one word of an inner node, or the root; the links
+    /// between leaves are not followed.
+    pub(super) fn drop_tree(root: &mut Word) {
+        let mut links = vec![root.load()];
+        while let Some(node) = links.pop() {
+            if let Some(Node::Inner(inner)) = node.take() {
+                links.extend(inner.children[..inner.len].iter().map(Word::load));
+            }
+        }
+    }
+}
+
+/// A word of the tree that leads to a node.
+pub(super) struct Word(AtomicU64);
+
+impl Word {
+    pub(super) fn new(link: Link) -> Word {
+        Word(AtomicU64::new(link.0))
+    }
+
+    #[inline(always)]
+    pub(super) fn load(&self) -> Link {
+        Link(self.0.load(Ordering::Acquire))
+    }
+
+    #[inline(always)]
+    pub(super) fn follow<'g>(&self, kept: &'g impl Keeps) -> Child<'g> {
+        self.load().follow(kept)
+    }
+
+    /// ORDER: release, so that who finds the node finds it whole.
+    pub(super) fn store(&self, link: Link) {
+        self.0.store(link.0, Ordering::Release);
+    }
+}
+
+/// A node that was taken out of the tree.
+#[expect(dead_code, reason = "held until it can be dropped")]
+pub(super) enum Node {
+    Leaf(Box<Leaf>),
+    Inner(Box<Inner>),
+}
+
+/// A value that is exchanged as a whole; readers keep what they found.
+pub(super) struct Exchanged<T>(AtomicPtr<T>);
+
+impl<T> Exchanged<T>
+where
+    Waste: From<Box<T>>,
+{
+    pub(super) fn new(value: Option<T>) -> Exchanged<T> {
+        Exchanged(AtomicPtr::new(value.map_or(std::ptr::null_mut(), |value| Box::into_raw(Box::new(value)))))
+    }
+
+    #[inline]
+    pub(super) fn get<'g>(&self, _kept: &'g BriefPin<'_>) -> Option<&'g T> {
+        // SAFETY: null, or made of a box that is dropped when every pin from before its exchange is gone.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub(super) fn set(&self, value: T, garbage: &Garbage, claim: &Claim) {
+        let old = self.0.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
+        if !old.is_null() {
+            // SAFETY: made of a box; who exchanged it has it alone, but for readers with older pins.
+            garbage.add(claim, Waste::from(unsafe { Box::from_raw(old) }));
+        }
+    }
+}
+
+impl<T> Drop for Exchanged<T> {
+    fn drop(&mut self) {
+        let value = *self.0.get_mut();
+        if !value.is_null() {
+            // SAFETY: made of a box, and nobody else has it any more.
+            drop(unsafe { Box::from_raw(value) });
+        }
+    }
+}
+
+/// The bytes that equal `byte`, a bit each, where the processor can compare many at once.
+#[inline(always)]
+pub(super) fn equal_bytes(words: &[AtomicU64; 16], byte: u8) -> Option<u128> {
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has the instructions; the 128 bytes are those of the words.
+        return Some(unsafe { equal_bytes_avx2(words.as_ptr().cast(), byte) });
+    }
+    let _ = (words, byte);
+    None
+}
+
+/// # Safety
+///
+/// The processor has AVX2, and 128 bytes can be read from `bytes`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn equal_bytes_avx2(bytes: *const u8, byte: u8) -> u128 {
+    let (m0, m1, m2, m3): (u32, u32, u32, u32);
+    // SAFETY: reads 128 bytes, which the caller vouches for. Other threads may store to them meanwhile; the reads are the
+    // processor's, not the language's, so that this is no data race in its sense.
+    unsafe {
+        core::arch::asm!(
+            "vmovd {wanted:x}, {byte:e}",
+            "vpbroadcastb {wanted}, {wanted:x}",
+            "vpcmpeqb {found}, {wanted}, [{bytes}]",
+            "vpmovmskb {m0:e}, {found}",
+            "vpcmpeqb {found}, {wanted}, [{bytes} + 32]",
+            "vpmovmskb {m1:e}, {found}",
+            "vpcmpeqb {found}, {wanted}, [{bytes} + 64]",
+            "vpmovmskb {m2:e}, {found}",
+            "vpcmpeqb {found}, {wanted}, [{bytes} + 96]",
+            "vpmovmskb {m3:e}, {found}",
+            byte = in(reg) u32::from(byte),
+            bytes = in(reg) bytes,
+            wanted = out(ymm_reg) _,
+            found = out(ymm_reg) _,
+            m0 = out(reg) m0,
+            m1 = out(reg) m1,
+            m2 = out(reg) m2,
+            m3 = out(reg) m3,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    u128::from(m0) | u128::from(m1) << 32 | u128::from(m2) << 64 | u128::from(m3) << 96
+}
+
+/// A leaf's order as some version of it had it: the slots in use, by key.
+pub(super) struct Order {
+    pub(super) version: u64,
+    pub(super) slots: Box<[u8]>,
+}
+
+/// What DRAM knows of a leaf.
+#[repr(C, align(64))]
+pub(super) struct Leaf {
+    /// See `lock.rs`.
+    pub(super) version: AtomicU64,
+    /// As on media, since the change that set it is durable.
+    pub(super) floor: AtomicU64,
+    /// The next leaf, if that is known.
+    pub(super) next: Word,
+    /// Records, changed under the lock.
+    pub(super) len: AtomicU64,
+    pub(super) off: u64,
+    pub(super) low: u64,
+    pub(super) order: Exchanged<Order>,
+    pub(super) fingerprints: Fingerprints,
+}
+
+impl Leaf {
+    pub(super) fn new(off: u64, low: u64, floor: u64, fingerprints: &[u8; SLOTS]) -> Leaf {
+        let len = fingerprints.iter().filter(|f| **f != 0).count() as u64;
+        Leaf {
+            version: AtomicU64::new(0),
+            floor: AtomicU64::new(floor),
+            next: Word::new(Link::NONE),
+            len: AtomicU64::new(len),
+            off,
+            low,
+            order: Exchanged::new(None),
+            fingerprints: Fingerprints::new(fingerprints),
+        }
+    }
+
+    /// Reads a leaf that is cold.
+    pub(super) fn load(region: &Region, off: u64, low: u64) -> Result<Leaf> {
+        let (found_low, floor) = ColdLeaf { region, off }.bounds()?;
+        if found_low != low {
+            return Err(corrupt("the least key of a leaf", low_off(off), low, found_low));
+        }
+        let mut fingerprints = [0; SLOTS];
+        for (slot, print) in fingerprints.iter_mut().enumerate() {
+            let word = region.load_u64(key_off(off, slot))?;
+            if word > floor {
+                if !word < low {
+                    return Err(corrupt(
+                        "a key of a leaf",
+                        key_off(off, slot),
+                        format!("at least {low}"),
+                        !word,
+                    ));
+                }
+                *print = fingerprint(!word);
+            }
+        }
+        Ok(Leaf::new(off, low, floor, &fingerprints))
+    }
+}
+
+/// A leaf on media, of which DRAM knows nothing.
+#[derive(Clone, Copy)]
+pub(super) struct ColdLeaf<'m> {
+    pub(super) region: &'m Region,
+    pub(super) off: u64,
+}
+
+impl ColdLeaf<'_> {
+    /// The least key that may be here, and the floor.
+    pub(super) fn bounds(self) -> Result<(u64, u64)> {
+        let kind = self.region.load_u64(self.off)?;
+        if kind != LEAF_KIND {
+            return Err(corrupt("a leaf", self.off, format!("{LEAF_KIND:#x}"), format!("{kind:#x}")));
+        }
+        Ok((self.region.load_u64(low_off(self.off))?, self.region.load_u64(floor_off(self.off))?))
+    }
+}
+
+/// A child of an inner node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The least key below it.
+    pub(super) separator: u64,
+    pub(super) child: Link,
+    /// Its slot on media.
+    pub(super) slot: u8,
+}
+
+/// An inner node's children in order. Never changes, except that a child word is exchanged for another of the same
+/// node.
+#[repr(C, align(64))]
+pub(super) struct Inner {
+    pub(super) off: u64,
+    pub(super) level: u64,
+    len: usize,
+    separators: [u64; SLOTS],
+    children: [Word; SLOTS],
+    slots: [u8; SLOTS],
+}
+
+impl Inner {
+    /// `entries` are in order, and neither none nor too many.
+    pub(super) fn new(off: u64, level: u64, entries: &[Entry]) -> Inner {
+        let at = |i: usize| entries.get(i).copied();
+        Inner {
+            off,
+            level,
+            len: entries.len(),
+            separators: std::array::from_fn(|i| at(i).map_or(u64::MAX, |entry| entry.separator)),
+            children: std::array::from_fn(|i| Word::new(at(i).map_or(Link::NONE, |entry| entry.child))),
+            slots: std::array::from_fn(|i| at(i).map_or(0, |entry| entry.slot)),
+        }
+    }
+
+    /// Reads a node that is cold, whose least key is `low` and which lies `below` a level.
+    pub(super) fn load(region: &Region, off: u64, low: u64, below: u64) -> Result<Inner> {
+        let cold = ColdInner { region, off };
+        let level = cold.level()?;
+        if level >= below {
+            return Err(corrupt(
+                "the level of an inner node",
+                level_off(off),
+                format!("below {below}"),
+                level,
+            ));
+        }
+        let mut entries = Vec::with_capacity(SLOTS);
+        for slot in 0..SLOTS {
+            if let Some((separator, child)) = cold.child(slot)? {
+                entries.push(Entry { separator, child: Link::cold(child), slot: slot as u8 });
+            }
+        }
+        entries.sort_unstable_by_key(|entry| entry.separator);
+        if entries.first().is_none_or(|first| first.separator != low)
+            || entries.windows(2).any(|two| two[0].separator == two[1].separator)
+        {
+            let expected = format!("different ones, the first {low}");
+            return Err(corrupt("the separators of an inner node", off, expected, "others"));
+        }
+        Ok(Inner::new(off, level, &entries))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Which child's keys this one is among.
+    #[inline(always)]
+    pub(super) fn position(&self, key: u64) -> usize {
+        self.separators[..self.len].partition_point(|separator| *separator <= key).saturating_sub(1)
+    }
+
+    #[inline(always)]
+    pub(super) fn child(&self, at: usize) -> &Word {
+        &self.children[at]
+    }
+
+    pub(super) fn separator(&self, at: usize) -> u64 {
+        self.separators[at]
+    }
+
+    /// The children; the caller has the lock of structure changes, so that they stay.
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        let entry = |i: usize| Entry {
+            separator: self.separators[i],
+            child: self.children[i].load(),
+            slot: self.slots[i],
+        };
+        (0..self.len).map(entry).collect()
+    }
+}
+
+/// An inner node on media, of which DRAM knows nothing.
+#[derive(Clone, Copy)]
+pub(super) struct ColdInner<'m> {
+    pub(super) region: &'m Region,
+    pub(super) off: u64,
+}
+
+impl ColdInner<'_> {
+    pub(super) fn level(self) -> Result<u64> {
+        let kind = self.region.load_u64(self.off)?;
+        if kind != INNER_KIND {
+            return Err(corrupt("an inner node", self.off, format!("{INNER_KIND:#x}"), format!("{kind:#x}")));
+        }
+        let level = self.region.load_u64(level_off(self.off))?;
+        if level == 0 || level > MAX_LEVEL {
+            return Err(corrupt("the level of an inner node", level_off(self.off), "1 to 16", level));
+        }
+        Ok(level)
+    }
+
+    /// Separator and offset of the child in a slot.
+    pub(super) fn child(self, slot: usize) -> Result<Option<(u64, u64)>> {
+        let child = self.region.load_u64(child_off(self.off, slot))?;
+        if child == 0 {
+            return Ok(None);
+        }
+        if child & 63 != 0 {
+            return Err(corrupt("a child", child_off(self.off, slot), "the offset of a node", child));
+        }
+        Ok(Some((self.region.load_u64(separator_off(self.off, slot))?, child)))
+    }
+
+    /// Separator and offset of the child among whose keys this one is.
+    pub(super) fn child_for(self, key: u64) -> Result<Option<(u64, u64)>> {
+        let mut best: Option<(u64, u64)> = None;
+        for slot in 0..SLOTS {
+            if let Some((separator, child)) = self.child(slot)?
+                && separator <= key
+                && best.is_none_or(|(known, _)| known < separator)
+            {
+                best = Some((separator, child));
+            }
+        }
+        Ok(best)
+    }
+}

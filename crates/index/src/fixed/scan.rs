@@ -1,0 +1,338 @@
+//! Scans: records in order, as they were at one moment.
+
+use super::create::{FixedTree, Tree};
+use super::fingerprints::bits;
+use super::get::Place;
+use super::layout::{key_off, value_off};
+use super::lock::{Version, begin, is_unchanged};
+use super::node::{Leaf, Order};
+use crate::error::Result;
+use std::collections::VecDeque;
+use std::ops::{Bound, RangeBounds};
+use std::sync::atomic::Ordering;
+use tembo_pool::BriefPin;
+
+/// Which way a scan goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
+}
+
+/// A leaf as a scan read it.
+type Seen<'g> = (&'g Leaf, Version);
+
+/// What became of reading a leaf.
+enum Read {
+    /// The key from which the scan goes on, if there is more in its direction.
+    Next(Option<u64>),
+    /// Somebody changed it.
+    Changed,
+}
+
+/// Records that an iterator fetches at once.
+const BATCH: usize = 64;
+
+impl FixedTree {
+    /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one moment. Waits for
+    /// nobody; starts again when one of the leaves changed meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn scan(&self, from: u64, limit: usize, records: &mut Vec<(u64, u64)>) -> Result<()> {
+        self.tree.scan((from, u64::MAX), limit, Direction::Up, records)
+    }
+
+    /// As [`scan`](Self::scan), downwards.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn scan_back(&self, from: u64, limit: usize, records: &mut Vec<(u64, u64)>) -> Result<()> {
+        self.tree.scan((0, from), limit, Direction::Down, records)
+    }
+
+    /// The record with the least key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn first(&self) -> Result<Option<(u64, u64)>> {
+        self.range(..).next().transpose()
+    }
+
+    /// The record with the largest key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn last(&self) -> Result<Option<(u64, u64)>> {
+        self.range(..).next_back().transpose()
+    }
+
+    /// The records whose keys are in a range, in order, from both ends. Records are fetched in groups of some dozens;
+    /// each group is as it was at one moment.
+    pub fn range(&self, keys: impl RangeBounds<u64>) -> FixedRange {
+        let low = match keys.start_bound() {
+            Bound::Included(key) => Some(*key),
+            Bound::Excluded(key) => key.checked_add(1),
+            Bound::Unbounded => Some(0),
+        };
+        let high = match keys.end_bound() {
+            Bound::Included(key) => Some(*key),
+            Bound::Excluded(key) => key.checked_sub(1),
+            Bound::Unbounded => Some(u64::MAX),
+        };
+        let left = low.zip(high).filter(|(low, high)| low <= high);
+        FixedRange { tree: self.clone(), left, front: VecDeque::new(), back: VecDeque::new() }
+    }
+
+    /// All records in order.
+    pub fn iter(&self) -> FixedRange {
+        self.range(..)
+    }
+
+    /// The number of records. Reads the whole tree.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn count(&self) -> Result<u64> {
+        self.iter().try_fold(0, |count, record| record.map(|_| count + 1))
+    }
+
+    /// Removes the records whose keys are in a range, one by one, each durably; returns their number.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put). Some records may have been removed.
+    pub fn remove_range(&self, keys: impl RangeBounds<u64>) -> Result<u64> {
+        let mut removed = 0;
+        for record in self.range(keys) {
+            removed += u64::from(self.remove(record?.0)?.is_some());
+        }
+        Ok(removed)
+    }
+}
+
+/// An iterator over records of a [`FixedTree`].
+#[derive(Debug)]
+pub struct FixedRange {
+    tree: FixedTree,
+    /// The keys that were not fetched yet, both ends included.
+    left: Option<(u64, u64)>,
+    front: VecDeque<(u64, u64)>,
+    back: VecDeque<(u64, u64)>,
+}
+
+impl FixedRange {
+    /// Fetches more records from one end.
+    fn fetch(&mut self, direction: Direction) -> Result<()> {
+        let Some((low, high)) = self.left.take() else { return Ok(()) };
+        let mut records = Vec::with_capacity(BATCH);
+        self.tree.tree.scan((low, high), BATCH, direction, &mut records)?;
+        let rest = match records.last() {
+            Some((last, _)) if records.len() == BATCH => match direction {
+                Direction::Up => last.checked_add(1).map(|low| (low, high)),
+                Direction::Down => last.checked_sub(1).map(|high| (low, high)),
+            },
+            _ => None,
+        };
+        self.left = rest.filter(|(low, high)| low <= high);
+        match direction {
+            Direction::Up => self.front.extend(records),
+            Direction::Down => self.back.extend(records),
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for FixedRange {
+    type Item = Result<(u64, u64)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.front.is_empty()
+            && let Err(e) = self.fetch(Direction::Up)
+        {
+            return Some(Err(e));
+        }
+        self.front.pop_front().or_else(|| self.back.pop_back()).map(Ok)
+    }
+}
+
+impl DoubleEndedIterator for FixedRange {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.back.is_empty()
+            && let Err(e) = self.fetch(Direction::Down)
+        {
+            return Some(Err(e));
+        }
+        self.back.pop_front().or_else(|| self.front.pop_back()).map(Ok)
+    }
+}
+
+impl std::iter::FusedIterator for FixedRange {}
+
+impl Tree {
+    /// Appends records with keys in `keys`, both ends included.
+    fn scan(
+        &self,
+        keys: (u64, u64),
+        limit: usize,
+        direction: Direction,
+        records: &mut Vec<(u64, u64)>,
+    ) -> Result<()> {
+        let pin = self.pool.pin_briefly();
+        let start = records.len();
+        while !self.try_scan(keys, limit, direction, records, &pin)? {
+            records.truncate(start);
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// Scans once; false if something changed meanwhile.
+    fn try_scan(
+        &self,
+        (low, high): (u64, u64),
+        limit: usize,
+        direction: Direction,
+        records: &mut Vec<(u64, u64)>,
+        pin: &BriefPin<'_>,
+    ) -> Result<bool> {
+        let full = records.len() + limit;
+        let last_record = self.last.get(pin);
+        let last = if high == u64::MAX { self.last(pin).map(|value| (u64::MAX, value)) } else { None };
+        let mut seen: Vec<Seen<'_>> = Vec::new();
+        let mut from = if direction == Direction::Up { low } else { high.min(u64::MAX - 1) };
+        if direction == Direction::Down && records.len() < full {
+            records.extend(last);
+        }
+        // The largest key is in no leaf.
+        let mut more = low != u64::MAX;
+        while more && records.len() < full {
+            let Some(leaf) = self.leaf_at(from, &seen, pin)? else { return Ok(false) };
+            let version = begin(&leaf.version);
+            seen.push((leaf, version));
+            let range = if direction == Direction::Up { (from, high) } else { (low, from) };
+            match self.read_leaf((leaf, version), range, full, direction, records, pin)? {
+                Read::Changed => return Ok(false),
+                Read::Next(Some(next)) if (low..=high).contains(&next) => from = next,
+                Read::Next(_) => more = false,
+            }
+        }
+        if direction == Direction::Up && records.len() < full {
+            records.extend(last);
+        }
+        Ok(seen.iter().all(|(leaf, version)| is_unchanged(&leaf.version, *version))
+            && self.last.get(pin).map(std::ptr::from_ref) == last_record.map(std::ptr::from_ref))
+    }
+
+    /// The leaf for a key, made known if necessary; `None` if it could not be found just now.
+    fn leaf_at<'g>(&'g self, key: u64, seen: &[Seen<'g>], pin: &'g BriefPin<'_>) -> Result<Option<&'g Leaf>> {
+        // Upwards it is the right neighbour of the leaf before, most likely.
+        if let Some((before, _)) = seen.last()
+            && let Some(right) = self.neighbour(&before.next, pin)
+            && right.low == key
+        {
+            return Ok(Some(right));
+        }
+        loop {
+            match self.find_place(key, pin) {
+                Place::Leaf(leaf) => {
+                    let mut leaf = leaf;
+                    while !key <= leaf.floor.load(Ordering::Acquire) {
+                        match self.neighbour(&leaf.next, pin) {
+                            Some(right) => leaf = right,
+                            None => return Ok(None),
+                        }
+                    }
+                    return Ok(Some(leaf));
+                }
+                Place::Cold(_) => self.warm(key)?,
+            }
+        }
+    }
+
+    /// Appends a leaf's records with keys in `keys`, until there are `full`.
+    fn read_leaf(
+        &self,
+        (leaf, version): Seen<'_>,
+        (low, high): (u64, u64),
+        full: usize,
+        direction: Direction,
+        records: &mut Vec<(u64, u64)>,
+        pin: &BriefPin<'_>,
+    ) -> Result<Read> {
+        let region = self.region();
+        let floor = leaf.floor.load(Ordering::Acquire);
+        let up = direction == Direction::Up;
+        if version.is_obsolete() || !(if up { low } else { high }) <= floor {
+            return Ok(Read::Changed);
+        }
+        let mut own = None;
+        let slots = self.order(leaf, version, &mut own, pin)?;
+        let key_at = |i: usize| -> Result<u64> { Ok(!region.load_u64(key_off(leaf.off, slots[i].into()))?) };
+        let mut at = first_in_range(slots.len(), up, |i| {
+            key_at(i).map(|key| if up { key >= low } else { key <= high })
+        })?;
+        while let Some(i) = at.filter(|_| records.len() < full) {
+            let word = region.load_u64(key_off(leaf.off, slots[i].into()))?;
+            // A zero is a record that is being removed.
+            if word > floor {
+                if if up { !word > high } else { !word < low } {
+                    break;
+                }
+                records.push((!word, region.load_u64(value_off(leaf.off, slots[i].into()))?));
+            }
+            at = if up { Some(i + 1).filter(|i| *i < slots.len()) } else { i.checked_sub(1) };
+        }
+        if version.is_locked()
+            && let Some(slot) = version.slot()
+        {
+            // I4: what is under way there may be among what was read, or missing from it.
+            self.persist_slot(leaf.off, slot)?;
+        }
+        if !is_unchanged(&leaf.version, version) {
+            return Ok(Read::Changed);
+        }
+        Ok(Read::Next(if up { Some(!floor).filter(|_| floor != 0) } else { leaf.low.checked_sub(1) }))
+    }
+
+    /// The slots in use, in the order of their keys: as an earlier scan left them, or sorted now and left for later ones.
+    fn order<'o>(
+        &self,
+        leaf: &Leaf,
+        version: Version,
+        own: &'o mut Option<Box<[u8]>>,
+        pin: &'o BriefPin<'_>,
+    ) -> Result<&'o [u8]> {
+        if let Some(order) = leaf.order.get(pin)
+            && order.version == version.0
+        {
+            return Ok(&order.slots);
+        }
+        let mut keys = Vec::with_capacity(128);
+        for slot in bits(leaf.fingerprints.used()) {
+            keys.push((!self.region().load_u64(key_off(leaf.off, slot))?, slot as u8));
+        }
+        keys.sort_unstable();
+        let slots: Box<[u8]> = keys.into_iter().map(|(_, slot)| slot).collect();
+        if !version.is_locked() && is_unchanged(&leaf.version, version) {
+            let order = Order { version: version.0, slots: slots.clone() };
+            leaf.order.set(order, &self.garbage, &self.claim);
+        }
+        Ok(own.insert(slots))
+    }
+}
+
+/// The first of `len` places, in ascending order or (`up` is false) descending, from which on a condition holds.
+fn first_in_range(len: usize, up: bool, holds: impl Fn(usize) -> Result<bool>) -> Result<Option<usize>> {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle)? == up { high = middle } else { low = middle + 1 }
+    }
+    Ok(if up { Some(low).filter(|i| *i < len) } else { low.checked_sub(1) })
+}

@@ -1,0 +1,459 @@
+//! Changes of the structure: making nodes known, dividing leaves, joining them, and what follows above.
+//!
+//! One at a time, under one lock. A thread that waits for that lock holds no leaf.
+
+use super::create::Tree;
+use super::fingerprints::{bits, fingerprint};
+use super::layout::{
+    INNER_KIND, LEAF_KIND, MAX_LEVEL, NODE_BYTES, SLOTS, child_off, floor_off, key_off, next_off, root_off,
+    separator_off, value_off,
+};
+use super::lock::Locked;
+use super::node::{Child, Entry, Inner, Leaf, Link, Word};
+use crate::error::{Error, Result, corrupt};
+use parking_lot::MutexGuard;
+use std::sync::atomic::Ordering;
+use tembo_pmem::LINE_BYTES;
+use tembo_pool::{Lane, Tx};
+
+/// Two nodes become one if what they hold together is at most this much.
+const JOINED_MAX: usize = SLOTS * 3 / 4;
+/// An inner node with fewer children is joined with a neighbour.
+const SPARSE_CHILDREN: usize = SLOTS / 5;
+
+/// The way from the root to a leaf: the inner nodes with the position in each.
+struct Path<'g> {
+    nodes: Vec<(&'g Inner, usize)>,
+    leaf: &'g Leaf,
+}
+
+/// What a change of the inner nodes comes down to once its record is durable: one word of the tree is exchanged.
+struct Rewired<'g> {
+    lock: &'g Structure<'g>,
+    /// The word, in the root or in an image that stays.
+    word: &'g Word,
+    new: Link,
+    /// Images that leave the tree.
+    replaced: Vec<Link>,
+    /// Nodes that are new.
+    made: Vec<Link>,
+}
+
+impl Rewired<'_> {
+    /// For a change that comes to nothing.
+    fn undo(self) {
+        Link::drop_unused(self.made);
+    }
+}
+
+/// The lock of structure changes, with the lane that makes them durable.
+type Structure<'s> = MutexGuard<'s, Option<Lane>>;
+
+/// The slot of a child that has none yet.
+const NEW_SLOT: u8 = u8::MAX;
+
+impl Tree {
+    /// Makes the nodes on the way to a key known, if the lock is free; returns whether it was.
+    pub(super) fn try_warm(&self, key: u64) -> Result<bool> {
+        match self.structure.try_lock() {
+            Some(lock) => self.path(key, &lock).map(|_| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Makes the nodes on the way to a key known.
+    pub(super) fn warm(&self, key: u64) -> Result<()> {
+        let lock = self.lock_structure();
+        self.path(key, &lock).map(drop)
+    }
+
+    /// The way to a key. All nodes on it are known afterwards.
+    fn path<'g>(&'g self, key: u64, lock: &'g Structure<'g>) -> Result<Path<'g>> {
+        let mut nodes: Vec<(&Inner, usize)> = Vec::new();
+        let mut word = &self.root;
+        loop {
+            let (low, below) =
+                nodes.last().map_or((0, MAX_LEVEL + 1), |(node, at)| (node.separator(*at), node.level));
+            match self.known(word, low, below, lock)? {
+                Child::Inner(inner) => {
+                    let at = inner.position(key);
+                    nodes.push((inner, at));
+                    word = inner.child(at);
+                }
+                Child::Leaf(leaf) => return Ok(Path { nodes, leaf }),
+                Child::Cold(_) | Child::None => unreachable!("it was made known"),
+            }
+        }
+    }
+
+    /// The node behind a word, made known if it was cold.
+    fn known<'g>(&self, word: &Word, low: u64, below: u64, lock: &'g Structure<'_>) -> Result<Child<'g>> {
+        let child = word.follow(lock);
+        let Child::Cold(off) = child else { return Ok(child) };
+        let region = self.region();
+        let new = match region.load_u64(off)? {
+            LEAF_KIND => Link::leaf(Leaf::load(region, off, low)?),
+            INNER_KIND => Link::inner(Inner::load(region, off, low, below)?),
+            found => return Err(corrupt("a node", off, "a leaf or an inner node", format!("{found:#x}"))),
+        };
+        word.store(new);
+        Ok(new.follow(lock))
+    }
+
+    /// Divides the leaf to which a key belongs, if it is full.
+    #[cold]
+    pub(super) fn divide_at(&self, key: u64) -> Result<()> {
+        let mut structure = self.lock_structure();
+        let mut lane = structure.take().ok_or(Error::Pool(tembo_pool::Error::ReadOnly))?;
+        let outcome = self.divide_under(key, &structure, &mut lane);
+        *structure = Some(lane);
+        outcome
+    }
+
+    fn divide_under(&self, key: u64, lock: &Structure<'_>, lane: &mut Lane) -> Result<()> {
+        let path = self.path(key, lock)?;
+        // Leaves leave the tree under the lock only.
+        let Some(mut locked) = Locked::new(path.leaf) else { return Ok(()) };
+        if path.leaf.fingerprints.unused_slot().is_some() {
+            return Ok(());
+        }
+        let (split, moved) = self.choose_split(path.leaf, key)?;
+        let mut tx = lane.begin();
+        let leaf = path.leaf;
+        let floor = leaf.floor.load(Ordering::Relaxed);
+        let right = self.write_leaf(&mut tx, split, floor, leaf, &moved)?;
+        tx.store(next_off(leaf.off), right.off)?;
+        tx.store(floor_off(leaf.off), !split)?;
+        let right = Link::leaf(right);
+        let children = |left: Entry| vec![left, Entry { separator: split, child: right, slot: NEW_SLOT }];
+        let rewired = self.rewire(&mut tx, &path.nodes, 1, vec![right], children, lock)?;
+        if let Err(e) = tx.commit() {
+            rewired.undo();
+            return Err(e.into());
+        }
+        locked.change_structure();
+        leaf.next.store(right);
+        // ORDER: before the records go, and before anything can change in the new leaf: a reader looks here last.
+        leaf.floor.store(!split, Ordering::Release);
+        moved.iter().for_each(|(_, slot)| leaf.fingerprints.clear(*slot));
+        leaf.len.store(leaf.len.load(Ordering::Relaxed) - moved.len() as u64, Ordering::Relaxed);
+        drop(locked);
+        self.publish(rewired);
+        Ok(())
+    }
+
+    /// The first key of the right half of a full leaf, and the keys that belong there with their slots. At the end of the
+    /// tree, a key above all others begins a leaf of its own: so ascending keys fill leaves.
+    fn choose_split(&self, leaf: &Leaf, key: u64) -> Result<(u64, Vec<(u64, usize)>)> {
+        let mut keys = Vec::with_capacity(SLOTS);
+        for slot in 0..SLOTS {
+            keys.push((!self.region().load_u64(key_off(leaf.off, slot))?, slot));
+        }
+        keys.sort_unstable();
+        if leaf.floor.load(Ordering::Relaxed) == 0 && keys.last().is_some_and(|(last, _)| *last < key) {
+            return Ok((key, Vec::new()));
+        }
+        let moved = keys.split_off(SLOTS / 2);
+        Ok((moved[0].0, moved))
+    }
+
+    /// Writes a new leaf to the right of another, durably.
+    fn write_leaf(
+        &self,
+        tx: &mut Tx<'_>,
+        low: u64,
+        floor: u64,
+        from: &Leaf,
+        records: &[(u64, usize)],
+    ) -> Result<Leaf> {
+        let region = self.region();
+        let off = tx.alloc_zeroed(NODE_BYTES)?;
+        let next = region.load_u64(next_off(from.off))?;
+        for (i, word) in [LEAF_KIND, low, floor, next].into_iter().enumerate() {
+            region.store_u64(off + 8 * i as u64, word)?;
+        }
+        let mut fingerprints = [0; SLOTS];
+        for (slot, (key, old_slot)) in records.iter().enumerate() {
+            region.store_u64(value_off(off, slot), region.load_u64(value_off(from.off, *old_slot))?)?;
+            region.store_u64(key_off(off, slot), !key)?;
+            fingerprints[slot] = fingerprint(*key);
+        }
+        region.flush(off, LINE_BYTES + (records.len() as u64).div_ceil(4) * LINE_BYTES);
+        // PERSIST(I5): before the record that links it, which does not cover it.
+        region.fence().map_err(tembo_pool::Error::Sync)?;
+        let leaf = Leaf::new(off, low, floor, &fingerprints);
+        leaf.next.store(from.next.load());
+        Ok(leaf)
+    }
+
+    /// Joins the leaf to which a key belongs with a neighbour, if there is one with which it fits into one.
+    #[cold]
+    pub(super) fn join_at(&self, key: u64) -> Result<()> {
+        let mut structure = self.lock_structure();
+        let mut lane = structure.take().ok_or(Error::Pool(tembo_pool::Error::ReadOnly))?;
+        let outcome = self.join_under(key, &structure, &mut lane);
+        *structure = Some(lane);
+        outcome
+    }
+
+    fn join_under(&self, key: u64, lock: &Structure<'_>, lane: &mut Lane) -> Result<()> {
+        let path = self.path(key, lock)?;
+        let Some((parent, at)) = path.nodes.last().copied() else { return Ok(()) };
+        if parent.len() < 2 {
+            return Ok(());
+        }
+        let at = at.min(parent.len() - 2);
+        let (Child::Leaf(left), Child::Leaf(right)) = (
+            self.known(parent.child(at), parent.separator(at), parent.level, lock)?,
+            self.known(parent.child(at + 1), parent.separator(at + 1), parent.level, lock)?,
+        ) else {
+            return Err(corrupt(
+                "the children of an inner node",
+                parent.off,
+                "leaves",
+                "leaves and inner nodes",
+            ));
+        };
+        let (Some(mut left_lock), Some(right_lock)) = (Locked::new(left), Locked::new(right)) else {
+            return Ok(());
+        };
+        let (left_len, right_len) = (left.len.load(Ordering::Relaxed), right.len.load(Ordering::Relaxed));
+        let total = left_len + right_len;
+        // An empty leaf goes in any case.
+        if total > JOINED_MAX as u64 && left_len.min(right_len) > 0 {
+            return Ok(());
+        }
+        let copied = self.copy_records(left, right)?;
+        let mut tx = lane.begin();
+        let region = self.region();
+        let floor = right.floor.load(Ordering::Relaxed);
+        tx.store(next_off(left.off), region.load_u64(next_off(right.off))?)?;
+        tx.store(floor_off(left.off), floor)?;
+        tx.free(right.off)?;
+        let gone = parent.child(at + 1).load();
+        let mut nodes = path.nodes;
+        if let Some(last) = nodes.last_mut() {
+            last.1 = at;
+        }
+        let rewired = self.rewire(&mut tx, &nodes, 2, Vec::new(), |left| vec![left], lock)?;
+        if let Err(e) = tx.commit() {
+            rewired.undo();
+            return Err(e.into());
+        }
+        left_lock.change_structure();
+        copied.iter().for_each(|(key, slot)| left.fingerprints.set(*slot, fingerprint(*key)));
+        left.len.store(total, Ordering::Relaxed);
+        left.next.store(right.next.load());
+        left.floor.store(floor, Ordering::Release);
+        self.publish(rewired);
+        // ORDER: last, since who finds this out starts again and has to find everything in the left leaf.
+        right_lock.retire();
+        drop(left_lock);
+        // No word leads to the leaf any more: its parent's is gone, and that of the leaf to its left was exchanged.
+        gone.discard(&self.garbage, &self.claim);
+        Ok(())
+    }
+
+    /// Copies the records of `right` into unused slots of `left`, durably, where they do not count before the bound is
+    /// raised; returns keys and slots.
+    fn copy_records(&self, left: &Leaf, right: &Leaf) -> Result<Vec<(u64, usize)>> {
+        let region = self.region();
+        let unused: Vec<usize> =
+            (0..SLOTS).filter(|slot| left.fingerprints.used() >> slot & 1 == 0).collect();
+        // What does not count now would, once the bound is raised.
+        for slot in &unused {
+            if region.load_u64(key_off(left.off, *slot))? != 0 {
+                region.store_u64(key_off(left.off, *slot), 0)?;
+                region.flush(key_off(left.off, *slot), 8);
+            }
+        }
+        let mut copied = Vec::new();
+        for (from, to) in bits(right.fingerprints.used()).zip(unused) {
+            let key = !region.load_u64(key_off(right.off, from))?;
+            region.store_u64(value_off(left.off, to), region.load_u64(value_off(right.off, from))?)?;
+            region.store_u64(key_off(left.off, to), !key)?;
+            region.flush(key_off(left.off, to), 8);
+            copied.push((key, to));
+        }
+        // PERSIST(I2): before the record that raises the bound.
+        region.fence().map_err(tembo_pool::Error::Sync)?;
+        Ok(copied)
+    }
+
+    /// Puts `children` (made of the first of them) into the place of `count` children of the last of the nodes, from its
+    /// position on; `made` are new nodes among them.
+    fn rewire<'g>(
+        &'g self,
+        tx: &mut Tx<'_>,
+        nodes: &[(&'g Inner, usize)],
+        count: usize,
+        made: Vec<Link>,
+        children: impl FnOnce(Entry) -> Vec<Entry>,
+        lock: &'g Structure<'g>,
+    ) -> Result<Rewired<'g>> {
+        let mut rewired = Rewired { lock, word: &self.root, new: Link::NONE, replaced: Vec::new(), made };
+        let first = match nodes.last() {
+            Some((node, at)) => node.entries()[*at],
+            None => Entry { separator: 0, child: self.root.load(), slot: NEW_SLOT },
+        };
+        match self.splice(tx, nodes, count, children(first), 1, &mut rewired) {
+            Ok(()) => Ok(rewired),
+            Err(e) => {
+                rewired.undo();
+                Err(e)
+            }
+        }
+    }
+
+    /// As [`rewire`](Self::rewire), level by level upwards. `level` is that of the node to which the children belong.
+    fn splice<'g>(
+        &'g self,
+        tx: &mut Tx<'_>,
+        nodes: &[(&'g Inner, usize)],
+        count: usize,
+        children: Vec<Entry>,
+        level: u64,
+        rewired: &mut Rewired<'g>,
+    ) -> Result<()> {
+        let Some(((node, at), above)) = nodes.split_last() else {
+            return self.replace_root(tx, children, level, rewired);
+        };
+        let word = above.last().map_or(&self.root, |(parent, at)| parent.child(*at));
+        let mut entries = node.entries();
+        let gone: Vec<Entry> = entries.splice(*at..*at + count, children).collect();
+        rewired.replaced.push(word.load());
+        if above.is_empty() && entries.len() == 1 {
+            tx.free(node.off)?;
+            return self.replace_root(tx, entries, level, rewired);
+        }
+        if entries.len() > SLOTS {
+            let right = entries.split_off(entries.len() / 2);
+            tx.free(node.off)?;
+            let halves = vec![
+                self.make_inner(tx, level, entries, rewired)?,
+                self.make_inner(tx, level, right, rewired)?,
+            ];
+            return self.splice(tx, above, 1, halves, level + 1, rewired);
+        }
+        if entries.len() < SPARSE_CHILDREN
+            && let Some((first, mut all)) = self.with_neighbour(tx, above, &entries, level, rewired)?
+        {
+            tx.free(node.off)?;
+            // What does not fit into one node is shared out evenly.
+            let rest = if all.len() > JOINED_MAX { all.split_off(all.len() / 2) } else { Vec::new() };
+            let mut joined = vec![self.make_inner(tx, level, all, rewired)?];
+            if !rest.is_empty() {
+                joined.push(self.make_inner(tx, level, rest, rewired)?);
+            }
+            let mut above = above.to_vec();
+            if let Some(last) = above.last_mut() {
+                last.1 = first;
+            }
+            return self.splice(tx, &above, 2, joined, level + 1, rewired);
+        }
+        store_children(tx, node.off, &mut entries, &gone, rewired.lock)?;
+        (rewired.word, rewired.new) = (word, Link::inner(Inner::new(node.off, level, &entries)));
+        rewired.made.push(rewired.new);
+        Ok(())
+    }
+
+    /// Makes the children the root: one by itself, or several below a new root.
+    fn replace_root<'g>(
+        &'g self,
+        tx: &mut Tx<'_>,
+        children: Vec<Entry>,
+        level: u64,
+        rewired: &mut Rewired<'g>,
+    ) -> Result<()> {
+        let root = match children.as_slice() {
+            [only] => *only,
+            _ => self.make_inner(tx, level, children, rewired)?,
+        };
+        tx.store(root_off(self.header), root.child.follow(rewired.lock).off())?;
+        (rewired.word, rewired.new) = (&self.root, root.child);
+        Ok(())
+    }
+
+    /// The children of a node together with those of a neighbour, which is freed, if there is one; and the position of the
+    /// first of the two.
+    fn with_neighbour<'g>(
+        &'g self,
+        tx: &mut Tx<'_>,
+        above: &[(&'g Inner, usize)],
+        entries: &[Entry],
+        level: u64,
+        rewired: &mut Rewired<'g>,
+    ) -> Result<Option<(usize, Vec<Entry>)>> {
+        let Some((parent, at)) = above.last().copied().filter(|(parent, _)| parent.len() > 1) else {
+            return Ok(None);
+        };
+        let first = at.min(parent.len() - 2);
+        let other = if first == at { at + 1 } else { first };
+        let Child::Inner(neighbour) =
+            self.known(parent.child(other), parent.separator(other), parent.level, rewired.lock)?
+        else {
+            return Err(corrupt("a child of an inner node", parent.off, "an inner node", "a leaf"));
+        };
+        if neighbour.level != level {
+            return Err(corrupt("the level of an inner node", neighbour.off, level, neighbour.level));
+        }
+        tx.free(neighbour.off)?;
+        rewired.replaced.push(parent.child(other).load());
+        let (mut joined, mut rest) = (entries.to_vec(), neighbour.entries());
+        if other < at {
+            std::mem::swap(&mut joined, &mut rest);
+        }
+        joined.append(&mut rest);
+        Ok(Some((first, joined)))
+    }
+
+    /// Makes a new inner node of children in order; returns what its parent has to hold.
+    fn make_inner(
+        &self,
+        tx: &mut Tx<'_>,
+        level: u64,
+        mut entries: Vec<Entry>,
+        rewired: &mut Rewired<'_>,
+    ) -> Result<Entry> {
+        let off = tx.alloc(NODE_BYTES)?;
+        let mut image = [0; NODE_BYTES as usize];
+        image[..8].copy_from_slice(&INNER_KIND.to_le_bytes());
+        image[8..16].copy_from_slice(&level.to_le_bytes());
+        tx.write_fresh(off, &image)?;
+        entries.iter_mut().for_each(|entry| entry.slot = NEW_SLOT);
+        store_children(tx, off, &mut entries, &[], rewired.lock)?;
+        let child = Link::inner(Inner::new(off, level, &entries));
+        rewired.made.push(child);
+        Ok(Entry { separator: entries[0].separator, child, slot: NEW_SLOT })
+    }
+
+    /// Shows a change of the inner nodes, which is durable, to everybody.
+    fn publish(&self, rewired: Rewired<'_>) {
+        rewired.word.store(rewired.new);
+        // These images were in the words that the change removed, each in one.
+        rewired.replaced.into_iter().for_each(|image| image.discard(&self.garbage, &self.claim));
+    }
+}
+
+/// Writes the children that have no slot yet to slots of `off`, and empties those of the children that are `gone`.
+fn store_children(
+    tx: &mut Tx<'_>,
+    off: u64,
+    entries: &mut [Entry],
+    gone: &[Entry],
+    lock: &Structure<'_>,
+) -> Result<()> {
+    let mut used = entries.iter().filter(|e| e.slot != NEW_SLOT).fold(0u128, |used, e| used | 1 << e.slot);
+    for entry in entries.iter_mut().filter(|entry| entry.slot == NEW_SLOT) {
+        let slot = (!used).trailing_zeros() as u8;
+        used |= 1 << slot;
+        entry.slot = slot;
+        let child = entry.child.follow(lock).off();
+        tx.store(separator_off(off, slot.into()), entry.separator)?;
+        tx.store(child_off(off, slot.into()), child)?;
+    }
+    for slot in gone.iter().map(|entry| entry.slot).filter(|slot| used >> slot & 1 == 0) {
+        tx.store(child_off(off, slot.into()), 0)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Tests of the tree of fixed-size keys that look inside; `tests/fixed.rs` has those that do not.
+
+use super::FixedTree;
+use super::layout::{NODE_BYTES, SLOTS, floor_off, key_off, root_off};
+use super::lock::Locked;
+use super::node::Child;
+use std::sync::atomic::Ordering;
+use tembo_pmem::Region;
+use tembo_pool::{Geometry, Pool};
+
+fn pool() -> Pool {
+    let bytes = 8 << 20;
+    let region = Region::simulated(&vec![0; bytes], bytes as u64, None).unwrap();
+    Pool::create_in(region, &Geometry { zone_chunks: 1 << 12, ..Geometry::default() }).unwrap()
+}
+
+fn filled(pool: &Pool, keys: impl IntoIterator<Item = u64>) -> FixedTree {
+    let tree = FixedTree::create(pool, "tree").unwrap();
+    keys.into_iter().for_each(|key| assert_eq!(tree.put(key, key + 1).unwrap(), None));
+    tree
+}
+
+/// The first leaf of the tree, locked as by a writer that never goes on.
+fn with_stopped_writer(tree: &FixedTree, key: u64, body: impl FnOnce(&mut Locked<'_>)) {
+    let pin = tree.tree.pool.pin_briefly();
+    let super::get::Place::Leaf(leaf) = tree.tree.find_place(key, &pin) else {
+        panic!("a leaf that is known")
+    };
+    body(&mut Locked::new(leaf).unwrap());
+}
+
+#[test]
+fn readers_do_not_wait_for_a_writer_that_was_stopped() {
+    let pool = pool();
+    let tree = filled(&pool, (0..500).map(|i| 2 * i));
+    with_stopped_writer(&tree, 10, |locked| {
+        let slot = tree.tree.search(locked.leaf, 10).unwrap().unwrap().0;
+        locked.change(slot);
+        tree.tree.region().store_u64(super::layout::value_off(locked.leaf.off, slot), 99).unwrap();
+        let before = tembo_pmem::snapshot();
+        assert_eq!(tree.get(12).unwrap(), Some(13), "another record of the leaf");
+        assert_eq!((tembo_pmem::snapshot() - before).fences, 0, "which does not depend on the change");
+        assert_eq!(tree.get(10).unwrap(), Some(99), "the new value, which is visible already");
+        assert_eq!((tembo_pmem::snapshot() - before).fences, 1, "hence is made durable by the reader");
+        assert_eq!(tree.get(11).unwrap(), None, "absent, also if the change were its removal");
+        assert_eq!((tembo_pmem::snapshot() - before).fences, 2);
+        let mut records = Vec::new();
+        tree.scan(8, 3, &mut records).unwrap();
+        assert_eq!(records, [(8, 9), (10, 99), (12, 13)]);
+    });
+}
+
+#[test]
+fn a_new_record_is_not_visible_before_it_is_durable() {
+    let pool = pool();
+    let tree = filled(&pool, 0..50);
+    with_stopped_writer(&tree, 60, |locked| {
+        let slot = locked.leaf.fingerprints.unused_slot().unwrap();
+        locked.change(slot);
+        tree.tree.region().store_u64(key_off(locked.leaf.off, slot), !60).unwrap();
+        assert_eq!(tree.get(60).unwrap(), None);
+        assert_eq!(tree.range(49..).count(), 1);
+    });
+}
+
+#[test]
+fn readers_do_not_wait_for_a_change_of_the_structure_and_read_cold_nodes_beside_it() {
+    let pool = pool();
+    let keys = || (0..3000u64).map(|i| i * i);
+    drop(filled(&pool, keys()));
+    let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+    let stopped = tree.tree.lock_structure();
+    assert!(keys().all(|key| tree.get(key).unwrap() == Some(key + 1)));
+    assert_eq!(tree.get(2).unwrap(), None);
+    assert_eq!(tree.get(u64::MAX - 1).unwrap(), None);
+    assert!(matches!(tree.tree.root.follow(&stopped), Child::Cold(_)), "nothing could be made known");
+}
+
+#[test]
+fn joining_makes_the_tree_as_small_as_it_was() {
+    let pool = pool();
+    let tree = filled(&pool, []);
+    let empty = pool.marks().unwrap().usage();
+    for order in [|i: u64| i, |i: u64| 99_999 - i, |i: u64| i * 7919 % 100_000] {
+        (0..100_000).for_each(|i| assert!(tree.insert(i * 7919 % 100_000, i).unwrap()));
+        let mut marks = pool.marks().unwrap();
+        assert_eq!(tree.check(&mut marks).unwrap(), 100_000);
+        marks.finish().unwrap();
+        (0..100_000).for_each(|i| assert!(tree.remove(order(i)).unwrap().is_some()));
+        let mut marks = pool.marks().unwrap();
+        assert_eq!(tree.check(&mut marks).unwrap(), 0);
+        let usage = marks.finish().unwrap();
+        let nodes = (usage.allocated_bytes - empty.allocated_bytes) / NODE_BYTES;
+        assert!(nodes <= 1, "{nodes} nodes are left for no record");
+    }
+}
+
+#[test]
+fn ascending_keys_fill_leaves() {
+    let pool = pool();
+    let tree = filled(&pool, []);
+    let before = pool.marks().unwrap().usage().allocated_bytes;
+    (0..100 * SLOTS as u64).for_each(|key| _ = tree.put(key, 0).unwrap());
+    let nodes = (pool.marks().unwrap().usage().allocated_bytes - before) / NODE_BYTES;
+    assert!(nodes <= 102, "{nodes} nodes for 100 leaves of records");
+}
+
+/// Every kind of damage that `check` looks for, seeded.
+#[test]
+fn check_finds_seeded_damage() {
+    let pool = pool();
+    let tree = filled(&pool, (0..2000).map(|i| 3 * i));
+    let region = pool.region();
+    let check = || {
+        let mut marks = pool.marks().unwrap();
+        tree.check(&mut marks).and_then(|_| Ok(marks.finish()?)).map(drop)
+    };
+    check().unwrap();
+    let root = region.load_u64(root_off(tree.tree.header)).unwrap();
+    let pin = pool.pin_briefly();
+    let super::get::Place::Leaf(leaf) = tree.tree.find_place(1500, &pin) else { panic!() };
+    let used = leaf.fingerprints.used().trailing_zeros() as usize;
+    let other = (leaf.fingerprints.used() & !(1 << used)).trailing_zeros() as usize;
+    let key = region.load_u64(key_off(leaf.off, used)).unwrap();
+    let damage = [
+        ("a key twice", key_off(leaf.off, other), key),
+        ("a key below the leaf's least", key_off(leaf.off, used), !(leaf.low - 1)),
+        ("the least key", super::layout::low_off(leaf.off), leaf.low + 1),
+        ("the bound", floor_off(leaf.off), leaf.floor.load(Ordering::Relaxed) + 1),
+        ("the link", super::layout::next_off(leaf.off), leaf.off),
+        ("the kind of a leaf", leaf.off, 0),
+        ("the kind of the root", root, 7),
+        ("the level of the root", super::layout::level_off(root), 2),
+        ("a separator", super::layout::separator_off(root, 1), 5),
+        ("a child", super::layout::child_off(root, 1), leaf.off),
+        ("no child", super::layout::child_off(root, 1), 0),
+        ("the last record", super::layout::last_present_off(tree.tree.header), 2),
+    ];
+    for (what, off, value) in damage {
+        let old = region.load_u64(off).unwrap();
+        region.store_u64(off, value).unwrap();
+        assert!(check().is_err(), "{what}");
+        region.store_u64(off, old).unwrap();
+    }
+    check().unwrap();
+}

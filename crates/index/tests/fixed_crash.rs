@@ -1,0 +1,357 @@
+//! Crashes at every flush and fence of the tree of fixed-size keys: records, divisions, joins, several threads.
+//!
+//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test fixed_crash` is the long campaign.
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::BTreeMap;
+use tembo_crashsim::{Audit, Mutation, Scenario, SharedScenario, Simulation, Target, campaign};
+use tembo_index::FixedTree;
+use tembo_pmem::Region;
+use tembo_pool::{Geometry, Pool};
+
+type Model = BTreeMap<u64, u64>;
+
+#[derive(Debug, Clone, Copy)]
+enum Op {
+    Put(u64, u64),
+    Remove(u64),
+    /// Replaces a value if it is this one.
+    Swap(u64, u64, u64),
+    Open,
+    /// A reader looks a key up; values are the numbers of the operations that put them, from 1.
+    Get(u64),
+}
+
+struct Records {
+    name: String,
+    /// Keys that are there before, with the value 0, and those of them that are removed again.
+    start: Vec<u64>,
+    removed: Vec<u64>,
+    ops: Vec<Op>,
+    continuation: Vec<Op>,
+    bytes: u64,
+}
+
+struct State {
+    pool: Pool,
+    tree: Option<FixedTree>,
+}
+
+fn text(e: impl ToString) -> String {
+    e.to_string()
+}
+
+impl State {
+    fn open(pool: Pool) -> Result<State, String> {
+        let tree = match FixedTree::open(&pool, "tree").map_err(text)? {
+            Some(tree) => tree,
+            None => FixedTree::create(&pool, "tree").map_err(text)?,
+        };
+        Ok(State { pool, tree: Some(tree) })
+    }
+
+    fn tree(&self) -> &FixedTree {
+        self.tree.as_ref().expect("an open tree")
+    }
+
+    fn perform(&self, op: Op) -> Result<Option<u64>, String> {
+        let tree = self.tree();
+        match op {
+            Op::Put(key, value) => tree.put(key, value),
+            Op::Remove(key) => tree.remove(key),
+            Op::Swap(key, expected, value) => tree.compare_and_swap(key, expected, value),
+            Op::Get(key) => tree.get(key),
+            Op::Open => Ok(None),
+        }
+        .map_err(text)
+    }
+}
+
+impl Scenario for Records {
+    type State = State;
+    type Op = Op;
+    type Model = Model;
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn region_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn setup(&self, region: Region) -> Result<State, String> {
+        let state = State::open(Pool::create_in(region, &Geometry::tiny()).map_err(text)?)?;
+        for key in &self.start {
+            state.perform(Op::Put(*key, 0))?;
+        }
+        for key in &self.removed {
+            state.perform(Op::Remove(*key))?;
+        }
+        Ok(state)
+    }
+
+    fn is_uncreated(&self, region: &Region) -> bool {
+        region.load_u64(0) == Ok(0)
+    }
+
+    fn recover(&self, region: Region) -> Result<State, String> {
+        State::open(Pool::open_in(region).map_err(text)?)
+    }
+
+    fn region<'s>(&self, state: &'s State) -> &'s Region {
+        state.pool.region()
+    }
+
+    fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    fn continuation(&self) -> &[Op] {
+        &self.continuation
+    }
+
+    fn apply(&self, state: &mut State, op: &Op) -> Result<(), String> {
+        if let Op::Open = op {
+            // Everything that DRAM knows is forgotten.
+            drop(state.tree.take());
+            state.tree = FixedTree::open(&state.pool, "tree").map_err(text)?;
+        }
+        state.perform(*op).map(drop)
+    }
+
+    fn initial(&self) -> Model {
+        let mut model: Model = self.start.iter().map(|key| (*key, 0)).collect();
+        self.removed.iter().for_each(|key| _ = model.remove(key));
+        model
+    }
+
+    fn apply_model(&self, model: &mut Model, op: &Op) {
+        match *op {
+            Op::Put(key, value) => _ = model.insert(key, value),
+            Op::Remove(key) => _ = model.remove(&key),
+            Op::Swap(key, expected, value) => {
+                model.entry(key).and_modify(|v| *v = if *v == expected { value } else { *v });
+            }
+            Op::Open | Op::Get(_) => {}
+        }
+    }
+
+    fn observe(&self, state: &State) -> Result<Model, String> {
+        let walked: Model = state.tree().iter().collect::<Result<_, _>>().map_err(text)?;
+        for (key, value) in &walked {
+            if state.tree().get(*key).map_err(text)? != Some(*value) {
+                return Err(format!("key {key} is met by a walk and not by a lookup"));
+            }
+        }
+        Ok(walked)
+    }
+
+    fn check(&self, state: &State) -> Result<(), String> {
+        let mut marks = state.pool.marks().map_err(text)?;
+        state.tree().check(&mut marks).map_err(text)?;
+        marks.finish().map(drop).map_err(text)
+    }
+}
+
+/// A writer's numbers, and what a reader saw of them.
+impl SharedScenario for Records {
+    fn thread_of(&self, op: &Op) -> usize {
+        match op {
+            Op::Get(_) => 0,
+            Op::Put(key, _) | Op::Remove(key) | Op::Swap(key, ..) => 1 + (key % 2) as usize,
+            Op::Open => unreachable!("no thread opens the tree for another"),
+        }
+    }
+
+    fn apply_shared(&self, state: &State, op: &Op) -> Result<Vec<usize>, String> {
+        let seen = state.perform(*op)?;
+        match op {
+            Op::Get(_) => Ok(seen.and_then(|value| (value as usize).checked_sub(1)).into_iter().collect()),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Divisions and joins leave home lines to later flushes; a record by itself leaves nothing.
+fn audit(changes_structure: bool) -> Audit {
+    if changes_structure {
+        let late = Audit::strict().flushed_within(None).fenced_within(None);
+        return late.allow_idle_flush(true).allow_idle_fence(true);
+    }
+    Audit::strict()
+}
+
+fn run(scenario: &Records, limit: usize) {
+    let report = Simulation::new(scenario).limit(limit).audit(audit(true)).run();
+    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+}
+
+fn directed(name: &str, start: Vec<u64>, removed: Vec<u64>, ops: Vec<Op>) -> Records {
+    let continuation = vec![Op::Put(5, 50), Op::Remove(10), Op::Put(u64::MAX, 1)];
+    Records { name: name.to_owned(), start, removed, ops, continuation, bytes: 256 << 10 }
+}
+
+fn tens(count: u64) -> Vec<u64> {
+    (0..count).map(|i| i * 10).collect()
+}
+
+#[test]
+fn records_survive_crashes_and_leave_nothing_to_flush() {
+    let ops = vec![
+        Op::Put(15, 1),
+        Op::Put(15, 2),
+        Op::Swap(15, 2, 3),
+        Op::Swap(15, 2, 4),
+        Op::Remove(15),
+        Op::Put(0, 1),
+        Op::Put(u64::MAX, 7),
+        Op::Put(u64::MAX, 8),
+        Op::Remove(u64::MAX),
+        Op::Put(u64::MAX, 0),
+        Op::Put(u64::MAX - 1, 0),
+        Op::Remove(0),
+    ];
+    let scenario = directed("records", tens(20), vec![], ops);
+    let report = Simulation::new(&scenario).limit(4096).audit(audit(false)).run();
+    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+}
+
+#[test]
+fn divisions_survive_crashes() {
+    // Of the root that is a leaf; of one with neighbours, in the middle and at the end.
+    run(&directed("division of the root", tens(124), vec![], vec![Op::Put(333, 1), Op::Put(334, 2)]), 256);
+    let two = directed(
+        "division of a leaf",
+        tens(240),
+        vec![],
+        vec![Op::Put(1235, 1), Op::Put(1236, 2), Op::Put(9999, 3)],
+    );
+    run(&two, 256);
+    let ops = vec![Op::Put(1239, 1), Op::Put(1249, 1), Op::Open, Op::Put(1259, 1)];
+    run(&directed("ascending keys", tens(124), vec![], ops), 256);
+}
+
+#[test]
+fn joins_survive_crashes() {
+    let removed: Vec<u64> = (0..240u64).filter(|i| i % 6 != 0).map(|i| i * 10).collect();
+    let (last, removed) = removed.split_at(8);
+    let ops = last.iter().map(|key| Op::Remove(*key)).chain([Op::Put(77, 1)]).collect();
+    run(&directed("joins", tens(240), removed.to_vec(), ops), 96);
+    // A leaf that was divided holds dead copies of records, which a join must not revive.
+    let start: Vec<u64> = (0..125).map(|i| i * 10).collect();
+    let removed: Vec<u64> = (0..115).map(|i| i * 10).chain([1200, 1210]).collect();
+    let ops = vec![Op::Remove(1150), Op::Remove(1160), Op::Put(3, 3), Op::Remove(1190), Op::Put(1200, 9)];
+    run(&directed("joins after a division", start, removed, ops), 96);
+}
+
+#[test]
+fn inner_nodes_survive_crashes() {
+    // One more leaf than an inner node has room for.
+    let start: Vec<u64> = (0..124 * 124).map(|i| i * 2).collect();
+    let middle = 124 * 124;
+    let ops = vec![Op::Put(middle + 1, 1), Op::Put(middle + 3, 2), Op::Open, Op::Remove(middle)];
+    let scenario = Records { bytes: 640 << 10, ..directed("division of an inner node", start, vec![], ops) };
+    let simulation = Simulation::new(&scenario).limit(6).depth(0).audit(audit(true));
+    println!("{}", simulation.run().unwrap_or_else(|failure| panic!("{failure}")));
+}
+
+fn random(seed: u64) -> Records {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let spread = rng.random_range(10..400);
+    let count = [0, 100, 124, 200, 300][rng.random_range(0..5)];
+    let mut key = {
+        let mut rng = rng.clone();
+        move || match rng.random_range(0..16) {
+            0 => u64::MAX,
+            1 => u64::MAX - 1,
+            _ => rng.random_range(0..spread),
+        }
+    };
+    let start: Vec<u64> = (0..count).map(|_| key()).collect();
+    let removed: Vec<u64> = start.iter().copied().filter(|_| count > 150 && rng.random_bool(0.8)).collect();
+    let mut op = |i: u64| match rng.random_range(0..12) {
+        0..5 => Op::Put(key(), i + 1),
+        5 => Op::Swap(key(), i, i + 1),
+        6 => Op::Open,
+        _ => Op::Remove(key()),
+    };
+    let ops = (0..10).map(&mut op).collect();
+    let continuation = (10..13).map(&mut op).collect();
+    Records {
+        name: format!("random records, seed {seed}"),
+        start,
+        removed,
+        ops,
+        continuation,
+        bytes: 256 << 10,
+    }
+}
+
+#[test]
+fn campaign_of_random_operations() {
+    let report = campaign(20_000, |seed| {
+        let records = random(seed);
+        Simulation::new(&records).seed(seed).limit(48).nested_limit(6).depth(1).audit(audit(true)).run()
+    });
+    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+}
+
+#[test]
+fn creation_survives_crashes() {
+    let scenario = Records { bytes: 128 << 10, ..directed("creation", vec![], vec![], vec![Op::Put(1, 1)]) };
+    let report = Simulation::new(&scenario).crash_setup(true).limit(256).audit(audit(true)).run();
+    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+}
+
+#[test]
+fn threads_that_write_at_once_survive_crashes_and_readers_saw_what_is_durable() {
+    let report = campaign(6_000, |seed| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut ops = Vec::new();
+        for _ in 0..12 {
+            let key = 100 + rng.random_range(0..6);
+            let number = ops.len() as u64 + 1;
+            ops.push(match rng.random_range(0..6) {
+                0..2 => Op::Get(key),
+                2 => Op::Remove(key),
+                _ => Op::Put(key, number),
+            });
+        }
+        // Nearly full leaves, so that some of the insertions divide one.
+        let start: Vec<u64> = (0..[60, 121, 122][seed as usize % 3]).map(|i| 1000 + i).collect();
+        let records = Records { ops, ..directed(&format!("threads, seed {seed}"), start, vec![], vec![]) };
+        Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()
+    });
+    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+}
+
+#[test]
+fn seeded_bugs_are_caught() {
+    let ops =
+        vec![Op::Put(15, 1), Op::Put(15, 2), Op::Remove(20), Op::Put(u64::MAX, 3), Op::Remove(u64::MAX)];
+    let scenario = directed("seeded bugs", tens(20), vec![], ops);
+    let simulation = Simulation::new(&scenario).limit(64).depth(0).continue_ops(1).audit(audit(false));
+    simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+    let mutants = simulation.mutants(Target::Operations, &Mutation::ALL);
+    let report = mutants.unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
+    // Every flush is of one line, so that there is none to shorten; and what one line holds must arrive in order and whole.
+    let mutations = Mutation::ALWAYS_HARMFUL.iter().filter(|m| **m != Mutation::ShortenFlush).copied();
+    report
+        .assert_all_caught(&mutations.chain([Mutation::SwapStores, Mutation::TearStore]).collect::<Vec<_>>());
+}
+
+#[test]
+fn seeded_bugs_of_a_division_are_caught() {
+    // What follows kills the division's record, after which its home words count.
+    let ops = vec![Op::Put(333, 1), Op::Put(700, 2), Op::Put(1249, 3), Op::Put(5000, 4)];
+    let scenario = directed("seeded bugs of a division", tens(124), vec![], ops);
+    let simulation = Simulation::new(&scenario).limit(48).depth(0).continue_ops(1).audit(audit(true));
+    simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+    let mutants = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
+    let report = mutants.unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
+    report.assert_all_caught(&Mutation::ALWAYS_HARMFUL);
+}
