@@ -47,6 +47,9 @@ pub trait KeyKind: 'static {
     /// Reads a stored key.
     fn owned<M: Mem>(mem: &M, key: &Self::Stored) -> Self::Owned;
 
+    /// Bytes that a key takes outside its entry.
+    fn block_bytes(probe: &Self::Probe) -> u64;
+
     /// Bytes that a key of this kind may take outside its entry.
     fn max_block_bytes() -> u64;
 
@@ -180,6 +183,10 @@ impl<T: Plain> KeyKind for Fixed<T> {
         T::from_words(*key)
     }
 
+    fn block_bytes(_probe: &T::Words) -> u64 {
+        0
+    }
+
     fn max_block_bytes() -> u64 {
         0
     }
@@ -306,6 +313,10 @@ impl KeyKind for Text {
             words.flat_map(|i| mem.load_u64(key[0] + i * WORD_BYTES).to_be_bytes()).collect();
         text.truncate(bytes);
         text
+    }
+
+    fn block_bytes(probe: &TextProbe) -> u64 {
+        probe.block_bytes()
     }
 
     fn max_block_bytes() -> u64 {

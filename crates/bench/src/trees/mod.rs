@@ -383,7 +383,7 @@ impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
         if found.is_present {
             return Ok(false);
         }
-        self.make_room(path.levels, true)?;
+        self.make_room(&path, Some(&probe))?;
         let key = K::place(&self.mem, &mut self.space, &probe, S::PERSISTENT).ok_or(TreeError::Full)?;
         if S::Leaf::count(&self.mem, path.leaf) < self.leaf.capacity {
             S::insert(self, &path, found, key, value);
@@ -425,7 +425,7 @@ impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
         if !found.is_present {
             return Ok(None);
         }
-        self.make_room(path.levels, false)?;
+        self.make_room(&path, None)?;
         let entry = self.leaf.entry::<K>(path.leaf, found.at);
         let key = K::load(&self.mem, entry);
         let value = self.mem.load_u64(self.leaf.value::<K>(path.leaf, found.at));
@@ -448,20 +448,25 @@ impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
         self.log.flush(&self.mem);
     }
 
-    /// Makes sure that an operation finds nodes, key blocks and log.
+    /// Makes sure that an operation, the insertion of a key or a removal, finds nodes, key blocks and log.
     #[inline]
-    fn make_room(&mut self, levels: usize, is_insertion: bool) -> Result<(), TreeError> {
-        self.make_log_room(levels)?;
-        let nodes = S::max_nodes(levels, is_insertion);
-        // A key, and its copy as a separator.
-        let blocks = if K::OUT_OF_LINE && is_insertion { 2 } else { 0 };
+    fn make_room(&mut self, path: &Path, inserted: Option<&K::Probe>) -> Result<(), TreeError> {
+        self.make_log_room(path.levels)?;
+        let nodes = S::max_nodes(path.levels, inserted.is_some());
+        // A key, and its copy or another's as a separator.
+        let blocks = if K::OUT_OF_LINE && inserted.is_some() { 2 } else { 0 };
         if self.space.has_room(nodes, blocks, K::max_block_bytes()) {
             return Ok(());
         }
         if self.space.holds_nodes() {
             self.checkpoint();
         }
-        if self.space.has_room(nodes, blocks, K::max_block_bytes()) { Ok(()) } else { Err(TreeError::Full) }
+        // Keys are seldom as long as they may be; these are what there is.
+        let keys = S::Leaf::places(&self.mem, path.leaf);
+        let keys = keys.iter().map(|at| K::load(&self.mem, self.leaf.entry::<K>(path.leaf, at)));
+        let longest = keys.filter_map(|key| K::block(&self.mem, &key)).map(|(_, bytes)| bytes).max();
+        let block_bytes = longest.unwrap_or(0).max(inserted.map_or(0, K::block_bytes));
+        if self.space.has_room(nodes, blocks, block_bytes) { Ok(()) } else { Err(TreeError::Full) }
     }
 
     #[inline]

@@ -63,7 +63,7 @@ impl Shape {
 }
 
 /// The result of a search in a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
     /// Whether the key is there.
     pub(crate) is_present: bool,
@@ -173,7 +173,10 @@ pub trait OrderedLayout: Layout {
     }
 }
 
-/// Binary search among `count` entries whose places `place` gives.
+/// Binary search among the entries of some ranks, whose places `place` gives.
+///
+/// Goes on to the last key that is at most the probe's, and remembers whether it is equal: a test for equality at each
+/// step would be one more branch, and rarely ends the search.
 #[inline(always)]
 pub(crate) fn bisect<M: Mem, K: KeyKind>(
     mem: &M,
@@ -181,18 +184,24 @@ pub(crate) fn bisect<M: Mem, K: KeyKind>(
     node: u64,
     probe: &K::Probe,
     mut ranks: std::ops::Range<usize>,
+    mut found: Found,
     place: impl Fn(usize) -> usize,
-) -> Result<Found, usize> {
+) -> Found {
     while ranks.start < ranks.end {
         let rank = usize::midpoint(ranks.start, ranks.end);
         let at = place(rank);
         match K::compare(mem, shape.entry::<K>(node, at), probe) {
-            Ordering::Less => ranks.start = rank + 1,
             Ordering::Greater => ranks.end = rank,
-            Ordering::Equal => return Ok(Found { is_present: true, rank, at }),
+            order => {
+                found = Found { is_present: order == Ordering::Equal, rank, at };
+                ranks.start = rank + 1;
+            }
         }
     }
-    Err(ranks.start)
+    if !found.is_present {
+        found.rank = ranks.start;
+    }
+    found
 }
 
 /// Looks at one entry after the other, as far as the places go, for one with the probe's key.

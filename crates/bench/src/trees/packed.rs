@@ -56,11 +56,7 @@ impl Layout for Sorted {
     #[inline(always)]
     fn find<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
         let count = Sorted::count(mem, node);
-        bisect::<M, K>(mem, shape, node, probe, 0..count, |rank| rank).unwrap_or_else(|rank| Found {
-            is_present: false,
-            rank,
-            at: rank,
-        })
+        bisect::<M, K>(mem, shape, node, probe, 0..count, Found::default(), |rank| rank)
     }
 
     fn check<M: Mem>(mem: &M, shape: &Shape, node: u64) -> Result<(), String> {

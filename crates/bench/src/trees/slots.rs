@@ -105,8 +105,8 @@ impl Layout for SlotOnly {
     #[inline(always)]
     fn find<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
         let slots = mem.load_u64(node);
-        bisect::<M, K>(mem, shape, node, probe, 0..byte(slots, 0), |rank| byte(slots, rank + 1))
-            .unwrap_or_else(|rank| Found { is_present: false, rank, at: 0 })
+        let ranks = 0..byte(slots, 0);
+        bisect::<M, K>(mem, shape, node, probe, ranks, Found::default(), |rank| byte(slots, rank + 1))
     }
 
     fn check<M: Mem>(mem: &M, shape: &Shape, node: u64) -> Result<(), String> {
@@ -137,26 +137,28 @@ fn window<M: Mem>(mem: &M, node: u64, first: usize) -> u64 {
     let word = |i: usize| mem.load_u64(node + SLOTS_OFF + i as u64 * WORD_BYTES);
     let shift = first % WORD_SLOTS * 8;
     let low = word(first / WORD_SLOTS) >> shift;
-    if shift == 0 { low } else { low | word(first / WORD_SLOTS + 1) << (64 - shift) }
+    low | word(first / WORD_SLOTS + 1) << 1 << (63 - shift)
 }
 
 /// Searches a node with valid slots: by halves, and when less than a word of slots is left, within that word.
 #[inline(always)]
 fn find_in_slots<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
     let mut ranks = 0..usize::from(mem.load_u8(node + SLOTS_OFF));
+    let mut found = Found::default();
     while ranks.len() >= WINDOW {
         let rank = usize::midpoint(ranks.start, ranks.end);
         let at = SlotBitmap::place_of(mem, node, rank);
         match K::compare(mem, shape.entry::<K>(node, at), probe) {
-            std::cmp::Ordering::Less => ranks.start = rank + 1,
             std::cmp::Ordering::Greater => ranks.end = rank,
-            std::cmp::Ordering::Equal => return Found { is_present: true, rank, at },
+            order => {
+                found = Found { is_present: order.is_eq(), rank, at };
+                ranks.start = rank + 1;
+            }
         }
     }
     let first = ranks.start;
     let slots = window(mem, node, first + 1);
-    bisect::<M, K>(mem, shape, node, probe, ranks, |rank| byte(slots, rank - first))
-        .unwrap_or_else(|rank| Found { is_present: false, rank, at: 0 })
+    bisect::<M, K>(mem, shape, node, probe, ranks, found, |rank| byte(slots, rank - first))
 }
 
 impl Layout for SlotBitmap {

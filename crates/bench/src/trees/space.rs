@@ -49,7 +49,13 @@ impl Space {
     #[inline]
     pub(crate) fn has_room(&self, nodes: usize, blocks: u64, block_bytes: u64) -> bool {
         let fresh_nodes = nodes.saturating_sub(self.free_nodes.len()) as u64;
-        let wanted = fresh_nodes * self.node_bytes + blocks * block_bytes.next_multiple_of(BLOCK_BYTES);
+        let mut wanted = fresh_nodes * self.node_bytes;
+        if blocks > 0 {
+            // Every free block of the size or more serves at least once.
+            let class = block_bytes.div_ceil(BLOCK_BYTES);
+            let free: usize = self.free_blocks[class as usize..].iter().map(Vec::len).sum();
+            wanted += blocks.saturating_sub(free as u64) * class * BLOCK_BYTES;
+        }
         wanted <= self.low - self.next
     }
 
