@@ -10,6 +10,7 @@ use crate::{Error, Options, Result, create, lock};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fs::File;
+use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,10 +78,11 @@ impl Pin {
     }
 }
 
-/// A pin that lives no longer than a borrow of its pool.
+/// A pin that lives no longer than a borrow of its pool, and stays on its thread.
 pub struct BriefPin<'p> {
     epochs: &'p Epochs,
     place: Place,
+    thread: PhantomData<*const ()>,
 }
 
 impl Drop for BriefPin<'_> {
@@ -273,10 +275,11 @@ impl Pool {
         Pin { place: self.inner.epochs.pin(), inner: self.inner.clone() }
     }
 
-    /// As [`pin`](Self::pin), for a short while: does not keep the pool open by itself, which makes it cheaper.
+    /// As [`pin`](Self::pin), for a short while on one thread: does not keep the pool open by itself, and costs no locked
+    /// instruction.
     #[inline]
     pub fn pin_briefly(&self) -> BriefPin<'_> {
-        BriefPin { place: self.inner.epochs.pin(), epochs: &self.inner.epochs }
+        BriefPin { place: self.inner.epochs.pin_briefly(), epochs: &self.inner.epochs, thread: PhantomData }
     }
 
     /// Claims an object for a structure that keeps volatile state beside it, such as locks, and hence must not be

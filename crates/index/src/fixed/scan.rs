@@ -3,13 +3,14 @@
 use super::create::{FixedTree, Tree};
 use super::fingerprints::bits;
 use super::get::Place;
-use super::layout::{key_off, value_off};
+use super::layout::{NODE_BYTES, key_off, value_off};
 use super::lock::{Version, begin, is_unchanged};
 use super::node::{Leaf, Order};
 use crate::error::Result;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::Ordering;
+use tembo_pmem::LINE_BYTES;
 use tembo_pool::BriefPin;
 
 /// Which way a scan goes.
@@ -271,6 +272,8 @@ impl Tree {
         if version.is_obsolete() || !(if up { low } else { high }) <= floor {
             return Ok(Read::Changed);
         }
+        // All at once, since the records of a run of keys lie anywhere in the leaf.
+        (0..NODE_BYTES).step_by(LINE_BYTES as usize).for_each(|at| region.prefetch(leaf.off + at));
         let mut own = None;
         let slots = self.order(leaf, version, &mut own, pin)?;
         let key_at = |i: usize| -> Result<u64> { Ok(!region.load_u64(key_off(leaf.off, slots[i].into()))?) };
