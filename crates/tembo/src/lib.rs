@@ -23,16 +23,22 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A pool holds two kinds of maps. A [`Map`] has byte strings of any length for keys and values; changes of several maps
+//! can be grouped in a [`Batch`]. A [`FixedMap`] has 8-byte keys and values and any number of writers at once, and each
+//! change costs one cache line and one fence.
 #![forbid(unsafe_code)]
 
 mod batch;
 mod error;
+mod fixed;
 mod map;
 mod options;
 mod pool;
 
 pub use batch::Batch;
 pub use error::{Error, Result};
+pub use fixed::{FixedIter, FixedMap};
 pub use map::{Iter, Map};
 pub use options::Options;
 pub use pool::{CheckReport, Pool};

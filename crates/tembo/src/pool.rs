@@ -1,17 +1,18 @@
 //! The pool, as users of the store see it.
 
-use crate::{Batch, Map, Result};
+use crate::{Batch, FixedMap, Map, Result};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use tembo_index::WbTree;
+use tembo_index::{FixedTree, WbTree};
 use tembo_pmem::{Domain, FlushInstruction};
 use tembo_pool::{Recovery, Stats, Usage, Writer};
 
 /// An open pool: a file that holds named, ordered maps. Cheap to clone; closed with its last clone, map and
 /// guard.
 ///
-/// There is one writer at a time: [`Batch`]es and single writes of all threads take turns. Readers take no
-/// lock and never wait.
+/// There is one writer of [`Map`]s at a time: [`Batch`]es and single writes of all threads take turns. A
+/// [`FixedMap`] has any number of writers. Readers take no lock and never wait.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) shared: Arc<Shared>,
@@ -22,9 +23,15 @@ pub(crate) struct Shared {
     pub pool: tembo_pool::Pool,
     writer: OnceLock<Writer>,
     starting: Mutex<()>,
+    /// The trees of fixed-size keys that were opened, by name: each keeps state in memory that exists once.
+    fixed: Mutex<HashMap<String, FixedTree>>,
 }
 
 impl Shared {
+    fn new(pool: tembo_pool::Pool) -> Shared {
+        Shared { pool, writer: OnceLock::new(), starting: Mutex::default(), fixed: Mutex::default() }
+    }
+
     /// The pool's writer; its lane is taken by the first write.
     pub(crate) fn writer(&self) -> Result<&Writer> {
         if let Some(writer) = self.writer.get() {
@@ -44,13 +51,15 @@ impl Shared {
 pub struct CheckReport {
     /// Every map with its number of records.
     pub maps: Vec<(String, u64)>,
+    /// Every map of fixed-size keys with its number of records.
+    pub fixed_maps: Vec<(String, u64)>,
     /// How the space is used.
     pub usage: Usage,
 }
 
 impl Pool {
     pub(crate) fn new(pool: tembo_pool::Pool) -> Pool {
-        Pool { shared: Arc::new(Shared { pool, writer: OnceLock::new(), starting: Mutex::new(()) }) }
+        Pool { shared: Arc::new(Shared::new(pool)) }
     }
 
     /// Makes a store of a pool that was opened otherwise.
@@ -87,13 +96,66 @@ impl Pool {
         Ok(WbTree::open(&self.shared.pool, name)?.map(|tree| Map { tree, pool: self.clone() }))
     }
 
-    /// The names of all maps.
+    /// The names of all maps of byte strings; [`fixed_map_names`](Self::fixed_map_names) has the others.
     ///
     /// # Errors
     ///
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn map_names(&self) -> Result<Vec<String>> {
         Ok(WbTree::names(&self.shared.pool)?)
+    }
+
+    /// The map of 8-byte keys and values of this name (1 to 40 bytes). It is created, durably, if there is none.
+    ///
+    /// An open fixed map holds one of the pool's lanes, 64 in a pool of the usual size, until the pool is closed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open_map`](Self::open_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
+    pub fn open_fixed_map(&self, name: &str) -> Result<FixedMap> {
+        if let Some(map) = self.find_fixed_map(name)? {
+            return Ok(map);
+        }
+        // Names are given by one thread at a time, which is the pool's writer, as for the other maps.
+        let _turn = self.shared.writer()?.begin();
+        let mut open = self.shared.fixed.lock().unwrap_or_else(PoisonError::into_inner);
+        let tree = match self.find_tree(&mut open, name)? {
+            Some(tree) => tree,
+            None => {
+                let tree = FixedTree::create(&self.shared.pool, name)?;
+                open.insert(name.to_owned(), tree.clone());
+                tree
+            }
+        };
+        Ok(FixedMap { tree, pool: self.clone() })
+    }
+
+    /// The map of 8-byte keys and values of this name, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`find_map`](Self::find_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
+    pub fn find_fixed_map(&self, name: &str) -> Result<Option<FixedMap>> {
+        let mut open = self.shared.fixed.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(self.find_tree(&mut open, name)?.map(|tree| FixedMap { tree, pool: self.clone() }))
+    }
+
+    fn find_tree(&self, open: &mut HashMap<String, FixedTree>, name: &str) -> Result<Option<FixedTree>> {
+        if let Some(tree) = open.get(name) {
+            return Ok(Some(tree.clone()));
+        }
+        let found = FixedTree::open(&self.shared.pool, name)?;
+        open.extend(found.iter().map(|tree| (name.to_owned(), tree.clone())));
+        Ok(found)
+    }
+
+    /// The names of all maps of 8-byte keys and values.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
+    pub fn fixed_map_names(&self) -> Result<Vec<String>> {
+        Ok(FixedTree::names(&self.shared.pool)?)
     }
 
     /// Waits for its turn to write and begins a group of changes, which become durable together, with one fence.
@@ -172,6 +234,14 @@ impl Pool {
                 maps.push((name, len));
             }
         }
-        Ok(CheckReport { maps, usage: marks.finish()? })
+        let mut fixed_maps = Vec::new();
+        for name in self.fixed_map_names()? {
+            // On media, beside any handle that is open: checking takes neither lane nor claim.
+            if let Some(root) = self.shared.pool.root(&name)? {
+                let len = FixedTree::check_at(&self.shared.pool, root.off, &mut marks)?;
+                fixed_maps.push((name, len));
+            }
+        }
+        Ok(CheckReport { maps, fixed_maps, usage: marks.finish()? })
     }
 }
