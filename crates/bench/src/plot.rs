@@ -173,6 +173,7 @@ where
         .axis_style(INK.mix(0.5))
         .x_labels(2 * panel.categories.len() + 1)
         .x_label_formatter(&category)
+        .y_labels(6)
         .y_label_formatter(&|at| short(*at))
         .x_desc(&panel.x_label)
         .y_desc(&panel.y_label)

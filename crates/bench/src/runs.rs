@@ -1,12 +1,12 @@
 //! The papers' trees under load: in the model, and on this machine.
 
+use crate::clock::ThreadTime;
 use crate::figures::Error;
 use crate::mem::{Mem, RealMem};
 use crate::nvm::{Cost, Model, ModelMem, Params, WearSummary};
 use crate::trees::{Config, Fixed, KeyKind, Scheme, Solution, Text, Tree, Visitor};
 use crate::workload::{Case, Keys, Operation, RandomKey};
 use std::hint::black_box;
-use std::time::Instant;
 use tembo_pmem::Durability;
 
 /// Operations that are timed together on this machine; the median of such groups counts, so that a pause of the machine
@@ -119,9 +119,9 @@ impl<K: TreeKey> Visitor for OnThisMachine<'_, K> {
         let keys = self.keys.of(self.case.operation);
         let mut times = Vec::new();
         for group in keys.chunks(keys.len().div_ceil(GROUPS)) {
-            let start = Instant::now();
+            let start = ThreadTime::now();
             operate(&mut tree, self.case.operation, group)?;
-            times.push(start.elapsed().as_nanos() as f64 / group.len() as f64);
+            times.push(start.elapsed_ns() as f64 / group.len() as f64);
         }
         Ok(crate::figures::median(times.into_iter()))
     }

@@ -5,6 +5,7 @@
 //! The same walk runs on this machine and in the model, which shows how near the model is.
 
 use super::{Drawing, Error, Figure, Setup, median};
+use crate::clock::ThreadTime;
 use crate::mem::{Mem, RealMem};
 use crate::nvm::{Model, ModelMem};
 use crate::plot::{Kind, Panel, Series};
@@ -15,7 +16,6 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::fs::File;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Instant;
 use tembo_pmem::{Access, Durability, FlushInstruction, LINE_BYTES, Region, RegionOptions, WORD_BYTES};
 
 pub(super) const FIGURE: Figure = Figure {
@@ -130,14 +130,14 @@ fn measure_machine(
             let mem = open(&file, bytes, curve.flush)?;
             let values = by_groups(curve, |group| {
                 median((0..ROUNDS).map(|_| {
-                    let start = Instant::now();
+                    let start = ThreadTime::now();
                     at = match curve.fence {
                         Fence::Full => {
                             walk(&mem, order, at, walked, curve, group, || fence(Ordering::SeqCst))
                         }
                         _ => walk(&mem, order, at, walked, curve, group, || mem.fence()),
                     };
-                    start.elapsed().as_nanos() as f64 / walked as f64
+                    start.elapsed_ns() as f64 / walked as f64
                 }))
             });
             note(table, "this machine", order_name, curve.name, &values);

@@ -167,7 +167,7 @@ fn on_machine<K: TreeKey>(
         Ok((on_this_machine(solution, node_lines, case, keys)?, Vec::new()))
     };
     let panels = grid(setup, progress, solutions, &keys, &mut table, measure)?;
-    let note = "times are medians of groups of operations; lines are flushed and fences waited for as on persistent memory";
+    let note = "processor time; medians of groups of operations; lines are flushed and fences waited for as on persistent memory";
     Ok(Drawing { table, panels, notes: vec![size.note(), note.to_owned()] })
 }
 

@@ -24,7 +24,10 @@ fn shape(solution: &Solution) -> (u64, u64) {
     if solution.supports(8) { (8, 21) } else { (2, 5) }
 }
 
-const METRICS: [(&str, fn(&Metrics) -> f64); 3] = [
+/// A metric's name, and where it is.
+type Metric = (&'static str, fn(&Metrics) -> f64);
+
+const METRICS: [Metric; 3] = [
     ("words written (Nw)", |metrics| metrics.words),
     ("lines flushed (Nclf)", |metrics| metrics.lines),
     ("fences (Nmf)", |metrics| metrics.fences),

@@ -1,10 +1,10 @@
 //! Two maps side by side in one run, by turns: what the machine does to one it does to the other.
 
 use super::Value;
+use crate::clock::ThreadTime;
 use crate::figures::Error;
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::time::Instant;
 
 /// Operations that one side does before it is the other's turn.
 const TURN: usize = 10_000;
@@ -50,8 +50,8 @@ impl<K: Ord + Clone> Contender<K> for BTreeMap<K, u64> {
 /// Nanoseconds of both sides.
 #[derive(Debug, Default, Clone, Copy)]
 struct Times {
-    ours_ns: u128,
-    theirs_ns: u128,
+    ours_ns: u64,
+    theirs_ns: u64,
 }
 
 impl Times {
@@ -146,13 +146,13 @@ fn by_turns<K, A, B>(
     let mut times = Times::default();
     for (number, turn) in keys.chunks(TURN).enumerate() {
         for first in [true, false] {
-            let start = Instant::now();
+            let start = ThreadTime::now();
             if (number % 2 == 0) == first {
                 our_part(ours, turn)?;
-                times.ours_ns += start.elapsed().as_nanos();
+                times.ours_ns += start.elapsed_ns();
             } else {
                 their_part(theirs, turn)?;
-                times.theirs_ns += start.elapsed().as_nanos();
+                times.theirs_ns += start.elapsed_ns();
             }
         }
     }
