@@ -1,7 +1,7 @@
 //! Changes of single records.
 
 use super::create::{FixedTree, Tree};
-use super::fingerprints::fingerprint;
+use super::fingerprints::{bits, fingerprint};
 use super::get::Place;
 use super::layout::{SLOTS, key_off, last_present_off, last_value_off, value_off};
 use super::lock::Locked;
@@ -34,7 +34,7 @@ impl Edit {
 }
 
 /// A leaf with fewer records is joined with a neighbour, if both fit into one.
-const SPARSE: u64 = SLOTS as u64 / 5;
+const SPARSE: u64 = SLOTS as u64 / 8;
 
 impl FixedTree {
     /// Sets the value of a key, and returns the one before. One line, one fence.
@@ -127,6 +127,11 @@ impl Tree {
                 return Ok(None);
             }
         };
+        // The lock waits for what this thread flushed last; meanwhile the line that will be changed can be fetched.
+        let likely = leaf.fingerprints.matches(fingerprint(key));
+        if let Some(slot) = bits(likely).next().or_else(|| leaf.fingerprints.unused_slot()) {
+            self.region().prefetch_for_store(key_off(leaf.off, slot));
+        }
         loop {
             let Some(locked) = Locked::new(leaf) else { return Ok(None) };
             if !key > leaf.floor.load(Ordering::Acquire) {

@@ -279,6 +279,9 @@ impl Leaf {
         if found_low != low {
             return Err(corrupt("the least key of a leaf", low_off(off), low, found_low));
         }
+        if !floor <= low {
+            return Err(corrupt("the bound of a leaf", floor_off(off), format!("above {low}"), !floor));
+        }
         let mut fingerprints = [0; SLOTS];
         for (slot, print) in fingerprints.iter_mut().enumerate() {
             let word = region.load_u64(key_off(off, slot))?;

@@ -3,7 +3,7 @@
 use super::create::{FixedTree, Tree};
 use super::fingerprints::bits;
 use super::get::Place;
-use super::layout::{NODE_BYTES, key_off, value_off};
+use super::layout::{NODE_BYTES, SLOTS, key_off, value_off};
 use super::lock::{Version, begin, is_unchanged};
 use super::node::{Leaf, Order};
 use crate::error::Result;
@@ -272,8 +272,7 @@ impl Tree {
         if version.is_obsolete() || !(if up { low } else { high }) <= floor {
             return Ok(Read::Changed);
         }
-        // All at once, since the records of a run of keys lie anywhere in the leaf.
-        (0..NODE_BYTES).step_by(LINE_BYTES as usize).for_each(|at| region.prefetch(leaf.off + at));
+        self.fetch_leaf(leaf);
         let mut own = None;
         let slots = self.order(leaf, version, &mut own, pin)?;
         let key_at = |i: usize| -> Result<u64> { Ok(!region.load_u64(key_off(leaf.off, slots[i].into()))?) };
@@ -316,17 +315,44 @@ impl Tree {
         {
             return Ok(&order.slots);
         }
-        let mut keys = Vec::with_capacity(128);
-        for slot in bits(leaf.fingerprints.used()) {
-            keys.push((!self.region().load_u64(key_off(leaf.off, slot))?, slot as u8));
-        }
-        keys.sort_unstable();
-        let slots: Box<[u8]> = keys.into_iter().map(|(_, slot)| slot).collect();
+        let slots = self.sorted_slots(leaf)?;
         if !version.is_locked() && is_unchanged(&leaf.version, version) {
             let order = Order { version: version.0, slots: slots.clone() };
             leaf.order.set(order, &self.garbage, &self.claim);
         }
         Ok(own.insert(slots))
+    }
+}
+
+impl Tree {
+    /// Asks for all lines of a leaf at once, since the records of a run of keys lie anywhere in it.
+    pub(super) fn fetch_leaf(&self, leaf: &Leaf) {
+        (0..NODE_BYTES).step_by(LINE_BYTES as usize).for_each(|at| self.region().prefetch(leaf.off + at));
+    }
+
+    /// The slots in use by key. A key and its slot are sorted as one word, less the lowest bits of the key where they do not
+    /// fit; what that leaves out of order is put right at the end.
+    fn sorted_slots(&self, leaf: &Leaf) -> Result<Box<[u8]>> {
+        const SLOT_BITS: u32 = 7;
+        let mut keys = [0; SLOTS];
+        let mut words = Vec::with_capacity(SLOTS);
+        let span = (!leaf.floor.load(Ordering::Acquire)).wrapping_sub(leaf.low);
+        let shift = SLOT_BITS.saturating_sub(span.leading_zeros());
+        for slot in bits(leaf.fingerprints.used()) {
+            keys[slot] = !self.region().load_u64(key_off(leaf.off, slot))?;
+            words.push(keys[slot].wrapping_sub(leaf.low) >> shift << SLOT_BITS | slot as u64);
+        }
+        words.sort_unstable();
+        let mut slots: Box<[u8]> =
+            words.into_iter().map(|word| (word & ((1 << SLOT_BITS) - 1)) as u8).collect();
+        for i in 1..slots.len() {
+            let mut at = i;
+            while at > 0 && keys[slots[at - 1] as usize] > keys[slots[at] as usize] {
+                slots.swap(at - 1, at);
+                at -= 1;
+            }
+        }
+        Ok(slots)
     }
 }
 

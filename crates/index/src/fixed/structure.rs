@@ -145,14 +145,17 @@ impl Tree {
     /// The first key of the right half of a full leaf, and the keys that belong there with their slots. At the end of the
     /// tree, a key above all others begins a leaf of its own: so ascending keys fill leaves.
     fn choose_split(&self, leaf: &Leaf, key: u64) -> Result<(u64, Vec<(u64, usize)>)> {
-        let mut keys = Vec::with_capacity(SLOTS);
+        self.fetch_leaf(leaf);
+        let (mut keys, mut largest) = (Vec::with_capacity(SLOTS), 0);
         for slot in 0..SLOTS {
-            keys.push((!self.region().load_u64(key_off(leaf.off, slot))?, slot));
+            let found = !self.region().load_u64(key_off(leaf.off, slot))?;
+            largest = largest.max(found);
+            keys.push((found, slot));
         }
-        keys.sort_unstable();
-        if leaf.floor.load(Ordering::Relaxed) == 0 && keys.last().is_some_and(|(last, _)| *last < key) {
+        if leaf.floor.load(Ordering::Relaxed) == 0 && largest < key {
             return Ok((key, Vec::new()));
         }
+        keys.select_nth_unstable(SLOTS / 2);
         let moved = keys.split_off(SLOTS / 2);
         Ok((moved[0].0, moved))
     }
@@ -223,6 +226,8 @@ impl Tree {
         if total > JOINED_MAX as u64 && left_len.min(right_len) > 0 {
             return Ok(());
         }
+        self.fetch_leaf(right);
+        self.fetch_leaf(left);
         let copied = self.copy_records(left, right)?;
         let mut tx = lane.begin();
         let region = self.region();
@@ -267,14 +272,17 @@ impl Tree {
                 region.flush(key_off(left.off, *slot), 8);
             }
         }
-        let mut copied = Vec::new();
+        let (mut copied, mut lines) = (Vec::new(), Vec::new());
         for (from, to) in bits(right.fingerprints.used()).zip(unused) {
             let key = !region.load_u64(key_off(right.off, from))?;
             region.store_u64(value_off(left.off, to), region.load_u64(value_off(right.off, from))?)?;
             region.store_u64(key_off(left.off, to), !key)?;
-            region.flush(key_off(left.off, to), 8);
+            lines.push(key_off(left.off, to) / LINE_BYTES);
             copied.push((key, to));
         }
+        // The slots are in order, so that those of one line follow each other.
+        lines.dedup();
+        lines.into_iter().for_each(|line| region.flush(line * LINE_BYTES, 8));
         // PERSIST(I2): before the record that raises the bound.
         region.fence().map_err(tembo_pool::Error::Sync)?;
         Ok(copied)
