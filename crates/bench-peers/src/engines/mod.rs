@@ -4,6 +4,7 @@ mod fjall;
 mod native;
 mod redb;
 mod tembo;
+mod tembo_fixed;
 
 use std::path::Path;
 
@@ -71,7 +72,7 @@ pub(crate) struct Kind {
 
 /// Every engine that this program was built with, ours first: the first of ours that fits is what ratios refer to.
 pub(crate) fn all() -> Vec<Kind> {
-    let mut kinds = vec![tembo::KIND];
+    let mut kinds = vec![tembo_fixed::KIND, tembo::KIND];
     kinds.extend(native::kinds());
     kinds.extend([redb::KIND, fjall::KIND]);
     kinds
