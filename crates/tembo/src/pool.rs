@@ -1,7 +1,7 @@
 //! The pool, as users of the store see it.
 
+use crate::fixed::OpenTrees;
 use crate::{Batch, FixedMap, Map, Result};
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tembo_index::{FixedTree, WbTree};
@@ -23,13 +23,12 @@ pub(crate) struct Shared {
     pub pool: tembo_pool::Pool,
     writer: OnceLock<Writer>,
     starting: Mutex<()>,
-    /// The trees of fixed-size keys that were opened, by name: each keeps state in memory that exists once.
-    fixed: Mutex<HashMap<String, FixedTree>>,
+    pub open_trees: OpenTrees,
 }
 
 impl Shared {
     fn new(pool: tembo_pool::Pool) -> Shared {
-        Shared { pool, writer: OnceLock::new(), starting: Mutex::default(), fixed: Mutex::default() }
+        Shared { pool, writer: OnceLock::new(), starting: Mutex::default(), open_trees: OpenTrees::default() }
     }
 
     /// The pool's writer; its lane is taken by the first write.
@@ -107,7 +106,8 @@ impl Pool {
 
     /// The map of 8-byte keys and values of this name (1 to 40 bytes). It is created, durably, if there is none.
     ///
-    /// An open fixed map holds one of the pool's lanes, 64 in a pool of the usual size, until the pool is closed.
+    /// An open fixed map, all its handles together, holds one of the pool's lanes, of which a pool of the usual size has
+    /// 64.
     ///
     /// # Errors
     ///
@@ -118,16 +118,8 @@ impl Pool {
         }
         // Names are given by one thread at a time, which is the pool's writer, as for the other maps.
         let _turn = self.shared.writer()?.begin();
-        let mut open = self.shared.fixed.lock().unwrap_or_else(PoisonError::into_inner);
-        let tree = match self.find_tree(&mut open, name)? {
-            Some(tree) => tree,
-            None => {
-                let tree = FixedTree::create(&self.shared.pool, name)?;
-                open.insert(name.to_owned(), tree.clone());
-                tree
-            }
-        };
-        Ok(FixedMap { tree, pool: self.clone() })
+        FixedMap::open(self, name, || Ok(Some(FixedTree::create(&self.shared.pool, name)?)))
+            .map(|map| map.expect("created if there was none"))
     }
 
     /// The map of 8-byte keys and values of this name, if there is one.
@@ -136,17 +128,7 @@ impl Pool {
     ///
     /// As for [`find_map`](Self::find_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
     pub fn find_fixed_map(&self, name: &str) -> Result<Option<FixedMap>> {
-        let mut open = self.shared.fixed.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.find_tree(&mut open, name)?.map(|tree| FixedMap { tree, pool: self.clone() }))
-    }
-
-    fn find_tree(&self, open: &mut HashMap<String, FixedTree>, name: &str) -> Result<Option<FixedTree>> {
-        if let Some(tree) = open.get(name) {
-            return Ok(Some(tree.clone()));
-        }
-        let found = FixedTree::open(&self.shared.pool, name)?;
-        open.extend(found.iter().map(|tree| (name.to_owned(), tree.clone())));
-        Ok(found)
+        FixedMap::open(self, name, || Ok(None))
     }
 
     /// The names of all maps of 8-byte keys and values.

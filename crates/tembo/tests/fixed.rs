@@ -22,6 +22,49 @@ fn every_handle_of_a_name_is_the_same_map() {
     assert_eq!(pool.open_fixed_map("numbers").unwrap().count().unwrap(), 2);
 }
 
+/// A lane that a closed map kept would be missing after some sixty maps.
+#[test]
+fn a_map_gives_its_lane_back_with_its_last_handle() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = open(&dir.path().join("a.pool"));
+    for round in 0..200 {
+        let map = pool.open_fixed_map("m").unwrap();
+        map.put(round, round).unwrap();
+        let records = map.iter();
+        drop(map);
+        assert_eq!(
+            pool.find_fixed_map("m").unwrap().unwrap().count().unwrap(),
+            round + 1,
+            "beside an iterator"
+        );
+        assert_eq!(records.count() as u64, round + 1);
+    }
+    let path = pool.path().unwrap().to_owned();
+    let map = pool.open_fixed_map("m").unwrap();
+    drop(pool);
+    assert_eq!(map.get(7).unwrap(), Some(7), "the map keeps the pool open");
+    assert!(Options::new().open(&path).is_err());
+    drop(map);
+    assert_eq!(open(&path).find_fixed_map("m").unwrap().unwrap().count().unwrap(), 200);
+}
+
+#[test]
+fn threads_that_come_and_go_share_one_map() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = open(&dir.path().join("a.pool"));
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let pool = &pool;
+            scope.spawn(move || {
+                for round in 0..500 {
+                    assert!(pool.open_fixed_map("m").unwrap().insert(4 * round + thread, round).unwrap());
+                }
+            });
+        }
+    });
+    assert_eq!(pool.check().unwrap().fixed_maps, [("m".to_owned(), 2000)]);
+}
+
 #[test]
 fn every_operation_does_what_it_says() {
     let dir = tempfile::tempdir().unwrap();
