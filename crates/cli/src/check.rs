@@ -27,6 +27,7 @@ struct Verdict {
 /// What was looked at.
 #[derive(Debug, Serialize)]
 struct Seen {
+    /// Of both kinds.
     maps: usize,
     entries: u64,
     /// Allocated blocks, each reachable exactly once.
@@ -75,8 +76,8 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
 fn look(pool: &Pool) -> Outcome<Seen> {
     let report = pool.check()?;
     Ok(Seen {
-        maps: report.maps.len(),
-        entries: report.maps.iter().map(|(_, entries)| entries).sum(),
+        maps: report.maps.len() + report.fixed_maps.len(),
+        entries: report.maps.iter().chain(&report.fixed_maps).map(|(_, entries)| entries).sum(),
         blocks: report.usage.allocated_blocks,
         allocated_bytes: report.usage.allocated_bytes,
         pool_bytes: report.usage.pool_bytes,

@@ -23,7 +23,20 @@ struct Description {
 #[derive(Debug, Serialize)]
 struct MapDescription {
     name: String,
-    entries: u64,
+    kind: Kind,
+    /// Maps of 8-byte keys keep no count, and counting would read them as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<u64>,
+}
+
+/// What a map's keys and values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    /// Byte strings.
+    Bytes,
+    /// Integers of 8 bytes.
+    Fixed,
 }
 
 /// Prints the description that was asked for.
@@ -38,9 +51,11 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
     let mut maps = Vec::new();
     for name in pool.map_names()? {
         if let Some(map) = pool.find_map(&name)? {
-            maps.push(MapDescription { name, entries: map.len()? });
+            maps.push(MapDescription { name, kind: Kind::Bytes, entries: Some(map.len()?) });
         }
     }
+    let fixed = pool.fixed_map_names()?;
+    maps.extend(fixed.into_iter().map(|name| MapDescription { name, kind: Kind::Fixed, entries: None }));
     maps.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Description {
         path: path.display().to_string(),
@@ -62,9 +77,13 @@ impl Description {
         let mut text = format!("{}\n{}", self.path, lines.text());
         let width = self.maps.iter().map(|map| map.name.chars().count()).max().unwrap_or(0);
         for map in &self.maps {
+            let what = match (map.kind, map.entries) {
+                (Kind::Fixed, _) => "8-byte keys and values".to_owned(),
+                (Kind::Bytes, Some(1)) => "1 entry".to_owned(),
+                (Kind::Bytes, entries) => format!("{} entries", entries.unwrap_or(0)),
+            };
             // Writing to a string cannot fail.
-            let noun = if map.entries == 1 { "entry" } else { "entries" };
-            let _ = writeln!(text, "    {:width$}  {} {noun}", map.name, map.entries);
+            let _ = writeln!(text, "    {:width$}  {what}", map.name);
         }
         text
     }
@@ -75,20 +94,24 @@ mod tests {
     use super::*;
 
     fn sample() -> Description {
-        let map = |name: &str, entries| MapDescription { name: name.to_owned(), entries };
+        let map = |name: &str, kind, entries| MapDescription { name: name.to_owned(), kind, entries };
         Description {
             path: "a.pool".to_owned(),
             uuid: "67e55044-10b1-426f-9247-bb680e5fe0c8".to_owned(),
             pool_bytes: 4 << 20,
             unused_bytes: 1536,
-            maps: vec![map("db0", 12), map("été", 1)],
+            maps: vec![
+                map("db0", Kind::Bytes, Some(12)),
+                map("ids", Kind::Fixed, None),
+                map("été", Kind::Bytes, Some(1)),
+            ],
         }
     }
 
     #[test]
     fn people_get_aligned_lines() {
         let expected = "a.pool\n  uuid    67e55044-10b1-426f-9247-bb680e5fe0c8\n  size    4.00 MiB\n  \
-                        unused  1.50 KiB\n  maps    2\n    db0  12 entries\n    été  1 entry\n";
+                        unused  1.50 KiB\n  maps    3\n    db0  12 entries\n    ids  8-byte keys and values\n    été  1 entry\n";
         assert_eq!(sample().text(), expected);
     }
 
@@ -96,6 +119,7 @@ mod tests {
     fn programs_get_exact_numbers() {
         let json = serde_json::to_value(sample()).unwrap();
         assert_eq!(json["unused_bytes"], 1536);
-        assert_eq!(json["maps"][1]["name"], "été");
+        assert_eq!(json["maps"][1], serde_json::json!({"name": "ids", "kind": "fixed"}));
+        assert_eq!(json["maps"][2], serde_json::json!({"name": "été", "kind": "bytes", "entries": 1}));
     }
 }

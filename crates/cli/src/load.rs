@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use tembo::{Map, Options, Pool};
+use tembo::{FixedMap, Map, Options, Pool};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// A batch is committed when it has this many pending words, ...
@@ -100,18 +100,31 @@ impl Drop for Unfinished {
 /// Puts everything that the dump holds into the pool; returns how many entries that were.
 fn fill<R: BufRead>(pool: &Pool, reader: &mut Reader<R>) -> Outcome<u64> {
     let mut progress = Progress::new("loading", None);
-    let mut map: Option<Map> = None;
+    // The maps of the last lines that began one of their kind; the reader says which one an entry is for.
+    let (mut map, mut fixed_map): (Option<Map>, Option<FixedMap>) = (None, None);
     let (mut entries, mut batch_bytes) = (0, 0);
     let mut batch = pool.batch()?;
     while let Some(item) = reader.next().map_err(unreadable)? {
-        match (item, &map) {
-            (Item::Map(name), _) => {
+        match item {
+            Item::Map(name) => {
                 // Opening a map may create it, which is a write of its own.
                 batch.commit()?;
                 map = Some(pool.open_map(&name)?);
                 (batch, batch_bytes) = (pool.batch()?, 0);
             }
-            (Item::Entry { key, value }, Some(map)) => {
+            Item::FixedMap(name) => {
+                batch.commit()?;
+                fixed_map = Some(pool.open_fixed_map(&name)?);
+                (batch, batch_bytes) = (pool.batch()?, 0);
+            }
+            Item::FixedEntry { key, value } => {
+                let map = fixed_map.as_ref().expect("the reader refuses an entry before the first map");
+                map.put(key, value)?;
+                entries += 1;
+                progress.advance(1);
+            }
+            Item::Entry { key, value } => {
+                let map = map.as_ref().expect("the reader refuses an entry before the first map");
                 batch.put(map, &key, &value)?;
                 entries += 1;
                 batch_bytes += key.len() + value.len();
@@ -121,7 +134,6 @@ fn fill<R: BufRead>(pool: &Pool, reader: &mut Reader<R>) -> Outcome<u64> {
                     (batch, batch_bytes) = (pool.batch()?, 0);
                 }
             }
-            (Item::Entry { .. }, None) => unreachable!("the reader refuses an entry before the first map"),
         }
     }
     batch.commit()?;

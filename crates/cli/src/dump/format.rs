@@ -20,6 +20,7 @@ const MAX_LINE_BYTES: u64 = 2 * ((512 << 20) + (64 << 10)) + 1024;
 enum Written<'a> {
     TemboDump(u32),
     Map(&'a str),
+    FixedMap(&'a str),
     End(End),
 }
 
@@ -65,6 +66,17 @@ impl<W: Write> Writer<W> {
         self.line(&Written::Map(name))
     }
 
+    /// Begins a map of 8-byte keys and values.
+    pub(crate) fn fixed_map(&mut self, name: &str) -> io::Result<()> {
+        self.maps += 1;
+        self.line(&Written::FixedMap(name))
+    }
+
+    /// Writes an entry of the current map, which is one of 8-byte keys and values.
+    pub(crate) fn fixed_entry(&mut self, key: u64, value: u64) -> io::Result<()> {
+        self.entry(key.to_string().as_bytes(), value.to_string().as_bytes())
+    }
+
     /// Writes an entry of the current map.
     pub(crate) fn entry(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         assert!(self.maps > 0, "an entry belongs to a map");
@@ -94,6 +106,15 @@ impl<W: Write> Writer<W> {
 pub(crate) enum Item {
     /// The entries that follow belong to this map.
     Map(String),
+    /// The entries that follow belong to this map of 8-byte keys and values.
+    FixedMap(String),
+    /// An entry of the last map, which is one of 8-byte keys and values.
+    FixedEntry {
+        /// Its key.
+        key: u64,
+        /// Its value.
+        value: u64,
+    },
     /// An entry of the last map.
     Entry {
         /// Its key.
@@ -148,6 +169,7 @@ pub(crate) enum ReadError {
 struct RawLine {
     tembo_dump: Option<u32>,
     map: Option<String>,
+    fixed_map: Option<String>,
     key: Option<Read>,
     value: Option<Read>,
     end: Option<End>,
@@ -161,13 +183,14 @@ enum Line {
 
 impl RawLine {
     fn kind(self) -> Option<Line> {
-        match (self.tembo_dump, self.map, self.key, self.value, self.end) {
-            (Some(version), None, None, None, None) => Some(Line::Header(version)),
-            (None, Some(name), None, None, None) => Some(Line::Item(Item::Map(name))),
-            (None, None, Some(Read(key)), Some(Read(value)), None) => {
+        match (self.tembo_dump, self.map, self.fixed_map, self.key, self.value, self.end) {
+            (Some(version), None, None, None, None, None) => Some(Line::Header(version)),
+            (None, Some(name), None, None, None, None) => Some(Line::Item(Item::Map(name))),
+            (None, None, Some(name), None, None, None) => Some(Line::Item(Item::FixedMap(name))),
+            (None, None, None, Some(Read(key)), Some(Read(value)), None) => {
                 Some(Line::Item(Item::Entry { key, value }))
             }
-            (None, None, None, None, Some(end)) => Some(Line::End(end)),
+            (None, None, None, None, None, Some(end)) => Some(Line::End(end)),
             _ => None,
         }
     }
@@ -181,6 +204,8 @@ pub(crate) struct Reader<R> {
     line: Vec<u8>,
     maps: u64,
     entries: u64,
+    /// Whether the current map is one of 8-byte keys and values.
+    is_fixed: bool,
     ended: bool,
 }
 
@@ -198,6 +223,7 @@ impl<R: BufRead> Reader<R> {
             line: Vec::new(),
             maps: 0,
             entries: 0,
+            is_fixed: false,
             ended: false,
         };
         match reader.read_line() {
@@ -226,17 +252,35 @@ impl<R: BufRead> Reader<R> {
             Some(Line::Item(Item::Entry { .. })) if self.maps == 0 => {
                 Err(self.wrong("an entry before the first map"))
             }
-            Some(Line::Item(item)) => {
-                match item {
-                    Item::Map(_) => self.maps += 1,
-                    Item::Entry { .. } => self.entries += 1,
-                }
-                Ok(Some(item))
-            }
+            Some(Line::Item(item)) => self.take(item).map(Some),
             Some(Line::End(end)) => {
                 self.check_end(&end, sum_before)?;
                 self.ended = true;
                 Ok(None)
+            }
+        }
+    }
+
+    /// Counts an item, and reads an entry as its map wants it.
+    fn take(&mut self, item: Item) -> Result<Item, ReadError> {
+        match item {
+            Item::Map(_) | Item::FixedMap(_) => {
+                self.maps += 1;
+                self.is_fixed = matches!(item, Item::FixedMap(_));
+                Ok(item)
+            }
+            Item::Entry { key, value } if self.is_fixed => {
+                self.entries += 1;
+                match (integer(&key), integer(&value)) {
+                    (Some(key), Some(value)) => Ok(Item::FixedEntry { key, value }),
+                    _ => Err(self.wrong(
+                        "in a fixed map, key and value are strings of a number from 0 to 18446744073709551615",
+                    )),
+                }
+            }
+            Item::Entry { .. } | Item::FixedEntry { .. } => {
+                self.entries += 1;
+                Ok(item)
             }
         }
     }
@@ -281,13 +325,20 @@ impl<R: BufRead> Reader<R> {
             }
         }
         let line: RawLine = serde_json::from_slice(&self.line).map_err(|e| self.wrong(&describe(&e)))?;
-        let kinds = "a line is one of {\"map\":...}, {\"key\":...,\"value\":...} and {\"end\":...}";
+        let kinds = "a line is one of {\"map\":...}, {\"fixed_map\":...}, {\"key\":...,\"value\":...} and {\"end\":...}";
         line.kind().map(Some).ok_or_else(|| self.wrong(kinds))
     }
 
     fn wrong(&self, what: &str) -> ReadError {
         ReadError::Line { line: self.line_number, what: what.to_owned() }
     }
+}
+
+/// The number that decimal digits say.
+fn integer(digits: &[u8]) -> Option<u64> {
+    // A sign would be accepted by the parser.
+    let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
+    text.parse().ok()
 }
 
 /// A JSON error with the column only: the parser sees one line at a time.
@@ -318,6 +369,8 @@ mod tests {
         for item in items {
             match item {
                 Item::Map(name) => writer.map(name).unwrap(),
+                Item::FixedMap(name) => writer.fixed_map(name).unwrap(),
+                Item::FixedEntry { key, value } => writer.fixed_entry(*key, *value).unwrap(),
                 Item::Entry { key, value } => writer.entry(key, value).unwrap(),
             }
         }
@@ -333,6 +386,9 @@ mod tests {
             entry(b"", b""),
             entry(b"a\nb", &[0, 1, 2, 255]),
             entry(&[0xff; 40], "é".repeat(1000).as_bytes()),
+            Item::FixedMap("numbers".into()),
+            Item::FixedEntry { key: 0, value: 0 },
+            Item::FixedEntry { key: u64::MAX, value: 1 },
             Item::Map("".into()),
             entry(b"k", b"v"),
         ]
@@ -356,7 +412,8 @@ mod tests {
         let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let apple = Item::Entry { key: b"apple".to_vec(), value: b"120".to_vec() };
         let binary = Item::Entry { key: vec![0xff, 0], value: Vec::new() };
-        let items = [Item::Map("prices".into()), apple, binary];
+        let square = Item::FixedEntry { key: 12, value: 144 };
+        let items = [Item::Map("prices".into()), apple, binary, Item::FixedMap("squares".into()), square];
         assert_eq!(String::from_utf8(write(&items)).unwrap(), example);
         assert_eq!(read(example.as_bytes()).unwrap(), items);
     }
@@ -398,6 +455,7 @@ mod tests {
             ("{\"map\":\"m\"}\n{\"key\":\"k\"}", "line 3 of the dump: a line is one of"),
             ("{\"map\":\"m\",\"key\":\"k\",\"value\":\"v\"}", "line 2 of the dump: a line is one of"),
             ("{}", "line 2 of the dump: a line is one of"),
+            ("{\"map\":\"m\",\"fixed_map\":\"m\"}", "line 2 of the dump: a line is one of"),
             ("{\"map\":\"m\",\"map\":\"n\"}", "line 2 of the dump: duplicate field"),
             ("{\"mop\":\"m\"}", "line 2 of the dump: unknown field `mop`"),
             ("{\"map\":\"m\"", "line 2 of the dump: EOF while parsing an object at column 10"),
@@ -413,6 +471,20 @@ mod tests {
         for (rest, expected) in cases {
             let text = message(format!("{{\"tembo_dump\":1}}\n{rest}").as_bytes());
             assert!(text.contains(expected), "{rest}: {text}");
+        }
+    }
+
+    #[test]
+    fn entries_of_a_fixed_map_are_numbers_in_digits() {
+        for wrong in ["", "+1", "-1", "1.0", " 1", "x", "18446744073709551616"] {
+            for entry in [
+                format!("\"key\":\"{wrong}\",\"value\":\"1\""),
+                format!("\"key\":\"1\",\"value\":\"{wrong}\""),
+            ] {
+                let text =
+                    message(format!("{{\"tembo_dump\":1}}\n{{\"fixed_map\":\"m\"}}\n{{{entry}}}").as_bytes());
+                assert!(text.contains("line 3 of the dump: in a fixed map"), "{wrong:?}: {text}");
+            }
         }
     }
 

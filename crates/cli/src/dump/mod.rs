@@ -33,18 +33,51 @@ pub(crate) fn run(arguments: &Dump) -> Outcome {
 }
 
 fn write_pool<W: Write>(pool: &Pool, out: W, failed: impl Fn(io::Error) -> Failure) -> Outcome {
+    let fixed = pool.fixed_map_names()?;
     let mut names = pool.map_names()?;
+    names.extend(fixed.iter().cloned());
     names.sort();
     let mut writer = Writer::new(out).map_err(&failed)?;
     for name in names {
-        let Some(map) = pool.find_map(&name)? else { continue };
-        let mut progress = Progress::new("dumping", Some(map.len()?));
-        writer.map(&name).map_err(&failed)?;
-        for entry in map.iter() {
-            let entry = entry?;
-            writer.entry(entry.key(), entry.value()).map_err(&failed)?;
-            progress.advance(1);
+        if fixed.contains(&name) {
+            write_fixed_map(pool, &name, &mut writer, &failed)?;
+        } else {
+            write_map(pool, &name, &mut writer, &failed)?;
         }
     }
     writer.finish().map(|_| ()).map_err(failed)
+}
+
+fn write_map<W: Write>(
+    pool: &Pool,
+    name: &str,
+    writer: &mut Writer<W>,
+    failed: &impl Fn(io::Error) -> Failure,
+) -> Outcome {
+    let Some(map) = pool.find_map(name)? else { return Ok(()) };
+    let mut progress = Progress::new("dumping", Some(map.len()?));
+    writer.map(name).map_err(failed)?;
+    for entry in map.iter() {
+        let entry = entry?;
+        writer.entry(entry.key(), entry.value()).map_err(failed)?;
+        progress.advance(1);
+    }
+    Ok(())
+}
+
+fn write_fixed_map<W: Write>(
+    pool: &Pool,
+    name: &str,
+    writer: &mut Writer<W>,
+    failed: &impl Fn(io::Error) -> Failure,
+) -> Outcome {
+    let Some(map) = pool.find_fixed_map(name)? else { return Ok(()) };
+    let mut progress = Progress::new("dumping", None);
+    writer.fixed_map(name).map_err(failed)?;
+    for record in map.iter() {
+        let (key, value) = record?;
+        writer.fixed_entry(key, value).map_err(failed)?;
+        progress.advance(1);
+    }
+    Ok(())
 }

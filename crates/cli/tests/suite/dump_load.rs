@@ -88,3 +88,28 @@ fn a_reader_that_goes_away_is_no_failure() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
 }
+
+#[test]
+fn maps_of_8_byte_keys_come_back_and_are_told_apart() {
+    let place = Place::new();
+    let dump = "{\"tembo_dump\":1}\n{\"fixed_map\":\"ids\"}\n{\"key\":\"0\",\"value\":\"18446744073709551615\"}\n\
+                {\"key\":\"12\",\"value\":\"0\"}\n{\"key\":\"18446744073709551615\",\"value\":\"7\"}\n\
+                {\"map\":\"strings\"}\n{\"key\":\"12\",\"value\":\"0\"}\n{\"end\":{\"maps\":2,\"entries\":4}}\n";
+    place.run_with("load a.pool", dump.as_bytes()).ok();
+    let again = place.run("dump a.pool").ok();
+    assert!(again.text().lines().take(7).eq(dump.lines().take(7)), "{again:?}");
+    place.run_with("load b.pool", &again.stdout).ok();
+    assert_eq!(place.run("dump b.pool").ok().stdout, again.stdout);
+
+    let seen = place.run("check b.pool --json").ok().json();
+    assert_eq!((&seen["maps"], &seen["entries"]), (&2.into(), &4.into()));
+    let maps = place.run("info b.pool --json").ok().json()["maps"].clone();
+    assert_eq!(maps[0], serde_json::json!({"name": "ids", "kind": "fixed"}));
+    assert_eq!(maps[1], serde_json::json!({"name": "strings", "kind": "bytes", "entries": 1}));
+    assert!(place.run("info b.pool").ok().text().contains("ids      8-byte keys and values"));
+
+    let other_kind = dump.replace("\"map\"", "\"fixed_map\"");
+    place.run_with("load b.pool --merge", other_kind.as_bytes()).fails_with("strings");
+    place.run_with("load b.pool --merge", dump.as_bytes()).ok();
+    place.run("check b.pool").ok();
+}
