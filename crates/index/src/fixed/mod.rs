@@ -54,6 +54,8 @@ mod edit;
 mod fingerprints;
 mod garbage;
 mod get;
+#[cfg(test)]
+mod interleavings;
 pub(crate) mod layout;
 mod lock;
 mod node;

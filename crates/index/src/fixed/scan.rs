@@ -21,7 +21,12 @@ enum Direction {
 }
 
 /// A leaf as a scan read it.
-type Seen<'g> = (&'g Leaf, Version);
+struct Seen<'g> {
+    leaf: &'g Leaf,
+    version: Version,
+    /// What was in the slot that the version names.
+    changing: Option<(u64, u64)>,
+}
 
 /// What became of reading a leaf.
 enum Read {
@@ -202,7 +207,7 @@ impl Tree {
         records: &mut Vec<(u64, u64)>,
         pin: &BriefPin<'_>,
     ) -> Result<bool> {
-        let full = records.len() + limit;
+        let full = records.len().saturating_add(limit);
         let last_record = self.last.get(pin);
         let last = if high == u64::MAX { self.last(pin).map(|value| (u64::MAX, value)) } else { None };
         let mut seen: Vec<Seen<'_>> = Vec::new();
@@ -215,7 +220,7 @@ impl Tree {
         while more && records.len() < full {
             let Some(leaf) = self.leaf_at(from, &seen, pin)? else { return Ok(false) };
             let version = begin(&leaf.version);
-            seen.push((leaf, version));
+            seen.push(Seen { leaf, version, changing: self.changing(leaf, version)? });
             let range = if direction == Direction::Up { (from, high) } else { (low, from) };
             match self.read_leaf((leaf, version), range, full, direction, records, pin)? {
                 Read::Changed => return Ok(false),
@@ -226,14 +231,29 @@ impl Tree {
         if direction == Direction::Up && records.len() < full {
             records.extend(last);
         }
-        Ok(seen.iter().all(|(leaf, version)| is_unchanged(&leaf.version, *version))
-            && self.last.get(pin).map(std::ptr::from_ref) == last_record.map(std::ptr::from_ref))
+        for Seen { leaf, version, changing } in seen {
+            // One slot of a leaf can change under one version. Another reader may have seen that, and what it did then be
+            // in a leaf that was read here later: so the slot has to be as it was while that was read.
+            if self.changing(leaf, version)? != changing || !is_unchanged(&leaf.version, version) {
+                return Ok(false);
+            }
+        }
+        Ok(self.last.get(pin).map(std::ptr::from_ref) == last_record.map(std::ptr::from_ref))
+    }
+
+    /// Key word and value in the slot that a version names, if lookups look there.
+    fn changing(&self, leaf: &Leaf, version: Version) -> Result<Option<(u64, u64)>> {
+        let Some(slot) = version.slot().filter(|slot| leaf.fingerprints.used() >> slot & 1 != 0) else {
+            return Ok(None);
+        };
+        let region = self.region();
+        Ok(Some((region.load_u64(key_off(leaf.off, slot))?, region.load_u64(value_off(leaf.off, slot))?)))
     }
 
     /// The leaf for a key, made known if necessary; `None` if it could not be found just now.
     fn leaf_at<'g>(&'g self, key: u64, seen: &[Seen<'g>], pin: &'g BriefPin<'_>) -> Result<Option<&'g Leaf>> {
         // Upwards it is the right neighbour of the leaf before, most likely.
-        if let Some((before, _)) = seen.last()
+        if let Some(Seen { leaf: before, .. }) = seen.last()
             && let Some(right) = self.neighbour(&before.next, pin)
             && right.low == key
         {
@@ -259,7 +279,7 @@ impl Tree {
     /// Appends a leaf's records with keys in `keys`, until there are `full`.
     fn read_leaf(
         &self,
-        (leaf, version): Seen<'_>,
+        (leaf, version): (&Leaf, Version),
         (low, high): (u64, u64),
         full: usize,
         direction: Direction,
@@ -296,7 +316,8 @@ impl Tree {
             // I4: what is under way there may be among what was read, or missing from it.
             self.persist_slot(leaf.off, slot)?;
         }
-        if !is_unchanged(&leaf.version, version) {
+        // ORDER: after the records. A division publishes the new bound before it takes records out, under one version.
+        if leaf.floor.load(Ordering::Acquire) != floor || !is_unchanged(&leaf.version, version) {
             return Ok(Read::Changed);
         }
         Ok(Read::Next(if up { Some(!floor).filter(|_| floor != 0) } else { leaf.low.checked_sub(1) }))

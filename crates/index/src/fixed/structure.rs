@@ -74,7 +74,8 @@ impl Tree {
         loop {
             let (low, below) =
                 nodes.last().map_or((0, MAX_LEVEL + 1), |(node, at)| (node.separator(*at), node.level));
-            match self.known(word, low, below, lock)? {
+            let at = nodes.last().map_or(0, |(_, at)| *at);
+            match self.known(word, (low, floor_at(&nodes, at)), below, lock)? {
                 Child::Inner(inner) => {
                     let at = inner.position(key);
                     nodes.push((inner, at));
@@ -86,13 +87,27 @@ impl Tree {
         }
     }
 
-    /// The node behind a word, made known if it was cold.
-    fn known<'g>(&self, word: &Word, low: u64, below: u64, lock: &'g Structure<'_>) -> Result<Child<'g>> {
+    /// The node behind a word, made known if it was cold. `low` and `floor` are what its parents say of it.
+    fn known<'g>(
+        &self,
+        word: &Word,
+        (low, floor): (u64, u64),
+        below: u64,
+        lock: &'g Structure<'_>,
+    ) -> Result<Child<'g>> {
         let child = word.follow(lock);
         let Child::Cold(off) = child else { return Ok(child) };
         let region = self.region();
         let new = match region.load_u64(off)? {
-            LEAF_KIND => Link::leaf(Leaf::load(region, off, low)?),
+            LEAF_KIND => {
+                let leaf = Leaf::load(region, off, low)?;
+                // A search that the bound sends on would come back here for ever.
+                let found = leaf.floor.load(Ordering::Relaxed);
+                if found != floor {
+                    return Err(corrupt("the bound of a leaf", floor_off(off), floor, found));
+                }
+                Link::leaf(leaf)
+            }
             INNER_KIND => Link::inner(Inner::load(region, off, low, below)?),
             found => return Err(corrupt("a node", off, "a leaf or an inner node", format!("{found:#x}"))),
         };
@@ -206,10 +221,11 @@ impl Tree {
             return Ok(());
         }
         let at = at.min(parent.len() - 2);
-        let (Child::Leaf(left), Child::Leaf(right)) = (
-            self.known(parent.child(at), parent.separator(at), parent.level, lock)?,
-            self.known(parent.child(at + 1), parent.separator(at + 1), parent.level, lock)?,
-        ) else {
+        let known = |at| {
+            let bounds = (parent.separator(at), floor_at(&path.nodes, at));
+            self.known(parent.child(at), bounds, parent.level, lock)
+        };
+        let (Child::Leaf(left), Child::Leaf(right)) = (known(at)?, known(at + 1)?) else {
             return Err(corrupt(
                 "the children of an inner node",
                 parent.off,
@@ -397,8 +413,8 @@ impl Tree {
         };
         let first = at.min(parent.len() - 2);
         let other = if first == at { at + 1 } else { first };
-        let Child::Inner(neighbour) =
-            self.known(parent.child(other), parent.separator(other), parent.level, rewired.lock)?
+        let bounds = (parent.separator(other), floor_at(above, other));
+        let Child::Inner(neighbour) = self.known(parent.child(other), bounds, parent.level, rewired.lock)?
         else {
             return Err(corrupt("a child of an inner node", parent.off, "an inner node", "a leaf"));
         };
@@ -441,6 +457,15 @@ impl Tree {
         // These images were in the words that the change removed, each in one.
         rewired.replaced.into_iter().for_each(|image| image.discard(&self.garbage, &self.claim));
     }
+}
+
+/// The bound that the nodes on a way say of what is at position `at` of the last of them.
+fn floor_at(nodes: &[(&Inner, usize)], at: usize) -> u64 {
+    let Some(((node, _), above)) = nodes.split_last() else { return 0 };
+    if at + 1 < node.len() {
+        return !node.separator(at + 1);
+    }
+    above.last().map_or(0, |(_, at)| floor_at(above, *at))
 }
 
 /// Writes the children that have no slot yet to slots of `off`, and empties those of the children that are `gone`.

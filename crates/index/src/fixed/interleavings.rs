@@ -1,0 +1,242 @@
+//! Reads with somebody else's change at each of their loads in turn; every place is tried, none by luck.
+
+use super::FixedTree;
+use super::fingerprints::{bits, fingerprint};
+use super::get::Place;
+use super::layout::{SLOTS, floor_off, key_off, value_off};
+use super::lock::Locked;
+use super::node::{Leaf, Link};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use tembo_pmem::{Observer, Region, ThreadTag};
+use tembo_pool::{Geometry, Pool};
+
+/// Lets another thread make a change at one of the loads, and waits for it.
+struct Meddler {
+    /// Loads and prefetches until then.
+    left: AtomicI64,
+    /// Says when, and hears of the end.
+    turn: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Meddler {
+    fn step(&self) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 0
+            && let Some((now, done)) = self.turn.lock().unwrap().take()
+        {
+            now.send(()).unwrap();
+            done.recv().unwrap();
+        }
+    }
+
+    /// Reads with the change at load number `at`; false if there were fewer loads.
+    fn read(&self, at: i64, change: impl FnOnce() + Send, read: impl FnOnce()) -> bool {
+        let ((now, when), (done, end)) = (channel(), channel());
+        *self.turn.lock().unwrap() = Some((now, end));
+        self.left.store(at, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                if when.recv().is_ok() {
+                    change();
+                    done.send(()).unwrap();
+                }
+            });
+            read();
+            self.left.store(-1, Ordering::Relaxed);
+            self.turn.lock().unwrap().take().is_none()
+        })
+    }
+}
+
+impl Observer for Meddler {
+    fn store(&self, _: ThreadTag, _: u64, _: &[u8]) {}
+    fn flush(&self, _: ThreadTag, _: u64) {}
+    fn fence(&self, _: ThreadTag) {}
+    fn wants_loads(&self) -> bool {
+        true
+    }
+    fn load(&self, _: ThreadTag, _: u64, _: u64) {
+        self.step();
+    }
+    fn prefetch(&self, _: ThreadTag, _: u64) {
+        self.step();
+    }
+}
+
+/// A tree of even keys, each with the next number as its value, of several leaves.
+fn meddled() -> (Arc<Meddler>, Pool, FixedTree) {
+    let meddler = Arc::new(Meddler { left: AtomicI64::new(-1), turn: Mutex::default() });
+    let bytes = 4 << 20;
+    let region = Region::simulated(&vec![0; bytes], bytes as u64, Some(meddler.clone())).unwrap();
+    let geometry = Geometry { zone_chunks: 1 << 12, ..Geometry::default() };
+    let pool = Pool::create_in(region, &geometry).unwrap();
+    let tree = FixedTree::create(&pool, "tree").unwrap();
+    (0..300).for_each(|i| assert!(tree.insert(2 * i, 2 * i + 1).unwrap()));
+    (meddler, pool, tree)
+}
+
+fn leaf_of<'g>(tree: &'g FixedTree, key: u64, pin: &'g tembo_pool::BriefPin<'_>) -> &'g Leaf {
+    match tree.tree.find_place(key, pin) {
+        Place::Leaf(leaf) if !key > leaf.floor.load(Ordering::Relaxed) => leaf,
+        _ => panic!("a leaf that is known, and whose key it is"),
+    }
+}
+
+const FAR: u64 = 500;
+
+fn scanned(tree: &FixedTree, up: bool) -> Vec<(u64, u64)> {
+    let mut records = Vec::new();
+    if up {
+        tree.scan(9, 290, &mut records).unwrap();
+    } else {
+        tree.scan_back(FAR + 20, 259, &mut records).unwrap();
+        records.reverse();
+    }
+    records
+}
+
+/// A writer is stopped in one leaf. Its new value is seen by somebody, who then writes to another leaf: a scan that
+/// shows the second change shows the first.
+#[test]
+fn a_scan_that_shows_an_effect_shows_its_cause() {
+    let (meddler, pool, tree) = meddled();
+    let pin = pool.pin_briefly();
+    for (up, cause, effect) in [(true, 10, FAR), (false, FAR, 10)] {
+        let mut locked = Locked::new(leaf_of(&tree, cause, &pin)).unwrap();
+        let slot = tree.tree.search(locked.leaf, cause).unwrap().unwrap().0;
+        locked.change(slot);
+        let value = value_off(locked.leaf.off, slot);
+        let store = |new| pool.region().store_u64(value, new).unwrap();
+        let mut at = 0;
+        let mut goes_on = || {
+            let change = || {
+                store(7);
+                assert_eq!(tree.get(cause).unwrap(), Some(7), "visible, hence durable");
+                tree.put(effect, 7).unwrap();
+            };
+            let read = || {
+                let records = scanned(&tree, up);
+                let value_of = |key| records.iter().find(|(found, _)| *found == key).unwrap().1;
+                assert!(
+                    value_of(effect) != 7 || value_of(cause) == 7,
+                    "upwards {up}: {cause} is old and {effect} is new with a change at load {at}"
+                );
+            };
+            let was_made = meddler.read(at, change, read);
+            store(cause + 1);
+            tree.put(effect, effect + 1).unwrap();
+            at += 1;
+            was_made
+        };
+        while goes_on() {}
+        assert!(at > 300, "the scan loads more than {at} words");
+    }
+}
+
+/// A record is being removed while a scan looks for its place among the sorted keys.
+#[test]
+fn a_removal_under_way_leads_no_scan_astray() {
+    let (meddler, pool, tree) = meddled();
+    let pin = pool.pin_briefly();
+    for up in [true, false] {
+        for removed in (10..60).chain(FAR - 20..FAR + 40).step_by(2) {
+            let mut locked = Locked::new(leaf_of(&tree, removed, &pin)).unwrap();
+            let slot = tree.tree.search(locked.leaf, removed).unwrap().unwrap().0;
+            locked.change(slot);
+            let word = key_off(locked.leaf.off, slot);
+            let with = scanned(&tree, up);
+            let others: Vec<(u64, u64)> = with.iter().copied().filter(|(key, _)| *key != removed).collect();
+            let mut at = 0;
+            while meddler.read(
+                at,
+                || pool.region().store_u64(word, 0).unwrap(),
+                || {
+                    let found = scanned(&tree, up);
+                    let mut rest = found.clone();
+                    rest.retain(|(key, _)| *key != removed && others.iter().any(|(other, _)| other == key));
+                    let missing = others.len() - rest.len();
+                    assert!(
+                        missing == 0 && found.len() <= with.len(),
+                        "upwards {up}, {removed} removed at load {at}: {missing} are missing of {found:?}"
+                    );
+                },
+            ) {
+                pool.region().store_u64(word, !removed).unwrap();
+                // The searches are short, and what follows them is long.
+                at += if at > 300 { 37 } else { 1 };
+            }
+            pool.region().store_u64(word, !removed).unwrap();
+        }
+    }
+}
+
+/// A division has published the bound and taken the records out of the left leaf, and was stopped there.
+#[test]
+fn a_division_under_way_hides_no_record() {
+    let (meddler, pool, tree) = meddled();
+    let pin = pool.pin_briefly();
+    for up in [true, false] {
+        let expected = scanned(&tree, up);
+        let leaf = leaf_of(&tree, 10, &pin);
+        let _locked = Locked::new(leaf).unwrap();
+        let split = 20;
+        let (floor, next) = (leaf.floor.load(Ordering::Relaxed), leaf.next.load());
+        let (mut moved, mut at) = ([0; SLOTS], 0);
+        for slot in bits(leaf.fingerprints.used()) {
+            let key = !pool.region().load_u64(key_off(leaf.off, slot)).unwrap();
+            moved[slot] = if key >= split { fingerprint(key) } else { 0 };
+        }
+        loop {
+            // The new leaf is where the old one is: what it holds is the same.
+            let right = Leaf::new(leaf.off, split, floor, &moved);
+            right.next.store(next);
+            let right = Link::leaf(right);
+            let change = || {
+                leaf.next.store(right);
+                leaf.floor.store(!split, Ordering::Release);
+                (0..SLOTS).filter(|slot| moved[*slot] != 0).for_each(|slot| leaf.fingerprints.clear(slot));
+            };
+            let read = || {
+                assert_eq!(scanned(&tree, up), expected, "upwards {up}, with a division at load {at}");
+                assert_eq!(tree.get(30).unwrap(), Some(31));
+            };
+            let was_made = meddler.read(at, change, read);
+            leaf.next.store(next);
+            leaf.floor.store(floor, Ordering::Release);
+            let undo = (0..SLOTS).filter(|slot| moved[*slot] != 0);
+            undo.for_each(|slot| leaf.fingerprints.set(slot, moved[slot]));
+            Link::drop_unused(vec![right]);
+            if !was_made {
+                break;
+            }
+            at += 1;
+        }
+        assert!(at > 300);
+    }
+}
+
+/// What a scan is given to append to counts as little as how much it is asked for.
+#[test]
+fn a_limit_may_be_any_number() {
+    let (_, _, tree) = meddled();
+    let mut records = vec![(0, 0)];
+    tree.scan(590, usize::MAX, &mut records).unwrap();
+    assert_eq!(records, [(0, 0), (590, 591), (592, 593), (594, 595), (596, 597), (598, 599)]);
+}
+
+/// A bound that is not what the parent says sends a search on to a neighbour that does not have the key either.
+#[test]
+fn a_damaged_bound_is_reported_and_not_run_after_for_ever() {
+    for key in [10, FAR] {
+        let (_, pool, tree) = meddled();
+        let off = leaf_of(&tree, key, &pool.pin_briefly()).off;
+        drop(tree);
+        pool.region().store_u64(floor_off(off), !(key + 1)).unwrap();
+        let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+        assert!(tree.get(key + 2).is_err());
+        assert!(tree.get(key).is_err());
+        assert!(tree.put(key + 2, 1).is_err());
+        assert!(tree.scan(key + 2, 1, &mut Vec::new()).is_err());
+    }
+}
