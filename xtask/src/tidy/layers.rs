@@ -22,6 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tembo", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-heap-derive", "tembo-kv"]),
     ("tembo-server", &["tembo-pool", "tembo-index", "tembo-kv", "tembo", "tembo-wire"]),
     ("tembo-cli", &["tembo", "tembo-server"]),
+    ("tembo-capi", &["tembo"]),
     (
         "tembo-bench",
         &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-kv", "tembo", "tembo-wire"],

@@ -1,0 +1,122 @@
+/*
+ * Every function of tembo.h once: a pool, a map of 8-byte keys, a map of byte strings, and both again after closing.
+ *
+ *   cc -std=c11 tour.c -ltembo_capi -o tour && ./tour planets.pool
+ *
+ * The pool must not exist.
+ */
+#include "tembo.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Ends the program unless a call came to what was expected. */
+static void expect(int status, int expected, const char *call) {
+    if (status != expected) {
+        fprintf(stderr, "%s: %s, not %s: %s\n", call, tembo_status_name(status), tembo_status_name(expected),
+                tembo_last_error());
+        exit(1);
+    }
+}
+
+#define OK(call) expect((call), TEMBO_OK, #call)
+#define ANSWERS(status, call) expect((call), (status), #call)
+
+static void fixed_keys(tembo_pool *pool) {
+    tembo_fixed *squares;
+    ANSWERS(TEMBO_NOT_FOUND, tembo_fixed_open(pool, "squares", 0, &squares));
+    OK(tembo_fixed_open(pool, "squares", TEMBO_CREATE, &squares));
+    for (uint64_t i = 0; i < 100; i++)
+        OK(tembo_fixed_insert(squares, i, i * i));
+    ANSWERS(TEMBO_EXISTS, tembo_fixed_insert(squares, 0, 1));
+    OK(tembo_fixed_update(squares, 0, 7));
+    ANSWERS(TEMBO_NOT_FOUND, tembo_fixed_update(squares, 100, 7));
+    OK(tembo_fixed_put(squares, 0, 0));
+    OK(tembo_fixed_remove(squares, 12));
+    ANSWERS(TEMBO_NOT_FOUND, tembo_fixed_remove(squares, 12));
+
+    uint64_t value;
+    OK(tembo_fixed_find(squares, 9, &value));
+    printf("9 * 9 = %" PRIu64 "\n", value);
+    ANSWERS(TEMBO_NOT_FOUND, tembo_fixed_find(squares, 12, &value));
+    printf("12: %s\n", tembo_last_error());
+
+    tembo_fixed_record records[3];
+    size_t found;
+    OK(tembo_fixed_scan(squares, 11, 3, records, &found));
+    for (size_t i = 0; i < found; i++)
+        printf("%" PRIu64 " -> %" PRIu64 "\n", records[i].key, records[i].value);
+    uint64_t count;
+    OK(tembo_fixed_count(squares, &count));
+    printf("%" PRIu64 " squares\n", count);
+    tembo_fixed_close(squares);
+}
+
+static void byte_strings(tembo_pool *pool) {
+    tembo_map *planets;
+    OK(tembo_map_open(pool, "planets", TEMBO_CREATE, &planets));
+    OK(tembo_map_insert(planets, "mars", 4, "red", 3));
+    ANSWERS(TEMBO_EXISTS, tembo_map_insert(planets, "mars", 4, "green", 5));
+    OK(tembo_map_put(planets, "earth", 5, "green", 5));
+    OK(tembo_map_update(planets, "earth", 5, "blue", 4));
+    ANSWERS(TEMBO_NOT_FOUND, tembo_map_update(planets, "pluto", 5, "grey", 4));
+    OK(tembo_map_put(planets, "", 0, "", 0));
+    OK(tembo_map_remove(planets, "", 0));
+
+    char value[16];
+    size_t value_bytes;
+    OK(tembo_map_find(planets, "mars", 4, value, sizeof value, &value_bytes));
+    printf("mars is %.*s\n", (int)value_bytes, value);
+    ANSWERS(TEMBO_TOO_SMALL, tembo_map_find(planets, "mars", 4, value, 2, &value_bytes));
+
+    char buffer[64];
+    tembo_record_size sizes[8];
+    size_t found, at = 0;
+    OK(tembo_map_scan(planets, "a", 1, 8, buffer, sizeof buffer, sizes, &found));
+    for (size_t i = 0; i < found; i++) {
+        const char *key = buffer + at, *text = key + sizes[i].key_bytes;
+        printf("%.*s is %.*s\n", (int)sizes[i].key_bytes, key, (int)sizes[i].value_bytes, text);
+        at += sizes[i].key_bytes + sizes[i].value_bytes;
+    }
+    uint64_t count;
+    OK(tembo_map_count(planets, &count));
+    printf("%" PRIu64 " planets\n", count);
+    tembo_map_close(planets);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s NEW-POOL\n", argv[0]);
+        return 2;
+    }
+    printf("tembo %s\n", tembo_version());
+
+    tembo_options options;
+    memset(&options, 0, sizeof options);
+    options.struct_bytes = sizeof options;
+    options.durability = TEMBO_AUTO;
+    options.initial_bytes = 4 << 20;
+
+    tembo_pool *pool;
+    ANSWERS(TEMBO_NOT_FOUND, tembo_pool_open(argv[1], &options, &pool));
+    OK(tembo_pool_create(argv[1], &options, &pool));
+    printf("a change that was acknowledged survives %s\n", tembo_pool_survives(pool));
+    fixed_keys(pool);
+    byte_strings(pool);
+    tembo_pool_close(pool);
+
+    /* Everything is there again; a map keeps its pool open. */
+    options.flags = TEMBO_READ_ONLY_POOL;
+    OK(tembo_pool_open(argv[1], &options, &pool));
+    tembo_fixed *squares;
+    OK(tembo_fixed_open(pool, "squares", 0, &squares));
+    tembo_pool_close(pool);
+    uint64_t value;
+    OK(tembo_fixed_find(squares, 99, &value));
+    printf("99 * 99 = %" PRIu64 "\n", value);
+    ANSWERS(TEMBO_READ_ONLY, tembo_fixed_remove(squares, 99));
+    tembo_fixed_close(squares);
+    return 0;
+}

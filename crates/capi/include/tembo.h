@@ -1,0 +1,242 @@
+/*
+ * tembo.h: ordered maps that live, once, in persistent memory or in a file mapped into memory.
+ *
+ * A pool is a file that holds named maps of two kinds:
+ *
+ *   tembo_fixed   8-byte keys and values (uint64_t), in the order of integers; any number of threads write at once;
+ *   tembo_map     keys of up to 64 KiB and values of up to 512 MiB, in the order of memcmp; writers take turns.
+ *
+ * Durability. A call that changes something returns TEMBO_OK when the change is durable; tembo_pool_survives says which
+ * failures it then survives. Nothing has to be closed for that: after kill -9 everything that was acknowledged is there.
+ * A change is atomic: after a crash it is there as a whole or not at all. One that had not returned may be there or not.
+ * Readers, too, see nothing that a crash could take back.
+ *
+ * Keys and values. All are allowed: 0, UINT64_MAX, and byte strings of length 0. A pointer may be null where its length
+ * is 0.
+ *
+ * Threads. All functions may be called by any number of threads at once, on the same pool and map. Two exceptions: a
+ * handle must not be used after or while it is closed, and buffers belong to the call that was given them. Readers wait
+ * for nobody. A child process made by fork must not use what its parent opened.
+ *
+ * Errors. Functions that return int return a tembo_status. TEMBO_OK, TEMBO_NOT_FOUND and TEMBO_EXISTS are answers,
+ * the others failures. A call that failed has changed nothing, unless it returned TEMBO_IO, which leaves the outcome
+ * unknown until the pool is opened again. tembo_last_error has the message of the thread's last call that did not
+ * return TEMBO_OK. A required pointer that is null is TEMBO_INVALID; what results are written to is then unchanged. It is
+ * unchanged, too, by any other call that does not return TEMBO_OK, where nothing else is said; only the buffers of
+ * tembo_map_scan may then hold anything.
+ */
+#ifndef TEMBO_H
+#define TEMBO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a call came to. */
+typedef enum tembo_status {
+    TEMBO_OK = 0,
+    /* There is no such key, map or pool. */
+    TEMBO_NOT_FOUND = 1,
+    /* The key, or the pool, is there already. */
+    TEMBO_EXISTS = 2,
+    /* An argument is not allowed: a null pointer, a length, a name, a flag. */
+    TEMBO_INVALID = 3,
+    /* The caller's buffer is too small. */
+    TEMBO_TOO_SMALL = 4,
+    /* The pool has no room and could not grow. */
+    TEMBO_FULL = 5,
+    /* The pool was opened for reading only. */
+    TEMBO_READ_ONLY = 6,
+    /* The pool is open already, in another process or in this one. */
+    TEMBO_LOCKED = 7,
+    /* The file is no pool, or not one that this version can read, or the name belongs to the other kind of map. */
+    TEMBO_WRONG_KIND = 8,
+    /* The pool is damaged. */
+    TEMBO_DAMAGED = 9,
+    /* The operating system or the device failed. */
+    TEMBO_IO = 10,
+    /* Too much is open: fixed maps of a pool, or names in it. */
+    TEMBO_NO_ROOM = 11,
+    /* A defect of the library; the message says where. Close what you can, and report it. */
+    TEMBO_BUG = 12
+} tembo_status;
+
+/* Which failures an acknowledged change shall survive. */
+typedef enum tembo_durability {
+    /* Persistent memory where the file lies on it, else the page cache. */
+    TEMBO_AUTO = 0,
+    /* Persistent memory, or the pool is not opened: survives power failure. */
+    TEMBO_DAX = 1,
+    /* The page cache, even on persistent memory: survives kill -9. */
+    TEMBO_PAGE_CACHE = 2,
+    /* Synchronised to the device at every change: survives power failure. */
+    TEMBO_SYNCED = 3,
+    /* Flushes and fences as on persistent memory, on any file: for measuring. Survives kill -9. */
+    TEMBO_EMULATED = 4
+} tembo_durability;
+
+/* Flags of tembo_fixed_open and tembo_map_open, and of tembo_options. */
+enum {
+    /* A map that is not there is created, durably. */
+    TEMBO_CREATE = 1,
+    /* The pool is opened for reading only; the file is not changed. */
+    TEMBO_READ_ONLY_POOL = 2
+};
+
+/* How a pool is opened. Set everything to zero, then struct_bytes, then what you want. */
+typedef struct tembo_options {
+    /* sizeof(tembo_options): tells later versions which members there are. */
+    size_t struct_bytes;
+    /* A tembo_durability. */
+    uint32_t durability;
+    /* 0 or TEMBO_READ_ONLY_POOL. */
+    uint32_t flags;
+    /* Length of a new pool; 0 is 64 MiB. A pool grows by itself. */
+    uint64_t initial_bytes;
+    /* The length up to which the pool may grow; 0 is as far as the file system goes. */
+    uint64_t max_bytes;
+} tembo_options;
+
+/* Handles. */
+typedef struct tembo_pool tembo_pool;
+typedef struct tembo_fixed tembo_fixed;
+typedef struct tembo_map tembo_map;
+
+/* A record of a fixed map. */
+typedef struct tembo_fixed_record {
+    uint64_t key;
+    uint64_t value;
+} tembo_fixed_record;
+
+/* The sizes of a record of a map. */
+typedef struct tembo_record_size {
+    size_t key_bytes;
+    size_t value_bytes;
+} tembo_record_size;
+
+/* ---- messages ---- */
+
+/*
+ * The message of this thread's last call that did not return TEMBO_OK, in UTF-8; empty if there was none. Valid until
+ * the thread's next call that does not return TEMBO_OK. Never null.
+ */
+const char *tembo_last_error(void);
+
+/* The name of a status, such as "TEMBO_FULL", for messages. Never null. */
+const char *tembo_status_name(int status);
+
+/* The version of the library, such as "0.1.0". Never null. */
+const char *tembo_version(void);
+
+/* ---- pools ---- */
+
+/*
+ * Creates a pool; TEMBO_EXISTS if there is something at the path. Creation is atomic: a crash leaves the whole pool or
+ * none. `options` may be null.
+ */
+int tembo_pool_create(const char *path, const tembo_options *options, tembo_pool **pool);
+
+/*
+ * Opens a pool; TEMBO_NOT_FOUND if there is none. Takes milliseconds at any size, also after a crash. `options` may be
+ * null.
+ */
+int tembo_pool_open(const char *path, const tembo_options *options, tembo_pool **pool);
+
+/*
+ * Gives the handle back; null is allowed. The pool itself is closed with the last handle of it or of one of its maps.
+ */
+void tembo_pool_close(tembo_pool *pool);
+
+/*
+ * Which failures an acknowledged change survives, for people. Valid as long as the handle. Null if `pool` is null.
+ */
+const char *tembo_pool_survives(const tembo_pool *pool);
+
+/* ---- maps of 8-byte keys and values ---- */
+
+/*
+ * Opens the map of this name, 1 to 40 bytes of UTF-8. If there is none: TEMBO_NOT_FOUND, or with the flag TEMBO_CREATE
+ * it is created. Handles of the same name are the same map. An open map, all its handles together, takes one of the
+ * pool's lanes, usually 64; without one TEMBO_NO_ROOM.
+ */
+int tembo_fixed_open(tembo_pool *pool, const char *name, unsigned flags, tembo_fixed **map);
+
+/* Gives the handle back; null is allowed. */
+void tembo_fixed_close(tembo_fixed *map);
+
+/* The value of a key; TEMBO_NOT_FOUND if it is absent. */
+int tembo_fixed_find(const tembo_fixed *map, uint64_t key, uint64_t *value);
+
+/* Gives an absent key a value, durably; TEMBO_EXISTS, and nothing is changed, if it is present. */
+int tembo_fixed_insert(tembo_fixed *map, uint64_t key, uint64_t value);
+
+/* Gives a present key another value, durably; TEMBO_NOT_FOUND, and nothing is changed, if it is absent. */
+int tembo_fixed_update(tembo_fixed *map, uint64_t key, uint64_t value);
+
+/* Gives a key a value, durably, whether or not it had one. */
+int tembo_fixed_put(tembo_fixed *map, uint64_t key, uint64_t value);
+
+/* Removes a key, durably; TEMBO_NOT_FOUND if it is absent. */
+int tembo_fixed_remove(tembo_fixed *map, uint64_t key);
+
+/*
+ * Copies the first `limit` records from the key `from` on into `records`, in ascending order, all as they were at one
+ * moment, and their number into `count`. Fewer than `limit`, none even, if the map ends there; that is no failure.
+ * `records` has room for `limit` records and needs no alignment; it may be null if `limit` is 0.
+ */
+int tembo_fixed_scan(const tembo_fixed *map, uint64_t from, size_t limit, tembo_fixed_record *records, size_t *count);
+
+/* The number of records. Reads the whole map. */
+int tembo_fixed_count(const tembo_fixed *map, uint64_t *count);
+
+/* ---- maps of byte strings ---- */
+
+/* As tembo_fixed_open. Takes no lane. */
+int tembo_map_open(tembo_pool *pool, const char *name, unsigned flags, tembo_map **map);
+
+/* Gives the handle back; null is allowed. */
+void tembo_map_close(tembo_map *map);
+
+/*
+ * Copies the value of a key into `value`, which has room for `capacity` bytes, and its length into `value_bytes`.
+ * TEMBO_NOT_FOUND if the key is absent. TEMBO_TOO_SMALL if there is no room: `value_bytes` has the length then, and
+ * nothing is copied. `value` may be null if `capacity` is 0.
+ */
+int tembo_map_find(const tembo_map *map, const void *key, size_t key_bytes, void *value, size_t capacity,
+                   size_t *value_bytes);
+
+/* Gives an absent key a value, durably; TEMBO_EXISTS, and nothing is changed, if it is present. */
+int tembo_map_insert(tembo_map *map, const void *key, size_t key_bytes, const void *value, size_t value_bytes);
+
+/* Gives a present key another value, durably; TEMBO_NOT_FOUND, and nothing is changed, if it is absent. */
+int tembo_map_update(tembo_map *map, const void *key, size_t key_bytes, const void *value, size_t value_bytes);
+
+/* Gives a key a value, durably, whether or not it had one. */
+int tembo_map_put(tembo_map *map, const void *key, size_t key_bytes, const void *value, size_t value_bytes);
+
+/* Removes a key, durably; TEMBO_NOT_FOUND if it is absent. */
+int tembo_map_remove(tembo_map *map, const void *key, size_t key_bytes);
+
+/*
+ * Copies up to `limit` records from the key `from` on into `buffer`, in ascending order: key, value, key, value, with
+ * nothing in between. Their number goes into `count`, and their sizes into `sizes`, which has room for `limit` of them
+ * or is null. A record that is there all the while is met exactly once; one that comes or goes meanwhile is met or not.
+ *
+ * TEMBO_TOO_SMALL if the next record does not fit into the `capacity` bytes: the `count` records before it were copied.
+ * `count` may be 0 then; tembo_map_find says how long the value is. To go on after a scan, scan from the last key with
+ * one byte 0 behind it.
+ */
+int tembo_map_scan(const tembo_map *map, const void *from, size_t from_bytes, size_t limit, void *buffer,
+                   size_t capacity, tembo_record_size *sizes, size_t *count);
+
+/* The number of records. */
+int tembo_map_count(const tembo_map *map, uint64_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

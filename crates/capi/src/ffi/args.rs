@@ -1,0 +1,130 @@
+//! From C's arguments to Rust's, and results back.
+//!
+//! The functions are unsafe as their callers are (see the module above); each names the part that it relies on.
+
+use crate::status::{Failure, Outcome};
+use std::ffi::{CStr, c_char, c_void};
+
+/// Flags that opening functions take.
+pub(super) const CREATE: u32 = 1;
+/// Flags of the options of a pool.
+pub(super) const READ_ONLY_POOL: u32 = 2;
+
+fn null(what: &str) -> Failure {
+    Failure::invalid(&format!("{what} is a null pointer"))
+}
+
+/// What a pointer that must not be null points to.
+///
+/// # Safety
+///
+/// The pointer is null or valid for reading as long as the call lasts.
+pub(super) unsafe fn required<'a, T>(pointer: *const T, what: &str) -> Outcome<&'a T> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_ref() }.ok_or_else(|| null(what))
+}
+
+/// Refuses a null pointer to what a result is written to, before anything is done.
+pub(super) fn check_out<T>(pointer: *mut T, what: &str) -> Outcome {
+    if pointer.is_null() { Err(null(what)) } else { Ok(()) }
+}
+
+/// Writes a result.
+///
+/// # Safety
+///
+/// The pointer, which was checked, is valid for writing.
+pub(super) unsafe fn put_out<T>(pointer: *mut T, value: T) {
+    // SAFETY: the caller's promise; alignment is not required.
+    unsafe { pointer.write_unaligned(value) }
+}
+
+/// The bytes of a key or a value.
+///
+/// # Safety
+///
+/// The pointer is null or valid for reading so many bytes as long as the call lasts.
+pub(super) unsafe fn bytes<'a>(pointer: *const c_void, bytes: usize, what: &str) -> Outcome<&'a [u8]> {
+    if bytes == 0 {
+        return Ok(&[]);
+    }
+    if pointer.is_null() {
+        return Err(null(what));
+    }
+    check_length(bytes, 1, what)?;
+    // SAFETY: not null, the length is possible, and the rest is the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), bytes) })
+}
+
+/// Refuses lengths that no object in memory can have, such as a negative number that was converted.
+pub(super) fn check_length(count: usize, item_bytes: usize, what: &str) -> Outcome {
+    match count.checked_mul(item_bytes) {
+        Some(total) if isize::try_from(total).is_ok() => Ok(()),
+        _ => Err(Failure::invalid(&format!("the length of {what}, {count}, is not possible"))),
+    }
+}
+
+/// Refuses a buffer that is null though it shall have room for something.
+pub(super) fn check_buffer<T>(pointer: *mut T, count: usize, what: &str) -> Outcome {
+    if count != 0 && pointer.is_null() {
+        return Err(null(what));
+    }
+    check_length(count, size_of::<T>().max(1), what)
+}
+
+/// A string of C.
+///
+/// # Safety
+///
+/// The pointer is null or leads to a string that ends with a zero and is not changed as long as the call lasts.
+pub(super) unsafe fn string<'a>(pointer: *const c_char, what: &str) -> Outcome<&'a CStr> {
+    if pointer.is_null() {
+        return Err(null(what));
+    }
+    // SAFETY: not null, and the rest is the caller's promise.
+    Ok(unsafe { CStr::from_ptr(pointer) })
+}
+
+/// The name of a map.
+///
+/// # Safety
+///
+/// As for [`string`].
+pub(super) unsafe fn map_name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { string(pointer, "name") }?;
+    name.to_str().map_err(|e| Failure::invalid(&format!("name is not UTF-8: {e}")))
+}
+
+/// Whether a map is to be created, as the flags say.
+pub(super) fn creates(flags: u32) -> Outcome<bool> {
+    if flags & !CREATE != 0 {
+        return Err(Failure::invalid(&format!("unknown flags {flags:#x}; there is TEMBO_CREATE")));
+    }
+    Ok(flags == CREATE)
+}
+
+/// Gives an object to the caller.
+///
+/// # Safety
+///
+/// As for [`put_out`].
+pub(super) unsafe fn give<T>(pointer: *mut *mut T, object: T) {
+    // SAFETY: the caller's promise.
+    unsafe { put_out(pointer, Box::into_raw(Box::new(object))) }
+}
+
+/// Takes an object back from the caller and drops it; null is nothing.
+///
+/// # Safety
+///
+/// The pointer is null or came from [`give`], and nobody uses it any more.
+pub(super) unsafe fn take_back<T>(pointer: *mut T) {
+    if !pointer.is_null() {
+        // SAFETY: made by `give`, and not used again.
+        drop(unsafe { Box::from_raw(pointer) });
+    }
+}
+
+/// Makes sure that handles of a type may be used by several threads at once.
+pub(super) const fn assert_shared<T: Send + Sync>() {}

@@ -1,0 +1,147 @@
+//! Messages and pools.
+
+use super::args::{READ_ONLY_POOL, assert_shared, check_out, give, required, string, take_back};
+use crate::status::{Failure, Outcome, call, last_message, name_of};
+use std::ffi::{CString, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt as _;
+use tembo::{Durability, Options, Pool};
+
+/// `tembo_pool`
+#[derive(Debug)]
+pub struct PoolHandle {
+    pub(super) pool: Pool,
+    survives: CString,
+}
+
+const _: () = assert_shared::<PoolHandle>();
+
+/// `tembo_options`
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct PoolOptions {
+    /// The size of the structure as the caller knows it.
+    pub struct_bytes: usize,
+    /// One of `tembo_durability`.
+    pub durability: u32,
+    /// 0 or `TEMBO_READ_ONLY_POOL`.
+    pub flags: u32,
+    /// Length of a new pool, or 0.
+    pub initial_bytes: u64,
+    /// Limit of growth, or 0.
+    pub max_bytes: u64,
+}
+
+impl PoolOptions {
+    fn read(&self) -> Outcome<Options> {
+        if self.struct_bytes != size_of::<PoolOptions>() {
+            let (found, expected) = (self.struct_bytes, size_of::<PoolOptions>());
+            return Err(Failure::invalid(&format!(
+                "struct_bytes of the options is {found}, not {expected}; set it to sizeof(tembo_options)"
+            )));
+        }
+        let durability = match self.durability {
+            0 => Durability::Auto,
+            1 => Durability::Dax,
+            2 => Durability::PageCache,
+            3 => Durability::Synced,
+            4 => Durability::Emulated,
+            other => return Err(Failure::invalid(&format!("{other} is no tembo_durability"))),
+        };
+        if self.flags & !READ_ONLY_POOL != 0 {
+            let flags = self.flags;
+            return Err(Failure::invalid(&format!(
+                "unknown flags {flags:#x}; there is TEMBO_READ_ONLY_POOL"
+            )));
+        }
+        let mut options = Options::new().durability(durability).read_only(self.flags != 0);
+        if self.initial_bytes != 0 {
+            options = options.initial_bytes(self.initial_bytes);
+        }
+        if self.max_bytes != 0 {
+            options = options.max_bytes(self.max_bytes);
+        }
+        Ok(options)
+    }
+}
+
+/// `tembo_last_error`
+#[unsafe(no_mangle)]
+pub extern "C" fn tembo_last_error() -> *const c_char {
+    last_message()
+}
+
+/// `tembo_status_name`
+#[unsafe(no_mangle)]
+pub extern "C" fn tembo_status_name(status: c_int) -> *const c_char {
+    name_of(status).as_ptr()
+}
+
+/// `tembo_version`
+#[unsafe(no_mangle)]
+pub extern "C" fn tembo_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// Opens a pool for one of the next two.
+///
+/// # Safety
+///
+/// As for all functions of the module above.
+unsafe fn open(
+    path: *const c_char,
+    options: *const PoolOptions,
+    pool: *mut *mut PoolHandle,
+    adjust: impl FnOnce(Options) -> Options,
+) -> Outcome {
+    check_out(pool, "pool")?;
+    // SAFETY: the caller's promise, for both.
+    let (path, options) = unsafe { (string(path, "path")?, options.as_ref()) };
+    let options = options.map_or_else(|| Ok(Options::new()), PoolOptions::read)?;
+    let opened = adjust(options).open(OsStr::from_bytes(path.to_bytes()))?;
+    let survives = CString::new(opened.survives()).unwrap_or_default();
+    // SAFETY: checked above.
+    unsafe { give(pool, PoolHandle { pool: opened, survives }) };
+    Ok(())
+}
+
+/// `tembo_pool_create`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tembo_pool_create(
+    path: *const c_char,
+    options: *const PoolOptions,
+    pool: *mut *mut PoolHandle,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { open(path, options, pool, |options| options.create_new(true)) })
+}
+
+/// `tembo_pool_open`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tembo_pool_open(
+    path: *const c_char,
+    options: *const PoolOptions,
+    pool: *mut *mut PoolHandle,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { open(path, options, pool, |options| options) })
+}
+
+/// `tembo_pool_close`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tembo_pool_close(pool: *mut PoolHandle) {
+    call(|| {
+        // SAFETY: the caller's promise.
+        unsafe { take_back(pool) };
+        Ok(())
+    });
+}
+
+/// `tembo_pool_survives`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tembo_pool_survives(pool: *const PoolHandle) -> *const c_char {
+    // SAFETY: the caller's promise.
+    match unsafe { required(pool, "pool") } {
+        Ok(pool) => pool.survives.as_ptr(),
+        Err(_) => std::ptr::null(),
+    }
+}
