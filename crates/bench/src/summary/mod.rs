@@ -7,11 +7,14 @@
 mod compare;
 mod paper;
 mod strings;
+mod words;
 
 use crate::figures::Error;
 use crate::progress::Progress;
 use crate::table::number;
 use serde::Serialize;
+use tembo_pmem::Durability;
+use tembo_pool::{Options, Pool};
 
 /// What a ratio should be.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -92,8 +95,27 @@ pub struct Measurement {
 }
 
 /// Everything that is promised and exists.
-pub const MEASUREMENTS: &[Measurement] =
-    &[paper::TABLE_3, paper::MODEL, strings::ONE_MILLION, strings::TWENTY_MILLION, strings::THREADS];
+pub const MEASUREMENTS: &[Measurement] = &[
+    paper::TABLE_3,
+    paper::MODEL,
+    words::COUNTS,
+    words::ONE_MILLION,
+    words::TWENTY_MILLION,
+    words::THREADS,
+    strings::ONE_MILLION,
+    strings::TWENTY_MILLION,
+    strings::THREADS,
+];
+
+/// A new pool in memory, with the flushes and fences of persistent memory, that is gone when it is closed.
+fn temporary_pool(count: bool) -> Result<Pool, Error> {
+    let shared = std::path::Path::new("/dev/shm");
+    let folder = if shared.is_dir() { tempfile::tempdir_in(shared)? } else { tempfile::tempdir()? };
+    let mut options = Options::new().durability(Durability::Emulated);
+    options.create_new = true;
+    options.region.count = count;
+    Ok(Pool::open(folder.path().join("summary.pool"), &options)?)
+}
 
 /// A line of the summary.
 #[derive(Debug, Clone, PartialEq, Serialize)]

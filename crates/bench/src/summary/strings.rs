@@ -1,7 +1,7 @@
 //! The map for byte strings beside `BTreeMap<Vec<u8>, u64>`, with the flushes and fences of persistent memory.
 
 use super::compare::{Contender, SCAN_LENGTH, compare};
-use super::{Goal, Measurement, Row, Scale, Value};
+use super::{Goal, Measurement, Row, Scale, Value, temporary_pool};
 use crate::figures::Error;
 use crate::workload::{Keys, Operation};
 use rand::SeedableRng;
@@ -12,8 +12,7 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 use tembo_index::WbTree;
-use tembo_pmem::Durability;
-use tembo_pool::{Lane, Options, Pool};
+use tembo_pool::{Lane, Pool};
 
 const OTHER: &str = "BTreeMap<Vec<u8>, u64>";
 
@@ -59,11 +58,7 @@ struct Ours {
 
 impl Ours {
     fn new() -> Result<Ours, Error> {
-        let shared = std::path::Path::new("/dev/shm");
-        let folder = if shared.is_dir() { tempfile::tempdir_in(shared)? } else { tempfile::tempdir()? };
-        let mut options = Options::new().durability(Durability::Emulated);
-        options.create_new = true;
-        let pool = Pool::open(folder.path().join("summary.pool"), &options)?;
+        let pool = temporary_pool(false)?;
         let mut lane = pool.lane()?;
         let mut tx = lane.begin();
         let map = WbTree::create(&mut tx, "summary")?;

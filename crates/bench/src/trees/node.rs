@@ -119,7 +119,7 @@ impl Places {
 
 /// How a node says which of its entries are valid and in what order their keys are.
 pub trait Layout: 'static {
-    /// Whether the order of keys is kept, so that [`Found::rank`] means something.
+    /// Whether the order of keys is kept, so that `Found::rank` means something.
     const KEEPS_ORDER: bool;
 
     /// The shape of nodes of `node_words` words with entries of `entry_words`; of capacity 0 if there is none.

@@ -3,7 +3,7 @@
 //! Nodes are taken from the low end of the space and key blocks from the high end; freed ones are kept in lists.
 //! Taking and giving back touches no persistent memory, as in the paper, whose costs leave allocation out; only the
 //! shadowing solutions pay for making each allocation durable, since the paper charges them for that
-//! ([`Log::note_allocation`](super::log::Log::note_allocation)).
+//! (`Log::note_allocation`).
 
 use tembo_pmem::LINE_BYTES;
 
