@@ -1,11 +1,13 @@
 //! What must hold for any image of a pool whatever: it is opened or refused, and nothing that is done with it panics
 //! or goes on without end. Both the fuzzing target `open_image` (in `fuzz/`) and an ordinary test drive these functions.
 
-use tembo::{Geometry, Map, Pool};
+use tembo::{FixedMap, Geometry, Map, Pool};
 use tembo_pmem::Region;
 
 /// Names of the maps of the valid image.
 const MAPS: [&str; 3] = ["short", "long", "cleared"];
+/// The name of its map of 8-byte keys.
+const FIXED: &str = "fixed";
 /// Bytes of a mutation in the input.
 const MUTATION_BYTES: usize = 13;
 
@@ -30,6 +32,11 @@ pub(crate) fn valid_image() -> Vec<u8> {
     maps[2].clear().unwrap();
     maps[2].put("after", "the clearing").unwrap();
     maps[0].remove(0u32.to_be_bytes()).unwrap();
+    let fixed = pool.open_fixed_map(FIXED).unwrap();
+    for key in 0..700u64 {
+        fixed.put(key.wrapping_mul(0x9e37_79b9_7f4a_7c15), key).unwrap();
+    }
+    fixed.put(u64::MAX, 1).unwrap();
     let image: Vec<u8> = (0..pool.raw().region().len() / 8)
         .flat_map(|word| pool.raw().region().load_u64(8 * word).unwrap().to_le_bytes())
         .collect();
@@ -92,6 +99,12 @@ pub(crate) fn exercise(image: &[u8]) {
             let _ = map.clear();
         }
     }
+    for name in pool.fixed_map_names().unwrap_or_default() {
+        if let Ok(Some(map)) = pool.find_fixed_map(&name) {
+            use_fixed(&map, image.len());
+        }
+    }
+    let _ = pool.open_fixed_map(FIXED).map(|map| use_fixed(&map, image.len()));
     let _ = pool.trim();
     let checked = pool.check();
     assert!(!sound || checked.is_ok(), "a sound pool was damaged by using it: {}", checked.unwrap_err());
@@ -139,4 +152,28 @@ fn write(pool: &Pool, map: &Map, keys: &[Vec<u8>]) {
     }
     let _ = batch.reclaim(map, 20);
     let _ = batch.commit();
+}
+
+/// Reads a map of 8-byte keys in every way, and changes it.
+fn use_fixed(map: &FixedMap, image_bytes: usize) {
+    let most = image_bytes / 16 + 1;
+    let mut keys = Vec::new();
+    for (i, record) in map.iter().take_while(Result::is_ok).flatten().enumerate() {
+        assert!(i <= most, "a walk without end");
+        keys.push(record.0);
+    }
+    assert!(map.iter().rev().take_while(Result::is_ok).count() <= most, "a walk without end");
+    let _ = (map.first(), map.last(), map.count());
+    for (i, key) in keys.iter().take(200).enumerate() {
+        let _ = match i % 4 {
+            0 => map.remove(*key).map(drop),
+            1 => map.update(*key, 1).map(drop),
+            2 => map.put(key.wrapping_add(1), 2).map(drop),
+            _ => map.get(*key).map(drop),
+        };
+    }
+    for i in 0..300 {
+        let _ = map.insert(i, i);
+    }
+    let _ = map.remove_range(..1 << 62);
 }
