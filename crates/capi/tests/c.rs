@@ -4,8 +4,9 @@
 #[path = "c/header.rs"]
 mod header;
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use tembo::{CheckReport, Options};
 
 const STRICT: &[&str] = &["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1"];
@@ -119,6 +120,38 @@ fn edges_are_as_the_header_says() {
     assert_eq!(text, "all edges hold\n");
     assert_eq!(report.fixed_maps, [("fixed".to_owned(), 0)]);
     assert_eq!(report.maps, [("strings".to_owned(), 2)]);
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_kill_9() {
+    let Some(compiler) = compiler("CC", "cc") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let linking = shared();
+    let linking: Vec<&str> = linking.iter().map(String::as_str).collect();
+    let program = compile(&compiler, &here().join("tests/c/killed.c"), dir.path(), &linking);
+    for round in 1..=5 {
+        let path = dir.path().join(format!("{round}.pool"));
+        let mut child = Command::new(&program).arg(&path).stdout(Stdio::piped()).spawn().unwrap();
+        let mut acknowledged = vec![0; round * 8 * 3000];
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_exact(&mut acknowledged).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        stdout.read_to_end(&mut acknowledged).unwrap();
+
+        let count = (acknowledged.len() / 8) as u64;
+        let pool = Options::new().open(&path).unwrap();
+        pool.check().unwrap();
+        let (fixed, strings) = (pool.open_fixed_map("fixed").unwrap(), pool.open_map("strings").unwrap());
+        for key in 0..count {
+            assert_eq!(fixed.get(key).unwrap(), Some(!key), "round {round}");
+            let bytes = key.to_ne_bytes();
+            assert_eq!(strings.get(bytes).unwrap().as_deref(), Some(&bytes[..]), "round {round}");
+        }
+        // The insertion that was under way may be there.
+        assert!((count..=count + 1).contains(&fixed.count().unwrap()), "round {round}");
+        assert!((count..=count + 1).contains(&strings.len().unwrap()), "round {round}");
+    }
 }
 
 /// The wrapper for PiBench, driven through the interface that PiBench loads it by.
