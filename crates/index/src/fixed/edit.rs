@@ -129,7 +129,7 @@ impl Tree {
         };
         // The lock waits for what this thread flushed last; meanwhile the line that will be changed can be fetched.
         let likely = leaf.fingerprints.matches(fingerprint(key));
-        if let Some(slot) = bits(likely).next().or_else(|| leaf.fingerprints.unused_slot()) {
+        if let Some(slot) = bits(likely).next().or_else(|| leaf.fingerprints.unused_slot_for(key)) {
             self.region().prefetch_for_store(key_off(leaf.off, slot));
         }
         loop {
@@ -166,7 +166,7 @@ impl Tree {
                 leaf.len.store(leaf.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
             }
             (None, Some(value)) => {
-                let Some(slot) = leaf.fingerprints.unused_slot() else { return Ok(None) };
+                let Some(slot) = leaf.fingerprints.unused_slot_for(key) else { return Ok(None) };
                 locked.change(slot);
                 region.store_u64(value_off(leaf.off, slot), value)?;
                 // I3: after the value, in the same line.

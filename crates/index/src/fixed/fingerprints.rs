@@ -19,6 +19,47 @@ pub(super) fn fingerprint(key: u64) -> u8 {
     ((key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).max(1)
 }
 
+const SLOTS_PER_LINE: usize = 4;
+const LINE_MASK: u128 = (1 << SLOTS_PER_LINE) - 1;
+/// Lines that a new leaf fills, and the others.
+const FIRST_LINES: u64 = 16;
+const OTHER_LINES: u64 = (SLOTS / SLOTS_PER_LINE) as u64 - FIRST_LINES;
+
+/// The lines in which a key's record likely is: one of those that a division fills, and one of those that insertions fill
+/// afterwards. They are fetched while the fingerprints, which tell for sure, are still on their way.
+#[inline(always)]
+pub(super) fn lines_of(key: u64) -> [usize; 2] {
+    let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24;
+    let (first, other) = (hash & 0xFFFF, hash >> 16 & 0xFFFF);
+    let first = (first * FIRST_LINES) >> 16;
+    let other = FIRST_LINES + ((other * OTHER_LINES) >> 16);
+    [first as usize, other as usize]
+}
+
+/// The slots in which a division puts the records of these keys, of which there are at most 64: in their line among the
+/// first, as far as that has room.
+pub(super) fn placed(keys: impl ExactSizeIterator<Item = u64>) -> Vec<usize> {
+    let lines = keys.len().div_ceil(SLOTS_PER_LINE);
+    let mut used = [0; FIRST_LINES as usize];
+    let mut slots: Vec<Option<usize>> = Vec::with_capacity(keys.len());
+    for key in keys {
+        let line = lines_of(key)[0];
+        slots.push((line < lines && used[line] < SLOTS_PER_LINE).then(|| {
+            used[line] += 1;
+            SLOTS_PER_LINE * line + used[line] - 1
+        }));
+    }
+    let mut line = 0;
+    for slot in slots.iter_mut().filter(|slot| slot.is_none()) {
+        while used[line] == SLOTS_PER_LINE {
+            line += 1;
+        }
+        used[line] += 1;
+        *slot = Some(SLOTS_PER_LINE * line + used[line] - 1);
+    }
+    slots.into_iter().flatten().collect()
+}
+
 #[repr(C, align(64))]
 pub(super) struct Fingerprints {
     words: [AtomicU64; WORDS],
@@ -64,11 +105,22 @@ impl Fingerprints {
         !self.matches(UNUSED) & ALL
     }
 
-    /// An unused slot.
+    /// Whether every slot is in use.
+    pub(super) fn is_full(&self) -> bool {
+        self.matches(UNUSED) == 0
+    }
+
+    /// The unused slot for a key: in one of its lines, if there is one.
     #[inline]
-    pub(super) fn unused_slot(&self) -> Option<usize> {
+    pub(super) fn unused_slot_for(&self, key: u64) -> Option<usize> {
         let unused = self.matches(UNUSED);
-        (unused != 0).then(|| unused.trailing_zeros() as usize)
+        let in_line = |line: usize| unused >> (SLOTS_PER_LINE * line) & LINE_MASK;
+        let lines = lines_of(key);
+        let slot = |line: usize| SLOTS_PER_LINE * line + in_line(line).trailing_zeros() as usize;
+        match lines.into_iter().find(|line| in_line(*line) != 0) {
+            Some(line) => Some(slot(line)),
+            None => (unused != 0).then(|| unused.trailing_zeros() as usize),
+        }
     }
 
     /// Sets a slot's fingerprint; the caller has the leaf's lock.
@@ -114,9 +166,27 @@ mod tests {
             assert_eq!(fingerprints.matches(wanted), expected, "{wanted}");
             assert_eq!(fingerprints.matches_by_words(wanted) & ALL, expected, "{wanted}");
         }
-        assert_eq!(fingerprints.unused_slot(), Some(0));
+        assert!((0..999).all(|key| bytes[fingerprints.unused_slot_for(key).unwrap()] == 0));
+        assert!(!fingerprints.is_full() && Fingerprints::new(&[1; SLOTS]).is_full());
+        assert_eq!(Fingerprints::new(&[1; SLOTS]).unused_slot_for(5), None);
         assert_eq!(fingerprints.used().count_ones() as usize, bytes.iter().filter(|b| **b != 0).count());
         assert_eq!(bits(1 << 123 | 5).collect::<Vec<_>>(), [0, 2, 123]);
+    }
+
+    #[test]
+    fn keys_are_placed_in_different_slots_of_few_lines_mostly_their_own() {
+        for count in 0..=64usize {
+            let keys = (0..count).map(|i| (i * i * 77) as u64);
+            let slots = placed(keys.clone());
+            let different: std::collections::BTreeSet<usize> = slots.iter().copied().collect();
+            assert_eq!(different.len(), count);
+            assert!(different.last().is_none_or(|last| *last < count.div_ceil(4) * 4));
+            if count == 62 {
+                let own = keys.zip(&slots).filter(|(key, slot)| lines_of(*key)[0] == **slot / 4).count();
+                assert!(own > 40, "{own} of 62 in their lines");
+            }
+        }
+        assert!((0..10_000).flat_map(lines_of).all(|line| line < SLOTS / 4));
     }
 
     #[test]

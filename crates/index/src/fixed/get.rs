@@ -1,8 +1,8 @@
 //! Lookups: no lock, no store, no wait.
 
 use super::create::{FixedTree, Tree};
-use super::fingerprints::{bits, fingerprint};
-use super::layout::{SLOTS, key_off, value_off};
+use super::fingerprints::{bits, fingerprint, lines_of};
+use super::layout::{SLOTS, key_off, line_off, value_off};
 use super::lock::{Version, begin, is_unchanged};
 use super::node::{Child, ColdInner, ColdLeaf, Leaf, Word};
 use crate::error::{Result, corrupt};
@@ -78,7 +78,16 @@ impl Tree {
         let mut word = &self.root;
         loop {
             match word.follow(pin) {
-                Child::Inner(inner) => word = inner.child(inner.position(key)),
+                Child::Inner(inner) => {
+                    let at = inner.position(key);
+                    word = inner.child(at);
+                    if inner.level == 1 {
+                        let off = inner.child_off(at);
+                        lines_of(key)
+                            .into_iter()
+                            .for_each(|line| self.region().prefetch(line_off(off, line)));
+                    }
+                }
                 Child::Leaf(leaf) => return Place::Leaf(leaf),
                 Child::Cold(off) => return Place::Cold(off),
                 Child::None => unreachable!("the words of the tree lead to nodes"),

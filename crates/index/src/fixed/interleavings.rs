@@ -216,6 +216,45 @@ fn a_division_under_way_hides_no_record() {
     }
 }
 
+/// Whole changes in the middle of a lookup: a slot that is used for another key, divisions, joins.
+#[test]
+fn a_lookup_tells_what_was_so_at_some_moment() {
+    let odd = |from: u64, to: u64| (from..to).filter(|key| key % 2 == 1);
+    let same_print =
+        |key: u64| odd(key + 1, key + 4000).find(|other| fingerprint(*other) == fingerprint(key));
+    type Changes<'c> = [(&'c str, &'c (dyn Fn(&FixedTree, u64) + Sync)); 3];
+    let changes: Changes<'_> = [
+        ("a slot is used again", &|tree, key| {
+            tree.remove(key).unwrap();
+            tree.insert(same_print(key).unwrap(), 0).unwrap();
+        }),
+        ("a division", &|tree, key| {
+            odd(key.max(100) - 100, key + 100).for_each(|i| _ = tree.put(i, i).unwrap())
+        }),
+        ("a join", &|tree, key| {
+            (0..600).filter(|i| *i != key && i % 60 != 0).for_each(|i| _ = tree.remove(i).unwrap());
+        }),
+    ];
+    for (what, change) in changes {
+        let removes = what == changes[0].0;
+        for key in (0..600).step_by(20) {
+            for at in 0.. {
+                let (meddler, _pool, tree) = meddled();
+                let found = std::cell::Cell::new(None);
+                if !meddler.read(at, || change(&tree, key), || found.set(tree.get(key).unwrap())) {
+                    break;
+                }
+                let found = found.get();
+                assert!(
+                    found == Some(key + 1) || removes && found.is_none(),
+                    "{what} at load {at} of a lookup of {key}: {found:?}"
+                );
+                assert_eq!(tree.get(key).unwrap(), Some(key + 1).filter(|_| !removes));
+            }
+        }
+    }
+}
+
 /// What a scan is given to append to counts as little as how much it is asked for.
 #[test]
 fn a_limit_may_be_any_number() {

@@ -125,6 +125,12 @@ pub(crate) const fn key_off(leaf: u64, slot: usize) -> u64 {
     leaf.saturating_add(LINE_BYTES + slot / SLOTS_PER_LINE * LINE_BYTES + slot % SLOTS_PER_LINE * 8)
 }
 
+/// Of a line of records.
+#[inline(always)]
+pub(crate) const fn line_off(leaf: u64, line: usize) -> u64 {
+    key_off(leaf, SLOTS_PER_LINE as usize * line)
+}
+
 #[inline(always)]
 pub(crate) const fn value_off(leaf: u64, slot: usize) -> u64 {
     key_off(leaf, slot).saturating_add(offset_of!(PmFixedLine, values) as u64)

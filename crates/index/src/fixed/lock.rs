@@ -12,8 +12,7 @@
 //! Changes of the structure lock the leaf without naming a slot: what they make visible is durable already.
 
 use super::node::Leaf;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::Duration;
+use super::sync::{AtomicU64, Ordering, fence, wait};
 
 const LOCKED: u64 = 1;
 const SLOT_SHIFT: u32 = 1;
@@ -58,16 +57,6 @@ pub(super) fn begin(version: &AtomicU64) -> Version {
 pub(super) fn is_unchanged(version: &AtomicU64, since: Version) -> bool {
     fence(Ordering::Acquire);
     version.load(Ordering::Relaxed) == since.0
-}
-
-/// Waits a little for a lock whose holder persists a line, or makes a change of the structure, or was stopped.
-#[cold]
-fn wait(rounds: u32) {
-    match rounds {
-        0..64 => std::hint::spin_loop(),
-        64..96 => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_micros(20)),
-    }
 }
 
 /// A locked leaf. Unlocks when dropped, with a higher count if something was changed.

@@ -61,6 +61,7 @@ mod lock;
 mod node;
 mod scan;
 mod structure;
+mod sync;
 #[cfg(test)]
 mod tests;
 

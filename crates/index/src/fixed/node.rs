@@ -325,6 +325,8 @@ pub(super) struct Entry {
     /// The least key below it.
     pub(super) separator: u64,
     pub(super) child: Link,
+    /// The node on media.
+    pub(super) off: u64,
     /// Its slot on media.
     pub(super) slot: u8,
 }
@@ -338,6 +340,7 @@ pub(super) struct Inner {
     len: usize,
     separators: [u64; SLOTS],
     children: [Word; SLOTS],
+    offs: [u64; SLOTS],
     slots: [u8; SLOTS],
 }
 
@@ -351,6 +354,7 @@ impl Inner {
             len: entries.len(),
             separators: std::array::from_fn(|i| at(i).map_or(u64::MAX, |entry| entry.separator)),
             children: std::array::from_fn(|i| Word::new(at(i).map_or(Link::NONE, |entry| entry.child))),
+            offs: std::array::from_fn(|i| at(i).map_or(0, |entry| entry.off)),
             slots: std::array::from_fn(|i| at(i).map_or(0, |entry| entry.slot)),
         }
     }
@@ -370,7 +374,8 @@ impl Inner {
         let mut entries = Vec::with_capacity(SLOTS);
         for slot in 0..SLOTS {
             if let Some((separator, child)) = cold.child(slot)? {
-                entries.push(Entry { separator, child: Link::cold(child), slot: slot as u8 });
+                let link = Link::cold(child);
+                entries.push(Entry { separator, child: link, off: child, slot: slot as u8 });
             }
         }
         entries.sort_unstable_by_key(|entry| entry.separator);
@@ -398,6 +403,12 @@ impl Inner {
         &self.children[at]
     }
 
+    /// Where a child is on media.
+    #[inline(always)]
+    pub(super) fn child_off(&self, at: usize) -> u64 {
+        self.offs[at]
+    }
+
     pub(super) fn separator(&self, at: usize) -> u64 {
         self.separators[at]
     }
@@ -407,6 +418,7 @@ impl Inner {
         let entry = |i: usize| Entry {
             separator: self.separators[i],
             child: self.children[i].load(),
+            off: self.offs[i],
             slot: self.slots[i],
         };
         (0..self.len).map(entry).collect()

@@ -3,7 +3,7 @@
 //! One at a time, under one lock. A thread that waits for that lock holds no leaf.
 
 use super::create::Tree;
-use super::fingerprints::{bits, fingerprint};
+use super::fingerprints::{bits, fingerprint, placed};
 use super::layout::{
     INNER_KIND, LEAF_KIND, MAX_LEVEL, NODE_BYTES, SLOTS, child_off, floor_off, key_off, next_off, root_off,
     separator_off, value_off,
@@ -129,7 +129,7 @@ impl Tree {
         let path = self.path(key, lock)?;
         // Leaves leave the tree under the lock only.
         let Some(mut locked) = Locked::new(path.leaf) else { return Ok(()) };
-        if path.leaf.fingerprints.unused_slot().is_some() {
+        if !path.leaf.fingerprints.is_full() {
             return Ok(());
         }
         let (split, moved) = self.choose_split(path.leaf, key)?;
@@ -139,8 +139,10 @@ impl Tree {
         let right = self.write_leaf(&mut tx, split, floor, leaf, &moved)?;
         tx.store(next_off(leaf.off), right.off)?;
         tx.store(floor_off(leaf.off), !split)?;
+        let off = right.off;
         let right = Link::leaf(right);
-        let children = |left: Entry| vec![left, Entry { separator: split, child: right, slot: NEW_SLOT }];
+        let children =
+            |left: Entry| vec![left, Entry { separator: split, child: right, off, slot: NEW_SLOT }];
         let rewired = self.rewire(&mut tx, &path.nodes, 1, vec![right], children, lock)?;
         if let Err(e) = tx.commit() {
             rewired.undo();
@@ -191,7 +193,7 @@ impl Tree {
             region.store_u64(off + 8 * i as u64, word)?;
         }
         let mut fingerprints = [0; SLOTS];
-        for (slot, (key, old_slot)) in records.iter().enumerate() {
+        for ((key, old_slot), slot) in records.iter().zip(placed(records.iter().map(|(key, _)| *key))) {
             region.store_u64(value_off(off, slot), region.load_u64(value_off(from.off, *old_slot))?)?;
             region.store_u64(key_off(off, slot), !key)?;
             fingerprints[slot] = fingerprint(*key);
@@ -318,7 +320,10 @@ impl Tree {
         let mut rewired = Rewired { lock, word: &self.root, new: Link::NONE, replaced: Vec::new(), made };
         let first = match nodes.last() {
             Some((node, at)) => node.entries()[*at],
-            None => Entry { separator: 0, child: self.root.load(), slot: NEW_SLOT },
+            None => {
+                let child = self.root.load();
+                Entry { separator: 0, child, off: child.follow(lock).off(), slot: NEW_SLOT }
+            }
         };
         match self.splice(tx, nodes, count, children(first), 1, &mut rewired) {
             Ok(()) => Ok(rewired),
@@ -375,7 +380,7 @@ impl Tree {
             }
             return self.splice(tx, &above, 2, joined, level + 1, rewired);
         }
-        store_children(tx, node.off, &mut entries, &gone, rewired.lock)?;
+        store_children(tx, node.off, &mut entries, &gone)?;
         (rewired.word, rewired.new) = (word, Link::inner(Inner::new(node.off, level, &entries)));
         rewired.made.push(rewired.new);
         Ok(())
@@ -393,7 +398,7 @@ impl Tree {
             [only] => *only,
             _ => self.make_inner(tx, level, children, rewired)?,
         };
-        tx.store(root_off(self.header), root.child.follow(rewired.lock).off())?;
+        tx.store(root_off(self.header), root.off)?;
         (rewired.word, rewired.new) = (&self.root, root.child);
         Ok(())
     }
@@ -445,10 +450,10 @@ impl Tree {
         image[8..16].copy_from_slice(&level.to_le_bytes());
         tx.write_fresh(off, &image)?;
         entries.iter_mut().for_each(|entry| entry.slot = NEW_SLOT);
-        store_children(tx, off, &mut entries, &[], rewired.lock)?;
+        store_children(tx, off, &mut entries, &[])?;
         let child = Link::inner(Inner::new(off, level, &entries));
         rewired.made.push(child);
-        Ok(Entry { separator: entries[0].separator, child, slot: NEW_SLOT })
+        Ok(Entry { separator: entries[0].separator, child, off, slot: NEW_SLOT })
     }
 
     /// Shows a change of the inner nodes, which is durable, to everybody.
@@ -469,21 +474,14 @@ fn floor_at(nodes: &[(&Inner, usize)], at: usize) -> u64 {
 }
 
 /// Writes the children that have no slot yet to slots of `off`, and empties those of the children that are `gone`.
-fn store_children(
-    tx: &mut Tx<'_>,
-    off: u64,
-    entries: &mut [Entry],
-    gone: &[Entry],
-    lock: &Structure<'_>,
-) -> Result<()> {
+fn store_children(tx: &mut Tx<'_>, off: u64, entries: &mut [Entry], gone: &[Entry]) -> Result<()> {
     let mut used = entries.iter().filter(|e| e.slot != NEW_SLOT).fold(0u128, |used, e| used | 1 << e.slot);
     for entry in entries.iter_mut().filter(|entry| entry.slot == NEW_SLOT) {
         let slot = (!used).trailing_zeros() as u8;
         used |= 1 << slot;
         entry.slot = slot;
-        let child = entry.child.follow(lock).off();
         tx.store(separator_off(off, slot.into()), entry.separator)?;
-        tx.store(child_off(off, slot.into()), child)?;
+        tx.store(child_off(off, slot.into()), entry.off)?;
     }
     for slot in gone.iter().map(|entry| entry.slot).filter(|slot| used >> slot & 1 == 0) {
         tx.store(child_off(off, slot.into()), 0)?;
