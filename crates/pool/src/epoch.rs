@@ -125,7 +125,9 @@ impl Epochs {
         let Some(slot) = self.threads.get(number).filter(|slot| slot.load(Ordering::Relaxed) == EMPTY) else {
             return self.pin();
         };
-        if !self.is_brief.load(Ordering::Relaxed) {
+        // ORDER: acquire, so that no later load comes before this one: a scan that still missed another thread's store would
+        // not make this thread pass a barrier.
+        if !self.is_brief.load(Ordering::Acquire) {
             // ORDER: before the slot is used. A scan that misses it came before, as one that misses a pin.
             self.is_brief.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);

@@ -85,11 +85,15 @@ pub struct Lane {
     pub(crate) arena: Arena,
     pub(crate) work: TxWork,
     pub(crate) image: RecordImage,
+    /// As in the lane's state.
+    pub(crate) tail: Tail,
 }
 
 impl Lane {
     pub(crate) fn new(pool: Pool, number: u32) -> Lane {
-        Lane { pool, number, arena: Arena::default(), work: TxWork::default(), image: RecordImage::default() }
+        let tail = pool.inner.lanes[number as usize].lock().tail;
+        let (arena, work, image) = (Arena::default(), TxWork::default(), RecordImage::default());
+        Lane { pool, number, arena, work, image, tail }
     }
 
     /// Begins a transaction.
@@ -179,10 +183,7 @@ pub(crate) struct LaneState {
     pub seq: u64,
     /// Commits since the pool was opened.
     pub commits: u64,
-    /// The half with the last record, how many it has, and where in it the next may follow.
-    half: usize,
-    records: usize,
-    used_bytes: u64,
+    pub tail: Tail,
     /// Lines of home words of this half's records, which are flushed with the next that switches.
     pub home_lines: Vec<u64>,
     /// Freed blocks that a live record or a reader may still look at.
@@ -190,6 +191,16 @@ pub(crate) struct LaneState {
     limbo_bytes: u64,
     /// Pool space for payloads that do not fit into the halves, by [`Place::chain`]. Reserved, never published.
     pub chains: [Option<Block>; 4],
+}
+
+/// Where a lane's last record is. Changed by commits only.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tail {
+    half: usize,
+    /// Records that the half has.
+    records: usize,
+    /// Where in it the next may follow.
+    used_bytes: u64,
 }
 
 /// Where a record goes.
@@ -219,23 +230,14 @@ impl LaneState {
     pub(crate) fn place(&self, geometry: &Geometry, inline_bytes: u64, chained: bool) -> Place {
         let bytes = record_bytes(inline_bytes);
         let wants_switch = chained
-            || self.used_bytes + bytes > geometry.half_bytes()
+            || self.tail.used_bytes + bytes > geometry.half_bytes()
             || self.home_lines.len() >= HOME_LINES_MAX
             || self.limbo_bytes >= LIMBO_BYTES_MAX;
-        if wants_switch && self.records >= RECORDS_MIN {
-            return Place { half: self.half ^ 1, record: 0, at: 0, switches: true, bytes };
+        let Tail { half, records, used_bytes } = self.tail;
+        if wants_switch && records >= RECORDS_MIN {
+            return Place { half: half ^ 1, record: 0, at: 0, switches: true, bytes };
         }
-        Place { half: self.half, record: self.records, at: self.used_bytes, switches: false, bytes }
-    }
-
-    /// Whether a payload has to be chained: since a half could not hold it and one more record, or since this half has
-    /// no room and does not have its least number of records.
-    #[inline]
-    pub(crate) fn must_chain(&self, geometry: &Geometry, payload_bytes: u64) -> bool {
-        let bytes = record_bytes(payload_bytes);
-        let first = self.records == 0 || self.records >= RECORDS_MIN;
-        let used = if first { LINE_BYTES } else { self.used_bytes };
-        used + bytes > geometry.half_bytes()
+        Place { half, record: records, at: used_bytes, switches: false, bytes }
     }
 
     /// Notes that the record with this number is durable at its place, with the lines that it changes.
@@ -243,9 +245,8 @@ impl LaneState {
     pub(crate) fn note_record(&mut self, seq: u64, place: Place, lines: &[u64]) {
         self.seq = seq;
         self.commits += 1;
-        self.half = place.half;
-        self.records = place.record + 1;
-        self.used_bytes = place.at + place.bytes;
+        let used_bytes = place.at + place.bytes;
+        self.tail = Tail { half: place.half, records: place.record + 1, used_bytes };
         if place.switches {
             self.home_lines.clear();
         }
@@ -262,6 +263,18 @@ impl LaneState {
     pub(crate) fn next_off(&self, geometry: &Geometry, lane: u32) -> u64 {
         let place = self.place(geometry, 0, false);
         place.off(geometry, lane)
+    }
+}
+
+impl Tail {
+    /// Whether a payload has to be chained: since a half could not hold it and one more record, or since this half has
+    /// no room and does not have its least number of records.
+    #[inline]
+    pub(crate) fn must_chain(&self, geometry: &Geometry, payload_bytes: u64) -> bool {
+        let bytes = record_bytes(payload_bytes);
+        let first = self.records == 0 || self.records >= RECORDS_MIN;
+        let used = if first { LINE_BYTES } else { self.used_bytes };
+        used + bytes > geometry.half_bytes()
     }
 }
 

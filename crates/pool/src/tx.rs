@@ -21,6 +21,8 @@ pub(crate) const COVERED_MAX_SYNCED_BYTES: u64 = 8 << 20;
 const WRITE_THROUGH_BYTES: usize = 1024;
 /// Up to this many steps or blocks are searched one by one; beyond, an index is kept.
 const SEARCH_MAX: usize = 16;
+/// More blocks than this are filtered before they are searched.
+const FILTER_MIN: usize = 3;
 
 /// A block allocated in the transaction.
 #[derive(Debug)]
@@ -74,6 +76,8 @@ pub(crate) struct TxWork {
     /// Start of a block to its number in `fresh`; complete only beyond [`SEARCH_MAX`] blocks.
     fresh_index: BTreeMap<u64, u32>,
     fresh_filter: FreshFilter,
+    /// Whether blocks were allocated, also if none of them is left.
+    has_allocated: bool,
     freed: Vec<Block>,
     /// Scratch of the commit.
     lines: Vec<u64>,
@@ -138,13 +142,11 @@ impl FreshFilter {
         self.bits[word] & bit != 0
     }
 
-    /// Forgets everything; returns whether there was anything.
-    fn clear(&mut self) -> bool {
-        let used = std::mem::take(&mut self.used);
-        if used {
+    /// Forgets everything.
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.used) {
             self.bits = [0; 64];
         }
-        used
     }
 }
 
@@ -195,7 +197,13 @@ impl<'l> Tx<'l> {
         let off = block.off;
         let work = &mut self.lane.work;
         let number = work.fresh.len();
-        work.fresh_filter.add(off, block.bytes);
+        work.has_allocated = true;
+        if number >= FILTER_MIN {
+            if number == FILTER_MIN {
+                work.fresh.iter().for_each(|f| work.fresh_filter.add(f.block.off, f.block.bytes));
+            }
+            work.fresh_filter.add(off, block.bytes);
+        }
         work.fresh.push(Fresh { block, cancelled: false, written: (0, 0), unflushed: (0, 0) });
         if work.fresh.len() == SEARCH_MAX + 1 {
             work.fresh_index = work.fresh.iter().enumerate().map(|(i, f)| (f.block.off, i as u32)).collect();
@@ -368,7 +376,8 @@ impl<'l> Tx<'l> {
             self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });
         }
         let Lane { pool, arena, work, .. } = &mut *self.lane;
-        if work.fresh_filter.clear() {
+        if std::mem::take(&mut work.has_allocated) {
+            work.fresh_filter.clear();
             work.step_index.clear();
             work.fresh_index.clear();
             pool.inner.alloc.put_pending(arena);
@@ -477,7 +486,7 @@ impl TxWork {
         if holds(&self.fresh[last]) {
             return Some(last);
         }
-        if !self.fresh_filter.may_have(off) {
+        if self.fresh.len() > FILTER_MIN && !self.fresh_filter.may_have(off) {
             return None;
         }
         if self.fresh.len() > SEARCH_MAX {
@@ -503,7 +512,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
     let fence_first = needs_covers && covered > covered_max_bytes(lane.pool.inner.region.domain());
     build_image(&lane.work, &mut lane.image, needs_covers && !fence_first);
     let chain = lane.prepare_chain()?;
-    let Lane { pool, number, arena, work, image } = &mut *lane;
+    let Lane { pool, number, arena, work, image, tail } = &mut *lane;
     let inner: &PoolInner = &pool.inner;
     let slot = &inner.lanes[*number as usize];
     let mut touched = None;
@@ -544,6 +553,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
     // so are the home stores of all records before it.
     inner.fence()?;
     state.note_record(seq, place, &work.home_lines);
+    *tail = state.tail;
     if place.ends_switch() {
         slot.note_switched(state.commits);
     }
@@ -856,8 +866,8 @@ impl Lane {
     #[inline]
     fn prepare_chain(&mut self) -> Result<u64> {
         let bytes = self.image.payload_bytes();
-        let inner: &PoolInner = &self.pool.inner;
-        if !inner.lanes[self.number as usize].lock().must_chain(&inner.geometry, bytes) {
+        // Without the lane's lock, which would wait for the last fence: what this looks at, only commits change.
+        if !self.tail.must_chain(&self.pool.inner.geometry, bytes) {
             return Ok(0);
         }
         self.find_chain(bytes)
