@@ -327,6 +327,36 @@ fn threads_that_write_at_once_survive_crashes_and_readers_saw_what_is_durable() 
     println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
 }
 
+/// Removals by two threads that join leaves, and insertions that divide what was joined, while a reader looks.
+#[test]
+fn threads_that_join_and_divide_leaves_survive_crashes() {
+    let report = campaign(4_000, |seed| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        // Two leaves of which one is about to be sparse: what is left after the division of 125 records, less a few.
+        let start: Vec<u64> = (0..125).map(|i| i * 10).collect();
+        let sparse = if seed % 2 == 0 { 0..47u64 } else { 66..113 };
+        let removed: Vec<u64> = sparse.clone().map(|i| i * 10).collect();
+        let (first, last) = (removed[0], removed[removed.len() - 1]);
+        let mut ops = Vec::new();
+        for _ in 0..14 {
+            let number = ops.len() as u64 + 1;
+            // Keys that the other leaf has too, so that writers and readers follow records that move.
+            let key = rng.random_range(0..125) * 10 + rng.random_range(0..2);
+            ops.push(match rng.random_range(0..8) {
+                0..2 => Op::Get(key),
+                2 => Op::Put(key, number),
+                3 => Op::Put(rng.random_range(first..last), number),
+                // The next to the sparse ones, of both threads.
+                _ => Op::Remove((sparse.end + rng.random_range(0..6)) * 10),
+            });
+        }
+        let records =
+            Records { ops, ..directed(&format!("threads that join, seed {seed}"), start, removed, vec![]) };
+        Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()
+    });
+    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+}
+
 #[test]
 fn seeded_bugs_are_caught() {
     let ops =
