@@ -212,7 +212,7 @@ impl Pool {
         let Header { geometry, uuid, .. } = header;
         let seed = uuid.as_u64_pair().0;
         let (seq, recovery) = recover::recover(&region, &geometry, seed)?;
-        let alloc = Allocator::open(&region, geometry)?;
+        let alloc = Allocator::open(&region, geometry);
         let lanes = (0..geometry.lane_count).map(|number| LaneSlot::new(number, seq)).collect();
         let inner = PoolInner {
             region,

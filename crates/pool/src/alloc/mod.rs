@@ -153,18 +153,17 @@ pub(crate) struct Allocator {
 const READS_PER_MISS: usize = 8;
 
 impl Allocator {
-    pub(crate) fn open(region: &Region, geometry: Geometry) -> Result<Allocator> {
+    pub(crate) fn open(region: &Region, geometry: Geometry) -> Allocator {
         let classes = Classes::new(geometry.chunk());
         let count = geometry.zone_count(region.len());
-        // Only the last zone is likely to have new chunks; the others are opened when they are needed.
-        let zones = (0..count).map(|n| Zone::open(region, &geometry, n)).collect::<Result<Vec<_>>>()?;
+        let zones: Vec<Zone> = (0..count).map(Zone::new).collect();
         let shared = Shared {
             partial: vec![Vec::new(); classes.len()],
             unread: vec![Vec::new(); classes.len()],
             scan_next: zones.len(),
             zones,
         };
-        Ok(Allocator { geometry, classes, shared: Mutex::new(shared), generation: AtomicU64::new(0) })
+        Allocator { geometry, classes, shared: Mutex::new(shared), generation: AtomicU64::new(0) }
     }
 
     /// The largest block there can be.
@@ -312,7 +311,7 @@ impl Allocator {
             let (least, wanted) = self.growth(shared, chunks, committed);
             grow(least, wanted)?;
             for zone in shared.zones.len() as u64..self.geometry.zone_count(region.len()) {
-                shared.zones.push(Zone::open(region, &self.geometry, zone)?);
+                shared.zones.push(Zone::new(zone));
             }
         }
     }
@@ -527,12 +526,14 @@ impl Allocator {
 
     /// Bytes in chunks that are known to be free.
     pub(crate) fn unused_bytes(&self, region: &Region) -> u64 {
-        let shared = self.shared.lock();
-        let unused = |zone: &Zone| {
+        let mut shared = self.shared.lock();
+        let unused = |zone: &mut Zone| {
             let limit = self.geometry.zone_limit(zone.number, region.len());
-            zone.free_chunks + limit.saturating_sub(zone.frontier)
+            // Of a zone that is damaged nothing can be used.
+            zone.read(region, &self.geometry)
+                .map_or(0, |()| zone.free_chunks + limit.saturating_sub(zone.frontier))
         };
-        shared.zones.iter().map(unused).sum::<u64>() * self.geometry.chunk()
+        shared.zones.iter_mut().map(unused).sum::<u64>() * self.geometry.chunk()
     }
 
     /// Gives the space of free runs of at least `least_bytes` back to the file system; returns the bytes.

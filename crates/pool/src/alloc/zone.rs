@@ -17,12 +17,13 @@ const ZERO_STEP_CHUNKS: u64 = 1024;
 #[derive(Debug)]
 pub(crate) struct Zone {
     pub number: u64,
+    is_read: bool,
     /// Chunks from this one on never were used. At least the media's frontier.
     pub frontier: u64,
-    /// The media's frontier when the zone was opened: the chunks below it are known after a scan, those from it
+    /// The media's frontier when the zone was read: the chunks below it are known after a scan, those from it
     /// on are this process's own.
     opened_frontier: u64,
-    /// Chunks from this one on read as zero when the zone was opened; and the same word on media now.
+    /// Chunks from this one on read as zero when the zone was read; and the same word on media now.
     opened_zero_from: u64,
     zero_from: u64,
     /// Free runs below the frontier, first chunk to length. Complete once the zone was scanned.
@@ -42,33 +43,43 @@ pub(crate) struct UnreadSlab {
 }
 
 impl Zone {
-    pub(crate) fn open(region: &Region, geometry: &Geometry, number: u64) -> Result<Zone> {
+    /// A zone that nobody has looked at yet: what media says of it is read when that is needed.
+    pub(crate) fn new(number: u64) -> Zone {
+        Zone {
+            number,
+            is_read: false,
+            frontier: 0,
+            opened_frontier: 0,
+            opened_zero_from: 0,
+            zero_from: 0,
+            free: BTreeMap::new(),
+            free_chunks: 0,
+            scanned: false,
+            slabs: HashMap::default(),
+        }
+    }
+
+    /// Reads the zone's head, if that was not done yet. No chunk of the zone is taken or freed before this.
+    pub(crate) fn read(&mut self, region: &Region, geometry: &Geometry) -> Result<()> {
+        if self.is_read {
+            return Ok(());
+        }
         let header_chunks = geometry.zone_header_chunks();
-        let off = geometry.zone_off(number);
+        let off = geometry.zone_off(self.number);
         let stored = region.load_u64(off)?;
-        let limit = geometry.zone_limit(number, region.len());
+        let limit = geometry.zone_limit(self.number, region.len());
         if stored != 0 && !(header_chunks..=limit).contains(&stored) {
-            return Err(Error::corrupt(
-                "a zone's frontier",
-                off,
-                format!("{header_chunks} to {limit}"),
-                stored,
-            ));
+            let expected = format!("{header_chunks} to {limit}");
+            return Err(Error::corrupt("a zone's frontier", off, expected, stored));
         }
         let frontier = stored.max(header_chunks);
         let zero_from = region.load_u64(off + ZERO_FROM_AT)?.max(frontier);
+        (self.frontier, self.opened_frontier) = (frontier, frontier);
+        (self.zero_from, self.opened_zero_from) = (zero_from, zero_from);
         // A zone that was never used has nothing to scan.
-        Ok(Zone {
-            number,
-            frontier,
-            opened_frontier: frontier,
-            opened_zero_from: zero_from,
-            zero_from,
-            free: BTreeMap::new(),
-            free_chunks: 0,
-            scanned: frontier == header_chunks,
-            slabs: HashMap::default(),
-        })
+        self.scanned = frontier == header_chunks;
+        self.is_read = true;
+        Ok(())
     }
 
     /// Reads the chunk table as far as it was used when the zone was opened: free runs go to the zone, slabs
@@ -80,6 +91,7 @@ impl Zone {
         classes: &Classes,
         unread: &mut Vec<UnreadSlab>,
     ) -> Result<()> {
+        self.read(region, geometry)?;
         let end = self.opened_frontier;
         let mut run_start = None;
         let number = self.number;
@@ -146,6 +158,7 @@ impl Zone {
         chunks: u64,
         limit: u64,
     ) -> Result<Option<(u64, bool)>> {
+        self.read(region, geometry)?;
         let start = self.frontier;
         let end = start + chunks;
         if end > limit {

@@ -30,18 +30,23 @@ pub(super) fn make_table(lane: &mut Lane) -> Result<u64> {
     Ok(table)
 }
 
+/// Where a link is; a table in a damaged image may be anywhere.
+fn link_off(table: u64, link: u64) -> u64 {
+    table.saturating_add(8 * link)
+}
+
 /// Links a new block, in place of the old one if there is one.
 pub(super) fn put(tx: &mut Tx, table: u64, link: u64, bytes: u64, seed: u64) -> Result<()> {
-    let old = tx.load(table + 8 * link)?;
+    let old = tx.load(link_off(table, link))?;
     let block = tx.alloc(bytes.max(16))?;
     tx.write_fresh(block, &pattern(bytes, seed))?;
-    tx.store(table + 8 * link, block)?;
+    tx.store(link_off(table, link), block)?;
     if old != 0 { tx.free(old) } else { Ok(()) }
 }
 
 pub(super) fn remove(tx: &mut Tx, table: u64, link: u64) -> Result<()> {
-    let old = tx.load(table + 8 * link)?;
-    tx.store(table + 8 * link, 0)?;
+    let old = tx.load(link_off(table, link))?;
+    tx.store(link_off(table, link), 0)?;
     if old != 0 { tx.free(old) } else { Ok(()) }
 }
 
