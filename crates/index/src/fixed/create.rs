@@ -39,7 +39,7 @@ use tembo_pool::{Claim, Lane, Pool, Tx};
 /// });
 /// assert_eq!(squares.get(12)?, Some(144));
 /// assert_eq!(squares.remove(12)?, Some(144));
-/// assert_eq!(squares.range(10..)?.next().transpose()?, Some((10, 100)));
+/// assert_eq!(squares.range(10..).next().transpose()?, Some((10, 100)));
 /// # Ok(())
 /// # }
 /// ```
