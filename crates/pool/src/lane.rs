@@ -96,6 +96,22 @@ impl Lane {
         Lane { pool, number, arena, work, image, tail }
     }
 
+    /// Lets the blocks that the last commit freed wait for the readers of this moment: for structures that lead readers to
+    /// blocks by what they keep in memory, which they can change only after the commit.
+    ///
+    /// The caller holds a pin from before the commit until this returns, so that nothing of it is used again meanwhile.
+    pub fn unlinked_only_now(&mut self) {
+        let inner = &self.pool.inner;
+        let mut state = inner.lanes[self.number as usize].lock();
+        let (commit, epoch) = (state.commits, inner.epochs.retire(false));
+        state
+            .limbo
+            .iter_mut()
+            .rev()
+            .take_while(|limbo| limbo.commit == commit)
+            .for_each(|limbo| limbo.epoch = epoch);
+    }
+
     /// Begins a transaction.
     pub fn begin(&mut self) -> Tx<'_> {
         Tx::new(LaneHold::Borrowed(self))

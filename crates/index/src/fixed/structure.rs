@@ -118,9 +118,14 @@ impl Tree {
     /// Divides the leaf to which a key belongs, if it is full.
     #[cold]
     pub(super) fn divide_at(&self, key: u64) -> Result<()> {
+        self.change_structure(|lock, lane| self.divide_under(key, lock, lane))
+    }
+
+    /// Makes a change under the lock of structure changes, with its lane.
+    fn change_structure(&self, change: impl FnOnce(&Structure<'_>, &mut Lane) -> Result<()>) -> Result<()> {
         let mut structure = self.lock_structure();
         let mut lane = structure.take().ok_or(Error::Pool(tembo_pool::Error::ReadOnly))?;
-        let outcome = self.divide_under(key, &structure, &mut lane);
+        let outcome = change(&structure, &mut lane);
         *structure = Some(lane);
         outcome
     }
@@ -209,11 +214,7 @@ impl Tree {
     /// Joins the leaf to which a key belongs with a neighbour, if there is one with which it fits into one.
     #[cold]
     pub(super) fn join_at(&self, key: u64) -> Result<()> {
-        let mut structure = self.lock_structure();
-        let mut lane = structure.take().ok_or(Error::Pool(tembo_pool::Error::ReadOnly))?;
-        let outcome = self.join_under(key, &structure, &mut lane);
-        *structure = Some(lane);
-        outcome
+        self.change_structure(|lock, lane| self.join_under(key, lock, lane))
     }
 
     fn join_under(&self, key: u64, lock: &Structure<'_>, lane: &mut Lane) -> Result<()> {
@@ -271,6 +272,9 @@ impl Tree {
         self.publish(rewired);
         // ORDER: last, since who finds this out starts again and has to find everything in the left leaf.
         right_lock.retire();
+        // The block of the right leaf was in reach until now, and so it has to wait for readers until now. The caller's pin
+        // has kept it meanwhile.
+        lane.unlinked_only_now();
         drop(left_lock);
         // No word leads to the leaf any more: its parent's is gone, and that of the leaf to its left was exchanged.
         gone.discard(&self.garbage, &self.claim);
@@ -281,8 +285,8 @@ impl Tree {
     /// raised; returns keys and slots.
     fn copy_records(&self, left: &Leaf, right: &Leaf) -> Result<Vec<(u64, usize)>> {
         let region = self.region();
-        let unused: Vec<usize> =
-            (0..SLOTS).filter(|slot| left.fingerprints.used() >> slot & 1 == 0).collect();
+        let used = left.fingerprints.used();
+        let unused: Vec<usize> = (0..SLOTS).filter(|slot| used >> slot & 1 == 0).collect();
         // What does not count now would, once the bound is raised.
         for slot in &unused {
             if region.load_u64(key_off(left.off, *slot))? != 0 {

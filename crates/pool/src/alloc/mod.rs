@@ -12,12 +12,12 @@
 //! * I1: a block is allocated exactly if its bitmap bit is set, or its extent is named in the chunk table.
 //! * I2: slabs and extents lie below their zone's frontier and do not overlap; the chunk words inside an
 //!   extent, and from the frontier on, are zero.
-//! * I7: chunks from `zero_from` on read as zero on media: that word is raised, durably, before one of them is handed out.
 //! * I3: no bitmap bit stands past the slab's last block.
 //! * I4: allocated = reachable, after every crash. (Checked with [`Marks`](crate::Marks) by the owners of
 //!   the structures.)
+//! * I7: chunks from `zero_from` on read as zero on media: that word is raised, durably, before one of them is handed out.
 //!
-//! `check.rs` walks I1 to I3, and I7.
+//! `check.rs` walks I1 to I3, and of I7 that `zero_from` is past all that was handed out; it does not read unused space.
 //!
 //! # Commit point
 //!

@@ -449,3 +449,27 @@ fn forged_records_do_no_harm() {
     }
     assert!(opened > 100, "only {opened} of the images could be opened");
 }
+
+/// A reader that came after the commit, but before what leads to the block in memory was changed, still finds it.
+#[test]
+fn a_block_that_was_unlinked_late_waits_for_readers_from_before_that() {
+    let pool = tiny_pool(256 << 10);
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let block = tx.alloc(64).unwrap();
+    tx.set_root("block", 1, block).unwrap();
+    tx.commit().unwrap();
+    let writer = pool.pin();
+    let mut tx = lane.begin();
+    tx.remove_root("block").unwrap();
+    tx.free(block).unwrap();
+    tx.commit().unwrap();
+    let reader = pool.pin();
+    lane.unlinked_only_now();
+    drop(writer);
+    pool.inner.reclaim_all().unwrap();
+    assert_eq!(pool.limbo_bytes(), 64, "the reader may look at it");
+    drop(reader);
+    pool.inner.reclaim_all().unwrap();
+    assert_eq!(pool.limbo_bytes(), 0);
+}
