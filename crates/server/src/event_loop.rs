@@ -34,6 +34,7 @@ use crate::buffer::BufferPool;
 use crate::clock;
 use crate::conn::Conn;
 use crate::executor::Executor;
+use crate::idle::Idle;
 use crate::server::{LISTENER, Stop, WAKER};
 
 /// Between two looks at idle clients and expired keys.
@@ -52,6 +53,7 @@ pub(crate) struct EventLoop<'s, 'p> {
     pub(crate) stop: &'s Stop,
     pub(crate) executor: Executor<'s, 'p>,
     buffers: BufferPool,
+    idle: Idle,
     /// Slots of clients for which something can be done, each once.
     ready: Vec<usize>,
     /// The memory of the list before, to be used for the next one.
@@ -62,6 +64,14 @@ pub(crate) struct EventLoop<'s, 'p> {
     tidying: bool,
     next_cron: Instant,
     next_client: u64,
+}
+
+/// Polls, for no longer than `timeout`. A signal ends it early.
+fn poll_once(poll: &mut Poll, events: &mut Events, timeout: Duration) -> io::Result<()> {
+    match poll.poll(events, Some(timeout)) {
+        Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
+    }
 }
 
 impl<'s, 'p> EventLoop<'s, 'p> {
@@ -77,6 +87,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             stop,
             executor,
             buffers: BufferPool::default(),
+            idle: Idle::new(),
             ready: Vec::new(),
             spare: Vec::new(),
             accepting: true,
@@ -104,16 +115,18 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let idle = self.ready.is_empty() && !self.accepting && !self.tidying;
         let until_cron = self.next_cron.saturating_duration_since(self.executor.state.now);
-        let timeout = if idle { until_cron } else { Duration::ZERO };
-        match self.poll.poll(events, Some(timeout)) {
-            Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
-            _ => {
-                self.executor.state.now = Instant::now();
-                self.executor.keys.now_ms = clock::unix_ms();
-                self.executor.state.stats.turns += 1;
-                Ok(())
-            }
+        if idle {
+            self.idle.wait(|may_sleep| {
+                poll_once(self.poll, events, if may_sleep { until_cron } else { Duration::ZERO })?;
+                Ok(!events.is_empty())
+            })?;
+        } else {
+            poll_once(self.poll, events, Duration::ZERO)?;
         }
+        self.executor.state.now = Instant::now();
+        self.executor.keys.now_ms = clock::unix_ms();
+        self.executor.state.stats.turns += 1;
+        Ok(())
     }
 
     /// Remembers what events say.
@@ -215,6 +228,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 conn.session.active = state.now;
                 self.executor.process(slot, conn);
             }
+            // Now, not when the replies are sent: the next client's requests come into the same cached buffer.
+            conn.input.release(&mut self.buffers);
         }
     }
 

@@ -14,6 +14,7 @@
 
 use std::ops::Range;
 
+use tembo::PREFETCH_KEYS_MAX;
 use tembo_wire::{Protocol, ReplyWriter, Request};
 
 use crate::clients::Clients;
@@ -59,12 +60,19 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// connection is blocked.
     pub(crate) fn process(&mut self, slot: usize, conn: &mut Conn) {
         conn.stalled = false;
+        // The first request is not waited for: it may be the only one.
+        let mut hinted = 1;
         loop {
             if conn.is_blocked(self.state.config.output_pause_bytes) {
                 conn.stalled = !conn.input.unread().is_empty();
                 return;
             }
             let Conn { parser, input, output, session, job, .. } = conn;
+            if hinted == 0 {
+                self.prefetch(session.database, input.unread());
+                hinted = PREFETCH_KEYS_MAX;
+            }
+            hinted -= 1;
             let consumed = match parser.parse(input.unread(), &self.state.config.limits) {
                 Ok(tembo_wire::Parsed::Request(request)) => {
                     self.execute(slot, &request, session, &mut output.bytes, job);
@@ -83,6 +91,14 @@ impl<'s, 'p> Executor<'s, 'p> {
                 }
             };
             input.consume(consumed);
+        }
+    }
+
+    /// Has the memory fetch what the next requests of a pipeline will touch.
+    fn prefetch(&mut self, database: usize, input: &[u8]) {
+        let mut keys = tembo_wire::keys_ahead(input).take(PREFETCH_KEYS_MAX).peekable();
+        if keys.peek().is_some() {
+            self.keys.prefetch(database, keys);
         }
     }
 

@@ -49,6 +49,7 @@ mod event_loop;
 mod executor;
 mod fault;
 mod glob;
+mod idle;
 mod info;
 mod keyspace;
 mod random;

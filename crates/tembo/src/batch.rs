@@ -39,6 +39,14 @@ impl Batch<'_> {
         Ok(map.tree.get_in(&self.tx, key)?)
     }
 
+    /// A hint that `keys` will be read or written soon: asks the memory for what that will touch, for all of them
+    /// at once. Pays for maps that are larger than the processor's cache, from a few keys on. At most
+    /// [`PREFETCH_KEYS_MAX`](crate::PREFETCH_KEYS_MAX) keys are looked at.
+    #[inline]
+    pub fn prefetch<'k>(&self, map: &Map, keys: impl IntoIterator<Item = &'k [u8]>) {
+        map.tree.prefetch(&self.tx, keys);
+    }
+
     /// Gives `key` a value; returns whether it had one before. A failure leaves the batch as it was.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ pub use map::{Iter, Map};
 pub use options::Options;
 pub use pool::{CheckReport, Pool};
 pub use tembo_index::Error as IndexError;
-pub use tembo_index::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, Value};
+pub use tembo_index::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, PREFETCH_KEYS_MAX, Value};
 pub use tembo_pmem::{Counts, Domain, Durability, FlushInstruction, snapshot};
 pub use tembo_pool::Error as PoolError;
 pub use tembo_pool::{Geometry, Recovery, Savepoint, Stats, Usage};

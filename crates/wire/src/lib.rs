@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   bytes from a client ---> RequestParser ---> Request (borrowed arguments)     request, inline
+//!                       `--> keys_ahead ---> what the next requests will need       ahead
 //!   a command's answer  ---> ReplyWriter   ---> bytes to the client              reply
 //!
 //!   the other side, for tests, benchmarks and tools:                             client
@@ -27,6 +28,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod client;
 pub mod decimal;
 mod error;
@@ -36,6 +38,7 @@ pub mod number;
 mod reply;
 mod request;
 
+pub use ahead::keys_ahead;
 pub use client::{ReplyParser, Value, write_request};
 pub use error::{ProtocolError, ReplyError};
 pub use limits::{Limits, ReplyLimits};

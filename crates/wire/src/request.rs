@@ -393,7 +393,7 @@ const LENGTH: NumberLine =
 /// A plain number of up to seven digits with its CRLF at the front of `text`, and the bytes it takes; `None`
 /// for anything else, right or wrong.
 #[inline]
-fn short_number(text: &[u8]) -> Option<(i64, usize)> {
+pub(crate) fn short_number(text: &[u8]) -> Option<(i64, usize)> {
     let mut number = 0;
     for (index, &byte) in text.iter().take(8).enumerate() {
         match byte {

@@ -3,9 +3,12 @@
 use super::WbTree;
 use super::layout::LeafState;
 use super::node::{Leaf, Media, View};
-use super::search::{Found, Goal, Probe, descend, find, find_pending};
+use super::search::{Found, Goal, Probe, descend, descend_to, find, find_pending, likely_record};
 use crate::error::Result;
 use tembo_pool::{Pin, Tx};
+
+/// Keys that one [`WbTree::prefetch`] looks at: about as many lines as a core can wait for.
+pub const PREFETCH_KEYS_MAX: usize = 16;
 
 impl WbTree {
     /// The value of `key`, in place. It stays readable as long as the pin; a concurrent change is seen or not
@@ -54,6 +57,41 @@ impl WbTree {
         let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
         let (_, found) = find_pending(view, &leaf, Probe::new(key))?;
         Ok(found.map(|found| found.value))
+    }
+
+    /// Asks for the memory that looking up, or writing, `keys` will touch, so that it comes while other work is
+    /// done and for all keys at once, where one look-up after another would wait for each. Changes nothing; what
+    /// the transaction itself has written is not followed. Up to [`PREFETCH_KEYS_MAX`] keys, a fraction of a
+    /// microsecond each.
+    ///
+    /// The trick is known as group prefetching (Chen et al., "Improving hash join performance through
+    /// prefetching", 2004); here the groups are the levels below the inner nodes: leaves, then records.
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn prefetch<'k>(&self, tx: &Tx<'_>, keys: impl IntoIterator<Item = &'k [u8]>) {
+        self.assert_writes(tx);
+        let view = Media(self.region());
+        let Ok(tree) = self.root(view) else { return };
+        if tree.is_empty() {
+            return;
+        }
+        let mut places = [(0, &[][..]); PREFETCH_KEYS_MAX];
+        let mut count = 0;
+        for (place, key) in places.iter_mut().zip(keys) {
+            // Damage is reported by whoever goes there in earnest.
+            if let Ok(leaf) = descend_to(view, tree, Goal::At(key), |_, _| ()) {
+                *place = (leaf, key);
+                count += 1;
+            }
+        }
+        for &(leaf, key) in &places[..count] {
+            let record = Leaf::open(self.region(), leaf).and_then(|leaf| likely_record(view, &leaf, key));
+            if let Ok(Some(record)) = record {
+                self.region().prefetch(record);
+            }
+        }
     }
 
     /// How many records the tree holds. O(1).

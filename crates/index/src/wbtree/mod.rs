@@ -90,4 +90,5 @@ mod split;
 mod tests;
 
 pub use create::WbTree;
+pub use get::PREFETCH_KEYS_MAX;
 pub use scan::{Entry, Range, Value};

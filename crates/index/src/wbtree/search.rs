@@ -38,8 +38,20 @@ pub(crate) fn descend<'m>(
     view: impl View<'m>,
     tree: TreeWord,
     goal: Goal<'_>,
-    mut visit: impl FnMut(Inner<'m>, usize),
+    visit: impl FnMut(Inner<'m>, usize),
 ) -> Result<Leaf> {
+    let off = descend_to(view, tree, goal, visit)?;
+    Leaf::open(view.region(), off)
+}
+
+/// As [`descend`], but only asks for the leaf's lines, and returns where it is.
+#[inline(always)]
+pub(crate) fn descend_to<'m>(
+    view: impl View<'m>,
+    tree: TreeWord,
+    goal: Goal<'_>,
+    mut visit: impl FnMut(Inner<'m>, usize),
+) -> Result<u64> {
     let region = view.region();
     let (mut off, mut level) = (tree.node(), tree.level());
     if level > MAX_HEIGHT {
@@ -59,7 +71,7 @@ pub(crate) fn descend<'m>(
         level -= 1;
         prefetch_node(region, off, level);
     }
-    Leaf::open(region, off)
+    Ok(off)
 }
 
 /// How many separators of a node are on the left of `key`, where `is_left` decides by a separator's order
@@ -192,6 +204,16 @@ pub(crate) fn find<'m>(
         candidates &= candidates - 1;
     }
     Ok(None)
+}
+
+/// The record that a key's probably is, without looking at it.
+pub(crate) fn likely_record<'m>(view: impl View<'m>, leaf: &Leaf, key: &[u8]) -> Result<Option<u64>> {
+    let live = leaf.state(view)?.bitmap();
+    let candidates = matches(leaf.fingerprints(view)?, fingerprint(key)) & live;
+    if candidates == 0 {
+        return Ok(None);
+    }
+    Ok(Some(view.load(leaf.record_off(candidates.trailing_zeros() as usize))?))
 }
 
 #[cfg(test)]

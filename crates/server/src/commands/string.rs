@@ -1,5 +1,6 @@
 //! Whole strings: SET and GET in all their forms.
 
+use tembo::PREFETCH_KEYS_MAX;
 use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
@@ -171,7 +172,11 @@ fn strlen(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 
 fn mget(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     ctx.out.write().array(request.arg_count() - 1);
-    for key in request.args().skip(1) {
+    let mut ahead = request.args().skip(1);
+    for (index, key) in request.args().skip(1).enumerate() {
+        if index % PREFETCH_KEYS_MAX == 0 {
+            ctx.keys.prefetch(ctx.session.database, ahead.by_ref().take(PREFETCH_KEYS_MAX));
+        }
         let stored = ctx.keys.read(ctx.session.database, key)?;
         ctx.out.bulk_or_null(stored.map(|stored| stored.payload))?;
     }

@@ -139,6 +139,14 @@ impl<'p> Keyspace<'p> {
         }
     }
 
+    /// A hint that `keys` are needed soon.
+    pub(crate) fn prefetch<'k>(&mut self, database: usize, keys: impl IntoIterator<Item = &'k [u8]>) {
+        let Keyspace { pool, batch, databases, .. } = self;
+        if let (Some(maps), Ok(batch)) = (databases[database].as_deref(), writer(pool, batch)) {
+            batch.prefetch(&maps.data, keys);
+        }
+    }
+
     /// Looks `key` up for a command that reads, and counts a hit or a miss.
     pub(crate) fn read(&mut self, database: usize, key: &[u8]) -> Answer<Option<Stored<'_>>> {
         let Keyspace { pool, batch, databases, now_ms, stats, .. } = self;

@@ -1,8 +1,10 @@
 //! What must hold for any bytes whatever. Both the fuzzing target `wire` (in `fuzz/`) and ordinary tests, in
 //! the test module `fuzz_seconds`, drive these functions.
 
+use std::collections::VecDeque;
 use tembo_wire::{
-    Limits, Parsed, ProtocolError, ReplyError, ReplyLimits, ReplyParser, RequestParser, Value, write_request,
+    Limits, Parsed, ProtocolError, ReplyError, ReplyLimits, ReplyParser, RequestParser, Value, keys_ahead,
+    write_request,
 };
 
 /// Cuts of a stream into pieces, and other choices, from a seed (splitmix64).
@@ -50,11 +52,16 @@ pub(crate) fn receive_requests(pieces: &[&[u8]], limits: &Limits) -> Transcript<
     let mut wanted = 0;
     for piece in pieces {
         buffer.extend_from_slice(piece);
+        // Keys that were seen ahead, of requests that are then parsed one after another.
+        let mut ahead = keys_ahead(&buffer).map(<[u8]>::to_vec).collect::<VecDeque<_>>();
         loop {
             let consumed = match parser.parse(&buffer, limits) {
                 Ok(Parsed::Request(request)) => {
                     assert_eq!(request.args().len(), request.arg_count());
                     assert!(request.arg_count() > 0 && request.name() == &request[0]);
+                    if let Some(seen) = request.get(1).and_then(|key| Some((key, ahead.pop_front()?))) {
+                        assert_eq!(seen.0, seen.1, "the hint was of another key");
+                    }
                     transcript.items.push(request.args().map(<[u8]>::to_vec).collect());
                     request.consumed()
                 }

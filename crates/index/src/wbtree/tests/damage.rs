@@ -158,6 +158,7 @@ fn exercise(bench: &mut Bench, random: &mut Xoshiro256PlusPlus, commit: bool) {
         let key = &key[if random.random_bool(0.5) { 0 } else { 25 }..];
         let _ = tree.get_pinned(key);
         let _ = tree.get_in(&tx, key);
+        tree.prefetch(&tx, [key]);
         let _ = if random.random_bool(0.3) { tree.put(&mut tx, key, &[]) } else { tree.remove(&mut tx, key) };
     }
     let _ = tree.clear(&mut tx);

@@ -2,6 +2,7 @@
 
 mod damage;
 mod interrupted;
+mod prefetch;
 mod shape;
 
 use super::clear::{children_left, next_doomed_off};
