@@ -36,6 +36,14 @@ pub(super) fn lines_of(key: u64) -> [usize; 2] {
     [first as usize, other as usize]
 }
 
+/// The likeliest of some slots, at least one, to hold a key: one in its lines if there is one.
+#[inline(always)]
+pub(super) fn likely_slot(slots: u128, key: u64) -> usize {
+    let [first, other] = lines_of(key);
+    let near = slots & (LINE_MASK << (SLOTS_PER_LINE * first) | LINE_MASK << (SLOTS_PER_LINE * other));
+    core::hint::select_unpredictable(near != 0, near, slots).trailing_zeros() as usize
+}
+
 /// The slots in which a division puts the records of these keys, of which there are at most 64: in their line among the
 /// first, as far as that has room.
 pub(super) fn placed(keys: impl ExactSizeIterator<Item = u64>) -> Vec<usize> {

@@ -1,7 +1,7 @@
 //! Lookups: no lock, no store, no wait.
 
 use super::create::{FixedTree, Tree};
-use super::fingerprints::{bits, fingerprint, lines_of};
+use super::fingerprints::{bits, fingerprint, likely_slot, lines_of};
 use super::layout::{SLOTS, key_off, line_off, value_off};
 use super::lock::{Version, begin, is_unchanged};
 use super::node::{Child, ColdInner, ColdLeaf, Leaf, Word};
@@ -166,7 +166,15 @@ impl Tree {
     #[inline(always)]
     pub(super) fn search(&self, leaf: &Leaf, key: u64) -> Result<Option<(usize, u64)>> {
         let region = self.region();
-        for slot in bits(leaf.fingerprints.matches(fingerprint(key))) {
+        let matches = leaf.fingerprints.matches(fingerprint(key));
+        if matches == 0 {
+            return Ok(None);
+        }
+        let likely = likely_slot(matches, key);
+        if region.load_u64(key_off(leaf.off, likely))? == !key {
+            return Ok(Some((likely, region.load_u64(value_off(leaf.off, likely))?)));
+        }
+        for slot in bits(matches & !(1 << likely)) {
             if region.load_u64(key_off(leaf.off, slot))? == !key {
                 return Ok(Some((slot, region.load_u64(value_off(leaf.off, slot))?)));
             }

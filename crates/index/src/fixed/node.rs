@@ -331,14 +331,21 @@ pub(super) struct Entry {
     pub(super) slot: u8,
 }
 
+/// Separators in a line.
+const GROUP: usize = 8;
+const GROUPS: usize = SLOTS.div_ceil(GROUP);
+
 /// An inner node's children in order. Never changes, except that a child word is exchanged for another of the same
 /// node.
 #[repr(C, align(64))]
 pub(super) struct Inner {
+    /// The first separator of each group: a search looks at these two lines and then at one group's.
+    firsts: [u64; GROUPS],
+    /// In order; what is past `len` is above every key that is looked for.
+    separators: [[u64; GROUP]; GROUPS],
     pub(super) off: u64,
     pub(super) level: u64,
     len: usize,
-    separators: [u64; SLOTS],
     children: [Word; SLOTS],
     offs: [u64; SLOTS],
     slots: [u8; SLOTS],
@@ -348,11 +355,13 @@ impl Inner {
     /// `entries` are in order, and neither none nor too many.
     pub(super) fn new(off: u64, level: u64, entries: &[Entry]) -> Inner {
         let at = |i: usize| entries.get(i).copied();
+        let separator = |i: usize| at(i).map_or(u64::MAX, |entry| entry.separator);
         Inner {
+            firsts: std::array::from_fn(|group| separator(GROUP * group)),
+            separators: std::array::from_fn(|group| std::array::from_fn(|i| separator(GROUP * group + i))),
             off,
             level,
             len: entries.len(),
-            separators: std::array::from_fn(|i| at(i).map_or(u64::MAX, |entry| entry.separator)),
             children: std::array::from_fn(|i| Word::new(at(i).map_or(Link::NONE, |entry| entry.child))),
             offs: std::array::from_fn(|i| at(i).map_or(0, |entry| entry.off)),
             slots: std::array::from_fn(|i| at(i).map_or(0, |entry| entry.slot)),
@@ -392,10 +401,11 @@ impl Inner {
         self.len
     }
 
-    /// Which child's keys this one is among.
+    /// Which child's keys this one, which is not the largest key, is among.
     #[inline(always)]
     pub(super) fn position(&self, key: u64) -> usize {
-        self.separators[..self.len].partition_point(|separator| *separator <= key).saturating_sub(1)
+        let group = last_up_to(&self.firsts, key);
+        GROUP * group + last_up_to(&self.separators[group], key)
     }
 
     #[inline(always)]
@@ -410,19 +420,32 @@ impl Inner {
     }
 
     pub(super) fn separator(&self, at: usize) -> u64 {
-        self.separators[at]
+        self.separators.as_flattened()[at]
     }
 
     /// The children; the caller has the lock of structure changes, so that they stay.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let entry = |i: usize| Entry {
-            separator: self.separators[i],
+            separator: self.separator(i),
             child: self.children[i].load(),
             off: self.offs[i],
             slot: self.slots[i],
         };
         (0..self.len).map(entry).collect()
     }
+}
+
+/// The last of the ascending words that is at most `key`; 0 if there is none. Their number is a power of two.
+#[inline(always)]
+fn last_up_to<const N: usize>(words: &[u64; N], key: u64) -> usize {
+    const { assert!(N.is_power_of_two()) };
+    let (mut last, mut half) = (0, N / 2);
+    while half > 0 {
+        let next = last + half;
+        last = core::hint::select_unpredictable(words[next] <= key, next, last);
+        half /= 2;
+    }
+    last
 }
 
 /// An inner node on media, of which DRAM knows nothing.
