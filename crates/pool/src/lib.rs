@@ -84,6 +84,7 @@ mod pool;
 mod record;
 mod recover;
 mod roots;
+mod sync;
 mod tx;
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod counts;
 mod crash;
+mod epochs;
 mod files;
 mod lanes;
 mod model;
