@@ -8,7 +8,7 @@ use super::key::KeyKind;
 use super::log::{Form, Log};
 use super::node::{Found, Item, Layout, MAX_ENTRIES, NOWHERE, Shape, add_item, build, gather, store_entry};
 use super::packed::{Bitmap, Sorted, Unsorted};
-use super::{Path, ROOT_OFF, Scheme, Tree, Unlink};
+use super::{Named, Path, ROOT_OFF, Scheme, Tree, Unlink};
 use crate::mem::Mem;
 use std::marker::PhantomData;
 use tembo_pmem::WORD_BYTES;
@@ -289,14 +289,6 @@ pub type UnsortedLog = InPlace<Unsorted, UndoRedo>;
 /// The B+-Tree with unsorted leaves with bitmaps under undo-redo logging.
 pub type BitmapLog = InPlace<Bitmap, UndoRedo>;
 
-/// What names a combination.
-pub trait Named {
-    /// [`Scheme::NAME`].
-    const NAME: &'static str;
-    /// [`Scheme::ID`].
-    const ID: u64;
-}
-
 impl Named for Volatile {
     const NAME: &'static str = "btree (volatile)";
     const ID: u64 = 1;
@@ -321,8 +313,6 @@ impl<L: InPlaceLeaf, J: Journal> Scheme for InPlace<L, J>
 where
     InPlace<L, J>: Named,
 {
-    const NAME: &'static str = <Self as Named>::NAME;
-    const ID: u64 = <Self as Named>::ID;
     const PERSISTENT: bool = J::PERSISTENT;
     const LOG: Form = Form::UndoRedo;
     const LOG_BYTES: u64 = if J::PERSISTENT { 256 << 10 } else { 0 };

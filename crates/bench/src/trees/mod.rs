@@ -212,12 +212,16 @@ pub struct Unlink {
     root: Option<u64>,
 }
 
-/// A layout of nodes with a way to change them.
-pub trait Scheme: Sized + 'static {
+/// What a scheme is called.
+pub trait Named {
     /// Its name in figures, the paper's where it has one.
     const NAME: &'static str;
     /// Tells schemes apart on media.
     const ID: u64;
+}
+
+/// A layout of nodes with a way to change them.
+pub trait Scheme: Named + Sized + 'static {
     /// Whether a crash leaves a tree.
     const PERSISTENT: bool;
     /// What its log has.

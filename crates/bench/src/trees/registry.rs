@@ -1,8 +1,8 @@
 //! The solutions by name, and how to get from a name to a type.
 
 use super::{
-    BitmapLog, BitmapShadow, BtreeLog, BtreeShadow, Scheme, UnsortedLog, UnsortedShadow, Volatile, WbTree,
-    WbTreeBitmapLeaf, WbTreeSlotOnly,
+    BitmapLog, BitmapShadow, BtreeLog, BtreeShadow, Named, Scheme, UnsortedLog, UnsortedShadow, Volatile,
+    WbTree, WbTreeBitmapLeaf, WbTreeSlotOnly,
 };
 
 /// How a solution keeps its tree through a crash.

@@ -9,7 +9,7 @@ use super::log::Form;
 use super::node::{Found, Item, Layout, NOWHERE, Shape, add_item, build, gather};
 use super::packed::{Bitmap, Sorted, Unsorted};
 use super::space::Space;
-use super::{Path, ROOT_OFF, Scheme, Tree, Unlink};
+use super::{Named, Path, ROOT_OFF, Scheme, Tree, Unlink};
 use crate::mem::Mem;
 use std::marker::PhantomData;
 use tembo_pmem::WORD_BYTES;
@@ -25,32 +25,25 @@ pub type UnsortedShadow = Shadow<Unsorted>;
 /// The B+-Tree with unsorted leaves with bitmaps under shadowing.
 pub type BitmapShadow = Shadow<Bitmap>;
 
-/// What names a layout of leaves under shadowing.
-pub trait ShadowLeaf: Layout {
-    /// [`Scheme::NAME`].
-    const NAME: &'static str;
-    /// [`Scheme::ID`].
-    const ID: u64;
-}
-
-impl ShadowLeaf for Sorted {
+impl Named for BtreeShadow {
     const NAME: &'static str = "btree shadow";
     const ID: u64 = 5;
 }
 
-impl ShadowLeaf for Unsorted {
+impl Named for UnsortedShadow {
     const NAME: &'static str = "unsorted leaf shadow";
     const ID: u64 = 6;
 }
 
-impl ShadowLeaf for Bitmap {
+impl Named for BitmapShadow {
     const NAME: &'static str = "uleaf bmp shadow";
     const ID: u64 = 7;
 }
 
-impl<L: ShadowLeaf> Scheme for Shadow<L> {
-    const NAME: &'static str = L::NAME;
-    const ID: u64 = L::ID;
+impl<L: Layout> Scheme for Shadow<L>
+where
+    Shadow<L>: Named,
+{
     const PERSISTENT: bool = true;
     const LOG: Form = Form::Redo;
     const LOG_BYTES: u64 = 64 << 10;
@@ -156,7 +149,10 @@ impl<L: ShadowLeaf> Scheme for Shadow<L> {
     }
 }
 
-impl<M: Mem, K: KeyKind, L: ShadowLeaf> Tree<M, K, Shadow<L>> {
+impl<M: Mem, K: KeyKind, L: Layout> Tree<M, K, Shadow<L>>
+where
+    Shadow<L>: Named,
+{
     /// A node's entries, in its own order.
     #[inline]
     fn take_items<N: Layout>(&mut self, shape: Shape, node: u64) -> Vec<Item<K::Stored>> {

@@ -9,7 +9,7 @@ use super::node::{
 };
 use super::packed::Bitmap;
 use super::slots::{SLOTS_OFF, SLOTS_VALID, SlotBitmap, SlotOnly, Slots, load_slots, slot_words, slots_of};
-use super::{Path, ROOT_OFF, Scheme, Tree, Unlink};
+use super::{Named, Path, ROOT_OFF, Scheme, Tree, Unlink};
 use crate::mem::Mem;
 use std::marker::PhantomData;
 use tembo_pmem::{LINE_BYTES, WORD_BYTES};
@@ -194,14 +194,6 @@ pub type WbTreeBitmapLeaf = Atomic<Bitmap, SlotBitmap>;
 /// The wB+-Tree with slot-only nodes, of up to seven entries.
 pub type WbTreeSlotOnly = Atomic<SlotOnly, SlotOnly>;
 
-/// What names a combination.
-pub trait Named {
-    /// [`Scheme::NAME`].
-    const NAME: &'static str;
-    /// [`Scheme::ID`].
-    const ID: u64;
-}
-
 impl Named for WbTree {
     const NAME: &'static str = "wbtree";
     const ID: u64 = 8;
@@ -221,8 +213,6 @@ impl<L: AtomicLeaf, I: OrderedLayout> Scheme for Atomic<L, I>
 where
     Atomic<L, I>: Named,
 {
-    const NAME: &'static str = <Self as Named>::NAME;
-    const ID: u64 = <Self as Named>::ID;
     const PERSISTENT: bool = true;
     const LOG: Form = Form::RedoByTurns;
     const LOG_BYTES: u64 = 64 << 10;
