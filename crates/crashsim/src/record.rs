@@ -193,11 +193,7 @@ fn steps<S: Scenario>(run: &Run<'_, S>, models: Vec<S::Model>) -> Vec<Step<S::Mo
     };
     let mut steps = vec![step(0, vec![after(0)], 0)];
     for (i, op) in ops.iter().enumerate() {
-        let between = run.scenario.between(&states[i].model, op).into_iter().map(|model| Allowed {
-            model: Arc::new(model),
-            next: Vec::new(),
-            what: "in between",
-        });
+        let between = states[i].between(run.scenario, op);
         let during = [states[i].clone(), after(i + 1)].into_iter().chain(between).collect();
         steps.push(step(i + 1, during, i + 1));
     }

@@ -1,6 +1,7 @@
 //! A recorded run, divided into phases that say what a crash in them may leave.
 
 use crate::rng::combine;
+use crate::scenario::Scenario;
 use crate::trace::{Event, Mark};
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,6 +19,22 @@ pub(crate) struct Allowed<M> {
 impl<M> Clone for Allowed<M> {
     fn clone(&self) -> Self {
         Allowed { model: Arc::clone(&self.model), next: self.next.clone(), what: self.what }
+    }
+}
+
+impl<M> Allowed<M> {
+    /// The states in between that a crash inside `op`, which comes next, may leave. From there one goes on with `op` again.
+    pub(crate) fn between<S: Scenario<Model = M>>(
+        &self,
+        scenario: &S,
+        op: &S::Op,
+    ) -> impl Iterator<Item = Allowed<M>> {
+        let (states, next) = (scenario.between(&self.model, op), self.next.clone());
+        states.into_iter().map(move |model| Allowed {
+            model: Arc::new(model),
+            next: next.clone(),
+            what: "in between",
+        })
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn try_image<S: Scenario>(
         scenario.apply_model(&mut model, op);
         if record.is_some() {
             let rest = allowed.next[i + 1..].to_vec();
-            afterwards.push::<S>(op, &model, rest, scenario.region(&state).len());
+            afterwards.push(scenario, op, &model, rest, scenario.region(&state).len());
         }
     }
     if !allowed.next.is_empty() {
@@ -119,8 +119,14 @@ impl<M> Afterwards<M> {
         Afterwards { steps: vec![step], names: vec!["recovery".to_owned()] }
     }
 
-    fn push<S: Scenario<Model = M>>(&mut self, op: &S::Op, model: &M, next: Vec<usize>, region_bytes: u64)
-    where
+    fn push<S: Scenario<Model = M>>(
+        &mut self,
+        scenario: &S,
+        op: &S::Op,
+        model: &M,
+        next: Vec<usize>,
+        region_bytes: u64,
+    ) where
         M: Clone,
     {
         let idx = self.steps.len();
@@ -132,7 +138,7 @@ impl<M> Afterwards<M> {
         self.names.push(what.clone());
         self.steps.push(Step {
             what,
-            during: Arc::new([before, after.clone()]),
+            during: [before.clone(), after.clone()].into_iter().chain(before.between(scenario, op)).collect(),
             after: Arc::new([after]),
             during_key: step_key(parent, idx, false),
             after_key: step_key(parent, idx, true),
