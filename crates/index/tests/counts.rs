@@ -7,6 +7,9 @@ use tembo_index::WbTree;
 use tembo_pmem::{Counts, Region, snapshot};
 use tembo_pool::{Geometry, Lane, Pool, Tx};
 
+/// What is done in a transaction, with its name.
+type Operation<'a> = (&'a str, &'a dyn Fn(&WbTree, &mut Tx<'_>));
+
 struct Bench {
     lane: Lane,
     tree: WbTree,
@@ -121,6 +124,97 @@ fn removing_costs_one_fence() {
         lines.push(cost.lines);
     }
     assert_lines(&lines, 2..=2, 8);
+}
+
+#[test]
+fn what_changes_nothing_costs_nothing() {
+    let mut bench = with_room();
+    // Something that was cleared waits to be freed; that is for those who write.
+    bench.cost(|tree, tx| tree.clear(tx).unwrap());
+    (0..4).for_each(|i| _ = bench.cost(|tree, tx| _ = tree.insert(tx, &key(i), b"8 bytes.").unwrap()));
+    (0..3000).for_each(|i| _ = bench.put(&key(i), 0));
+    bench.cost(|tree, tx| tree.clear(tx).unwrap());
+    bench.put(&key(0), 7);
+    let (there, absent, seven) = (&key(0)[..], &key(1)[..], 7u64.to_le_bytes());
+    let nothing: [Operation<'_>; 8] = [
+        ("insert, present", &|tree, tx| assert!(!tree.insert(tx, there, b"new").unwrap())),
+        ("update, absent", &|tree, tx| assert!(!tree.update(tx, absent, b"new").unwrap())),
+        ("swap, another value", &|tree, tx| {
+            assert!(!tree.compare_and_swap(tx, there, Some(b"other"), Some(b"new")).unwrap());
+        }),
+        ("swap, absent", &|tree, tx| assert!(!tree.compare_and_swap(tx, absent, Some(b""), None).unwrap())),
+        ("swap, for the same", &|tree, tx| {
+            assert!(tree.compare_and_swap(tx, there, Some(&seven), Some(&seven)).unwrap());
+        }),
+        ("modify, to the same", &|tree, tx| {
+            assert!(tree.modify(tx, there, |old| old.map(<[u8]>::to_vec)).unwrap());
+        }),
+        ("modify, absent", &|tree, tx| assert!(!tree.modify(tx, absent, |_| None::<&[u8]>).unwrap())),
+        ("a cursor", &|tree, _| {
+            let mut cursor = tree.cursor();
+            assert!(cursor.seek(there).unwrap() && !cursor.next().unwrap() && cursor.prev().unwrap());
+        }),
+    ];
+    for (what, operation) in nothing {
+        assert_eq!(bench.cost(operation), Counts::default(), "{what}");
+    }
+}
+
+#[test]
+fn conditional_changes_cost_what_the_others_do() {
+    let mut bench = with_room();
+    let value = |i: u64| i.to_le_bytes();
+    for i in 8..20 {
+        let cost = bench.cost(|tree, tx| assert!(tree.insert(tx, &key(i), &value(1)).unwrap()));
+        assert_eq!((cost.fences, cost.words), (1, 5 + 18 + 6), "insert {i}");
+    }
+    for i in 2..10 {
+        let changes: [Operation<'_>; 3] = [
+            ("update", &|tree, tx| assert!(tree.update(tx, &key(i), &value(2)).unwrap())),
+            ("swap", &|tree, tx| {
+                let (old, new) = (value(2), value(3));
+                assert!(tree.compare_and_swap(tx, &key(i), Some(&old), Some(&new)).unwrap());
+            }),
+            ("modify", &|tree, tx| assert!(tree.modify(tx, &key(i), |_| Some(value(4))).unwrap())),
+        ];
+        for (what, change) in changes {
+            let cost = bench.cost(change);
+            assert_eq!((cost.fences, cost.words), (1, 5 + 12 + 3), "{what} {i}");
+        }
+    }
+    for i in 0..6 {
+        let cost = bench.cost(|tree, tx| match i % 3 {
+            0 => assert!(
+                tree.compare_and_swap(tx, &key(i), Some(&value(if i < 2 { 0 } else { 4 })), None).unwrap()
+            ),
+            1 => assert!(tree.modify(tx, &key(i), |_| None::<&[u8]>).unwrap()),
+            _ => assert!(tree.remove(tx, &key(i)).unwrap()),
+        });
+        assert_eq!((cost.fences, cost.words), (1, 10 + 3), "removal {i}");
+    }
+}
+
+#[test]
+fn a_range_shares_its_fences() {
+    let mut bench = Bench::new();
+    let records = 50_000;
+    (0..records).for_each(|i| _ = bench.put(&key(i), i));
+    let Bench { lane, tree } = bench;
+    let writer = tembo_pool::Writer::new(lane);
+    let before = snapshot();
+    let removed = tree.remove_range_in_groups::<&[u8]>(.., || writer.begin()).unwrap();
+    let total = snapshot() - before;
+    assert_eq!(removed, records);
+    let per_record = |n: u64| n as f64 / records as f64;
+    println!(
+        "{} fences, {} lines, {} words",
+        per_record(total.fences),
+        per_record(total.lines),
+        per_record(total.words)
+    );
+    assert!(per_record(total.fences) < 1.5 / 122.0);
+    assert!(per_record(total.lines) < 1.5);
+    assert!(per_record(total.words) < 12.0);
 }
 
 #[test]

@@ -7,19 +7,23 @@
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use tembo_crashsim::{Audit, Mutation, Scenario, SharedScenario, Simulation, Target, campaign};
 use tembo_index::WbTree;
 use tembo_pmem::{LINE_BYTES, Region};
-use tembo_pool::{Geometry, Lane, Pool, Tx};
+use tembo_pool::{Geometry, Pool, Tx, Writer};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A change of one key.
+/// A change of one key, or of some.
 #[derive(Debug, Clone)]
 enum Edit {
     Put(Vec<u8>, Vec<u8>),
     Remove(Vec<u8>),
+    Insert(Vec<u8>, Vec<u8>),
+    /// Appends to the value, or makes one; removes it when it is long.
+    Extend(Vec<u8>),
+    PopLast,
+    RemoveRange(Vec<u8>, Vec<u8>),
 }
 
 /// What one transaction, or a reader, does.
@@ -36,6 +40,8 @@ enum Op {
     /// Edits, a clear, and edits in one transaction.
     ClearBetween(Vec<Edit>, Vec<Edit>),
     Reclaim(usize),
+    /// Removes a range in groups: several transactions.
+    RemoveInGroups(Vec<u8>, Vec<u8>),
     /// A reader looks a key up.
     Get(Vec<u8>),
 }
@@ -52,7 +58,7 @@ struct Trees {
 
 struct State {
     pool: Pool,
-    lane: Mutex<Lane>,
+    writer: Writer,
     tree: WbTree,
 }
 
@@ -62,17 +68,17 @@ fn text(e: impl ToString) -> String {
 
 impl State {
     fn open(pool: Pool) -> Result<State, String> {
-        let mut lane = pool.lane().map_err(text)?;
+        let writer = Writer::new(pool.lane().map_err(text)?);
         let tree = match WbTree::open(&pool, "tree").map_err(text)? {
             Some(tree) => tree,
             None => {
-                let mut tx = lane.begin();
+                let mut tx = writer.begin();
                 let tree = WbTree::create(&mut tx, "tree").map_err(text)?;
                 tx.commit().map_err(text)?;
                 tree
             }
         };
-        Ok(State { pool, lane: Mutex::new(lane), tree })
+        Ok(State { pool, writer, tree })
     }
 
     fn edit(&self, tx: &mut Tx<'_>, edits: &[Edit]) -> Result<(), String> {
@@ -80,14 +86,23 @@ impl State {
             match edit {
                 Edit::Put(key, value) => _ = self.tree.put(tx, key, &[value]).map_err(text)?,
                 Edit::Remove(key) => _ = self.tree.remove(tx, key).map_err(text)?,
+                Edit::Insert(key, value) => _ = self.tree.insert(tx, key, value).map_err(text)?,
+                Edit::Extend(key) => _ = self.tree.modify(tx, key, extended).map_err(text)?,
+                Edit::PopLast => _ = self.tree.pop_last(tx).map_err(text)?,
+                Edit::RemoveRange(low, high) => {
+                    _ = self.tree.remove_range::<Vec<u8>>(tx, low..high).map_err(text)?
+                }
             }
         }
         Ok(())
     }
 
     fn perform(&self, op: &Op) -> Result<(), String> {
-        let mut lane = self.lane.lock().unwrap();
-        let mut tx = lane.begin();
+        if let Op::RemoveInGroups(low, high) = op {
+            let removed = self.tree.remove_range_in_groups::<Vec<u8>>(low..high, || self.writer.begin());
+            return removed.map(drop).map_err(text);
+        }
+        let mut tx = self.writer.begin();
         match op {
             Op::Edits(edits) => self.edit(&mut tx, edits)?,
             Op::Partly { undone, kept } => {
@@ -104,7 +119,7 @@ impl State {
                 self.edit(&mut tx, after)?;
             }
             Op::Reclaim(steps) => _ = self.tree.reclaim(&mut tx, *steps).map_err(text)?,
-            Op::Get(_) => return Ok(()),
+            Op::Get(_) | Op::RemoveInGroups(..) => return Ok(()),
         }
         tx.commit().map_err(text)
     }
@@ -114,11 +129,23 @@ impl State {
     }
 }
 
+fn extended(value: Option<&[u8]>) -> Option<Vec<u8>> {
+    let value = [value.unwrap_or_default(), b"0123456789"].concat();
+    (value.len() < 60).then_some(value)
+}
+
 fn edit_model(model: &mut Model, edits: &[Edit]) {
     for edit in edits {
         match edit {
             Edit::Put(key, value) => _ = model.insert(key.clone(), value.clone()),
             Edit::Remove(key) => _ = model.remove(key),
+            Edit::Insert(key, value) => _ = model.entry(key.clone()).or_insert_with(|| value.clone()),
+            Edit::Extend(key) => match extended(model.get(key).map(Vec::as_slice)) {
+                Some(value) => _ = model.insert(key.clone(), value),
+                None => _ = model.remove(key),
+            },
+            Edit::PopLast => _ = model.pop_last(),
+            Edit::RemoveRange(low, high) => model.retain(|key, _| !(low..high).contains(&key)),
         }
     }
 }
@@ -187,8 +214,22 @@ impl Scenario for Trees {
                 model.clear();
                 edit_model(model, after);
             }
+            Op::RemoveInGroups(low, high) => model.retain(|key, _| !(low..high).contains(&key)),
             Op::Abort(_) | Op::Reclaim(_) | Op::Get(_) => {}
         }
+    }
+
+    /// Of a range that is removed in groups, any first part may be gone.
+    fn between(&self, before: &Model, op: &Op) -> Vec<Model> {
+        let Op::RemoveInGroups(low, high) = op else { return Vec::new() };
+        let mut model = before.clone();
+        let gone = before.keys().filter(|key| (low..high).contains(key));
+        { gone }
+            .map(|key| {
+                model.remove(key);
+                model.clone()
+            })
+            .collect()
     }
 
     fn observe(&self, state: &State) -> Result<Model, String> {
@@ -298,6 +339,38 @@ fn removals() -> Vec<Edge> {
     ]
 }
 
+fn conditional_changes() -> Vec<Edge> {
+    let (low, high) = (key(1), key(5));
+    let few = || (0..8).map(put);
+    vec![
+        edge(
+            "an insertion",
+            [put(1)],
+            vec![Edit::Insert(key(2), vec![7; 3]), Edit::Insert(key(1), vec![8; 3])],
+            1,
+        ),
+        edge("an insertion that divides a leaf", full_leaves(1), vec![Edit::Insert(key(27), vec![7; 3])], 3),
+        edge("a value that is made", [put(1)], vec![Edit::Extend(key(2))], 1),
+        edge("a value that grows", [put(1)], vec![Edit::Extend(key(1))], 0),
+        edge(
+            "a value that is removed",
+            [Edit::Put(key(1), vec![5; 50]), put(2)],
+            vec![Edit::Extend(key(1))],
+            -1,
+        ),
+        edge("the last record", few(), vec![Edit::PopLast], -1),
+        edge("a part of a leaf", few(), vec![Edit::RemoveRange(low, high)], -4),
+        edge("all of a leaf", few(), vec![Edit::RemoveRange(key(0), key(9))], -9),
+        edge("a range of leaves", full_leaves(4), vec![Edit::RemoveRange(key(20), key(180))], -80 - 2),
+        edge(
+            "a range over inner nodes",
+            two_inner_nodes(),
+            vec![Edit::RemoveRange(key(20), key(2340))],
+            -1160 - 43,
+        ),
+    ]
+}
+
 fn simulate_edges(edges: Vec<Edge>) {
     for Edge { name, start, op, blocks } in edges {
         let scenario = Trees {
@@ -325,6 +398,31 @@ fn every_kind_of_insertion_survives_crashes() {
 #[test]
 fn every_kind_of_removal_survives_crashes() {
     simulate_edges(removals());
+}
+
+#[test]
+fn every_kind_of_conditional_change_and_range_survives_crashes() {
+    simulate_edges(conditional_changes());
+}
+
+#[test]
+fn a_range_that_is_removed_in_groups_is_gone_up_to_some_key() {
+    for (start, low, high) in [(60, 7, 40), (90, 0, 99), (5, 1, 3)] {
+        let scenario = Trees {
+            name: format!("{low} to {high} of {start} records are removed in groups"),
+            start: (0..start).map(put).collect(),
+            clear_after_start: false,
+            ops: vec![
+                Op::Edits(vec![put(3)]),
+                Op::RemoveInGroups(key(low), key(high)),
+                Op::Edits(vec![put(8)]),
+            ],
+            continuation: vec![Op::Edits(vec![put(101), remove(8)]), Op::RemoveInGroups(vec![], key(200))],
+            bytes: 256 << 10,
+        };
+        let report = Simulation::new(&scenario).limit(128).audit(audit(true)).run();
+        println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+    }
 }
 
 #[test]
@@ -375,6 +473,13 @@ impl Trees {
             (0..rng.random_range(1..=most))
                 .map(|_| {
                     let key = random_key(&mut rng, family, range);
+                    match rng.random_range(0..60) {
+                        0 => return Edit::RemoveRange(key, random_key(&mut rng, family, range)),
+                        1 => return Edit::PopLast,
+                        2..5 => return Edit::Extend(key),
+                        5..8 => return Edit::Insert(key, vec![7; 20]),
+                        _ => {}
+                    }
                     let bytes = if rng.random_bool(0.05) { 900 } else { rng.random_range(0..60) };
                     if rng.random_bool(inclination) {
                         Edit::Put(key, vec![bytes as u8; bytes])

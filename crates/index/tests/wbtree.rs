@@ -2,8 +2,8 @@
 
 mod conformance;
 
-use conformance::{KeyBounds, OrderedIndex, Record};
-use tembo_index::{Entry, Error, Result, WbTree};
+use conformance::{KeyBounds, OrderedCursor, OrderedIndex, Record};
+use tembo_index::{Cursor, Entry, Error, Result, WbTree};
 use tembo_pool::{Marks, Pin, Pool, Tx};
 
 fn owned(entry: Result<Entry<'_>>) -> Result<Record> {
@@ -36,6 +36,53 @@ impl OrderedIndex for WbTree {
         WbTree::remove(self, tx, key)
     }
 
+    fn insert(&self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
+        WbTree::insert(self, tx, key, value)
+    }
+
+    fn update(&self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
+        WbTree::update(self, tx, key, value)
+    }
+
+    fn compare_and_swap(
+        &self,
+        tx: &mut Tx<'_>,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        WbTree::compare_and_swap(self, tx, key, expected, new)
+    }
+
+    fn modify(
+        &self,
+        tx: &mut Tx<'_>,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<bool> {
+        WbTree::modify(self, tx, key, change)
+    }
+
+    fn pop_first(&self, tx: &mut Tx<'_>) -> Result<Option<Record>> {
+        WbTree::pop_first(self, tx)
+    }
+
+    fn pop_last(&self, tx: &mut Tx<'_>) -> Result<Option<Record>> {
+        WbTree::pop_last(self, tx)
+    }
+
+    fn remove_range(&self, tx: &mut Tx<'_>, bounds: KeyBounds<'_>) -> Result<u64> {
+        WbTree::remove_range::<&[u8]>(self, tx, bounds)
+    }
+
+    fn remove_range_in_groups<'l>(
+        &self,
+        bounds: KeyBounds<'_>,
+        begin: impl FnMut() -> Tx<'l>,
+    ) -> Result<u64> {
+        WbTree::remove_range_in_groups::<&[u8]>(self, bounds, begin)
+    }
+
     fn clear(&self, tx: &mut Tx<'_>) -> Result<()> {
         WbTree::clear(self, tx)
     }
@@ -60,8 +107,42 @@ impl OrderedIndex for WbTree {
         WbTree::prefix(self, prefix).map(owned)
     }
 
+    fn cursor(&self) -> impl OrderedCursor {
+        WbTree::cursor(self)
+    }
+
     fn check(&self, marks: &mut Marks) -> Result<()> {
         WbTree::check(self, marks)
+    }
+}
+
+impl OrderedCursor for Cursor<'_> {
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        Cursor::seek(self, key)
+    }
+
+    fn seek_back(&mut self, key: &[u8]) -> Result<bool> {
+        Cursor::seek_back(self, key)
+    }
+
+    fn seek_first(&mut self) -> Result<bool> {
+        Cursor::seek_first(self)
+    }
+
+    fn seek_last(&mut self) -> Result<bool> {
+        Cursor::seek_last(self)
+    }
+
+    fn next(&mut self) -> Result<bool> {
+        Cursor::next(self)
+    }
+
+    fn prev(&mut self) -> Result<bool> {
+        Cursor::prev(self)
+    }
+
+    fn record(&self) -> Option<Record> {
+        Some((self.key()?.to_vec(), self.value()?.to_vec()))
     }
 }
 

@@ -13,6 +13,9 @@ use super::node::{Inner, Leaf, View};
 use crate::error::{Result, corrupt};
 use tembo_pool::Tx;
 
+/// Steps of freeing a cleared tree that every change takes.
+const RECLAIM_STEPS: usize = 1;
+
 /// Where the word that leads from a doomed tree to the next lies.
 pub(crate) fn next_doomed_off(tree: TreeWord) -> u64 {
     let field = if tree.level() == 0 { field!(PmLeaf.next_doomed) } else { field!(PmInner.next_doomed) };
@@ -91,6 +94,22 @@ impl WbTree {
             }
         }
         Ok(tx.load(self.doomed_off())? != 0)
+    }
+
+    /// Makes a change of records, in full or not at all, and before it frees a little of what was cleared.
+    #[inline(always)]
+    pub(crate) fn change<T>(
+        &self,
+        tx: &mut Tx<'_>,
+        change: impl FnOnce(&mut Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.reclaim(tx, RECLAIM_STEPS)?;
+        let before = tx.savepoint();
+        let outcome = change(tx);
+        if outcome.is_err() {
+            tx.rollback_to(before);
+        }
+        outcome
     }
 
     /// Frees the last node of a doomed tree.

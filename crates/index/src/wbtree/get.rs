@@ -3,7 +3,7 @@
 use super::WbTree;
 use super::layout::LeafState;
 use super::node::{Leaf, Media, View};
-use super::search::{Found, Goal, Probe, descend, descend_to, find, find_pending, likely_record};
+use super::search::{Found, Goal, Probe, descend, descend_to, find, likely_record};
 use crate::error::Result;
 use tembo_pool::{Pin, Tx};
 
@@ -49,14 +49,7 @@ impl WbTree {
     /// If the transaction is not of this tree's pool.
     pub fn get_in<'t>(&'t self, tx: &'t Tx<'_>, key: &[u8]) -> Result<Option<&'t [u8]>> {
         self.assert_writes(tx);
-        let view = self.pending(tx);
-        let tree = self.root(view)?;
-        if tree.is_empty() {
-            return Ok(None);
-        }
-        let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
-        let (_, found) = find_pending(view, &leaf, Probe::new(key))?;
-        Ok(found.map(|found| found.value))
+        Ok(self.find_place(tx, Probe::new(key))?.found.map(|found| found.value))
     }
 
     /// Asks for the memory that looking up, or writing, `keys` will touch, so that it comes while other work is

@@ -6,12 +6,9 @@ use super::edit::Edit;
 use super::items::{Item, Items};
 use super::layout::{LEAF_SLOTS, LeafState, MAX_KEY_BYTES, MAX_VALUE_BYTES, RECORD_HEAD_BYTES, TreeWord};
 use super::node::{Leaf, Media};
-use super::search::{Goal, Probe, descend, find_pending};
+use super::search::{Place, Probe};
 use crate::error::{Error, Result};
 use tembo_pool::Tx;
-
-/// Steps of freeing a cleared tree that every put and remove takes.
-const RECLAIM_STEPS: usize = 1;
 
 /// Records up to this size are composed on the stack and written at once.
 const SMALL_RECORD_BYTES: usize = 512;
@@ -33,37 +30,38 @@ impl WbTree {
     pub fn put(&self, tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]]) -> Result<bool> {
         self.assert_writes(tx);
         let value_bytes = check_lengths(key, value)?;
-        self.reclaim(tx, RECLAIM_STEPS)?;
-        let before = tx.savepoint();
-        let outcome = self.put_record(tx, key, value, value_bytes);
-        if outcome.is_err() {
-            tx.rollback_to(before);
-        }
-        outcome
+        self.change(tx, |tx| {
+            // Written first, so that fetching its lines goes on while the way to the leaf is searched.
+            let record = write_record(tx, key, value, value_bytes)?;
+            let probe = Probe::new(key);
+            let place = self.find_place(tx, probe)?;
+            self.put_record(tx, &place, probe, record)
+        })
     }
 
-    fn put_record(&self, tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<bool> {
-        // Written first, so that fetching its lines goes on while the way to the leaf is searched.
-        let record = write_record(tx, key, value, value_bytes)?;
-        let tree = self.root(self.pending(tx))?;
-        let probe = Probe::new(key);
-        if tree.is_empty() {
+    /// Puts a record where its key is, or belongs; returns whether the key was there.
+    #[inline]
+    pub(crate) fn put_record(
+        &self,
+        tx: &mut Tx<'_>,
+        place: &Place<'_>,
+        probe: Probe<'_>,
+        record: u64,
+    ) -> Result<bool> {
+        let Some((leaf, state)) = &place.leaf else {
             self.plant(tx, probe, record)?;
             self.change_len(tx, 1)?;
             return Ok(false);
-        }
-        let view = self.pending(tx);
-        let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
-        let (state, found) = find_pending(view, &leaf, probe)?;
-        if let Some((slot, old_record)) = found.map(|found| (found.slot, found.record)) {
+        };
+        if let Some(found) = &place.found {
             // PERSIST(I5): the one word that replaces a value. The new record is durable before it is stored.
-            tx.store(leaf.record_off(slot), record)?;
-            tx.free(old_record)?;
+            tx.store(leaf.record_off(found.slot), record)?;
+            tx.free(found.record)?;
             return Ok(true);
         }
-        match self.free_slot(&leaf, state)? {
-            Some(slot) => self.add_entry(tx, &leaf, state, slot, probe, record)?,
-            None => self.split(tx, tree, probe, record)?,
+        match self.free_slot(leaf, *state)? {
+            Some(slot) => self.add_entry(tx, leaf, *state, slot, probe, record)?,
+            None => self.split(tx, place.tree, probe, record)?,
         }
         self.change_len(tx, 1)?;
         Ok(false)
@@ -109,7 +107,7 @@ impl WbTree {
     }
 }
 
-fn check_lengths(key: &[u8], value: &[&[u8]]) -> Result<u64> {
+pub(crate) fn check_lengths(key: &[u8], value: &[&[u8]]) -> Result<u64> {
     let key_bytes = key.len() as u64;
     if key_bytes > MAX_KEY_BYTES {
         return Err(Error::KeyTooLong { bytes: key_bytes, max_bytes: MAX_KEY_BYTES });
@@ -122,7 +120,7 @@ fn check_lengths(key: &[u8], value: &[&[u8]]) -> Result<u64> {
 }
 
 /// Writes a record into a fresh block.
-fn write_record(tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<u64> {
+pub(crate) fn write_record(tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<u64> {
     let head = (key.len() as u64 | value_bytes << 32).to_ne_bytes();
     let bytes = RECORD_HEAD_BYTES + key.len() as u64 + value_bytes;
     let off = tx.alloc(bytes)?;

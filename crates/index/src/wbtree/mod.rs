@@ -37,7 +37,7 @@
 //! commits all of them. What an operation stores, in this order:
 //!
 //! * put, new key: the entry's prefix and record, the word with its fingerprint, the leaf's state; the length.
-//! * put, key there: the entry's record. remove: the leaf's state; the length.
+//! * put, key there: the entry's record. remove: the leaf's state; the length. A range: the same for each of its leaves.
 //! * a leaf that is full, or sparse: new nodes in fresh blocks, then one child word or the root word.
 //! * clear: four words, wherever the tree is large or small.
 //!
@@ -75,14 +75,17 @@ mod bytes;
 mod check;
 mod clear;
 mod create;
+mod cursor;
 mod edit;
 mod get;
 mod insert;
 mod items;
 mod join;
 pub(crate) mod layout;
+mod modify;
 mod node;
 mod remove;
+mod remove_range;
 mod scan;
 mod search;
 mod split;
@@ -90,5 +93,6 @@ mod split;
 mod tests;
 
 pub use create::WbTree;
+pub use cursor::Cursor;
 pub use get::PREFETCH_KEYS_MAX;
 pub use scan::{Entry, Range, Value};

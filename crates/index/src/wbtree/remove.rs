@@ -1,14 +1,14 @@
-//! Removing a record: one bit of its leaf's state word.
+//! Removing records: bits of their leaf's state word.
 
 use super::WbTree;
 use super::edit::{Edit, Path};
-use super::layout::{LEAF_SLOTS, TreeWord};
-use super::search::{Goal, Probe, descend, find_pending};
-use crate::error::{Error, Result};
+use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
+use super::node::{Leaf, Record};
+use super::scan::Direction;
+use super::search::{Place, Probe};
+use crate::error::{Error, Result, corrupt};
+use std::ops::Bound;
 use tembo_pool::Tx;
-
-/// Steps of freeing a cleared tree that every removal takes.
-const RECLAIM_STEPS: usize = 1;
 
 /// A leaf with fewer entries than this looks for a neighbour to join.
 const SPARSE_BELOW: usize = LEAF_SLOTS / 4;
@@ -28,36 +28,81 @@ impl WbTree {
     /// If the transaction is not of this tree's pool.
     pub fn remove(&self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
         self.assert_writes(tx);
-        self.reclaim(tx, RECLAIM_STEPS)?;
-        let before = tx.savepoint();
-        let outcome = self.remove_record(tx, key);
-        if outcome.is_err() {
-            tx.rollback_to(before);
-        }
-        outcome
+        self.change(tx, |tx| {
+            let place = self.find_place(tx, Probe::new(key))?;
+            self.remove_record(tx, &place, key)
+        })
     }
 
-    fn remove_record(&self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
-        let view = self.pending(tx);
-        let tree = self.root(view)?;
-        if tree.is_empty() {
-            return Ok(false);
-        }
-        let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
-        let (state, found) = find_pending(view, &leaf, Probe::new(key))?;
-        let Some((slot, record)) = found.map(|found| (found.slot, found.record)) else {
-            return Ok(false);
+    /// Removes the record with the smallest key; returns its key and value. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`remove`](Self::remove).
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn pop_first(&self, tx: &mut Tx<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.pop(tx, Direction::Up)
+    }
+
+    /// Removes the record with the largest key; returns its key and value. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`remove`](Self::remove).
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn pop_last(&self, tx: &mut Tx<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.pop(tx, Direction::Down)
+    }
+
+    fn pop(&self, tx: &mut Tx<'_>, direction: Direction) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.assert_writes(tx);
+        let Some(spot) = self.nearest(self.pending(tx), direction, Bound::Unbounded)? else {
+            return Ok(None);
         };
-        // PERSIST(I5): the one word that removes the entry. Its prefix, fingerprint and record word stay, so that
-        // readers with the state before still find the record, which lives as long as their pins.
-        let next = state.next(state.bitmap() & !(1 << slot));
+        let Record { key, value } = spot.record;
+        let popped = (key.to_vec(), value.to_vec());
+        if !self.remove(tx, key)? {
+            return Err(corrupt("a record", spot.off(), "on the way to its key", "elsewhere"));
+        }
+        Ok(Some(popped))
+    }
+
+    /// Removes the record of a key from where it is; returns whether it was there.
+    pub(crate) fn remove_record(&self, tx: &mut Tx<'_>, place: &Place<'_>, key: &[u8]) -> Result<bool> {
+        let (Some(leaf), Some(found)) = (&place.leaf, &place.found) else { return Ok(false) };
+        self.remove_entries(tx, place.tree, leaf, key, &[(found.slot, found.record)])?;
+        Ok(true)
+    }
+
+    /// Removes entries, slots and records, from the leaf on the way to `key`.
+    ///
+    /// PERSIST(I5): one word removes the entries. Their prefixes, fingerprints and record words stay, so that readers with
+    /// the state before still find the records, which live as long as their pins.
+    pub(crate) fn remove_entries(
+        &self,
+        tx: &mut Tx<'_>,
+        tree: TreeWord,
+        (leaf, state): &(Leaf, LeafState),
+        key: &[u8],
+        entries: &[(usize, u64)],
+    ) -> Result<()> {
+        let slots = entries.iter().fold(0, |slots, (slot, _)| slots | 1 << slot);
+        let next = state.next(state.bitmap() & !slots);
         tx.store(leaf.off, next.0)?;
-        tx.free(record)?;
-        self.change_len(tx, -1)?;
+        for (_, record) in entries {
+            tx.free(*record)?;
+        }
+        self.change_len(tx, -(entries.len() as i64))?;
         if next.count() < SPARSE_BELOW {
             self.tidy(tx, tree, key)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Joins the sparse leaf on the way to `key` with a neighbour, if there is room in the neighbour and for the

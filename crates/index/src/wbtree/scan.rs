@@ -6,7 +6,6 @@
 //! during the whole walk is met exactly once; one that comes or goes meanwhile is met or not.
 
 use super::WbTree;
-use super::bytes::Separator;
 use super::items::Items;
 use super::layout::TreeWord;
 use super::node::{Inner, Leaf, Media, Record, View};
@@ -88,9 +87,9 @@ pub struct Range<'t> {
 
 /// One end of a walk.
 #[derive(Debug)]
-struct End {
+pub(crate) struct End {
     /// Records of the current leaf that are still to come, in order of their keys.
-    records: VecDeque<u64>,
+    pub(crate) records: VecDeque<u64>,
     next: Next,
 }
 
@@ -98,12 +97,12 @@ struct End {
 #[derive(Debug)]
 enum Next {
     Start,
-    Fence(Vec<u8>),
+    From(Bound<Vec<u8>>),
     Nothing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
+pub(crate) enum Direction {
     Up,
     Down,
 }
@@ -124,8 +123,8 @@ impl WbTree {
     /// The records whose keys lie in `bounds`, in order. The first step from each end costs O(log n), the
     /// others O(1) on average. Bounds that exclude each other give an empty range.
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range<'_> {
-        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        self.range_between(owned(bounds.start_bound()), owned(bounds.end_bound()))
+        let (lower, upper) = owned_bounds(bounds);
+        self.range_between(lower, upper)
     }
 
     /// All records in order of their keys.
@@ -157,11 +156,10 @@ impl WbTree {
     }
 
     fn range_between(&self, lower: Bound<Vec<u8>>, upper: Bound<Vec<u8>>) -> Range<'_> {
-        let end = || End { records: VecDeque::new(), next: Next::Start };
         Range {
             tree: self,
-            front: end(),
-            back: end(),
+            front: End::new(),
+            back: End::new(),
             lower,
             upper,
             front_key: None,
@@ -169,6 +167,12 @@ impl WbTree {
             pin: Arc::new(self.pool().pin()),
         }
     }
+}
+
+/// Both bounds, to be kept.
+pub(crate) fn owned_bounds<K: AsRef<[u8]>>(bounds: impl RangeBounds<K>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+    (owned(bounds.start_bound()), owned(bounds.end_bound()))
 }
 
 /// The bound above all keys that begin with `prefix`.
@@ -242,65 +246,108 @@ impl<'t> Range<'t> {
                 Direction::Up => end.records.pop_front(),
                 Direction::Down => end.records.pop_back(),
             };
-            if next.is_some() || matches!(end.next, Next::Nothing) {
+            if next.is_some() || end.is_last() {
                 return Ok(next);
             }
-            self.load_leaf(direction)?;
+            let bound = if direction == Direction::Up { &self.lower } else { &self.upper };
+            end.load_leaf(self.tree, Media(self.tree.region()), direction, bound)?;
         }
-    }
-
-    /// Copies the next leaf's entries, as far as they lie in the range.
-    fn load_leaf(&mut self, direction: Direction) -> Result<()> {
-        let view = Media(self.tree.region());
-        let (end, bound) = match direction {
-            Direction::Up => (&mut self.front, &self.lower),
-            Direction::Down => (&mut self.back, &self.upper),
-        };
-        let tree = self.tree.root(view)?;
-        if tree.is_empty() {
-            end.next = Next::Nothing;
-            return Ok(());
-        }
-        let goal = goal_of(direction, &end.next, bound);
-        let (leaf, fence) = descend_fenced(view, tree, goal, direction)?;
-        if let (Next::Fence(old), Some(new)) = (&end.next, &fence)
-            && new.cmp(old) != if direction == Direction::Up { Ordering::Greater } else { Ordering::Less }
-        {
-            // In a damaged tree the walk could go in circles.
-            let expected = format!("one past {}", old.escape_ascii());
-            return Err(corrupt("a leaf's fence", leaf.off, expected, new.escape_ascii()));
-        }
-        let items = snapshot(view, &leaf)?;
-        end.records.extend(items.as_slice().iter().map(|item| item.record));
-        end.records.iter().for_each(|record| view.0.prefetch(*record));
-        // Leaves may have been joined since the fence was read, and the first leaf begins before its bound.
-        let is_ahead = |key: &[u8]| match (direction, &end.next) {
-            (Direction::Up, Next::Fence(fence)) => fence.as_slice() <= key,
-            (Direction::Down, Next::Fence(fence)) => key < fence.as_slice(),
-            (Direction::Up, _) => is_above(key, bound),
-            (Direction::Down, _) => is_below(key, bound),
-        };
-        let nearest = |records: &VecDeque<u64>| match direction {
-            Direction::Up => records.front().copied(),
-            Direction::Down => records.back().copied(),
-        };
-        while let Some(record) = nearest(&end.records) {
-            if is_ahead(Record::read(view.0, record)?.key) {
-                break;
-            }
-            match direction {
-                Direction::Up => end.records.pop_front(),
-                Direction::Down => end.records.pop_back(),
-            };
-        }
-        end.next = fence.map_or(Next::Nothing, Next::Fence);
-        Ok(())
     }
 
     fn entry(&mut self, direction: Direction) -> Option<Result<Entry<'t>>> {
         let step = self.step(direction).transpose()?;
         Some(step.map(|record| Entry { record, _pin: self.pin.clone() }))
     }
+}
+
+impl End {
+    pub(crate) fn new() -> End {
+        End { records: VecDeque::new(), next: Next::Start }
+    }
+
+    /// Whether no leaf comes after the current one.
+    pub(crate) fn is_last(&self) -> bool {
+        matches!(self.next, Next::Nothing)
+    }
+
+    /// Copies the entries of the next leaf, or of the first one, which may begin before `bound`.
+    pub(crate) fn load_leaf<'m>(
+        &mut self,
+        tree: &WbTree,
+        view: impl View<'m>,
+        direction: Direction,
+        bound: &Bound<Vec<u8>>,
+    ) -> Result<()> {
+        let root = tree.root(view)?;
+        if root.is_empty() {
+            self.next = Next::Nothing;
+            return Ok(());
+        }
+        let (from, behind) = match &self.next {
+            Next::From(from) => (from, key_of(from)),
+            _ => (bound, None),
+        };
+        let place = descend_fenced(view, root, goal_from(direction, from))?;
+        let fence = place.fence_at(direction, behind)?;
+        let fence_key = fence.as_deref();
+        place.copy(view, &mut self.records)?;
+        match direction {
+            Direction::Up => {
+                trim(view, &mut self.records, |key| is_above(key, from), |key| is_left_of(key, fence_key))?;
+            }
+            Direction::Down => {
+                trim(view, &mut self.records, |key| is_right_of(key, fence_key), |key| is_below(key, from))?;
+            }
+        }
+        self.next = fence.map_or(Next::Nothing, |fence| Next::From(beyond(direction, fence)));
+        Ok(())
+    }
+}
+
+/// Where the leaf behind a fence begins.
+pub(crate) fn beyond(direction: Direction, fence: Vec<u8>) -> Bound<Vec<u8>> {
+    match direction {
+        Direction::Up => Bound::Included(fence),
+        Direction::Down => Bound::Excluded(fence),
+    }
+}
+
+pub(crate) fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
+
+/// Whether a key is on this side of the fence above a leaf.
+pub(crate) fn is_left_of(key: &[u8], fence: Option<&[u8]>) -> bool {
+    fence.is_none_or(|fence| key < fence)
+}
+
+/// Whether a key is on this side of the fence below a leaf.
+pub(crate) fn is_right_of(key: &[u8], fence: Option<&[u8]>) -> bool {
+    fence.is_none_or(|fence| fence <= key)
+}
+
+/// Drops records at both ends of a leaf's. A leaf that takes the place of an empty neighbour stays where it is: it may hold
+/// keys beyond the fences that it had when the way to it was read.
+pub(crate) fn trim<'m>(
+    view: impl View<'m>,
+    records: &mut VecDeque<u64>,
+    is_above: impl Fn(&[u8]) -> bool,
+    is_below: impl Fn(&[u8]) -> bool,
+) -> Result<()> {
+    while let Some(first) = records.front()
+        && !is_above(Record::read(view.region(), *first)?.key)
+    {
+        records.pop_front();
+    }
+    while let Some(last) = records.back()
+        && !is_below(Record::read(view.region(), *last)?.key)
+    {
+        records.pop_back();
+    }
+    Ok(())
 }
 
 impl<'t> Iterator for Range<'t> {
@@ -327,7 +374,7 @@ impl std::fmt::Debug for Range<'_> {
     }
 }
 
-fn is_below(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
+pub(crate) fn is_below(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
     match upper {
         Bound::Included(bound) => key <= bound.as_slice(),
         Bound::Excluded(bound) => key < bound.as_slice(),
@@ -335,7 +382,7 @@ fn is_below(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-fn is_above(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
+pub(crate) fn is_above(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
     match lower {
         Bound::Included(bound) => key >= bound.as_slice(),
         Bound::Excluded(bound) => key > bound.as_slice(),
@@ -343,32 +390,70 @@ fn is_above(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-fn goal_of<'k>(direction: Direction, next: &'k Next, bound: &'k Bound<Vec<u8>>) -> Goal<'k> {
-    match (direction, next, bound) {
-        (Direction::Up, Next::Fence(fence), _) => Goal::At(fence),
-        (Direction::Down, Next::Fence(fence), _) => Goal::Below(fence),
-        (Direction::Down, _, Bound::Excluded(key)) => Goal::Below(key),
-        (_, _, Bound::Included(key) | Bound::Excluded(key)) => Goal::At(key),
-        (Direction::Up, _, Bound::Unbounded) => Goal::First,
-        (Direction::Down, _, Bound::Unbounded) => Goal::Last,
+/// The leaf in which a walk from `bound` on begins.
+pub(crate) fn goal_from(direction: Direction, bound: &Bound<Vec<u8>>) -> Goal<'_> {
+    match (direction, bound) {
+        (Direction::Down, Bound::Excluded(key)) => Goal::Below(key),
+        (_, Bound::Included(key) | Bound::Excluded(key)) => Goal::At(key),
+        (Direction::Up, Bound::Unbounded) => Goal::First,
+        (Direction::Down, Bound::Unbounded) => Goal::Last,
     }
 }
 
-/// Goes down to a leaf; also returns its fence in the direction of the walk.
-fn descend_fenced(
-    view: Media<'_>,
+/// A leaf, and the separators on the way to it that are its fences.
+pub(crate) struct Fenced<'m, 'k> {
+    pub(crate) leaf: Leaf,
+    goal: Goal<'k>,
+    low: Option<(Inner<'m>, usize)>,
+    high: Option<(Inner<'m>, usize)>,
+}
+
+impl Fenced<'_, '_> {
+    /// Appends the leaf's records at one moment, in order of their keys.
+    pub(crate) fn copy<'m>(&self, view: impl View<'m>, records: &mut VecDeque<u64>) -> Result<()> {
+        let items = snapshot(view, &self.leaf)?;
+        records.extend(items.as_slice().iter().map(|item| item.record));
+        records.iter().for_each(|record| view.region().prefetch(*record));
+        Ok(())
+    }
+
+    /// The leaf's fence in a direction, behind which the next leaf begins. `behind` is the fence, or a key, from which the
+    /// walk came.
+    pub(crate) fn fence_at(&self, direction: Direction, behind: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+        let separator = match direction {
+            Direction::Up => &self.high,
+            Direction::Down => &self.low,
+        };
+        let Some((node, i)) = separator else { return Ok(None) };
+        let fence = node.separator(*i, self.goal.key())?.to_vec();
+        let ahead = if direction == Direction::Up { Ordering::Greater } else { Ordering::Less };
+        match behind {
+            // In a damaged tree the walk could go in circles.
+            Some(behind) if fence.as_slice().cmp(behind) != ahead => {
+                let expected = format!("one past {}", behind.escape_ascii());
+                Err(corrupt("a leaf's fence", self.leaf.off, expected, fence.escape_ascii()))
+            }
+            _ => Ok(Some(fence)),
+        }
+    }
+}
+
+/// Goes down to a leaf; also keeps its fences.
+pub(crate) fn descend_fenced<'m, 'k>(
+    view: impl View<'m>,
     tree: TreeWord,
-    goal: Goal<'_>,
-    direction: Direction,
-) -> Result<(Leaf, Option<Vec<u8>>)> {
-    let mut fenced: Option<(Inner<'_>, usize)> = None;
-    let leaf = descend(view, tree, goal, |node, child| match direction {
-        Direction::Up if child + 1 < node.count() => fenced = Some((node, child)),
-        Direction::Down if child > 0 => fenced = Some((node, child - 1)),
-        _ => {}
+    goal: Goal<'k>,
+) -> Result<Fenced<'m, 'k>> {
+    let (mut low, mut high) = (None, None);
+    let leaf = descend(view, tree, goal, |node, child| {
+        if child > 0 {
+            low = Some((node, child - 1));
+        }
+        if child + 1 < node.count() {
+            high = Some((node, child));
+        }
     })?;
-    let fence = fenced.map(|(node, i)| node.separator(i, goal.key()).map(Separator::to_vec)).transpose()?;
-    Ok((leaf, fence))
+    Ok(Fenced { leaf, goal, low, high })
 }
 
 /// The entries of a leaf at one moment, sorted.

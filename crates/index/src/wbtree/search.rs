@@ -1,5 +1,6 @@
 //! Finding the way down and the entry in a leaf.
 
+use super::WbTree;
 use super::bytes::{fingerprint, prefix8};
 use super::layout::{LeafState, MAX_HEIGHT, SeparatorWord, TreeWord};
 use super::node::{
@@ -7,6 +8,7 @@ use super::node::{
 };
 use crate::error::{Result, corrupt};
 use std::cmp::Ordering;
+use tembo_pool::Tx;
 
 /// Which leaf is looked for.
 #[derive(Debug, Clone, Copy)]
@@ -168,6 +170,29 @@ pub(crate) fn find_pending<'m>(
         find(view, view, leaf, state, probe)
     };
     Ok((state, found?))
+}
+
+/// Where a key is, or belongs, as the transaction sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'m> {
+    pub(crate) tree: TreeWord,
+    /// The leaf with its state; none in an empty tree.
+    pub(crate) leaf: Option<(Leaf, LeafState)>,
+    pub(crate) found: Option<Found<'m>>,
+}
+
+impl WbTree {
+    #[inline(always)]
+    pub(crate) fn find_place(&self, tx: &Tx<'_>, probe: Probe<'_>) -> Result<Place<'_>> {
+        let view = self.pending(tx);
+        let tree = self.root(view)?;
+        if tree.is_empty() {
+            return Ok(Place { tree, leaf: None, found: None });
+        }
+        let leaf = descend(view, tree, Goal::At(probe.key), |_, _| ())?;
+        let (state, found) = find_pending(view, &leaf, probe)?;
+        Ok(Place { tree, leaf: Some((leaf, state)), found })
+    }
 }
 
 /// An entry found in a leaf.

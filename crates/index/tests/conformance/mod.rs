@@ -2,7 +2,9 @@
 //!
 //! An index takes part by implementing [`OrderedIndex`] and naming itself to [`suite!`](crate::suite).
 
+pub(crate) mod cursors;
 pub(crate) mod model;
+pub(crate) mod ranges;
 pub(crate) mod readers;
 pub(crate) mod scans;
 pub(crate) mod space;
@@ -21,13 +23,45 @@ pub(crate) trait OrderedIndex: Sized + Clone + Send + Sync + 'static {
     fn get_in(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>>;
     fn put(&self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
     fn remove(&self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool>;
+    fn insert(&self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
+    fn update(&self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
+    fn compare_and_swap(
+        &self,
+        tx: &mut Tx<'_>,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool>;
+    fn modify(
+        &self,
+        tx: &mut Tx<'_>,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<bool>;
+    fn pop_first(&self, tx: &mut Tx<'_>) -> Result<Option<Record>>;
+    fn pop_last(&self, tx: &mut Tx<'_>) -> Result<Option<Record>>;
+    fn remove_range(&self, tx: &mut Tx<'_>, bounds: KeyBounds<'_>) -> Result<u64>;
+    fn remove_range_in_groups<'l>(&self, bounds: KeyBounds<'_>, begin: impl FnMut() -> Tx<'l>)
+    -> Result<u64>;
     fn clear(&self, tx: &mut Tx<'_>) -> Result<()>;
     fn reclaim(&self, tx: &mut Tx<'_>, steps: usize) -> Result<bool>;
     fn len(&self) -> Result<u64>;
     fn len_in(&self, tx: &Tx<'_>) -> Result<u64>;
     fn walk(&self, bounds: KeyBounds<'_>) -> impl DoubleEndedIterator<Item = Result<Record>>;
     fn prefix(&self, prefix: &[u8]) -> impl DoubleEndedIterator<Item = Result<Record>>;
+    fn cursor(&self) -> impl OrderedCursor;
     fn check(&self, marks: &mut Marks) -> Result<()>;
+}
+
+/// What the suite asks of a cursor: moves say whether it is at a record.
+pub(crate) trait OrderedCursor {
+    fn seek(&mut self, key: &[u8]) -> Result<bool>;
+    fn seek_back(&mut self, key: &[u8]) -> Result<bool>;
+    fn seek_first(&mut self) -> Result<bool>;
+    fn seek_last(&mut self) -> Result<bool>;
+    fn next(&mut self) -> Result<bool>;
+    fn prev(&mut self) -> Result<bool>;
+    fn record(&self) -> Option<Record>;
 }
 
 /// A key and its value.
@@ -119,9 +153,14 @@ macro_rules! suite {
         $crate::suite!(@ $index, model: random_operations_agree_with_a_model, awkward_keys_are_kept_apart,
             sequences_in_every_order, everything_can_be_removed_in_every_order, long_and_short_values,
             limits_are_refused, a_batch_is_all_or_nothing, a_rolled_back_part_leaves_no_trace,
-            one_batch_may_fill_and_empty_the_index, two_indexes_share_a_batch, contents_survive_reopening);
+            one_batch_may_fill_and_empty_the_index, conditions_are_told_apart,
+            a_change_that_panics_changes_nothing, two_indexes_share_a_batch, contents_survive_reopening);
         $crate::suite!(@ $index, scans: every_pair_of_bounds, prefixes, both_ends_meet, a_walk_goes_on_where_nodes_were_joined,
             walks_of_an_empty_index, first_and_last_of_changing_contents);
+        $crate::suite!(@ $index, cursors: every_move_agrees_with_a_model, a_cursor_at_both_ends, a_cursor_on_an_empty_index,
+            a_cursor_goes_on_where_the_index_changed, a_cursor_steps_over_nothing_that_stays);
+        $crate::suite!(@ $index, ranges: every_pair_of_bounds_is_removed, groups_remove_what_one_transaction_does,
+            a_range_in_a_batch_is_all_or_nothing, removing_ranges_gives_everything_back, ranges_go_in_a_full_pool);
         $crate::suite!(@ $index, space: clearing_is_cheap_and_gives_everything_back,
             a_cleared_index_is_used_on_at_once, clearing_again_before_the_first_is_done,
             a_full_pool_refuses_puts_and_goes_on, a_refused_change_of_structure_is_taken_back, churn_does_not_use_up_space);

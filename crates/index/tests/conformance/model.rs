@@ -1,17 +1,27 @@
 //! Contents: whatever is done to an index, it holds what a `BTreeMap` would.
 
+use super::ranges::remove_from;
 use super::{Bench, Model, OrderedIndex};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::ops::Bound;
 use tembo_index::Error;
 
 #[derive(Debug, Clone)]
 enum Operation {
     Put(Vec<u8>, Vec<u8>),
     Remove(Vec<u8>),
+    Insert(Vec<u8>, Vec<u8>),
+    Update(Vec<u8>, Vec<u8>),
+    /// Expects what the key has, if that is wanted, or else the value given.
+    Swap(Vec<u8>, bool, Option<Vec<u8>>, Option<Vec<u8>>),
+    Modify(Vec<u8>, Option<Vec<u8>>),
+    PopFirst,
+    PopLast,
+    RemoveRange(Bound<Vec<u8>>, Bound<Vec<u8>>),
     Clear,
     Reclaim(usize),
     /// Does the operations inside, then takes them back.
@@ -35,11 +45,27 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+fn bound() -> impl Strategy<Value = Bound<Vec<u8>>> {
+    prop_oneof![
+        8 => key().prop_map(Bound::Included),
+        8 => key().prop_map(Bound::Excluded),
+        1 => Just(Bound::Unbounded),
+    ]
+}
+
 fn operation() -> impl Strategy<Value = Operation> {
-    let value = prop::collection::vec(any::<u8>(), 0..40);
+    let value = || prop::collection::vec(any::<u8>(), 0..40);
+    let option = || prop::option::of(value());
     let simple = prop_oneof![
-        60 => (key(), value).prop_map(|(k, v)| Operation::Put(k, v)),
+        60 => (key(), value()).prop_map(|(k, v)| Operation::Put(k, v)),
         30 => key().prop_map(Operation::Remove),
+        10 => (key(), value()).prop_map(|(k, v)| Operation::Insert(k, v)),
+        10 => (key(), value()).prop_map(|(k, v)| Operation::Update(k, v)),
+        10 => (key(), any::<bool>(), option(), option()).prop_map(|(k, t, o, n)| Operation::Swap(k, t, o, n)),
+        10 => (key(), option()).prop_map(|(k, v)| Operation::Modify(k, v)),
+        3 => Just(Operation::PopFirst),
+        3 => Just(Operation::PopLast),
+        1 => (bound(), bound()).prop_map(|(low, high)| Operation::RemoveRange(low, high)),
         1 => Just(Operation::Clear),
         2 => (0usize..4).prop_map(Operation::Reclaim),
     ];
@@ -88,6 +114,46 @@ fn apply<I: OrderedIndex>(index: &I, tx: &mut tembo_pool::Tx<'_>, model: &mut Mo
             assert_eq!(index.remove(tx, key).unwrap(), model.remove(key).is_some());
             assert_eq!(index.get_in(tx, key).unwrap(), None);
         }
+        Operation::Insert(key, value) => {
+            let is_new = !model.contains_key(key);
+            assert_eq!(index.insert(tx, key, value).unwrap(), is_new);
+            model.entry(key.clone()).or_insert_with(|| value.clone());
+            assert_eq!(index.get_in(tx, key).unwrap().as_ref(), model.get(key));
+        }
+        Operation::Update(key, value) => {
+            assert_eq!(index.update(tx, key, value).unwrap(), model.contains_key(key));
+            model.entry(key.clone()).and_modify(|old| old.clone_from(value));
+            assert_eq!(index.get_in(tx, key).unwrap().as_ref(), model.get(key));
+        }
+        Operation::Swap(key, rightly, other, new) => {
+            let old = model.get(key).cloned();
+            let expected = if *rightly { old.clone() } else { other.clone() };
+            let swapped = index.compare_and_swap(tx, key, expected.as_deref(), new.as_deref()).unwrap();
+            assert_eq!(swapped, expected == old);
+            if swapped {
+                set(model, key, new.clone());
+            }
+            assert_eq!(index.get_in(tx, key).unwrap().as_ref(), model.get(key));
+        }
+        Operation::Modify(key, new) => {
+            let old = model.get(key).cloned();
+            let mut calls = Vec::new();
+            let was = index.modify(tx, key, |seen| {
+                calls.push(seen.map(<[u8]>::to_vec));
+                new.clone()
+            });
+            assert_eq!(was.unwrap(), old.is_some());
+            assert_eq!(calls, [old]);
+            set(model, key, new.clone());
+            assert_eq!(index.get_in(tx, key).unwrap().as_ref(), new.as_ref());
+        }
+        Operation::PopFirst => assert_eq!(index.pop_first(tx).unwrap(), model.pop_first()),
+        Operation::PopLast => assert_eq!(index.pop_last(tx).unwrap(), model.pop_last()),
+        Operation::RemoveRange(low, high) => {
+            let bounds = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+            let removed = index.remove_range(tx, bounds).unwrap();
+            assert_eq!(removed, remove_from(model, bounds));
+        }
         Operation::Clear => {
             index.clear(tx).unwrap();
             model.clear();
@@ -102,6 +168,13 @@ fn apply<I: OrderedIndex>(index: &I, tx: &mut tembo_pool::Tx<'_>, model: &mut Mo
         Operation::Commit | Operation::Abort => {}
     }
     assert_eq!(index.len_in(tx).unwrap(), model.len() as u64);
+}
+
+fn set(model: &mut Model, key: &[u8], value: Option<Vec<u8>>) {
+    match value {
+        Some(value) => _ = model.insert(key.to_vec(), value),
+        None => _ = model.remove(key),
+    }
 }
 
 /// Keys that differ only where comparisons are easily wrong.
@@ -172,7 +245,7 @@ pub(crate) fn awkward_keys_are_kept_apart<I: OrderedIndex>() {
     }
 }
 
-fn numbered(i: u32) -> Vec<u8> {
+pub(crate) fn numbered(i: u32) -> Vec<u8> {
     format!("user:profile:{i:08}").into_bytes()
 }
 
@@ -321,6 +394,67 @@ pub(crate) fn one_batch_may_fill_and_empty_the_index<I: OrderedIndex>() {
     bench.index.put(&mut tx, b"after", b"").unwrap();
     tx.commit().unwrap();
     bench.compare(&Model::from([(b"after".to_vec(), vec![])]));
+}
+
+pub(crate) fn conditions_are_told_apart<I: OrderedIndex>() {
+    let mut bench = Bench::<I>::new();
+    let long_key = vec![1; 65_537];
+    // With nothing around it, and in a tree of several levels.
+    for others in [0, 3000] {
+        let mut tx = bench.lane.begin();
+        (0..others).for_each(|i| _ = bench.index.put(&mut tx, &numbered(i), b"other").unwrap());
+        tx.commit().unwrap();
+        for (key, value) in [(&b""[..], &b""[..]), (b"", b"v"), (b"user:profile:00001000x", b"")] {
+            let (index, mut tx) = (&bench.index, bench.lane.begin());
+            assert!(!index.update(&mut tx, key, b"no").unwrap());
+            assert!(!index.compare_and_swap(&mut tx, key, Some(b""), Some(b"no")).unwrap());
+            assert!(index.compare_and_swap(&mut tx, key, None, None).unwrap(), "absent stays absent");
+            assert_eq!(index.get_in(&tx, key).unwrap(), None);
+            assert!(index.insert(&mut tx, key, value).unwrap());
+            assert!(!index.insert(&mut tx, key, b"no").unwrap());
+            assert!(!index.compare_and_swap(&mut tx, key, None, Some(b"no")).unwrap());
+            assert!(!index.compare_and_swap(&mut tx, key, Some(b"other"), None).unwrap());
+            assert_eq!(index.get_in(&tx, key).unwrap().as_deref(), Some(value));
+            assert!(
+                index.compare_and_swap(&mut tx, key, Some(value), Some(value)).unwrap(),
+                "the same again"
+            );
+            assert!(index.update(&mut tx, key, b"").unwrap());
+            assert!(index.modify(&mut tx, key, |old| Some([old.unwrap(), b"more"].concat())).unwrap());
+            assert!(index.compare_and_swap(&mut tx, key, Some(b"more"), None).unwrap());
+            assert!(!index.modify(&mut tx, key, |old| old.map(<[u8]>::to_vec)).unwrap());
+            assert_eq!(index.len_in(&tx).unwrap(), u64::from(others));
+            // What cannot be put is refused, and asking for it is not.
+            assert!(matches!(index.insert(&mut tx, &long_key, b""), Err(Error::KeyTooLong { .. })));
+            assert!(matches!(
+                index.modify(&mut tx, &long_key, |_| Some(vec![])),
+                Err(Error::KeyTooLong { .. })
+            ));
+            assert!(!index.update(&mut tx, &long_key, b"").unwrap());
+            assert!(!index.modify(&mut tx, &long_key, |_| None).unwrap());
+            tx.commit().unwrap();
+        }
+        bench.check();
+    }
+}
+
+pub(crate) fn a_change_that_panics_changes_nothing<I: OrderedIndex>() {
+    let mut bench = Bench::<I>::new();
+    bench.put(b"before", b"1");
+    let mut tx = bench.lane.begin();
+    bench.index.put(&mut tx, b"earlier in the batch", b"2").unwrap();
+    for key in [&b"before"[..], b"absent", b"earlier in the batch"] {
+        let panicking = std::panic::AssertUnwindSafe(|| {
+            bench
+                .index
+                .modify(&mut tx, key, |_| -> Option<Vec<u8>> { std::panic::resume_unwind(Box::new(())) })
+        });
+        assert!(std::panic::catch_unwind(panicking).is_err());
+    }
+    bench.index.put(&mut tx, b"later in the batch", b"3").unwrap();
+    tx.commit().unwrap();
+    let model = [("before", "1"), ("earlier in the batch", "2"), ("later in the batch", "3")];
+    bench.compare(&model.map(|(key, value)| (key.into(), value.into())).into());
 }
 
 pub(crate) fn two_indexes_share_a_batch<I: OrderedIndex>() {

@@ -151,6 +151,17 @@ fn exercise(bench: &mut Bench, random: &mut Xoshiro256PlusPlus, commit: bool) {
     for mut walk in [tree.iter(), tree.prefix(b"pppp"), tree.range(&[b'p'; 9][..]..)] {
         while let Ok(Some(_)) = if random.random_bool(0.5) { walk.advance() } else { walk.advance_back() } {}
     }
+    let mut cursor = tree.cursor();
+    for _ in 0..200 {
+        let key = [b'p'; 70];
+        let _ = match random.random_range(0..40) {
+            0 => cursor.seek(&key[..random.random_range(0..70)]),
+            1 => cursor.seek_last(),
+            2..21 => cursor.next(),
+            _ => cursor.prev(),
+        };
+        let _ = (cursor.key().map(<[u8]>::len), cursor.value().map(<[u8]>::len));
+    }
     let mut tx = bench.lane.begin();
     for _ in 0..40 {
         let mixed = random.random_range(0..3000u32).wrapping_mul(2_654_435_761);
@@ -160,7 +171,10 @@ fn exercise(bench: &mut Bench, random: &mut Xoshiro256PlusPlus, commit: bool) {
         let _ = tree.get_in(&tx, key);
         tree.prefetch(&tx, [key]);
         let _ = if random.random_bool(0.3) { tree.put(&mut tx, key, &[]) } else { tree.remove(&mut tx, key) };
+        let _ = tree.modify(&mut tx, key, |old| old.is_none().then_some(b"new"));
     }
+    let _ = (tree.pop_first(&mut tx), tree.pop_last(&mut tx));
+    let _ = tree.remove_range(&mut tx, &[b'p'; 21][..]..);
     let _ = tree.clear(&mut tx);
     let _ = tree.reclaim(&mut tx, 1);
     if !commit {

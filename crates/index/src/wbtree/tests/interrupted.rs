@@ -7,12 +7,13 @@ use super::Bench;
 use crate::wbtree::get::find_settled;
 use crate::wbtree::layout::LeafState;
 use crate::wbtree::node::{Leaf, Media, Record, View};
-use crate::wbtree::scan::snapshot;
+use crate::wbtree::scan::{Direction, End, snapshot};
 use crate::wbtree::search::Probe;
 use crate::{Result, WbTree};
 use std::cell::{Cell, RefCell};
+use std::ops::Bound;
 use tembo_pmem::Region;
-use tembo_pool::Lane;
+use tembo_pool::{Lane, Tx};
 
 /// Sees what readers see, and calls the writer before one of its loads.
 #[derive(Clone, Copy)]
@@ -174,4 +175,96 @@ fn a_record_is_not_found_before_its_state_says_so() {
         assert_eq!(found, None);
         interrupted
     });
+}
+
+/// Two leaves: the reader is interrupted by a writer who empties one, so that the other takes its place, and then puts
+/// records into that. It stays where it is, but its fences are others.
+fn while_a_leaf_grows<T>(
+    loads_before: usize,
+    emptied: std::ops::Range<u32>,
+    reader: impl FnOnce(Interrupted<'_, '_>, &WbTree) -> T,
+) -> (T, bool) {
+    let mut bench = Bench::new();
+    (0..56).for_each(|i| bench.put(&numbered(10 * i)));
+    let staying = (0..56).filter(|i| !emptied.contains(i));
+    staying.filter(|i| !stays(*i)).for_each(|i| bench.remove(&numbered(10 * i)));
+    let Bench { pool, mut lane, tree } = bench;
+    let _pin = pool.pin();
+    let mut commit = |change: &dyn Fn(&mut Tx<'_>) -> Result<bool>| {
+        let mut tx = lane.begin();
+        change(&mut tx).unwrap();
+        tx.commit().unwrap();
+    };
+    let loads_before = Cell::new(Some(loads_before));
+    let writer = RefCell::new(|| {
+        let before = leaves(&tree);
+        emptied.clone().for_each(|i| commit(&|tx| tree.remove(tx, &numbered(10 * i))));
+        let after = leaves(&tree);
+        assert!(before.len() == 2 && after.len() == 1 && before.contains(&after[0]));
+        emptied.clone().skip(5).take(4).for_each(|i| commit(&|tx| tree.put(tx, &numbered(10 * i + 5), &[])));
+        assert_eq!(leaves(&tree), after);
+    });
+    let view = Interrupted { region: pool.region(), loads_before: &loads_before, writer: &writer };
+    let outcome = reader(view, &tree);
+    (outcome, loads_before.get().is_none())
+}
+
+fn numbered(i: u32) -> Vec<u8> {
+    format!("{i:04}").into_bytes()
+}
+
+/// Whether a record is left in the leaf that grows: so many that the other is joined with it only when it is empty.
+fn stays(i: u32) -> bool {
+    i % 5 != 4
+}
+
+fn leaves(tree: &WbTree) -> Vec<u64> {
+    let mut nodes = super::Nodes::default();
+    nodes.collect(tree, tree.root(Media(tree.region())).unwrap());
+    nodes.leaves.iter().map(|(leaf, _)| leaf.off).collect()
+}
+
+/// A walk that had read the way to a leaf before that grew met its new keys twice: they lay behind the fence from which the
+/// walk then went on.
+#[test]
+fn a_walk_meets_nothing_twice_in_a_leaf_that_grows() {
+    for (emptied, direction) in
+        [0..28, 28..56].into_iter().flat_map(|e| [(e.clone(), Direction::Up), (e, Direction::Down)])
+    {
+        at_every_load(|loads| {
+            let (met, interrupted) = while_a_leaf_grows(loads, emptied.clone(), |view, tree| {
+                let (mut end, mut met) = (End::new(), Vec::new());
+                while !end.is_last() {
+                    end.load_leaf(tree, view, direction, &Bound::Unbounded).unwrap();
+                    let key = |record| Record::read(view.region, record).unwrap().key.to_vec();
+                    let keys = end.records.drain(..).map(key).collect::<Vec<_>>();
+                    met = if direction == Direction::Up { [met, keys] } else { [keys, met] }.concat();
+                }
+                met
+            });
+            assert!(met.windows(2).all(|two| two[0] < two[1]), "twice, or out of order: {met:?}");
+            let staying = (0..56).filter(|i| !emptied.contains(i) && stays(*i));
+            staying.for_each(|i| assert!(met.contains(&numbered(10 * i)), "{i} was missed"));
+            interrupted
+        });
+    }
+}
+
+/// As above, where a cursor copies the leaf.
+#[test]
+fn a_cursor_copies_what_lies_between_the_fences_of_its_way() {
+    for (emptied, from) in [(0..28, 300), (28..56, 200)] {
+        at_every_load(|loads| {
+            let ((), interrupted) = while_a_leaf_grows(loads, emptied.clone(), |view, tree| {
+                let from = Bound::Included(numbered(from));
+                let spot = tree.nearest(view, Direction::Up, from).unwrap().unwrap();
+                for record in &spot.records {
+                    let key = Record::read(view.region, *record).unwrap().key;
+                    assert!(spot.low.as_deref().is_none_or(|low| low <= key), "{}", key.escape_ascii());
+                    assert!(spot.high.as_deref().is_none_or(|high| key < high), "{}", key.escape_ascii());
+                }
+            });
+            interrupted
+        });
+    }
 }

@@ -4,6 +4,7 @@ use super::Bench;
 use crate::wbtree::layout::{FANOUT, INNER_BYTES, LEAF_SLOTS, SeparatorWord};
 use crate::wbtree::node::Media;
 use tembo_pmem::Region;
+use tembo_pool::{Geometry, Pool, Writer};
 
 #[test]
 fn sequences_fill_their_leaves_and_random_keys_two_thirds() {
@@ -102,4 +103,59 @@ fn a_leaf_stays_sparse_where_its_parent_finds_no_room() {
     tx.commit().unwrap();
     (2900..3000u32).for_each(|i| bench.remove(&i.wrapping_mul(2_654_435_761).to_be_bytes()));
     bench.check().unwrap();
+}
+
+/// In a full pool, whose leaves are so sparse that each removal changes two words, and right after a record that leaves
+/// little of its half of the lane.
+#[test]
+fn a_range_is_removed_in_a_full_pool_with_a_full_lane() {
+    let region = Region::simulated(&vec![0; 1 << 20], 2 << 20, None).unwrap();
+    let pool = Pool::create_in(region, &Geometry { lane_bytes: 4096, ..Geometry::tiny() }).unwrap();
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let tree = crate::WbTree::create(&mut tx, "tree").unwrap();
+    tx.commit().unwrap();
+    let mut bench = Bench { pool, lane, tree };
+    let key = |i: u32| i.wrapping_mul(2_654_435_761).to_be_bytes();
+    (0..4000).for_each(|i| bench.put(&key(i)));
+    // That lane has made room for large records already; another one has not.
+    let Bench { pool, lane: _first, tree } = bench;
+    let mut ballast = Vec::new();
+    let mut lane = pool.lane().unwrap();
+    for bytes in [16 << 10, 4096, 1024, 256, 64, 16] {
+        loop {
+            let mut tx = lane.begin();
+            let Ok(block) = tx.alloc(bytes) else { break };
+            tx.commit().unwrap();
+            ballast.push((block, bytes));
+        }
+    }
+    // Nothing that is freed may be used again either.
+    let pin = pool.pin();
+    let mut bench = Bench { pool, lane, tree };
+    (0..4000).filter(|i| i % 16 != 0).for_each(|i| bench.remove(&key(i)));
+    assert!(bench.nodes().fill() < 0.1, "nothing could be joined");
+    let Bench { pool, lane, tree } = bench;
+    let (writer, mut transactions) = (Writer::new(lane), 0);
+    let store = |words: u64| {
+        let mut tx = writer.begin();
+        (0..words).for_each(|i| tx.store(ballast[0].0 + 8 * i, i).unwrap());
+        tx.commit()
+    };
+    // Only the first record of a half may be that large.
+    while store(100).is_err() {
+        store(1).unwrap();
+    }
+    let begin = || {
+        transactions += 1;
+        writer.begin()
+    };
+    assert_eq!(tree.remove_range_in_groups::<&[u8]>(.., begin).unwrap(), 250);
+    assert!((250 / 26..25).contains(&transactions), "{transactions} transactions");
+    assert_eq!(tree.len().unwrap(), 0);
+    drop(pin);
+    let mut marks = pool.marks().unwrap();
+    tree.check(&mut marks).unwrap();
+    ballast.iter().for_each(|(block, bytes)| marks.reach(*block, *bytes).unwrap());
+    marks.finish().unwrap();
 }

@@ -1,0 +1,254 @@
+//! A place among the records that can be moved anywhere, in both directions.
+
+use super::WbTree;
+use super::node::{Media, Record, View};
+use super::scan::{
+    Direction, beyond, descend_fenced, goal_from, is_above, is_below, is_left_of, is_right_of, key_of, trim,
+};
+use crate::error::Result;
+use std::collections::VecDeque;
+use std::ops::Bound;
+use tembo_pool::Pin;
+
+/// A place among the records of a tree: at one of them, before the first, or after the last. A new cursor is before the
+/// first.
+///
+/// It looks at a copy of one leaf's entries, so that most steps cost O(1), and what changes in that leaf meanwhile is met or
+/// not; a record that is there all the while is not stepped over. A step to another leaf, and a seek, cost O(log n).
+///
+/// At a record the cursor holds a pin, which it renews with each leaf. That keeps memory that is freed meanwhile from being
+/// reused, so a cursor should not rest at a record for long.
+pub struct Cursor<'t> {
+    tree: &'t WbTree,
+    place: Place<'t>,
+}
+
+enum Place<'t> {
+    BeforeFirst,
+    At { spot: Spot<'t>, _pin: Pin },
+    AfterLast,
+}
+
+/// A record in a copy of its leaf.
+pub(crate) struct Spot<'m> {
+    /// The leaf's records in order of their keys, and its fences.
+    pub(crate) records: VecDeque<u64>,
+    pub(crate) low: Option<Vec<u8>>,
+    pub(crate) high: Option<Vec<u8>>,
+    at: usize,
+    pub(crate) record: Record<'m>,
+}
+
+impl Spot<'_> {
+    /// Where the record lies.
+    pub(crate) fn off(&self) -> u64 {
+        self.records[self.at]
+    }
+
+    /// The position and the record beside this one in the leaf.
+    fn beside(&self, direction: Direction) -> Option<(usize, u64)> {
+        let at = match direction {
+            Direction::Up => self.at + 1,
+            Direction::Down => self.at.checked_sub(1)?,
+        };
+        Some((at, *self.records.get(at)?))
+    }
+}
+
+impl WbTree {
+    /// A cursor before the first record.
+    pub fn cursor(&self) -> Cursor<'_> {
+        Cursor { tree: self, place: Place::BeforeFirst }
+    }
+
+    /// The nearest record that a walk from `from` on meets.
+    pub(crate) fn nearest<'m>(
+        &'m self,
+        view: impl View<'m>,
+        direction: Direction,
+        mut from: Bound<Vec<u8>>,
+    ) -> Result<Option<Spot<'m>>> {
+        let mut is_fence = false;
+        loop {
+            let tree = self.root(view)?;
+            if tree.is_empty() {
+                return Ok(None);
+            }
+            let place = descend_fenced(view, tree, goal_from(direction, &from))?;
+            let behind = |side| key_of(&from).filter(|_| is_fence && side == direction);
+            let low = place.fence_at(Direction::Down, behind(Direction::Down))?;
+            let high = place.fence_at(Direction::Up, behind(Direction::Up))?;
+            let mut records = VecDeque::new();
+            place.copy(view, &mut records)?;
+            let (low_key, high_key) = (low.as_deref(), high.as_deref());
+            trim(view, &mut records, |key| is_right_of(key, low_key), |key| is_left_of(key, high_key))?;
+            if let Some((at, record)) = find_from(view, &records, direction, &from)? {
+                return Ok(Some(Spot { records, low, high, at, record }));
+            }
+            let fence = if direction == Direction::Up { high } else { low };
+            let Some(fence) = fence else { return Ok(None) };
+            from = beyond(direction, fence);
+            is_fence = true;
+        }
+    }
+}
+
+/// The nearest of a leaf's records that a walk from `from` on meets.
+fn find_from<'m>(
+    view: impl View<'m>,
+    records: &VecDeque<u64>,
+    direction: Direction,
+    from: &Bound<Vec<u8>>,
+) -> Result<Option<(usize, Record<'m>)>> {
+    let (mut start, mut end) = (0, records.len());
+    while start < end {
+        let middle = start.midpoint(end);
+        let key = Record::read(view.region(), records[middle])?.key;
+        let is_left = match direction {
+            Direction::Up => !is_above(key, from),
+            Direction::Down => is_below(key, from),
+        };
+        if is_left { start = middle + 1 } else { end = middle }
+    }
+    let at = if direction == Direction::Up { Some(start) } else { start.checked_sub(1) };
+    let Some((at, off)) = at.and_then(|at| Some((at, *records.get(at)?))) else { return Ok(None) };
+    Ok(Some((at, Record::read(view.region(), off)?)))
+}
+
+impl<'t> Cursor<'t> {
+    /// Moves to the first record whose key is at least `key`, or after the last record; returns whether it is at a record.
+    ///
+    /// # Errors
+    ///
+    /// As for [`WbTree::get`]; the cursor is then at no record. So for all moves.
+    pub fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.land(Direction::Up, Bound::Included(key.to_vec()))
+    }
+
+    /// Moves to the last record whose key is at most `key`, or before the first record; returns whether it is at a record.
+    ///
+    /// # Errors
+    ///
+    /// As for [`seek`](Self::seek).
+    pub fn seek_back(&mut self, key: &[u8]) -> Result<bool> {
+        self.land(Direction::Down, Bound::Included(key.to_vec()))
+    }
+
+    /// Moves to the first record; returns whether there is one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`seek`](Self::seek).
+    pub fn seek_first(&mut self) -> Result<bool> {
+        self.land(Direction::Up, Bound::Unbounded)
+    }
+
+    /// Moves to the last record; returns whether there is one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`seek`](Self::seek).
+    pub fn seek_last(&mut self) -> Result<bool> {
+        self.land(Direction::Down, Bound::Unbounded)
+    }
+
+    /// Moves to the next record, from before the first to the first, and from the last to after the last; returns whether it
+    /// is at a record.
+    ///
+    /// # Errors
+    ///
+    /// As for [`seek`](Self::seek).
+    #[expect(clippy::should_implement_trait, reason = "it goes back as well, and lends its records")]
+    pub fn next(&mut self) -> Result<bool> {
+        self.step(Direction::Up)
+    }
+
+    /// Moves to the record before this one, from after the last to the last, and from the first to before the first; returns
+    /// whether it is at a record.
+    ///
+    /// # Errors
+    ///
+    /// As for [`seek`](Self::seek).
+    pub fn prev(&mut self) -> Result<bool> {
+        self.step(Direction::Down)
+    }
+
+    /// The key of the record at which the cursor is, as it was when the cursor came to its leaf.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.record().map(|record| record.key)
+    }
+
+    /// The value of the record at which the cursor is, as it was when the cursor came to its leaf.
+    pub fn value(&self) -> Option<&[u8]> {
+        self.record().map(|record| record.value)
+    }
+
+    fn record(&self) -> Option<&Record<'_>> {
+        match &self.place {
+            Place::At { spot, .. } => Some(&spot.record),
+            Place::BeforeFirst | Place::AfterLast => None,
+        }
+    }
+
+    fn step(&mut self, direction: Direction) -> Result<bool> {
+        let Place::At { spot, .. } = &mut self.place else {
+            let is_past = match self.place {
+                Place::BeforeFirst => direction == Direction::Down,
+                _ => direction == Direction::Up,
+            };
+            return if is_past { Ok(false) } else { self.land(direction, Bound::Unbounded) };
+        };
+        if let Some((at, off)) = spot.beside(direction) {
+            return match Record::read(self.tree.region(), off) {
+                Ok(record) => {
+                    (spot.at, spot.record) = (at, record);
+                    Ok(true)
+                }
+                Err(e) => {
+                    self.leave(direction);
+                    Err(e)
+                }
+            };
+        }
+        let fence = match direction {
+            Direction::Up => spot.high.take(),
+            Direction::Down => spot.low.take(),
+        };
+        match fence {
+            Some(fence) => self.land(direction, beyond(direction, fence)),
+            None => {
+                self.leave(direction);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Moves past all records.
+    fn leave(&mut self, direction: Direction) {
+        self.place = match direction {
+            Direction::Up => Place::AfterLast,
+            Direction::Down => Place::BeforeFirst,
+        };
+    }
+
+    fn land(&mut self, direction: Direction, from: Bound<Vec<u8>>) -> Result<bool> {
+        self.leave(direction);
+        let pin = self.tree.pool().pin();
+        let Some(spot) = self.tree.nearest(Media(self.tree.region()), direction, from)? else {
+            return Ok(false);
+        };
+        self.place = Place::At { spot, _pin: pin };
+        Ok(true)
+    }
+}
+
+impl std::fmt::Debug for Cursor<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place: &dyn std::fmt::Debug = match &self.place {
+            Place::BeforeFirst => &"before the first",
+            Place::At { spot, .. } => &spot.record,
+            Place::AfterLast => &"after the last",
+        };
+        f.debug_struct("Cursor").field("place", place).finish_non_exhaustive()
+    }
+}
