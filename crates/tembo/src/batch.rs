@@ -1,6 +1,7 @@
 //! Groups of changes that become durable together.
 
 use crate::{Map, Result};
+use std::ops::RangeBounds;
 use tembo_pool::{Savepoint, Tx};
 
 /// A group of changes to any maps of a pool: after a crash all of them are there or none, and they share a
@@ -66,6 +67,53 @@ impl Batch<'_> {
         Ok(map.tree.put(&mut self.tx, key, value)?)
     }
 
+    /// Gives `key` a value if it has none; returns whether that was so. A failure leaves the batch as it was.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Map::put`].
+    pub fn insert(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
+        Ok(map.tree.insert(&mut self.tx, key, value)?)
+    }
+
+    /// Gives `key` another value if it has one; returns whether that was so. A failure leaves the batch as it was.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Map::put`].
+    pub fn update(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
+        Ok(map.tree.update(&mut self.tx, key, value)?)
+    }
+
+    /// As [`Map::compare_and_swap`]. A failure leaves the batch as it was.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Map::put`].
+    pub fn compare_and_swap(
+        &mut self,
+        map: &Map,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        Ok(map.tree.compare_and_swap(&mut self.tx, key, expected, new)?)
+    }
+
+    /// As [`Map::modify`]. A failure, or a panic of `change`, leaves the batch as it was.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Map::put`].
+    pub fn modify<V: AsRef<[u8]>>(
+        &mut self,
+        map: &Map,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>) -> Option<V>,
+    ) -> Result<bool> {
+        Ok(map.tree.modify(&mut self.tx, key, change)?)
+    }
+
     /// Removes `key`; returns whether it was there. A failure leaves the batch as it was.
     ///
     /// # Errors
@@ -73,6 +121,34 @@ impl Batch<'_> {
     /// As for [`Map::remove`].
     pub fn remove(&mut self, map: &Map, key: &[u8]) -> Result<bool> {
         Ok(map.tree.remove(&mut self.tx, key)?)
+    }
+
+    /// Removes the record with the smallest key; returns its key and value. A failure leaves the batch as it was.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Map::remove`].
+    pub fn pop_first(&mut self, map: &Map) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        Ok(map.tree.pop_first(&mut self.tx)?)
+    }
+
+    /// Removes the record with the largest key; returns its key and value. A failure leaves the batch as it was.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Map::remove`].
+    pub fn pop_last(&mut self, map: &Map) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        Ok(map.tree.pop_last(&mut self.tx)?)
+    }
+
+    /// Removes the records whose keys lie in `bounds`; returns how many. All of them are part of the batch, whose
+    /// record grows with them: [`Map::remove_range`] is for ranges of any size. A failure leaves the batch as it was.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Map::remove`].
+    pub fn remove_range<K: AsRef<[u8]>>(&mut self, map: &Map, bounds: impl RangeBounds<K>) -> Result<u64> {
+        Ok(map.tree.remove_range(&mut self.tx, bounds)?)
     }
 
     /// Removes everything from the map.

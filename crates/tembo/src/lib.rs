@@ -39,7 +39,7 @@ mod pool;
 pub use batch::Batch;
 pub use error::{Error, Result};
 pub use fixed::{FixedIter, FixedMap};
-pub use map::{Iter, Map};
+pub use map::{Cursor, Iter, Map};
 pub use options::Options;
 pub use pool::{CheckReport, Pool};
 pub use tembo_index::Error as IndexError;
