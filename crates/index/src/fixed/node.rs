@@ -114,7 +114,7 @@ impl Link {
         let mut links = vec![root.load()];
         while let Some(node) = links.pop() {
             if let Some(Node::Inner(inner)) = node.take() {
-                links.extend(inner.children[..inner.len].iter().map(Word::load));
+                links.extend((0..inner.len).map(|at| inner.child(at).load()));
             }
         }
     }
@@ -341,14 +341,20 @@ const GROUPS: usize = SLOTS.div_ceil(GROUP);
 pub(super) struct Inner {
     /// The first separator of each group: a search looks at these two lines and then at one group's.
     firsts: [u64; GROUPS],
-    /// In order; what is past `len` is above every key that is looked for.
-    separators: [[u64; GROUP]; GROUPS],
+    groups: [Group; GROUPS],
     pub(super) off: u64,
     pub(super) level: u64,
     len: usize,
-    children: [Word; SLOTS],
-    offs: [u64; SLOTS],
     slots: [u8; SLOTS],
+}
+
+/// Some children, in three lines that follow each other.
+#[repr(C, align(64))]
+struct Group {
+    /// In order; what is past a node's `len` is above every key that is looked for.
+    separators: [u64; GROUP],
+    /// The words of the children, and where they are on media.
+    children: [(Word, u64); GROUP],
 }
 
 impl Inner {
@@ -358,12 +364,16 @@ impl Inner {
         let separator = |i: usize| at(i).map_or(u64::MAX, |entry| entry.separator);
         Inner {
             firsts: std::array::from_fn(|group| separator(GROUP * group)),
-            separators: std::array::from_fn(|group| std::array::from_fn(|i| separator(GROUP * group + i))),
+            groups: std::array::from_fn(|group| Group {
+                separators: std::array::from_fn(|i| separator(GROUP * group + i)),
+                children: std::array::from_fn(|i| {
+                    let entry = at(GROUP * group + i);
+                    (Word::new(entry.map_or(Link::NONE, |e| e.child)), entry.map_or(0, |e| e.off))
+                }),
+            }),
             off,
             level,
             len: entries.len(),
-            children: std::array::from_fn(|i| Word::new(at(i).map_or(Link::NONE, |entry| entry.child))),
-            offs: std::array::from_fn(|i| at(i).map_or(0, |entry| entry.off)),
             slots: std::array::from_fn(|i| at(i).map_or(0, |entry| entry.slot)),
         }
     }
@@ -405,30 +415,30 @@ impl Inner {
     #[inline(always)]
     pub(super) fn position(&self, key: u64) -> usize {
         let group = last_up_to(&self.firsts, key);
-        GROUP * group + last_up_to(&self.separators[group], key)
+        GROUP * group + last_up_to(&self.groups[group].separators, key)
     }
 
     #[inline(always)]
     pub(super) fn child(&self, at: usize) -> &Word {
-        &self.children[at]
+        &self.groups[at / GROUP].children[at % GROUP].0
     }
 
     /// Where a child is on media.
     #[inline(always)]
     pub(super) fn child_off(&self, at: usize) -> u64 {
-        self.offs[at]
+        self.groups[at / GROUP].children[at % GROUP].1
     }
 
     pub(super) fn separator(&self, at: usize) -> u64 {
-        self.separators.as_flattened()[at]
+        self.groups[at / GROUP].separators[at % GROUP]
     }
 
     /// The children; the caller has the lock of structure changes, so that they stay.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let entry = |i: usize| Entry {
             separator: self.separator(i),
-            child: self.children[i].load(),
-            off: self.offs[i],
+            child: self.child(i).load(),
+            off: self.child_off(i),
             slot: self.slots[i],
         };
         (0..self.len).map(entry).collect()

@@ -299,6 +299,14 @@ impl Tree {
         let mut at = first_in_range(slots.len(), up, |i| {
             key_at(i).map(|key| if up { key >= low } else { key <= high })
         })?;
+        let left = at.map_or(0, |i| slots.len() - i);
+        if up
+            && left < full - records.len()
+            && let Some(right) = self.neighbour(&leaf.next, pin)
+        {
+            // It comes while this one is read.
+            self.fetch_leaf(right);
+        }
         while let Some(i) = at.filter(|_| records.len() < full) {
             let word = region.load_u64(key_off(leaf.off, slots[i].into()))?;
             // A zero is a record that is being removed.
