@@ -2,11 +2,12 @@
 
 use super::create::{FixedTree, load_last};
 use super::layout::{
-    HEADER_BYTES, LEAF_KIND, MAX_LEVEL, NODE_BYTES, SLOTS, floor_off, key_off, next_off, root_off,
+    HEADER_BYTES, LEAF_KIND, MAX_LEVEL, NODE_BYTES, RESERVED_OF_HEADER, RESERVED_OF_INNER, RESERVED_OF_LEAF,
+    SLOTS, floor_off, key_off, next_off, root_off,
 };
 use super::node::{ColdInner, ColdLeaf};
 use crate::error::{Result, corrupt};
-use tembo_pmem::Region;
+use tembo_pmem::{Region, WORD_BYTES};
 use tembo_pool::{Marks, Pool};
 
 struct Checker<'m, 'k> {
@@ -28,6 +29,7 @@ impl FixedTree {
     pub fn check_at(pool: &Pool, header: u64, marks: &mut Marks) -> Result<u64> {
         let region = pool.region();
         marks.reach(header, HEADER_BYTES)?;
+        expect_zero(region, "a reserved word of a tree's header", header, &RESERVED_OF_HEADER)?;
         let last = load_last(region, header)?;
         let root = region.load_u64(root_off(header))?;
         let mut checker = Checker { region, marks, expected: (0, 0), records: 0 };
@@ -66,6 +68,7 @@ impl Checker<'_, '_> {
         if level >= below || (below <= MAX_LEVEL && level + 1 != below) {
             return Err(corrupt("the level of an inner node", off, below.wrapping_sub(1), level));
         }
+        expect_zero(self.region, "a reserved word of an inner node", off, &RESERVED_OF_INNER)?;
         let mut children = Vec::new();
         for slot in 0..SLOTS {
             children.extend(inner.child(slot)?);
@@ -106,6 +109,7 @@ impl Checker<'_, '_> {
         if floor != expected_floor {
             return Err(corrupt("the bound of a leaf", floor_off(off), expected_floor, floor));
         }
+        expect_zero(self.region, "a reserved word of a leaf", off, &RESERVED_OF_LEAF)?;
         // I1: the leaf before this one leads here.
         if low != 0 && self.expected != (low, off) {
             return Err(corrupt(
@@ -138,4 +142,17 @@ impl Checker<'_, '_> {
             None => Ok(()),
         }
     }
+}
+
+/// Checks the words of an object at `off` that have no use.
+fn expect_zero(region: &Region, what: &'static str, off: u64, runs: &[(u64, u64)]) -> Result<()> {
+    for at in
+        runs.iter().flat_map(|(start, words)| (0..*words).map(move |word| off + start + WORD_BYTES * word))
+    {
+        let found = region.load_u64(at)?;
+        if found != 0 {
+            return Err(corrupt(what, at, 0, format!("{found:#x}")));
+        }
+    }
+    Ok(())
 }

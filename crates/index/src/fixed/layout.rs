@@ -93,6 +93,12 @@ const _: () = assert!(size_of::<PmFixedInner>() as u64 == NODE_BYTES);
 const SLOTS_PER_LINE: u64 = 4;
 const _: () = assert!(31 * SLOTS_PER_LINE == SLOTS as u64);
 
+/// Where the words that are zero begin, and how many there are: of a header, of a leaf, and of an inner node.
+pub(super) const RESERVED_OF_HEADER: [(u64, u64); 2] =
+    [(offset_of!(PmFixedTree, reserved_a) as u64, 6), (offset_of!(PmFixedTree, reserved_b) as u64, 6)];
+pub(super) const RESERVED_OF_LEAF: [(u64, u64); 1] = [(offset_of!(PmFixedLeaf, reserved) as u64, 4)];
+pub(super) const RESERVED_OF_INNER: [(u64, u64); 1] = [(offset_of!(PmFixedInner, reserved) as u64, 6)];
+
 /// Offsets of the fields of objects at `off`, which comes from media and may be anything.
 pub(crate) const fn root_off(header: u64) -> u64 {
     header.saturating_add(offset_of!(PmFixedTree, root) as u64)

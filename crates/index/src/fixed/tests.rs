@@ -1,7 +1,9 @@
 //! Tests of the tree of fixed-size keys that look inside; `tests/fixed.rs` has those that do not.
 
 use super::FixedTree;
-use super::layout::{NODE_BYTES, SLOTS, floor_off, key_off, root_off};
+use super::layout::{
+    NODE_BYTES, RESERVED_OF_HEADER, RESERVED_OF_INNER, RESERVED_OF_LEAF, SLOTS, floor_off, key_off, root_off,
+};
 use super::lock::Locked;
 use super::node::Child;
 use std::sync::atomic::Ordering;
@@ -136,7 +138,17 @@ fn check_finds_seeded_damage() {
         ("no child", super::layout::child_off(root, 1), 0),
         ("the last record", super::layout::last_present_off(tree.tree.header), 2),
     ];
-    for (what, off, value) in damage {
+    let reserved = [
+        ("a reserved word of the header", tree.tree.header, &RESERVED_OF_HEADER[..]),
+        ("a reserved word of a leaf", leaf.off, &RESERVED_OF_LEAF),
+        ("a reserved word of an inner node", root, &RESERVED_OF_INNER),
+    ]
+    .into_iter()
+    .flat_map(|(what, object, runs)| runs.iter().map(move |run| (what, object, *run)))
+    .flat_map(|(what, object, (start, words))| {
+        (0..words).map(move |word| (what, object + start + 8 * word, 1 << (7 * word)))
+    });
+    for (what, off, value) in damage.into_iter().chain(reserved) {
         let old = region.load_u64(off).unwrap();
         region.store_u64(off, value).unwrap();
         assert!(check().is_err(), "{what}");
