@@ -11,6 +11,10 @@ use std::sync::Arc;
 use tembo_pmem::Region;
 use tembo_pool::{Claim, Lane, Pool, Tx};
 
+/// Times that the lock of structure changes is tried before a thread sleeps for it, and pauses between two.
+const LOCK_TRIES: u32 = 200;
+const PAUSES_PER_TRY: u32 = 8;
+
 /// An ordered map from 8-byte keys to 8-byte values in a pool, for any number of threads. Cheap to clone; all clones are
 /// one map.
 ///
@@ -174,8 +178,15 @@ impl Tree {
         self.pool.region()
     }
 
-    /// Waits for the lock of structure changes.
+    /// Waits for the lock of structure changes. A change takes microseconds, less than sleeping and being woken, so this
+    /// tries for some time first.
     pub(super) fn lock_structure(&self) -> MutexGuard<'_, Option<Lane>> {
+        for _ in 0..LOCK_TRIES {
+            if let Some(lock) = self.structure.try_lock() {
+                return lock;
+            }
+            (0..PAUSES_PER_TRY).for_each(|_| std::hint::spin_loop());
+        }
         self.structure.lock()
     }
 }
