@@ -5,12 +5,18 @@
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_crashsim::{Audit, Mutation, Scenario, SharedScenario, Simulation, Target, campaign};
 use tembo_index::FixedTree;
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
 type Model = BTreeMap<u64, u64>;
+
+/// What every node takes in the pool.
+const NODE_BYTES: u64 = 2048;
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
@@ -31,11 +37,16 @@ struct Records {
     ops: Vec<Op>,
     continuation: Vec<Op>,
     bytes: u64,
+    /// How many nodes divisions added, and how many joins took away, in the run that crashes are made of.
+    added: AtomicU64,
+    joined: AtomicU64,
 }
 
 struct State {
     pool: Pool,
     tree: Option<FixedTree>,
+    /// What nodes took after the last operation; `None` after a recovery.
+    node_bytes: Option<Mutex<u64>>,
 }
 
 fn text(e: impl ToString) -> String {
@@ -48,7 +59,11 @@ impl State {
             Some(tree) => tree,
             None => FixedTree::create(&pool, "tree").map_err(text)?,
         };
-        Ok(State { pool, tree: Some(tree) })
+        Ok(State { pool, tree: Some(tree), node_bytes: None })
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, String> {
+        Ok(self.pool.marks().map_err(text)?.usage().allocated_bytes)
     }
 
     fn tree(&self) -> &FixedTree {
@@ -68,6 +83,24 @@ impl State {
     }
 }
 
+impl Records {
+    /// Notes what an operation did to the number of nodes.
+    fn count_changes(&self, state: &State) -> Result<(), String> {
+        let Some(node_bytes) = &state.node_bytes else { return Ok(()) };
+        let mut before = node_bytes.lock().unwrap();
+        let after = state.allocated_bytes()?;
+        self.added.fetch_add(after.saturating_sub(*before) / NODE_BYTES, Ordering::Relaxed);
+        self.joined.fetch_add(before.saturating_sub(after) / NODE_BYTES, Ordering::Relaxed);
+        *before = after;
+        Ok(())
+    }
+
+    /// Nodes added and joined.
+    fn changes(&self) -> (u64, u64) {
+        (self.added.load(Ordering::Relaxed), self.joined.load(Ordering::Relaxed))
+    }
+}
+
 impl Scenario for Records {
     type State = State;
     type Op = Op;
@@ -82,13 +115,14 @@ impl Scenario for Records {
     }
 
     fn setup(&self, region: Region) -> Result<State, String> {
-        let state = State::open(Pool::create_in(region, &Geometry::tiny()).map_err(text)?)?;
+        let mut state = State::open(Pool::create_in(region, &Geometry::tiny()).map_err(text)?)?;
         for key in &self.start {
             state.perform(Op::Put(*key, 0))?;
         }
         for key in &self.removed {
             state.perform(Op::Remove(*key))?;
         }
+        state.node_bytes = Some(Mutex::new(state.allocated_bytes()?));
         Ok(state)
     }
 
@@ -118,7 +152,8 @@ impl Scenario for Records {
             drop(state.tree.take());
             state.tree = FixedTree::open(&state.pool, "tree").map_err(text)?;
         }
-        state.perform(*op).map(drop)
+        state.perform(*op)?;
+        self.count_changes(state)
     }
 
     fn initial(&self) -> Model {
@@ -167,6 +202,7 @@ impl SharedScenario for Records {
 
     fn apply_shared(&self, state: &State, op: &Op) -> Result<Vec<usize>, String> {
         let seen = state.perform(*op)?;
+        self.count_changes(state)?;
         match op {
             Op::Get(_) => Ok(seen.and_then(|value| (value as usize).checked_sub(1)).into_iter().collect()),
             _ => Ok(Vec::new()),
@@ -183,14 +219,17 @@ fn audit(changes_structure: bool) -> Audit {
     Audit::strict()
 }
 
-fn run(scenario: &Records, limit: usize) {
+/// Runs a scenario that adds and joins so many nodes.
+fn run(scenario: &Records, limit: usize, changes: (u64, u64)) {
     let report = Simulation::new(scenario).limit(limit).audit(audit(true)).run();
     println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+    assert_eq!(scenario.changes(), changes, "nodes added and joined by {:?}", scenario.name);
 }
 
 fn directed(name: &str, start: Vec<u64>, removed: Vec<u64>, ops: Vec<Op>) -> Records {
     let continuation = vec![Op::Put(5, 50), Op::Remove(10), Op::Put(u64::MAX, 1)];
-    Records { name: name.to_owned(), start, removed, ops, continuation, bytes: 256 << 10 }
+    let (added, joined) = Default::default();
+    Records { name: name.to_owned(), start, removed, ops, continuation, bytes: 256 << 10, added, joined }
 }
 
 fn tens(count: u64) -> Vec<u64> {
@@ -221,29 +260,40 @@ fn records_survive_crashes_and_leave_nothing_to_flush() {
 #[test]
 fn divisions_survive_crashes() {
     // Of the root that is a leaf; of one with neighbours, in the middle and at the end.
-    run(&directed("division of the root", tens(124), vec![], vec![Op::Put(333, 1), Op::Put(334, 2)]), 256);
+    run(
+        &directed("division of the root", tens(124), vec![], vec![Op::Put(333, 1), Op::Put(334, 2)]),
+        256,
+        (2, 0),
+    );
     let two = directed(
         "division of a leaf",
         tens(240),
         vec![],
         vec![Op::Put(1235, 1), Op::Put(1236, 2), Op::Put(9999, 3)],
     );
-    run(&two, 256);
+    run(&two, 256, (1, 0));
     let ops = vec![Op::Put(1239, 1), Op::Put(1249, 1), Op::Open, Op::Put(1259, 1)];
-    run(&directed("ascending keys", tens(124), vec![], ops), 256);
+    run(&directed("ascending keys", tens(124), vec![], ops), 256, (2, 0));
 }
 
 #[test]
 fn joins_survive_crashes() {
-    let removed: Vec<u64> = (0..240u64).filter(|i| i % 12 != 0).map(|i| i * 10).collect();
-    let (last, removed) = removed.split_at(8);
-    let ops = last.iter().map(|key| Op::Remove(*key)).chain([Op::Put(77, 1)]).collect();
-    run(&directed("joins", tens(240), removed.to_vec(), ops), 96);
+    // Ascending keys make leaves of 124. Every other record of the last but one is left, and of the last just as many as a
+    // leaf may have alone: two removals later it is joined. Of two leaves, that makes the root; beside a third, which is full,
+    // another one is added then.
+    for leaves in [2, 3] {
+        let full = 124 * (leaves - 1);
+        let removed = (full - 124..full).step_by(2).chain(full + 16..full + 124).map(|i| i * 10).collect();
+        let mut ops: Vec<Op> = (0..4).map(|i| Op::Remove((full + 3 * i) * 10)).collect();
+        ops.push(Op::Put(77, 1));
+        let name = format!("a join, {leaves} leaves");
+        run(&directed(&name, tens(full + 124), removed, ops), 96, (leaves - 2, 4 - leaves));
+    }
     // A leaf that was divided holds dead copies of records, which a join must not revive.
     let start: Vec<u64> = (0..125).map(|i| i * 7 % 125 * 10).collect();
     let removed: Vec<u64> = (0..47).map(|i| i * 10).collect();
     let ops = vec![Op::Remove(470), Op::Remove(480), Op::Put(3, 3), Op::Remove(1190), Op::Put(1200, 9)];
-    run(&directed("joins after a division", start, removed, ops), 96);
+    run(&directed("joins after a division", start, removed, ops), 96, (0, 2));
 }
 
 #[test]
@@ -255,9 +305,65 @@ fn inner_nodes_survive_crashes() {
     let scenario = Records { bytes: 640 << 10, ..directed("division of an inner node", start, vec![], ops) };
     let simulation = Simulation::new(&scenario).limit(6).depth(0).audit(audit(true));
     println!("{}", simulation.run().unwrap_or_else(|failure| panic!("{failure}")));
+    assert_eq!(scenario.changes(), (3, 0), "a leaf, an inner node, and a new root");
+}
+
+/// What the runs of a campaign did to the structure.
+#[derive(Debug, Default)]
+struct Changes {
+    runs: usize,
+    /// Runs that added a node, and runs that joined some.
+    adding: usize,
+    joining: usize,
+}
+
+impl Changes {
+    fn add(&mut self, records: &Records) {
+        let (added, joined) = records.changes();
+        self.runs += 1;
+        self.adding += usize::from(added > 0);
+        self.joining += usize::from(joined > 0);
+    }
+
+    /// That a campaign of some length had runs of both kinds.
+    fn assert_both(&self) {
+        println!("{self:?}");
+        assert!(self.runs < 5 || self.adding > 0 && self.joining > 0, "{self:?}");
+    }
+}
+
+/// Three leaves: a full one, one that is half full, and one that is joined to that after two removals. Keys are `11 * i`.
+struct Uneven {
+    start: Vec<u64>,
+    removed: Vec<u64>,
+    full: Range<u64>,
+    sparse: Range<u64>,
+}
+
+fn uneven() -> Uneven {
+    let (full, sparse) = (0..124, 248..264);
+    let removed = (full.end..sparse.start).step_by(2).chain(sparse.end..372).map(|i| i * 11).collect();
+    Uneven { start: (0..372).map(|i| i * 11).collect(), removed, full, sparse }
+}
+
+/// Operations on three uneven leaves.
+fn random_changes(seed: u64) -> Records {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let Uneven { start, removed, full, sparse } = uneven();
+    let ops = (1..11).map(|number| match rng.random_range(0..8) {
+        0..2 => Op::Put(rng.random_range(full.clone()) * 11 + 5, number),
+        2 => Op::Open,
+        3 => Op::Remove(rng.random_range(0..sparse.end) * 11),
+        4 => Op::Put(rng.random_range(0..sparse.end) * 11, number),
+        _ => Op::Remove(rng.random_range(sparse.clone()) * 11),
+    });
+    directed(&format!("random changes of the structure, seed {seed}"), start, removed, ops.collect())
 }
 
 fn random(seed: u64) -> Records {
+    if seed.is_multiple_of(8) {
+        return random_changes(seed);
+    }
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let spread = rng.random_range(10..400);
     let count = [0, 100, 124, 200, 300][rng.random_range(0..5)];
@@ -279,23 +385,21 @@ fn random(seed: u64) -> Records {
     };
     let ops = (0..10).map(&mut op).collect();
     let continuation = (10..13).map(&mut op).collect();
-    Records {
-        name: format!("random records, seed {seed}"),
-        start,
-        removed,
-        ops,
-        continuation,
-        bytes: 256 << 10,
-    }
+    Records { continuation, ..directed(&format!("random records, seed {seed}"), start, removed, ops) }
 }
 
 #[test]
 fn campaign_of_random_operations() {
+    let mut changes = Changes::default();
     let report = campaign(20_000, |seed| {
         let records = random(seed);
-        Simulation::new(&records).seed(seed).limit(48).nested_limit(6).depth(1).audit(audit(true)).run()
+        let simulation = Simulation::new(&records).seed(seed).limit(48).nested_limit(6).depth(1);
+        let report = simulation.audit(audit(true)).run()?;
+        changes.add(&records);
+        Ok(report)
     });
     println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+    changes.assert_both();
 }
 
 #[test]
@@ -307,6 +411,7 @@ fn creation_survives_crashes() {
 
 #[test]
 fn threads_that_write_at_once_survive_crashes_and_readers_saw_what_is_durable() {
+    let mut changes = Changes::default();
     let report = campaign(6_000, |seed| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut ops = Vec::new();
@@ -322,39 +427,53 @@ fn threads_that_write_at_once_survive_crashes_and_readers_saw_what_is_durable() 
         // Nearly full leaves, so that some of the insertions divide one.
         let start: Vec<u64> = (0..[60, 121, 122][seed as usize % 3]).map(|i| 1000 + i).collect();
         let records = Records { ops, ..directed(&format!("threads, seed {seed}"), start, vec![], vec![]) };
-        Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()
+        let report =
+            Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()?;
+        changes.add(&records);
+        Ok(report)
     });
     println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+    println!("{changes:?}");
+    assert!(changes.runs < 5 || changes.adding > 0, "{changes:?}");
 }
 
-/// Removals by two threads that join leaves, and insertions that divide what was joined, while a reader looks.
+/// Removals by two threads that join leaves, and insertions that divide others, while a reader looks.
 #[test]
 fn threads_that_join_and_divide_leaves_survive_crashes() {
+    let mut changes = Changes::default();
     let report = campaign(4_000, |seed| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        // Two leaves of which one is about to be sparse: what is left after the division of 125 records, less a few.
-        let start: Vec<u64> = (0..125).map(|i| i * 7 % 125 * 10).collect();
-        let sparse = if seed % 2 == 0 { 0..47u64 } else { 66..113 };
-        let removed: Vec<u64> = sparse.clone().map(|i| i * 10).collect();
-        let (first, last) = (removed[0], removed[removed.len() - 1]);
+        // What is left of two leaves after the division of 125 records, of which the lower or the upper is about to be sparse;
+        // or three leaves of which one is divided.
+        let (start, removed, filled, sparse) = if seed.is_multiple_of(2) {
+            let Uneven { start, removed, full, sparse } = uneven();
+            (start, removed, full, sparse)
+        } else {
+            let gone = if seed % 4 == 1 { 0..47 } else { 66..113 };
+            let start = (0..125).map(|i| i * 7 % 125 * 11).collect();
+            (start, gone.clone().map(|i| i * 11).collect(), gone.clone(), gone.end..gone.end + 6)
+        };
         let mut ops = Vec::new();
         for _ in 0..14 {
             let number = ops.len() as u64 + 1;
             // Keys that the other leaf has too, so that writers and readers follow records that move.
-            let key = rng.random_range(0..125) * 10 + rng.random_range(0..2);
+            let key = rng.random_range(0..sparse.end) * 11 + rng.random_range(0..2);
             ops.push(match rng.random_range(0..8) {
                 0..2 => Op::Get(key),
                 2 => Op::Put(key, number),
-                3 => Op::Put(rng.random_range(first..last), number),
-                // The next to the sparse ones, of both threads.
-                _ => Op::Remove((sparse.end + rng.random_range(0..6)) * 10),
+                3 => Op::Put(rng.random_range(filled.start * 11 + 1..filled.end * 11), number),
+                _ => Op::Remove(rng.random_range(sparse.clone()) * 11),
             });
         }
         let records =
             Records { ops, ..directed(&format!("threads that join, seed {seed}"), start, removed, vec![]) };
-        Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()
+        let report =
+            Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()?;
+        changes.add(&records);
+        Ok(report)
     });
     println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+    changes.assert_both();
 }
 
 #[test]
