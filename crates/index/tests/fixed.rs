@@ -4,6 +4,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tembo_index::{Error, FixedTree};
 use tembo_pmem::{Region, snapshot};
 use tembo_pool::{Geometry, Pool};
@@ -214,4 +215,46 @@ fn threads_do_not_disturb_each_other() {
     let merged: BTreeMap<u64, u64> = models.into_iter().flatten().collect();
     assert_eq!(check(&pool, &tree), merged.len() as u64);
     assert!(tree.iter().map(Result::unwrap).eq(merged));
+}
+
+/// A writer raises all values by one, over and over, in the order of the keys. So at any moment the values descend, by one
+/// in all. It goes on until long scans have ended, however many tries they take.
+#[test]
+fn long_scans_end_although_writers_never_rest_and_show_one_moment() {
+    const KEYS: u64 = 3000;
+    let pool = pool();
+    let tree = FixedTree::create(&pool, "tree").unwrap();
+    (0..KEYS).for_each(|key| assert_eq!(tree.put(key, 0).unwrap(), None));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1.. {
+                for key in 0..KEYS {
+                    assert_eq!(tree.put(key, round).unwrap(), Some(round - 1));
+                    if done.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            }
+        });
+        while tree.get(0).unwrap() == Some(0) {
+            std::thread::yield_now();
+        }
+        for scan in 0..40 {
+            let mut records = Vec::new();
+            let all = KEYS as usize;
+            if scan % 2 == 0 {
+                tree.scan(0, all, &mut records).unwrap();
+            } else {
+                tree.scan_back(KEYS, all, &mut records).unwrap();
+                records.reverse();
+            }
+            assert!(records.iter().map(|(key, _)| *key).eq(0..KEYS));
+            let values: Vec<u64> = records.iter().map(|(_, value)| *value).collect();
+            assert!(values.is_sorted_by(|a, b| a >= b), "{values:?}");
+            assert!(values[0] - values[all - 1] <= 1);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(check(&pool, &tree), KEYS);
 }

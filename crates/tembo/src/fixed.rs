@@ -172,6 +172,7 @@ impl FixedMap {
     }
 
     /// Appends the first `limit` records from the key `from` on, in ascending order, all as they were at one moment.
+    /// If it is so long that writers never let it end, it makes them wait; [`range`](Self::range) does not.
     ///
     /// # Errors
     ///

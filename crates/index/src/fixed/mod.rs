@@ -39,7 +39,8 @@
 //! lock the leaves that they divide or join. Readers take no lock, and never wait for a writer, wherever that was
 //! stopped: they read under a version, and follow the link to the right neighbour when a leaf was divided under them.
 //! A leaf that is cold is made known by whoever comes first and can have the lock of structure changes; a reader who
-//! cannot reads media as it is. A scan reads leaf by leaf and then makes sure that none of them changed meanwhile.
+//! cannot reads media as it is. A scan reads leaf by leaf and then makes sure that none of them changed meanwhile; after
+//! some tries in vain it takes the lock of structure changes and locks its leaves, and only then it waits for writers.
 //!
 //! # Source
 //!

@@ -4,8 +4,9 @@ use super::create::{FixedTree, Tree};
 use super::fingerprints::bits;
 use super::get::Place;
 use super::layout::{NODE_BYTES, SLOTS, key_off, value_off};
-use super::lock::{Version, begin, is_unchanged};
+use super::lock::{Locked, Version, begin, is_unchanged};
 use super::node::{Leaf, Order};
+use super::structure::Structure;
 use crate::error::Result;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
@@ -15,7 +16,7 @@ use tembo_pool::BriefPin;
 
 /// Which way a scan goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
+pub(super) enum Direction {
     Up,
     Down,
 }
@@ -36,12 +37,18 @@ enum Read {
     Changed,
 }
 
+/// Tries without a lock.
+const FREE_TRIES: usize = 16;
+
 /// Records that an iterator fetches at once.
 const BATCH: usize = 64;
 
 impl FixedTree {
-    /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one moment. Waits for
-    /// nobody; starts again when one of the leaves changed meanwhile.
+    /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one moment.
+    ///
+    /// Waits for nobody; starts again when one of the leaves changed meanwhile. Where writers never let it end, as they may
+    /// if it takes many leaves, it makes them wait after some tries, and waits itself for those that are at work. So
+    /// does not [`range`](Self::range), which goes on with other moments.
     ///
     /// # Errors
     ///
@@ -191,22 +198,34 @@ impl Tree {
     ) -> Result<()> {
         let pin = self.pool.pin_briefly();
         let start = records.len();
-        while !self.try_scan(keys, limit, direction, records, &pin)? {
+        for _ in 0..FREE_TRIES {
+            if self.try_scan(keys, limit, direction, records, &pin, None)? {
+                return Ok(());
+            }
             records.truncate(start);
             std::hint::spin_loop();
+        }
+        // Writers that never rest would never let a long scan end. One try is enough if they have to wait.
+        let structure = self.lock_structure();
+        let _last = self.last_lock.lock();
+        while !self.try_scan(keys, limit, direction, records, &pin, Some(&structure))? {
+            records.truncate(start);
         }
         Ok(())
     }
 
-    /// Scans once; false if something changed meanwhile.
-    fn try_scan(
+    /// Scans once; false if something changed meanwhile. With the lock of structure changes, it also locks the leaves, all
+    /// until its end: a thread that has a leaf's lock waits for no other, unless it has that lock.
+    pub(super) fn try_scan(
         &self,
         (low, high): (u64, u64),
         limit: usize,
         direction: Direction,
         records: &mut Vec<(u64, u64)>,
         pin: &BriefPin<'_>,
+        structure: Option<&Structure<'_>>,
     ) -> Result<bool> {
+        let mut locks = Vec::new();
         let full = records.len().saturating_add(limit);
         let last_record = self.last.get(pin);
         let last = if high == u64::MAX { self.last(pin).map(|value| (u64::MAX, value)) } else { None };
@@ -218,7 +237,17 @@ impl Tree {
         // The largest key is in no leaf.
         let mut more = low != u64::MAX;
         while more && records.len() < full {
-            let Some(leaf) = self.leaf_at(from, &seen, pin)? else { return Ok(false) };
+            let leaf = match structure {
+                Some(lock) => {
+                    let leaf = self.path(from, lock)?.leaf;
+                    locks.extend(Locked::new(leaf));
+                    leaf
+                }
+                None => match self.leaf_at(from, &seen, pin)? {
+                    Some(leaf) => leaf,
+                    None => return Ok(false),
+                },
+            };
             let version = begin(&leaf.version);
             seen.push(Seen { leaf, version, changing: self.changing(leaf, version)? });
             let range = if direction == Direction::Up { (from, high) } else { (low, from) };

@@ -22,9 +22,9 @@ const JOINED_MAX: usize = SLOTS * 3 / 4;
 const SPARSE_CHILDREN: usize = SLOTS / 5;
 
 /// The way from the root to a leaf: the inner nodes with the position in each.
-struct Path<'g> {
+pub(super) struct Path<'g> {
     nodes: Vec<(&'g Inner, usize)>,
-    leaf: &'g Leaf,
+    pub(super) leaf: &'g Leaf,
 }
 
 /// What a change of the inner nodes comes down to once its record is durable: one word of the tree is exchanged.
@@ -47,7 +47,7 @@ impl Rewired<'_> {
 }
 
 /// The lock of structure changes, with the lane that makes them durable.
-type Structure<'s> = MutexGuard<'s, Option<Lane>>;
+pub(super) type Structure<'s> = MutexGuard<'s, Option<Lane>>;
 
 /// The slot of a child that has none yet.
 const NEW_SLOT: u8 = u8::MAX;
@@ -68,7 +68,7 @@ impl Tree {
     }
 
     /// The way to a key. All nodes on it are known afterwards.
-    fn path<'g>(&'g self, key: u64, lock: &'g Structure<'g>) -> Result<Path<'g>> {
+    pub(super) fn path<'g>(&'g self, key: u64, lock: &'g Structure<'g>) -> Result<Path<'g>> {
         let mut nodes: Vec<(&Inner, usize)> = Vec::new();
         let mut word = &self.root;
         loop {

@@ -6,6 +6,7 @@ use super::layout::{
 };
 use super::lock::Locked;
 use super::node::Child;
+use super::scan::Direction;
 use std::sync::atomic::Ordering;
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
@@ -76,6 +77,30 @@ fn readers_do_not_wait_for_a_change_of_the_structure_and_read_cold_nodes_beside_
     assert_eq!(tree.get(2).unwrap(), None);
     assert_eq!(tree.get(u64::MAX - 1).unwrap(), None);
     assert!(matches!(tree.tree.root.follow(&stopped), Child::Cold(_)), "nothing could be made known");
+}
+
+#[test]
+fn a_scan_that_locks_out_writers_sees_the_same_and_leaves_no_lock_behind() {
+    let pool = pool();
+    let tree = filled(&pool, (0..2000).map(|i| 3 * i));
+    tree.put(u64::MAX, 7).unwrap();
+    let inner = &tree.tree;
+    let pin = pool.pin_briefly();
+    for up in [true, false] {
+        for (keys, limit) in [((0, u64::MAX), 5000), ((0, u64::MAX), 700), ((301, 4000), 5000), ((5, 5), 5)] {
+            let direction = if up { Direction::Up } else { Direction::Down };
+            let (mut free, mut alone) = (Vec::new(), Vec::new());
+            assert!(inner.try_scan(keys, limit, direction, &mut free, &pin, None).unwrap());
+            let structure = inner.lock_structure();
+            assert!(inner.try_scan(keys, limit, direction, &mut alone, &pin, Some(&structure)).unwrap());
+            assert_eq!(free, alone);
+            assert_eq!(
+                free.len(),
+                limit.min(if keys.1 == u64::MAX { 2001 } else { (keys.1 - keys.0) as usize / 3 })
+            );
+        }
+    }
+    (0..2000).for_each(|i| assert_eq!(tree.put(3 * i, 1).unwrap(), Some(3 * i + 1)));
 }
 
 #[test]
