@@ -60,7 +60,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// connection is blocked.
     pub(crate) fn process(&mut self, slot: usize, conn: &mut Conn) {
         conn.stalled = false;
-        // The first request is not waited for: it may be the only one.
+        // Requests until the next look ahead. None before the first: it may be the only one.
         let mut hinted = 1;
         loop {
             if conn.is_blocked(self.state.config.output_pause_bytes) {
@@ -96,7 +96,7 @@ impl<'s, 'p> Executor<'s, 'p> {
 
     /// Has the memory fetch what the next requests of a pipeline will touch.
     fn prefetch(&mut self, database: usize, input: &[u8]) {
-        let mut keys = tembo_wire::keys_ahead(input).take(PREFETCH_KEYS_MAX).peekable();
+        let mut keys = tembo_wire::keys_ahead(input, PREFETCH_KEYS_MAX).peekable();
         if keys.peek().is_some() {
             self.keys.prefetch(database, keys);
         }

@@ -172,7 +172,8 @@ impl FixedMap {
     }
 
     /// Appends the first `limit` records from the key `from` on, in ascending order, all as they were at one moment.
-    /// If it is so long that writers never let it end, it makes them wait; [`range`](Self::range) does not.
+    /// If it is so long that writers never let it end, it makes them wait; [`range`](Self::range) goes on with other
+    /// moments instead.
     ///
     /// # Errors
     ///

@@ -107,8 +107,9 @@ impl Map {
     /// Gives `key` the value that `change` makes of the one it has; returns whether it had one. `None` stands for no
     /// record: given, `key` is absent, and returned, it is removed, or stays absent. Nobody else writes in between.
     ///
-    /// `change` is called exactly once. It may read the map, but must not write to any map of the pool, which would wait
-    /// forever. If it panics, nothing has changed. A value that stays the same is not written again.
+    /// `change` is called exactly once, as the pool's writer: it may read, but must not write to a [`Map`], begin a batch or
+    /// open a map of the pool, which would wait forever. If it panics, nothing has changed. A value that stays the same
+    /// is not written again.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {

@@ -2,26 +2,27 @@
 
 use crate::request::short_number;
 
-/// The second arguments, usually keys, of the whole requests at the front of `input`, in order.
+/// The second arguments, usually keys, of the whole requests at the front of `input`, in order. Looks at no more than
+/// `requests` of them, those without a second argument and those for nothing included.
 ///
-/// It ends at what is not a whole multibulk request in its usual form, which the parser judges when its turn comes,
-/// and passes over requests of one argument. Linear in the number of arguments; payloads are not looked at.
+/// It ends at what is not a whole multibulk request in its usual form, which the parser judges when its turn comes.
+/// Linear in the number of arguments; payloads are not looked at.
 ///
 /// ```
 /// let input = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$1\r\nb\r\n*2\r\n$3";
-/// let keys: Vec<_> = tembo_wire::keys_ahead(input).collect();
+/// let keys: Vec<_> = tembo_wire::keys_ahead(input, 16).collect();
 /// assert_eq!(keys, [b"a", b"b"]);
+/// assert_eq!(tembo_wire::keys_ahead(input, 2).count(), 1);
 /// ```
-pub fn keys_ahead(mut input: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        loop {
-            let (key, rest) = second_argument(input)?;
-            input = rest;
-            if key.is_some() {
-                return key;
-            }
-        }
-    })
+pub fn keys_ahead(mut input: &[u8], requests: usize) -> impl Iterator<Item = &[u8]> {
+    let mut left = requests;
+    let next = std::iter::from_fn(move || {
+        left = left.checked_sub(1)?;
+        let (key, rest) = second_argument(input)?;
+        input = rest;
+        Some(key)
+    });
+    next.flatten()
 }
 
 /// The second argument of the request at the front, if it has one, and what is behind the request.

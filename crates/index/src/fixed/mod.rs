@@ -40,7 +40,8 @@
 //! stopped: they read under a version, and follow the link to the right neighbour when a leaf was divided under them.
 //! A leaf that is cold is made known by whoever comes first and can have the lock of structure changes; a reader who
 //! cannot reads media as it is. A scan reads leaf by leaf and then makes sure that none of them changed meanwhile; after
-//! some tries in vain it takes the lock of structure changes and locks its leaves, and only then it waits for writers.
+//! some tries in vain it takes the lock of structure changes and locks its leaves, and only then it waits for writers. (For
+//! that lock it also waits where it has to make a leaf known.)
 //!
 //! # Source
 //!

@@ -46,9 +46,9 @@ const BATCH: usize = 64;
 impl FixedTree {
     /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one moment.
     ///
-    /// Waits for nobody; starts again when one of the leaves changed meanwhile. Where writers never let it end, as they may
-    /// if it takes many leaves, it makes them wait after some tries, and waits itself for those that are at work. So
-    /// does not [`range`](Self::range), which goes on with other moments.
+    /// Waits for no writer; starts again when one of the leaves changed meanwhile. Where writers never let it end, as they
+    /// may if it takes many leaves, it makes them wait after some tries, and waits itself for those that are at work. That
+    /// [`range`](Self::range) comes to this is unlikely, since it takes some dozens of records at one moment.
     ///
     /// # Errors
     ///

@@ -72,10 +72,10 @@ impl WbTree {
         }
         let mut places = [(0, &[][..]); PREFETCH_KEYS_MAX];
         let mut count = 0;
-        for (place, key) in places.iter_mut().zip(keys) {
+        for key in keys.into_iter().take(PREFETCH_KEYS_MAX) {
             // Damage is reported by whoever goes there in earnest.
             if let Ok(leaf) = descend_to(view, tree, Goal::At(key), |_, _| ()) {
-                *place = (leaf, key);
+                places[count] = (leaf, key);
                 count += 1;
             }
         }

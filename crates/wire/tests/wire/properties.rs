@@ -53,7 +53,7 @@ pub(crate) fn receive_requests(pieces: &[&[u8]], limits: &Limits) -> Transcript<
     for piece in pieces {
         buffer.extend_from_slice(piece);
         // Keys that were seen ahead, of requests that are then parsed one after another.
-        let mut ahead = keys_ahead(&buffer).map(<[u8]>::to_vec).collect::<VecDeque<_>>();
+        let mut ahead = keys_ahead(&buffer, usize::MAX).map(<[u8]>::to_vec).collect::<VecDeque<_>>();
         loop {
             let consumed = match parser.parse(&buffer, limits) {
                 Ok(Parsed::Request(request)) => {
