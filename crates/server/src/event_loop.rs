@@ -228,9 +228,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 conn.session.active = state.now;
                 self.executor.process(slot, conn);
             }
-            // Now, not when the replies are sent: the next client's requests come into the same cached buffer.
-            conn.input.release(&mut self.buffers);
         }
+        // Now, not when the replies are sent: the next client's requests come into the same cached buffer.
+        conn.input.release(&mut self.buffers);
     }
 
     /// Does for a client what can be done after the commit.
@@ -239,7 +239,6 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             return;
         };
         self.send(&mut conn);
-        conn.input.release(&mut self.buffers);
         conn.output.release(&mut self.buffers);
         if conn.is_over() {
             // Dropping the socket closes it, which also takes it off the event queue.
