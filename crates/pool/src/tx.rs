@@ -182,6 +182,12 @@ impl<'l> Tx<'l> {
         &self.lane.pool
     }
 
+    /// The number of the lane that it is written with. No two transactions that overlap have the same.
+    #[inline]
+    pub fn lane_number(&self) -> u32 {
+        self.lane.number
+    }
+
     fn inner(&self) -> &PoolInner {
         &self.lane.pool.inner
     }
