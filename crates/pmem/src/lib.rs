@@ -12,7 +12,8 @@
 //! # Failure model
 //!
 //! Only aligned 8-byte stores are atomic. A dirty line may reach media at any moment, in any order
-//! with other lines; inside one line the stores reach media in program order. A write is durable once
+//! with other lines; inside one line the stores reach media in program order, but for those of
+//! [`Region::write_and_flush`], whose words come in any order. A write is durable once
 //! its line was flushed and a fence by the same thread followed. Nothing else is known. What a crash
 //! is depends on the [`Domain`] of the region; code above this crate is written for the strictest one
 //! and pays only for what its domain needs.

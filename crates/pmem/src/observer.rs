@@ -96,4 +96,43 @@ mod tests {
             assert_eq!(*reader.seen.lock().unwrap(), expected);
         }
     }
+
+    /// Remembers which words were stored.
+    #[derive(Default)]
+    struct Words(Mutex<Vec<(u64, usize)>>);
+
+    impl Observer for Words {
+        fn store(&self, _: ThreadTag, off: u64, new: &[u8]) {
+            self.0.lock().unwrap().push((off, new.len()));
+        }
+        fn flush(&self, _: ThreadTag, _: u64) {}
+        fn fence(&self, _: ThreadTag) {}
+    }
+
+    #[test]
+    fn words_that_may_arrive_in_any_order_are_reported_once_each_in_changing_orders() {
+        let words = Arc::new(Words::default());
+        let region = Region::simulated(&[0; 4096], 4096, Some(words.clone())).unwrap();
+        let mut orders = std::collections::BTreeSet::new();
+        let (mut firsts, mut lasts) = ([0; 8], [0; 8]);
+        for _ in 0..200 {
+            // SAFETY: nobody else has the region.
+            unsafe { region.write_and_flush(64, &[7; 64]).unwrap() };
+            let seen = std::mem::take(&mut *words.0.lock().unwrap());
+            let places: Vec<usize> = seen.iter().map(|(off, _)| (off / 8 - 8) as usize).collect();
+            firsts[places[0]] += 1;
+            lasts[places[7]] += 1;
+            let mut sorted = seen;
+            sorted.sort_unstable();
+            assert_eq!(sorted, (8..16).map(|word| (8 * word, 8)).collect::<Vec<_>>());
+            orders.insert(places);
+        }
+        assert!(orders.len() > 150 && firsts.iter().chain(&lasts).all(|times| *times > 5), "{orders:?}");
+        // SAFETY: as above.
+        unsafe { region.write_and_flush(61, &[7; 70]).unwrap() };
+        let mut seen = std::mem::take(&mut *words.0.lock().unwrap());
+        seen.sort_unstable();
+        let inner = (8..16).map(|word| (8 * word, 8));
+        assert_eq!(seen, [(61, 3)].into_iter().chain(inner).chain([(128, 3)]).collect::<Vec<_>>());
+    }
 }

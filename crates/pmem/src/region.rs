@@ -37,7 +37,8 @@ pub struct RegionOptions {
     /// The flush instruction to use whatever the processor reports; tools that run the program may hide
     /// instructions that they support. The variable `TEMBO_FLUSH` comes before this.
     pub flush_instruction: Option<FlushInstruction>,
-    /// Whether large copies may bypass the caches (default: yes). `TEMBO_NON_TEMPORAL` comes before this.
+    /// Whether copies may bypass the caches (default: large ones do, and small ones where that is faster).
+    /// `TEMBO_NON_TEMPORAL` comes before this.
     pub non_temporal: Option<bool>,
     /// The length up to which the region may grow, in bytes.
     pub max_bytes: Option<u64>,
@@ -75,13 +76,18 @@ pub struct Region {
     pub(crate) sharing: Sharing,
     domain: Domain,
     flusher: Flusher,
+    /// Whether large copies bypass the caches.
     non_temporal: bool,
+    /// Whether small ones do that begin with a line.
+    streams_single_lines: bool,
     max_bytes: u64,
     /// Whether stores, flushes and fences are counted or observed.
     instrumented: bool,
     /// Whether the observer wants loads and prefetches, too.
     reports_loads: bool,
     observer: Option<Arc<dyn Observer>>,
+    /// How many lines were reported whose words arrive in any order.
+    disorder: AtomicU64,
     dirty: Mutex<DirtyPages>,
     /// Held while dirty pages are being written, so that a fence waits for another thread's.
     syncing: Mutex<()>,
@@ -115,7 +121,13 @@ impl Region {
         }
         range.advise_huge(0, mapped_bytes);
         let flusher = choose_flusher(domain, access, options)?;
-        let non_temporal = env_non_temporal()?.or(options.non_temporal).unwrap_or(true);
+        let asked = env_non_temporal()?.or(options.non_temporal);
+        let (non_temporal, streams_single_lines) = match flusher {
+            Flusher::Instruction(_) => {
+                (asked.unwrap_or(true), asked.unwrap_or_else(flush::streams_single_lines))
+            }
+            _ => (false, false),
+        };
         Ok(Region {
             range,
             len: AtomicU64::new(bytes),
@@ -124,11 +136,13 @@ impl Region {
             sharing,
             domain,
             flusher,
-            non_temporal: non_temporal && matches!(flusher, Flusher::Instruction(_)),
+            non_temporal,
+            streams_single_lines,
             max_bytes,
             instrumented: options.count,
             reports_loads: false,
             observer: None,
+            disorder: AtomicU64::new(0),
             dirty: Mutex::default(),
             syncing: Mutex::default(),
             sync_failed: AtomicBool::new(false),
@@ -168,9 +182,11 @@ impl Region {
             domain: Domain::Simulated,
             flusher: Flusher::Record,
             non_temporal: false,
+            streams_single_lines: false,
             max_bytes,
             instrumented: true,
             observer,
+            disorder: AtomicU64::new(0),
             dirty: Mutex::default(),
             syncing: Mutex::default(),
             sync_failed: AtomicBool::new(false),
@@ -220,6 +236,12 @@ impl Region {
     /// Whether large copies bypass the caches.
     pub fn non_temporal(&self) -> bool {
         self.non_temporal
+    }
+
+    /// Whether [`write_and_flush`](Self::write_and_flush) takes even a single line past the caches.
+    #[inline(always)]
+    pub fn streams_single_lines(&self) -> bool {
+        self.streams_single_lines
     }
 
     #[inline(always)]
@@ -393,7 +415,7 @@ impl Region {
     }
 
     /// Copies bytes into memory that nobody else looks at, and starts their write-back, past the caches
-    /// where that is faster.
+    /// where that is faster. The words of a line may reach media in any order.
     ///
     /// # Errors
     ///
@@ -402,35 +424,47 @@ impl Region {
     /// # Safety
     ///
     /// As for [`write`](Self::write).
+    #[inline]
     pub unsafe fn write_and_flush(&self, off: u64, data: &[u8]) -> Result<(), OutOfBounds> {
-        self.check(off, data.len() as u64)?;
+        let bytes = data.len() as u64;
+        self.check(off, bytes)?;
         self.assert_writable();
-        #[cfg(target_arch = "x86_64")]
-        if self.non_temporal && data.len() as u64 >= 4 * LINE_BYTES {
-            let head = (off.wrapping_neg() % LINE_BYTES) as usize;
-            let body = (data.len() - head) & !(LINE_BYTES as usize - 1);
-            let (head_data, rest) = data.split_at(head);
-            let (body_data, tail_data) = rest.split_at(body);
-            let body_off = off + head as u64;
-            let tail_off = body_off + body as u64;
-            if self.instrumented {
-                self.note_write(body_off, body_data);
-                self.note_flush(body_off, body as u64);
-            }
-            // SAFETY: all three parts are in bounds (checked as a whole) and exclusive by the caller's
-            // promise; the body starts on a line and is whole lines.
-            unsafe {
-                flush::copy_non_temporal(self.range.base().add(body_off as usize), body_data);
-                self.write(off, head_data)?;
-                self.write(tail_off, tail_data)?;
-            }
-            self.flush(off, head as u64);
-            self.flush(tail_off, tail_data.len() as u64);
-            return Ok(());
+        if self.instrumented {
+            self.note_disorderly_write(off, data);
         }
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.write(off, data)? };
-        self.flush(off, data.len() as u64);
+        // Past the caches: from where on, and how much.
+        let (head, body) = if self.streams_single_lines && off.is_multiple_of(LINE_BYTES) {
+            (0, data.len() & !(WORD_BYTES as usize - 1))
+        } else if self.non_temporal && bytes >= 4 * LINE_BYTES {
+            let head = (off.wrapping_neg() % LINE_BYTES) as usize;
+            (head, (data.len() - head) & !(LINE_BYTES as usize - 1))
+        } else {
+            (data.len(), 0)
+        };
+        let (head_data, rest) = data.split_at(head);
+        let (body_data, tail_data) = rest.split_at(body);
+        let body_off = off + head as u64;
+        let tail_off = body_off + body as u64;
+        // SAFETY: all three parts are in bounds (checked as a whole) and exclusive by the caller's
+        // promise; the body, where there is one, begins with a line and consists of whole words.
+        unsafe {
+            let base = self.range.base();
+            copy(base.add(off as usize), head_data);
+            copy(base.add(tail_off as usize), tail_data);
+            #[cfg(target_arch = "x86_64")]
+            if body > 0 {
+                flush::copy_non_temporal(base.add(body_off as usize), body_data);
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            copy(base.add(body_off as usize), body_data);
+        }
+        if self.instrumented {
+            self.note_flush(off, bytes);
+        }
+        self.start_write_back(off, head as u64);
+        self.start_write_back(tail_off, tail_data.len() as u64);
+        #[cfg(not(target_arch = "x86_64"))]
+        self.start_write_back(body_off, body as u64);
         Ok(())
     }
 
@@ -440,6 +474,11 @@ impl Region {
         if self.instrumented {
             self.note_flush(off, bytes);
         }
+        self.start_write_back(off, bytes);
+    }
+
+    #[inline(always)]
+    fn start_write_back(&self, off: u64, bytes: u64) {
         match self.flusher {
             Flusher::Nothing | Flusher::Record => {}
             Flusher::Instruction(instruction) => {
@@ -553,6 +592,30 @@ impl Region {
         }
     }
 
+    /// As `note_write`, of lines whose words may arrive in any order: in one that differs from line to line.
+    #[cold]
+    fn note_disorderly_write(&self, off: u64, data: &[u8]) {
+        let mut at = 0;
+        while at < data.len() {
+            let line_left = (LINE_BYTES - (off + at as u64) % LINE_BYTES) as usize;
+            let (start, end) = (at, data.len().min(at + line_left));
+            let mut pieces = Vec::with_capacity((LINE_BYTES / WORD_BYTES) as usize);
+            while at < end {
+                let word_left = (WORD_BYTES - (off + at as u64) % WORD_BYTES) as usize;
+                pieces.push(at..end.min(at + word_left));
+                at += word_left;
+            }
+            at = end;
+            debug_assert_eq!(pieces.first().map(|piece| piece.start), Some(start));
+            let mut chance = self.disorder.fetch_add(1, Ordering::Relaxed);
+            for left in (2..=pieces.len()).rev() {
+                chance = chance.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+                pieces.swap(left - 1, ((chance >> 33) % left as u64) as usize);
+            }
+            pieces.into_iter().for_each(|piece| self.note_store(off + piece.start as u64, &data[piece]));
+        }
+    }
+
     #[cold]
     fn note_flush(&self, off: u64, bytes: u64) {
         if bytes == 0 || self.check(off, bytes).is_err() {
@@ -640,6 +703,17 @@ impl std::fmt::Debug for Region {
             .field("flusher", &self.flusher)
             .finish_non_exhaustive()
     }
+}
+
+/// Copies bytes.
+///
+/// # Safety
+///
+/// `dst` is valid for writes of as many bytes, which are not among them.
+#[inline(always)]
+unsafe fn copy(dst: *mut u8, src: &[u8]) {
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::copy_nonoverlapping(src.as_ptr(), dst, src.len()) };
 }
 
 /// Maps the file for the first time, which shows whether it is on a DAX file system.

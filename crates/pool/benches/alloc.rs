@@ -33,9 +33,10 @@ fn run(path: &Path, durability: Durability) -> Result<(), Box<dyn Error>> {
     let pool = Pool::open(path, &options)?;
     let region = pool.region();
     println!(
-        "domain {}, flush {:?}, best of 5 runs of {ROUNDS}",
+        "domain {}, flush {:?}, lines past the caches {}, best of 5 runs of {ROUNDS}",
         region.domain(),
-        region.flush_instruction()
+        region.flush_instruction(),
+        region.streams_single_lines(),
     );
     let mut lane = pool.lane()?;
     let mut tx = lane.begin();

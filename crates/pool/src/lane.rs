@@ -126,8 +126,9 @@ impl Lane {
 /// How a transaction holds its lane.
 pub(crate) enum LaneHold<'l> {
     Borrowed(&'l mut Lane),
-    /// With lanes that nobody may write with meanwhile.
-    Locked(MutexGuard<'l, Lane>, #[expect(dead_code, reason = "held until the end")] Vec<MutexGuard<'l, Lane>>),
+    Locked(MutexGuard<'l, Lane>),
+    /// With lanes that nobody may write with meanwhile. In a box, since every transaction moves what holds its lane.
+    WithOthers(Box<(MutexGuard<'l, Lane>, Vec<MutexGuard<'l, Lane>>)>),
 }
 
 impl Deref for LaneHold<'_> {
@@ -136,7 +137,8 @@ impl Deref for LaneHold<'_> {
     fn deref(&self) -> &Lane {
         match self {
             LaneHold::Borrowed(lane) => lane,
-            LaneHold::Locked(lane, _) => lane,
+            LaneHold::Locked(lane) => lane,
+            LaneHold::WithOthers(lanes) => &lanes.0,
         }
     }
 }
@@ -146,7 +148,8 @@ impl DerefMut for LaneHold<'_> {
     fn deref_mut(&mut self) -> &mut Lane {
         match self {
             LaneHold::Borrowed(lane) => lane,
-            LaneHold::Locked(lane, _) => lane,
+            LaneHold::Locked(lane) => lane,
+            LaneHold::WithOthers(lanes) => &mut lanes.0,
         }
     }
 }
@@ -165,21 +168,24 @@ impl Writer {
 
     /// Waits for its turn and begins a transaction; the turn ends with the transaction.
     pub fn begin(&self) -> Tx<'_> {
-        Tx::new(LaneHold::Locked(self.lane.lock(), Vec::new()))
+        Tx::new(LaneHold::Locked(self.lane.lock()))
     }
 
     /// Begins a transaction if nobody has the turn.
     #[inline]
     pub fn try_begin(&self) -> Option<Tx<'_>> {
-        Some(Tx::new(LaneHold::Locked(self.lane.try_lock()?, Vec::new())))
+        Some(Tx::new(LaneHold::Locked(self.lane.try_lock()?)))
     }
 
     /// As [`begin`](Self::begin), and keeps the turns of `others` too, which are asked for when this writer's has come: as
     /// long as the transaction lasts, nobody begins one with any of them. All who do so name the writers in one order.
     pub fn begin_before<'l, I: Iterator<Item = &'l Writer>>(&'l self, others: impl FnOnce() -> I) -> Tx<'l> {
         let lane = self.lane.lock();
-        let others = others().map(|other| other.lane.lock()).collect();
-        Tx::new(LaneHold::Locked(lane, others))
+        let others: Vec<_> = others().map(|other| other.lane.lock()).collect();
+        if others.is_empty() {
+            return Tx::new(LaneHold::Locked(lane));
+        }
+        Tx::new(LaneHold::WithOthers(Box::new((lane, others))))
     }
 }
 

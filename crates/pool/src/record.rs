@@ -76,19 +76,22 @@ fn decode_seq(word: u64) -> Option<u64> {
     (word & HEAD_MARK == HEAD_MARK && seq > 0 && seq < MAX_SEQ).then_some(seq)
 }
 
+const HEAD_BYTES: usize = size_of::<PmRecord>();
+
 /// Builds the image of a record. Reused between commits.
 #[derive(Debug, Default)]
 pub(crate) struct RecordImage {
-    payload: Vec<u8>,
+    /// The head, zero until the record is complete, and the payload.
+    bytes: Vec<u8>,
     /// Where the covers begin, if there are any.
     covers_at: Option<usize>,
-    /// Whether the sum of what the covers name is there.
     complete: bool,
 }
 
 impl RecordImage {
     pub(crate) fn clear(&mut self) {
-        self.payload.clear();
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&[0; HEAD_BYTES]);
         self.covers_at = None;
         self.complete = false;
     }
@@ -98,41 +101,53 @@ impl RecordImage {
     pub(crate) fn entry(&mut self, off: u64, change: Change) {
         debug_assert!(self.covers_at.is_none() && off.is_multiple_of(8));
         let (kind, operand) = change.encode();
-        self.payload.extend_from_slice(&(off | kind).to_le_bytes());
-        self.payload.extend_from_slice(&operand.to_le_bytes());
+        let mut entry = [0; size_of::<PmEntry>()];
+        entry[..8].copy_from_slice(&(off | kind).to_le_bytes());
+        entry[8..].copy_from_slice(&operand.to_le_bytes());
+        self.bytes.extend_from_slice(&entry);
     }
 
     #[inline]
     pub(crate) fn cover(&mut self, cover: Cover) {
         debug_assert!(cover.bytes <= COVER_MAX_BYTES && (cover.off | cover.bytes).is_multiple_of(8));
         debug_assert!(!self.complete);
-        self.covers_at.get_or_insert(self.payload.len());
-        self.payload.extend_from_slice(&(cover.off << 16 | cover.bytes).to_le_bytes());
+        self.covers_at.get_or_insert(self.bytes.len());
+        self.bytes.extend_from_slice(&(cover.off << 16 | cover.bytes).to_le_bytes());
     }
 
     /// Bytes that the payload has, or will have when it is complete.
     pub(crate) fn payload_bytes(&self) -> u64 {
         let sum = if self.covers_at.is_some() && !self.complete { 8 } else { 0 };
-        self.payload.len() as u64 + sum
+        (self.bytes.len() - HEAD_BYTES) as u64 + sum
     }
 
-    /// The payload, once it is complete.
-    pub(crate) fn payload(&self) -> &[u8] {
-        debug_assert!(self.covers_at.is_none() || self.complete);
-        &self.payload
+    /// The head and the payload of a complete record.
+    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
+        debug_assert!(self.complete);
+        self.bytes.split_at(HEAD_BYTES)
     }
 
-    /// Sums what the covers name, which completes the payload, and returns the words of the record's head.
-    pub(crate) fn head(&mut self, region: &Region, seed: u64, seq: u64, chain: u64) -> Result<[u64; 4]> {
-        let covers_at = self.covers_at.unwrap_or(self.payload.len());
-        let covers = (self.payload.len() - covers_at) / 8;
-        let counts = (covers_at / size_of::<PmEntry>()) as u64 | (covers as u64) << 32;
+    /// The head with the payload behind it, of a complete record.
+    pub(crate) fn whole(&self) -> &[u8] {
+        debug_assert!(self.complete);
+        &self.bytes
+    }
+
+    /// Completes the record: sums what the covers name, and fills in the head.
+    pub(crate) fn complete(&mut self, region: &Region, seed: u64, seq: u64, chain: u64) -> Result<()> {
+        let covers_at = self.covers_at.unwrap_or(self.bytes.len());
+        let covers = (self.bytes.len() - covers_at) / 8;
+        let counts = ((covers_at - HEAD_BYTES) / size_of::<PmEntry>()) as u64 | (covers as u64) << 32;
         if covers > 0 {
-            let sum = sum_covered(region, seed, &self.payload[covers_at..])?;
-            self.payload.extend_from_slice(&sum.to_le_bytes());
+            let sum = sum_covered(region, seed, &self.bytes[covers_at..])?;
+            self.bytes.extend_from_slice(&sum.to_le_bytes());
+        }
+        let sum = checksum(seed, seq, counts, chain, &self.bytes[HEAD_BYTES..]);
+        for (to, word) in self.bytes.chunks_exact_mut(8).zip([encode_seq(seq), sum, counts, chain]) {
+            to.copy_from_slice(&word.to_le_bytes());
         }
         self.complete = true;
-        Ok([encode_seq(seq), checksum(seed, seq, counts, chain, &self.payload), counts, chain])
+        Ok(())
     }
 }
 

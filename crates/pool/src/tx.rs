@@ -541,7 +541,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
         return Err(Error::corrupt("the last sequence number", 0, format!("less than {MAX_SEQ}"), seq));
     }
     // Summed before any flush: the checksum reads new data, whose lines would be on their way out of the cache.
-    let head = image.head(&inner.region, inner.seed, seq, chain)?;
+    image.complete(&inner.region, inner.seed, seq, chain)?;
     let inline_bytes = if chain == 0 { image.payload_bytes() } else { 0 };
     let place = state.place(&inner.geometry, inline_bytes, chain != 0);
     // Every flush of the commit is issued here, just before the fence: the processor orders write-backs before any
@@ -554,7 +554,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
         // PERSIST(I4): without covers the record alone vouches for the new data, so that has to be durable first.
         inner.fence()?;
     }
-    write_record(image, head, inner, place.off(&inner.geometry, *number), chain)?;
+    write_record(image, inner, place.off(&inner.geometry, *number), chain)?;
     // PERSIST(L6): the commit point. New data and record are durable after this fence; and if the record switches halves,
     // so are the home stores of all records before it.
     inner.fence()?;
@@ -563,10 +563,12 @@ fn commit(lane: &mut Lane) -> Result<()> {
     if place.ends_switch() {
         slot.note_switched(state.commits);
     }
-    // The next record's first lines were flushed some time ago, and may have left the cache with that.
-    let next_off = state.next_off(&inner.geometry, *number);
-    inner.region.prefetch_for_store(next_off);
-    inner.region.prefetch_for_store(next_off + LINE_BYTES);
+    if !inner.region.streams_single_lines() {
+        // The next record's first lines were flushed some time ago, and may have left the cache with that.
+        let next_off = state.next_off(&inner.geometry, *number);
+        inner.region.prefetch_for_store(next_off);
+        inner.region.prefetch_for_store(next_off + LINE_BYTES);
+    }
     // No locked instruction from here to the end while this lane is alone: it would wait for the fence, which
     // the next operation's traversal can overlap with otherwise.
     let alone = touched.is_none();
@@ -746,23 +748,19 @@ fn flush_lines(inner: &PoolInner, lines: &[u64]) {
     }
 }
 
-/// Writes the record where no live one is, and starts its write-back.
-fn write_record(image: &RecordImage, head: [u64; 4], inner: &PoolInner, off: u64, chain: u64) -> Result<()> {
-    let payload = image.payload();
-    let head_bytes = size_of::<PmRecord>() as u64;
-    let inline_bytes = if chain == 0 { payload.len() as u64 } else { 0 };
+/// Writes the record where no live one is, and starts its write-back. Its words may arrive in any order: it is complete when
+/// its checksum says so.
+fn write_record(image: &RecordImage, inner: &PoolInner, off: u64, chain: u64) -> Result<()> {
     // SAFETY: the place is this lane's, whose lock is held; the chain block is reserved for it.
     unsafe {
         if chain == 0 {
-            inner.region.write(off + head_bytes, payload)?;
+            inner.region.write_and_flush(off, image.whole())?;
         } else {
+            let (head, payload) = image.parts();
             inner.region.write_and_flush(chain, payload)?;
+            inner.region.write_and_flush(off, head)?;
         }
     }
-    for (i, word) in head.into_iter().enumerate() {
-        inner.region.store_u64(off + 8 * i as u64, word)?;
-    }
-    inner.region.flush(off, head_bytes + inline_bytes);
     Ok(())
 }
 
