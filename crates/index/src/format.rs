@@ -1,13 +1,14 @@
 //! The format document, made from the code: `docs/format.md` is checked against this.
 
 use crate::fixed::layout::{PmFixedChild, PmFixedInner, PmFixedLeaf, PmFixedLine, PmFixedTree};
-use crate::wbtree::layout::{PmEntry, PmInner, PmLeaf, PmMap, PmRecord, PmSeparator};
+use crate::wbtree::layout::{PmEntry, PmInner, PmLeaf, PmLength, PmMap, PmRecord, PmSeparator};
 use tembo_pool::format::section;
 
 /// The tables of the index's media structs, in Markdown.
 pub fn describe() -> String {
     let mut out = String::new();
     section::<PmMap>(&mut out);
+    section::<PmLength>(&mut out);
     section::<PmLeaf>(&mut out);
     section::<PmEntry>(&mut out);
     section::<PmInner>(&mut out);

@@ -4,7 +4,7 @@ use super::WbTree;
 use super::bytes::{fingerprint, lcp, prefix8};
 use super::clear::{children_left, next_doomed_off};
 use super::layout::{
-    FANOUT, FORMAT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, MAP_BYTES, MAX_HEIGHT, MAX_KEY_BYTES,
+    FANOUT, FORMAT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LENGTHS, MAP_BYTES, MAX_HEIGHT, MAX_KEY_BYTES,
     MAX_VALUE_BYTES, SEPARATOR_HEAD_BYTES, SeparatorWord, TreeWord, field,
 };
 use super::node::{Inner, Leaf, Media, Record, View, separator_bytes};
@@ -59,9 +59,9 @@ impl WbTree {
         self.check_header(view)?;
         let mut checker = Checker { view, marks, fate: Fate::Live, records: 0 };
         checker.tree(self.root(view)?)?;
-        let len = self.len()?;
+        let len = self.length(view)?;
         if len != checker.records {
-            return Err(corrupt("the length of a tree", self.len_off(), checker.records, len));
+            return Err(corrupt("the length of a tree", self.length_off(0), checker.records, len as i64));
         }
         checker.fate = Fate::Doomed;
         let mut doomed = TreeWord(view.load(self.doomed_off())?);
@@ -74,7 +74,10 @@ impl WbTree {
 
     fn check_header(&self, view: Media<'_>) -> Result<()> {
         expect("the format of a tree", self.header_off(), FORMAT, view.load(self.header_off())?)?;
-        expect_zero(view, "a tree's header", self.header_off() + field!(PmMap.reserved), 4)
+        let what = "a tree's header";
+        expect_zero(view, what, self.header_off() + field!(PmMap.reserved), 5)?;
+        let mut after_lengths = (0..LENGTHS).map(|part| self.length_off(part) + field!(PmLength.reserved));
+        after_lengths.try_for_each(|off| expect_zero(view, what, off, 7))
     }
 }
 

@@ -64,7 +64,8 @@ impl WbTree {
         let doomed = tx.load(self.doomed_off())?;
         tx.store(next_doomed_off(tree), doomed)?;
         tx.store(self.doomed_off(), tree.0)?;
-        tx.store(self.len_off(), 0)?;
+        // The other parts of the length stay: their sum is what counts.
+        self.change_len(tx, (self.length(self.pending(tx))?.wrapping_neg()) as i64)?;
         self.store_root(tx, TreeWord::EMPTY)
     }
 

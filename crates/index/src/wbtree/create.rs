@@ -1,6 +1,6 @@
 //! The handle of a tree: making one, finding one, and the words of its header.
 
-use super::layout::{FORMAT, MAP_BYTES, ROOT_KIND, TreeWord, field, put_word};
+use super::layout::{FORMAT, LENGTHS, MAP_BYTES, PmLength, ROOT_KIND, TreeWord, field, put_word};
 use super::node::{Pending, View};
 use crate::error::{Result, corrupt};
 use tembo_pmem::Region;
@@ -39,6 +39,11 @@ use tembo_pool::{Pin, Pool, Tx};
 pub struct WbTree {
     pool: Pool,
     header: u64,
+}
+
+/// The part of the length that a transaction changes.
+pub(crate) fn length_part(tx: &Tx<'_>) -> usize {
+    tx.lane_number() as usize % LENGTHS
 }
 
 impl WbTree {
@@ -133,8 +138,10 @@ impl WbTree {
         self.header + field!(PmMap.root)
     }
 
-    pub(crate) fn len_off(&self) -> u64 {
-        self.header + field!(PmMap.len)
+    /// Where this part of the length lies.
+    pub(crate) fn length_off(&self, part: usize) -> u64 {
+        debug_assert!(part < LENGTHS);
+        self.header + field!(PmMap.lengths) + (part * size_of::<PmLength>()) as u64
     }
 
     pub(crate) fn doomed_off(&self) -> u64 {
@@ -152,10 +159,8 @@ impl WbTree {
     }
 
     pub(crate) fn change_len(&self, tx: &mut Tx<'_>, by: i64) -> Result<()> {
-        let old = tx.load(self.len_off())?;
-        let new = old.checked_add_signed(by).ok_or_else(|| {
-            corrupt("the length of a tree", self.len_off(), "the number of its records", old)
-        })?;
-        Ok(tx.store(self.len_off(), new)?)
+        let off = self.length_off(length_part(tx));
+        let old = tx.load(off)?;
+        Ok(tx.store(off, old.wrapping_add_signed(by))?)
     }
 }

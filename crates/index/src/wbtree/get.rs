@@ -1,7 +1,7 @@
 //! Looking a key up, without locks and without allocation.
 
 use super::WbTree;
-use super::layout::LeafState;
+use super::layout::{LENGTHS, LeafState};
 use super::node::{Leaf, Media, View};
 use super::search::{Found, Goal, Probe, descend, descend_to, find, likely_record};
 use crate::error::Result;
@@ -89,20 +89,33 @@ impl WbTree {
 
     /// How many records the tree holds. O(1).
     ///
+    /// Records that several threads put and remove at this moment count or not, each by itself: if one thread removes what
+    /// another has just put, the number may be one that never was. It is exact while one thread at a time writes.
+    ///
     /// # Errors
     ///
     /// [`Error::Pool`](crate::Error::Pool) when the tree's header is damaged.
     pub fn len(&self) -> Result<u64> {
-        Ok(self.region().load_u64(self.len_off())?)
+        // A removal may count and the insertion before it not.
+        Ok((self.length(Media(self.region()))? as i64).max(0) as u64)
     }
 
-    /// Whether the tree holds no record. O(1).
+    /// Whether the tree holds no record. O(1), or O(log n) where the length alone does not tell because several threads write.
     ///
     /// # Errors
     ///
     /// As for [`len`](Self::len).
     pub fn is_empty(&self) -> Result<bool> {
-        Ok(self.len()? == 0)
+        let view = Media(self.region());
+        if self.root(view)?.is_empty() {
+            return Ok(true);
+        }
+        Ok(self.length(view)? == 0 && self.first()?.is_none())
+    }
+
+    /// The sum of the length's parts: below zero, in two's complement, only beside several writers.
+    pub(crate) fn length<'m>(&self, view: impl View<'m>) -> Result<u64> {
+        (0..LENGTHS).try_fold(0u64, |sum, part| Ok(sum.wrapping_add(view.load(self.length_off(part))?)))
     }
 
     /// How many records the tree holds as the transaction sees it. O(1).
@@ -116,7 +129,7 @@ impl WbTree {
     /// If the transaction is not of this tree's pool.
     pub fn len_in(&self, tx: &Tx<'_>) -> Result<u64> {
         self.assert_writes(tx);
-        Ok(tx.load(self.len_off())?)
+        self.length(self.pending(tx))
     }
 }
 

@@ -13,7 +13,7 @@ pub const MAX_VALUE_BYTES: u64 = 512 << 20;
 /// What kind of root a tree is, as noted in the pool's root directory.
 pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"wB+1");
 /// The first word of a map header: a magic and the format version.
-pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"wBtree\x01\0");
+pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"wBtree\x02\0");
 
 /// Entries of a leaf.
 pub(crate) const LEAF_SLOTS: usize = 28;
@@ -25,20 +25,33 @@ pub(crate) const MAX_HEIGHT: usize = 32;
 pub(crate) const MAX_SHARED_BYTES: usize = MAX_KEY_BYTES as usize - 1;
 /// Bytes of a separator that are kept in the inner node itself.
 pub(crate) const INLINE_BYTES: usize = 8;
+/// Words into which the length is divided, so that writers on different lanes need not change one line.
+pub(crate) const LENGTHS: usize = 16;
 
 media_struct! {
     /// The head of a tree, the object that the pool's root names.
-    pub(crate) struct PmMap: 64 {
-        /// The bytes `wBtree`, format version 1, zero.
+    pub(crate) struct PmMap: 1088 {
+        /// The bytes `wBtree`, format version 2, zero.
         0 => format: u64,
         /// The tree: the root node's offset (low 48 bits) and its level (high 16 bits); 0 for an empty tree.
         8 => root: u64,
-        /// How many records the tree holds.
-        16 => len: u64,
         /// The first tree that was cleared and is still being freed, packed as `root`.
-        24 => doomed: u64,
+        16 => doomed: u64,
         /// Zero.
-        32 => reserved: [u64; 4],
+        24 => reserved: [u64; 5],
+        /// How many records the tree holds: the sum of these, modulo 2^64.
+        64 => lengths: [PmLength; 16],
+    }
+}
+
+media_struct! {
+    /// A part of a tree's length, in a line of its own.
+    pub(crate) struct PmLength: 64 {
+        /// How many more records were added than removed through lanes whose numbers are that of this part modulo 16;
+        /// a negative number in two's complement.
+        0 => records: u64,
+        /// Zero.
+        8 => reserved: [u64; 7],
     }
 }
 

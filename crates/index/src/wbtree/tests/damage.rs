@@ -60,7 +60,9 @@ fn header_sites(tree: &WbTree) -> Vec<Site> {
         site("format", field!(PmMap.format), 1 << 48),
         site("root offset", field!(PmMap.root), 1 << 12),
         site("root level", field!(PmMap.root), 1 << 48),
-        site("length", field!(PmMap.len), 1),
+        site("length", field!(PmMap.lengths), 1),
+        site("another part of the length", field!(PmMap.lengths) + 7 * 64, 1 << 40),
+        site("beside a length", field!(PmMap.lengths) + 15 * 64 + field!(PmLength.reserved), 1 << 9),
         site("doomed", field!(PmMap.doomed), 1 << 12),
         site("reserved", field!(PmMap.reserved) + 24, 1 << 63),
     ]
