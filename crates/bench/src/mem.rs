@@ -4,6 +4,7 @@
 //! goes through a [`Mem`], which is a type parameter, so that over a [`RealMem`] the accesses are plain loads and
 //! stores. An access outside the memory or off a word's boundary is a bug of the tree, and panics.
 
+use crate::nvm::Site;
 use tembo_pmem::{
     Access, Counts, Durability, LINE_BYTES, Region, RegionError, RegionOptions, WORD_BYTES, snapshot,
 };
@@ -35,6 +36,12 @@ pub trait Mem {
     #[inline(always)]
     fn compute(&self, instructions: u32) {
         let _ = instructions;
+    }
+
+    /// Says that the tree comes to a branch that depends on data, and where it goes, for models that count time.
+    #[inline(always)]
+    fn branch(&self, site: Site, taken: bool) {
+        let _ = (site, taken);
     }
 
     /// What this thread has spent so far in words stored, lines flushed and fences.

@@ -178,7 +178,9 @@ impl Size {
 }
 
 /// What the model tells of a run besides its time; sums are per operation.
-const COST_COLUMNS: [&str; 19] = [
+const COST_COLUMNS: [&str; 21] = [
+    "words_loaded",
+    "mispredictions",
     "words_stored",
     "lines_flushed",
     "fences",
@@ -204,6 +206,8 @@ fn cost_cells(run: &ModelRun) -> Vec<String> {
     let (cost, wear) = (&run.cost, &run.wear);
     let each = |sum: u64| number(run.each(sum));
     vec![
+        each(cost.loads),
+        each(cost.mispredictions),
         each(cost.stores),
         each(cost.flushes),
         each(cost.fences),

@@ -94,6 +94,11 @@ impl Hierarchy {
         Hierarchy { levels: levels.iter().map(Cache::new).collect() }
     }
 
+    /// Whether the line is in the nearest cache.
+    pub(super) fn has_nearest(&mut self, line: u64) -> bool {
+        self.levels[0].find(line).is_some()
+    }
+
     /// Brings the line into the nearest cache. Says where it was, and which dirty line had to leave.
     pub(super) fn access(&mut self, line: u64) -> (Found, Option<u64>) {
         let hit = self.levels.iter_mut().position(|cache| cache.touch(line));

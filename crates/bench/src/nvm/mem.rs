@@ -1,6 +1,6 @@
 //! The model as memory for the trees of this crate.
 
-use super::{Cost, Model, WearSummary};
+use super::{Cost, Model, Site, WearSummary};
 use crate::mem::Mem;
 use std::cell::{Cell, RefCell};
 use tembo_pmem::Counts;
@@ -91,6 +91,12 @@ impl Mem for ModelMem {
     fn compute(&self, instructions: u32) {
         if self.measuring.get() {
             self.model.borrow_mut().compute(instructions);
+        }
+    }
+
+    fn branch(&self, site: Site, taken: bool) {
+        if self.measuring.get() {
+            self.model.borrow_mut().branch(site, taken);
         }
     }
 

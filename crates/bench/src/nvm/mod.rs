@@ -14,6 +14,7 @@
 //! Three ways to feed it: directly; through [`ModelMem`], which is memory for the trees of this crate; and through
 //! [`Listener`], which observes a simulated [`Region`](tembo_pmem::Region), hence any code over it.
 
+mod branch;
 mod cache;
 mod listener;
 mod media;
@@ -22,6 +23,7 @@ mod model;
 mod params;
 mod words;
 
+pub use branch::Site;
 pub use listener::Listener;
 pub use media::WearSummary;
 pub use mem::ModelMem;

@@ -1,5 +1,6 @@
 //! The model: accesses in, costs out.
 
+use super::branch::{Predictor, Site};
 use super::cache::{Found, Hierarchy};
 use super::media::{self, Change, Timing, Wear, WearSummary};
 use super::params::{Medium, Params, ParamsError};
@@ -31,6 +32,8 @@ pub struct Cost {
     pub flushes: u64,
     /// Fences; the paper's Nmf.
     pub fences: u64,
+    /// Branches that went the other way than foreseen.
+    pub mispredictions: u64,
     /// Pages that the TLB did not know.
     pub tlb_misses: u64,
     /// Lines read from media.
@@ -68,7 +71,10 @@ pub struct Model {
     now: u64,
     /// When everything flushed so far is durable, and everything stored is in the cache.
     settled: u64,
-    last_loaded: u64,
+    /// What the loads since the last branch take after each other, and nothing has waited for: all of them hit the
+    /// nearest cache.
+    unwaited: u64,
+    predictor: Predictor,
     /// Instructions not yet charged as whole cycles.
     instructions: f64,
     cost: Cost,
@@ -96,7 +102,8 @@ impl Model {
             fills: Vec::new(),
             now: 0,
             settled: 0,
-            last_loaded: u64::MAX,
+            unwaited: 0,
+            predictor: Predictor::new(),
             instructions: 0.0,
             cost: Cost::default(),
             begun: 0,
@@ -131,18 +138,22 @@ impl Model {
         }
     }
 
-    /// The core reads `bytes` bytes at `off` and needs them before it goes on.
+    /// The core reads `bytes` bytes at `off`. If they are in the nearest cache, only what depends on them waits for them: a
+    /// branch that was not foreseen, or what is farther away, whose address they may give. For lines that are farther
+    /// away the core waits.
     pub fn load(&mut self, off: u64, bytes: u64) {
         for line in lines(off, bytes) {
             let words = words_in(line, off, bytes);
             self.cost.loads += words;
             let pipelined = self.params.core.pipelined_load_cycles;
-            if line == self.last_loaded {
+            self.translate(line);
+            if self.caches.has_nearest(line) && self.arrival(line) <= self.now {
+                self.bring(line);
                 self.now += words * pipelined;
+                self.unwaited += self.latencies[0].saturating_sub(pipelined);
                 continue;
             }
-            self.last_loaded = line;
-            self.translate(line);
+            self.wait_for_loads();
             let begun = self.now;
             let ready = self.bring(line);
             self.now = self.now.max(ready);
@@ -151,8 +162,21 @@ impl Model {
         }
     }
 
+    /// The core comes to a branch that depends on what was loaded since the last one. If it was foreseen, the core has
+    /// gone on already, and never waits for those loads.
+    pub fn branch(&mut self, site: Site, taken: bool) {
+        if self.predictor.foresees(site, taken) {
+            self.unwaited = 0;
+            return;
+        }
+        self.cost.mispredictions += 1;
+        self.wait_for_loads();
+        self.now += self.params.core.mispredict_cycles;
+    }
+
     /// The core asks for the lines of `bytes` bytes at `off` and goes on.
     pub fn prefetch(&mut self, off: u64, bytes: u64) {
+        self.wait_for_loads();
         for line in lines(off, bytes) {
             self.now += self.params.core.prefetch_cycles;
             self.translate(line);
@@ -181,16 +205,10 @@ impl Model {
             self.cost.flushes += 1;
             self.now += self.params.core.flush_cycles;
             self.translate(line);
-            let evict = self.params.controller.flush_evicts;
-            if evict && line == self.last_loaded {
-                self.last_loaded = u64::MAX;
-            }
-            if !self.caches.flush(line, evict) {
+            if !self.caches.flush(line, self.params.controller.flush_evicts) {
                 continue;
             }
-            let arrives =
-                self.fills.iter().find(|(filling, _)| *filling == line).map_or(0, |(_, ready)| *ready);
-            let begin = self.now.max(arrives) + self.farthest_latency();
+            let begin = self.now.max(self.arrival(line)) + self.farthest_latency();
             let durable = self.write_back(line, begin);
             self.settled = self.settled.max(durable);
         }
@@ -199,6 +217,7 @@ impl Model {
     /// The core waits until its stores are in the caches and its flushes are durable.
     pub fn fence(&mut self) {
         self.cost.fences += 1;
+        self.wait_for_loads();
         self.now += self.params.core.fence_cycles;
         self.cost.fence_stall_cycles += self.settled.saturating_sub(self.now);
         self.now = self.now.max(self.settled);
@@ -253,6 +272,16 @@ impl Model {
         self.begun = self.now;
     }
 
+    /// Waits for the loads that nothing has waited for.
+    fn wait_for_loads(&mut self) {
+        self.now += std::mem::take(&mut self.unwaited);
+    }
+
+    /// When a line arrives that was asked for; 0 if it is not on its way.
+    fn arrival(&self, line: u64) -> u64 {
+        self.fills.iter().find(|(filling, _)| *filling == line).map_or(0, |(_, ready)| *ready)
+    }
+
     fn farthest_latency(&self) -> u64 {
         self.latencies.last().copied().unwrap_or(0)
     }
@@ -280,9 +309,7 @@ impl Model {
     fn bring(&mut self, line: u64) -> u64 {
         let (found, evicted) = self.caches.access(line);
         if let Found::Level(level) = found {
-            let arrives =
-                self.fills.iter().find(|(filling, _)| *filling == line).map_or(0, |(_, ready)| *ready);
-            return arrives.max(self.now + self.latencies[level]);
+            return self.arrival(line).max(self.now + self.latencies[level]);
         }
         self.wait_for_a_fill();
         self.cost.lines_read += 1;
@@ -373,10 +400,43 @@ mod tests {
         model.load(0, 8);
         assert_eq!(
             model.cost().cycles,
-            310 + 269 + 4,
-            "another line of the page, and back in the nearest cache"
+            310 + 3 + 269 + 1,
+            "another line of the page, whose address may be in what was loaded, and back in the nearest cache"
         );
         assert_eq!((model.cost().loads, model.cost().lines_read, model.cost().tlb_misses), (5, 2, 1));
+    }
+
+    #[test]
+    fn only_what_depends_on_a_load_from_the_nearest_cache_waits_for_it() {
+        let cycles_of = |act: &dyn Fn(&mut Model)| {
+            let mut model = pcm();
+            model.load(0, 8);
+            model.load(64, 8);
+            // From now on it is foreseen that this branch is taken.
+            (0..20).for_each(|_| model.branch(Site::Above, true));
+            model.restart();
+            act(&mut model);
+            model.cost().cycles
+        };
+        let loads = |model: &mut Model| [0, 64].into_iter().for_each(|off| model.load(off, 8));
+        assert_eq!(cycles_of(&loads), 2, "a cycle each");
+        let foreseen = |model: &mut Model| {
+            loads(model);
+            model.branch(Site::Above, true);
+            model.fence();
+        };
+        assert_eq!(cycles_of(&foreseen), 2 + 10, "nothing waits");
+        let not_foreseen = |model: &mut Model| {
+            loads(model);
+            model.branch(Site::Above, false);
+            model.fence();
+        };
+        assert_eq!(cycles_of(&not_foreseen), 2 * 4 + 12 + 10, "the second load may depend on the first");
+        let farther = |model: &mut Model| {
+            loads(model);
+            model.load(128, 8);
+        };
+        assert_eq!(cycles_of(&farther), 2 * 4 + 39 + 230, "its address may depend on them");
     }
 
     #[test]

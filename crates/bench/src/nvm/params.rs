@@ -30,8 +30,10 @@ pub struct Params {
 pub struct Core {
     /// Cycles of a nanosecond.
     pub clock_ghz: f64,
-    /// Per word loaded from the line that was loaded last.
+    /// Per word loaded, where its latency is hidden.
     pub pipelined_load_cycles: u64,
+    /// From a branch that went the other way than foreseen to the next instruction.
+    pub mispredict_cycles: u64,
     /// Per word stored.
     pub store_cycles: u64,
     /// Per line asked for ahead.

@@ -343,8 +343,8 @@ impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
         let (mut node, levels) = self.root();
         self.prefetch(node);
         for _ in 0..levels {
-            let position = S::Inner::child_position::<M, K>(&self.mem, &self.inner, node, probe);
-            node = self.child(node, position);
+            let (_, child_off) = S::Inner::child_for::<M, K>(&self.mem, &self.inner, node, probe);
+            node = self.mem.load_u64(child_off);
             self.prefetch(node);
         }
         node
@@ -357,9 +357,9 @@ impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
         self.prefetch(node);
         let mut path = Path { steps: [(0, 0); MAX_LEVELS], levels, leaf: 0 };
         for step in &mut path.steps[..levels] {
-            let position = S::Inner::child_position::<M, K>(&self.mem, &self.inner, node, probe);
+            let (position, child_off) = S::Inner::child_for::<M, K>(&self.mem, &self.inner, node, probe);
             *step = (node, position);
-            node = self.child(node, position);
+            node = self.mem.load_u64(child_off);
             self.prefetch(node);
         }
         path.leaf = node;

@@ -2,7 +2,7 @@
 
 use super::key::KeyKind;
 use crate::mem::Mem;
-use std::cmp::Ordering;
+use crate::nvm::Site;
 use tembo_pmem::WORD_BYTES;
 
 /// The most entries that a node may have: a bitmap is one word, and a slot-valid bit may be in it.
@@ -69,7 +69,7 @@ pub struct Found {
     pub(crate) is_present: bool,
     /// Its rank among the node's keys, or the rank it would have. Only of layouts that keep order.
     pub(crate) rank: usize,
-    /// The place of its entry, if it is there.
+    /// The place of its entry, if it is there; of layouts that keep order otherwise that of the entry before, if any.
     pub(crate) at: usize,
 }
 
@@ -154,12 +154,21 @@ pub trait OrderedLayout: Layout {
     #[doc(hidden)]
     fn place_of<M: Mem>(mem: &M, node: u64, rank: usize) -> usize;
 
-    /// How many keys of a node are at most the probe, which is the position of the child to go to.
+    /// Searches an inner node, whose slots, if it has any, are valid.
     #[doc(hidden)]
     #[inline(always)]
-    fn child_position<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> usize {
-        let found = Self::find::<M, K>(mem, shape, node, probe);
-        found.rank + usize::from(found.is_present)
+    fn find_inner<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
+        Self::find::<M, K>(mem, shape, node, probe)
+    }
+
+    /// How many keys of a node are at most the probe, which is the position of the child to go to, and the offset of the
+    /// word that points to it.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn child_for<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> (usize, u64) {
+        let found = Self::find_inner::<M, K>(mem, shape, node, probe);
+        let position = found.rank + usize::from(found.is_present);
+        (position, if position == 0 { shape.link(node) } else { shape.value::<K>(node, found.at) })
     }
 
     /// The offset of the word that points to the child at a position.
@@ -173,7 +182,10 @@ pub trait OrderedLayout: Layout {
     }
 }
 
-/// Binary search among the entries of some ranks, whose places `place` gives.
+/// Instructions of a step of a binary search, besides the comparison: the middle, the entry's address, the new bound.
+pub(crate) const STEP_INSTRUCTIONS: u32 = 6;
+
+/// Binary search among the entries of some ranks, whose places `place` gives. `found` is the last entry before them, if any.
 ///
 /// Goes on to the last key that is at most the probe's, and remembers whether it is equal: a test for equality at each
 /// step would be one more branch, and rarely ends the search.
@@ -188,16 +200,20 @@ pub(crate) fn bisect<M: Mem, K: KeyKind>(
     place: impl Fn(usize) -> usize,
 ) -> Found {
     while ranks.start < ranks.end {
+        mem.branch(Site::Narrow, false);
         let rank = usize::midpoint(ranks.start, ranks.end);
         let at = place(rank);
-        match K::compare(mem, shape.entry::<K>(node, at), probe) {
-            Ordering::Greater => ranks.end = rank,
-            order => {
-                found = Found { is_present: order == Ordering::Equal, rank, at };
-                ranks.start = rank + 1;
-            }
+        mem.compute(STEP_INSTRUCTIONS);
+        let order = K::compare(mem, shape.entry::<K>(node, at), probe);
+        mem.branch(Site::Above, order.is_le());
+        if order.is_gt() {
+            ranks.end = rank;
+        } else {
+            found = Found { is_present: order.is_eq(), rank, at };
+            ranks.start = rank + 1;
         }
     }
+    mem.branch(Site::Narrow, true);
     if !found.is_present {
         found.rank = ranks.start;
     }
@@ -211,10 +227,18 @@ pub(crate) fn find_among<M: Mem, K: KeyKind>(
     shape: &Shape,
     node: u64,
     probe: &K::Probe,
-    mut places: impl Iterator<Item = usize>,
+    places: impl Iterator<Item = usize>,
 ) -> Found {
-    let found = places.find(|at| K::compare(mem, shape.entry::<K>(node, *at), probe) == Ordering::Equal);
-    Found { is_present: found.is_some(), rank: 0, at: found.unwrap_or(0) }
+    for at in places {
+        mem.branch(Site::Last, false);
+        let is_present = K::compare(mem, shape.entry::<K>(node, at), probe).is_eq();
+        mem.branch(Site::Equal, is_present);
+        if is_present {
+            return Found { is_present, rank: 0, at };
+        }
+    }
+    mem.branch(Site::Last, true);
+    Found::default()
 }
 
 /// The set bits of a word, lowest first.

@@ -10,9 +10,11 @@
 
 use super::key::KeyKind;
 use super::node::{
-    Found, Layout, MAX_ENTRIES, MAX_HEADER_WORDS, OrderedLayout, Places, Shape, bisect, find_among, set_bits,
+    Found, Layout, MAX_ENTRIES, MAX_HEADER_WORDS, OrderedLayout, Places, STEP_INSTRUCTIONS, Shape, bisect,
+    find_among, set_bits,
 };
 use crate::mem::Mem;
+use crate::nvm::Site;
 use tembo_pmem::WORD_BYTES;
 
 /// The slots are one word, which is stored atomically; up to seven entries.
@@ -106,7 +108,10 @@ impl Layout for SlotOnly {
     fn find<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
         let slots = mem.load_u64(node);
         let ranks = 0..byte(slots, 0);
-        bisect::<M, K>(mem, shape, node, probe, ranks, Found::default(), |rank| byte(slots, rank + 1))
+        bisect::<M, K>(mem, shape, node, probe, ranks, Found::default(), |rank| {
+            mem.compute(SLOT_INSTRUCTIONS);
+            byte(slots, rank + 1)
+        })
     }
 
     fn check<M: Mem>(mem: &M, shape: &Shape, node: u64) -> Result<(), String> {
@@ -128,37 +133,40 @@ impl OrderedLayout for SlotOnly {
 /// Where the slots of a slot+bitmap node are.
 pub(crate) const SLOTS_OFF: u64 = WORD_BYTES;
 
-/// Ranks left at which a search fetches the rest of the slots at once.
-const WINDOW: usize = 8;
+/// Instructions that take a slot out of a word.
+const SLOT_INSTRUCTIONS: u32 = 3;
 
-/// The slots `first..first + 8` as the bytes of a word.
-#[inline(always)]
-fn window<M: Mem>(mem: &M, node: u64, first: usize) -> u64 {
-    let word = |i: usize| mem.load_u64(node + SLOTS_OFF + i as u64 * WORD_BYTES);
-    let shift = first % WORD_SLOTS * 8;
-    let low = word(first / WORD_SLOTS) >> shift;
-    low | word(first / WORD_SLOTS + 1) << 1 << (63 - shift)
-}
-
-/// Searches a node with valid slots: by halves, and when less than a word of slots is left, within that word.
+/// Searches a node with valid slots: by halves for the word of slots in which the key's would be, by the first slot of
+/// each, and then within that word, which has been loaded.
 #[inline(always)]
 fn find_in_slots<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
-    let mut ranks = 0..usize::from(mem.load_u8(node + SLOTS_OFF));
+    // Slot 0, the count, is in the first word; slot i is of rank i - 1.
+    let mut slots = mem.load_u64(node + SLOTS_OFF);
+    let count = byte(slots, 0);
+    let mut words = 0..count / WORD_SLOTS + 1;
     let mut found = Found::default();
-    while ranks.len() >= WINDOW {
-        let rank = usize::midpoint(ranks.start, ranks.end);
-        let at = SlotBitmap::place_of(mem, node, rank);
-        match K::compare(mem, shape.entry::<K>(node, at), probe) {
-            std::cmp::Ordering::Greater => ranks.end = rank,
-            order => {
-                found = Found { is_present: order.is_eq(), rank, at };
-                ranks.start = rank + 1;
-            }
+    while words.len() > 1 {
+        mem.branch(Site::NarrowSlots, false);
+        let middle = usize::midpoint(words.start, words.end);
+        let word = mem.load_u64(node + SLOTS_OFF + middle as u64 * WORD_BYTES);
+        let at = byte(word, 0);
+        mem.compute(STEP_INSTRUCTIONS);
+        let order = K::compare(mem, shape.entry::<K>(node, at), probe);
+        mem.branch(Site::AboveSlot, order.is_le());
+        if order.is_gt() {
+            words.end = middle;
+        } else {
+            found = Found { is_present: order.is_eq(), rank: WORD_SLOTS * middle - 1, at };
+            (words.start, slots) = (middle, word);
         }
     }
-    let first = ranks.start;
-    let slots = window(mem, node, first + 1);
-    bisect::<M, K>(mem, shape, node, probe, ranks, found, |rank| byte(slots, rank - first))
+    mem.branch(Site::NarrowSlots, true);
+    let first = WORD_SLOTS * words.start;
+    let ranks = first..count.min(first + WORD_SLOTS - 1);
+    bisect::<M, K>(mem, shape, node, probe, ranks, found, |rank| {
+        mem.compute(SLOT_INSTRUCTIONS);
+        byte(slots, rank + 1 - first)
+    })
 }
 
 impl Layout for SlotBitmap {
@@ -228,8 +236,42 @@ impl OrderedLayout for SlotBitmap {
 
     /// Inner nodes change through the log only, so their slots are always valid.
     #[inline(always)]
-    fn child_position<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> usize {
-        let found = find_in_slots::<M, K>(mem, shape, node, probe);
-        found.rank + usize::from(found.is_present)
+    fn find_inner<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
+        find_in_slots::<M, K>(mem, shape, node, probe)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nvm::{Model, ModelMem, Params};
+    use crate::trees::Fixed;
+    use crate::trees::node::{Item, NOWHERE, build};
+
+    /// A node of 8 lines has four words of slots: a search loads three of them at most, and each once.
+    #[test]
+    fn a_search_loads_few_words_of_slots_and_the_keys_that_it_compares() {
+        let shape = SlotBitmap::shape(64, 2);
+        for count in 0..=shape.capacity {
+            let mem = ModelMem::new(Model::new(&Params::wbtree(), "pcm").unwrap(), 4096);
+            let items: Vec<Item<[u64; 1]>> =
+                (0..count as u64).map(|i| Item { key: [2 * i], value: i, at: NOWHERE }).collect();
+            build::<Fixed<u64>, SlotBitmap>(&shape, 512, &items, 0, |off, word| mem.store_u64(off, word));
+            for probe in 0..=2 * count as u64 {
+                mem.measure();
+                let found = find_in_slots::<_, Fixed<u64>>(&mem, &shape, 512, &[probe]);
+                let (cost, _) = mem.finish();
+                let is_present = probe % 2 == 0 && probe < 2 * count as u64;
+                assert_eq!(
+                    (found.is_present, found.rank),
+                    (is_present, probe.div_ceil(2) as usize),
+                    "{probe}"
+                );
+                assert!(cost.loads <= 3 + 2 + 3, "{} of {count}, {probe}", cost.loads);
+                if count < WORD_SLOTS {
+                    assert!(cost.loads <= 1 + 3, "{} of {count}, {probe}", cost.loads);
+                }
+            }
+        }
     }
 }
