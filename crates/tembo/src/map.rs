@@ -2,7 +2,7 @@
 
 use crate::{Pool, Result};
 use std::ops::RangeBounds;
-use tembo_index::{Entry, Range, Value, WbTree};
+use tembo_index::{Beside, Entry, Range, Value, WbTree};
 use tembo_pool::Tx;
 
 /// An ordered map from byte strings to byte strings, kept in a [`Pool`]. Cheap to clone; all clones are the same
@@ -67,7 +67,7 @@ impl Map {
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged or its device failed. After a failure of the device
     /// the outcome is unknown until the pool is opened again; otherwise nothing was changed.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.change(|tx| self.tree.put(tx, key.as_ref(), &[value.as_ref()]))
+        Ok(self.beside()?.put(key.as_ref(), &[value.as_ref()])?)
     }
 
     /// Gives `key` a value if it has none; returns whether that was so. If not, it costs no more than a
@@ -77,7 +77,7 @@ impl Map {
     ///
     /// As for [`put`](Self::put).
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.change(|tx| self.tree.insert(tx, key.as_ref(), value.as_ref()))
+        Ok(self.beside()?.insert(key.as_ref(), value.as_ref())?)
     }
 
     /// Gives `key` another value if it has one; returns whether that was so.
@@ -86,7 +86,7 @@ impl Map {
     ///
     /// As for [`put`](Self::put).
     pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        self.change(|tx| self.tree.update(tx, key.as_ref(), value.as_ref()))
+        Ok(self.beside()?.update(key.as_ref(), value.as_ref())?)
     }
 
     /// Gives `key` the value `new` if it has the `expected` one; returns whether that was so. `None` stands for no record:
@@ -101,7 +101,7 @@ impl Map {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        self.change(|tx| self.tree.compare_and_swap(tx, key.as_ref(), expected, new))
+        Ok(self.beside()?.compare_and_swap(key.as_ref(), expected, new)?)
     }
 
     /// Gives `key` the value that `change` makes of the one it has; returns whether it had one. `None` stands for no
@@ -135,7 +135,7 @@ impl Map {
         key: impl AsRef<[u8]>,
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
-        self.change(|tx| self.tree.modify(tx, key.as_ref(), change))
+        Ok(self.beside()?.modify(key.as_ref(), change)?)
     }
 
     /// Removes `key`; returns whether it was there. Needs no space: it works in a full pool too. So for all removals.
@@ -144,7 +144,7 @@ impl Map {
     ///
     /// [`Error::ReadOnly`](crate::Error::ReadOnly), and [`Error::Pool`](crate::Error::Pool) as for [`put`](Self::put).
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.change(|tx| self.tree.remove(tx, key.as_ref()))
+        Ok(self.beside()?.remove(key.as_ref())?)
     }
 
     /// Removes the record with the smallest key; returns its key and value.
@@ -153,7 +153,7 @@ impl Map {
     ///
     /// As for [`remove`](Self::remove).
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.change(|tx| self.tree.pop_first(tx))
+        self.alone(|tx| self.tree.pop_first(tx))
     }
 
     /// Removes the record with the largest key; returns its key and value.
@@ -162,7 +162,7 @@ impl Map {
     ///
     /// As for [`remove`](Self::remove).
     pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.change(|tx| self.tree.pop_last(tx))
+        self.alone(|tx| self.tree.pop_last(tx))
     }
 
     /// Removes the records whose keys lie in `bounds`; returns how many.
@@ -177,8 +177,8 @@ impl Map {
     ///
     /// As for [`remove`](Self::remove); some records may have been removed by then.
     pub fn remove_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
-        let writer = self.pool.shared.writer()?;
-        Ok(self.tree.remove_range_in_groups(bounds, || writer.begin())?)
+        let writers = self.pool.shared.writers()?;
+        Ok(self.tree.remove_range_in_groups(bounds, || writers.begin())?)
     }
 
     /// Removes everything, at once for readers and for crashes; the space is given back bit by bit by later
@@ -188,13 +188,19 @@ impl Map {
     ///
     /// As for [`remove`](Self::remove).
     pub fn clear(&self) -> Result<()> {
-        self.change(|tx| self.tree.clear(tx))
+        self.alone(|tx| self.tree.clear(tx))
     }
 
-    /// Makes a change by itself.
+    /// The map for changes of one record.
     #[inline]
-    fn change<T>(&self, change: impl FnOnce(&mut Tx<'_>) -> tembo_index::Result<T>) -> Result<T> {
-        let mut tx = self.pool.shared.writer()?.begin();
+    fn beside(&self) -> Result<Beside<'_>> {
+        Ok(self.tree.beside(self.pool.shared.writers()?))
+    }
+
+    /// Makes a change while nobody else writes.
+    #[inline]
+    fn alone<T>(&self, change: impl FnOnce(&mut Tx<'_>) -> tembo_index::Result<T>) -> Result<T> {
+        let mut tx = self.pool.shared.writers()?.begin();
         let outcome = change(&mut tx)?;
         tx.commit()?;
         Ok(outcome)

@@ -4,15 +4,16 @@ use crate::fixed::OpenTrees;
 use crate::{Batch, FixedMap, Map, Result};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use tembo_index::{FixedTree, WbTree};
+use tembo_index::{FixedTree, WbTree, Writers};
 use tembo_pmem::{Domain, FlushInstruction};
-use tembo_pool::{Recovery, Stats, Usage, Writer};
+use tembo_pool::{Recovery, Stats, Usage};
 
 /// An open pool: a file that holds named, ordered maps. Cheap to clone; closed with its last clone, map and
 /// guard.
 ///
-/// There is one writer of [`Map`]s at a time: [`Batch`]es and single writes of all threads take turns. A
-/// [`FixedMap`] has any number of writers. Readers take no lock and never wait.
+/// Any number of threads may write at once. Single changes of [`Map`]s go on beside each other, each on a lane of the
+/// pool; threads that never meet share one. A [`Batch`] waits until it is alone with the maps. A [`FixedMap`] has writers
+/// of its own. Readers take no lock and never wait.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) shared: Arc<Shared>,
@@ -21,27 +22,38 @@ pub struct Pool {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub pool: tembo_pool::Pool,
-    writer: OnceLock<Writer>,
+    writers: OnceLock<Writers>,
     starting: Mutex<()>,
     pub open_trees: OpenTrees,
 }
 
 impl Shared {
     fn new(pool: tembo_pool::Pool) -> Shared {
-        Shared { pool, writer: OnceLock::new(), starting: Mutex::default(), open_trees: OpenTrees::default() }
+        Shared {
+            pool,
+            writers: OnceLock::new(),
+            starting: Mutex::default(),
+            open_trees: OpenTrees::default(),
+        }
     }
 
-    /// The pool's writer; its lane is taken by the first write.
-    pub(crate) fn writer(&self) -> Result<&Writer> {
-        if let Some(writer) = self.writer.get() {
-            return Ok(writer);
+    /// The writers of the pool's maps; their first lane is taken by the first write.
+    #[inline]
+    pub(crate) fn writers(&self) -> Result<&Writers> {
+        match self.writers.get() {
+            Some(writers) => Ok(writers),
+            None => self.start_writers(),
         }
+    }
+
+    #[cold]
+    fn start_writers(&self) -> Result<&Writers> {
         let _one_at_a_time = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.writer.get().is_none() {
+        if self.writers.get().is_none() {
             let lane = self.pool.lane()?;
-            let _ = self.writer.set(Writer::new(lane));
+            let _ = self.writers.set(Writers::new(lane));
         }
-        Ok(self.writer.get().expect("set just now"))
+        Ok(self.writers.get().expect("set just now"))
     }
 }
 
@@ -76,7 +88,7 @@ impl Pool {
         if let Some(map) = self.find_map(name)? {
             return Ok(map);
         }
-        let mut tx = self.shared.writer()?.begin();
+        let mut tx = self.shared.writers()?.begin();
         // Another thread may have made it while this one waited for its turn.
         if let Some(map) = self.find_map(name)? {
             return Ok(map);
@@ -116,8 +128,8 @@ impl Pool {
         if let Some(map) = self.find_fixed_map(name)? {
             return Ok(map);
         }
-        // Names are given by one thread at a time, which is the pool's writer, as for the other maps.
-        let _turn = self.shared.writer()?.begin();
+        // Names are given by one thread at a time, which is the only writer, as for the other maps.
+        let _turn = self.shared.writers()?.begin();
         FixedMap::open(self, name, || Ok(Some(FixedTree::create(&self.shared.pool, name)?)))
             .map(|map| map.expect("created if there was none"))
     }
@@ -148,7 +160,7 @@ impl Pool {
     ///
     /// [`Error::ReadOnly`](crate::Error::ReadOnly), [`Error::Pool`](crate::Error::Pool) after the device failed.
     pub fn batch(&self) -> Result<Batch<'_>> {
-        Ok(Batch { tx: self.shared.writer()?.begin() })
+        Ok(Batch { tx: self.shared.writers()?.begin() })
     }
 
     /// How long the pool is, and how much of that is not used.

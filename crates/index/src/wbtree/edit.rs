@@ -11,6 +11,7 @@ use super::layout::{
     FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_BYTES, MAX_SHARED_BYTES, NodeKind, SEPARATOR_HEAD_BYTES,
     SeparatorWord, TreeWord, field, put_word,
 };
+use super::locks::Held;
 use super::node::{Inner, Leaf, Pending, View};
 use super::search::{Goal, descend};
 use crate::error::{Result, corrupt};
@@ -103,14 +104,30 @@ impl<'a> Draft<'a> {
 pub(crate) struct Edit<'m, 'o, 't> {
     pub(crate) tree: &'m WbTree,
     pub(crate) tx: &'o mut Tx<'t>,
+    /// What is locked, if others write too.
+    held: Option<&'o Held<'o>>,
     /// Blocks that the change makes unreachable. They are freed when it is complete, not earlier, because until
     /// then their bytes may still be borrowed and must not be handed out again.
     retired: Vec<u64>,
 }
 
 impl<'m, 'o, 't> Edit<'m, 'o, 't> {
-    pub(crate) fn new(tree: &'m WbTree, tx: &'o mut Tx<'t>) -> Self {
-        Edit { tree, tx, retired: Vec::new() }
+    pub(crate) fn new(tree: &'m WbTree, tx: &'o mut Tx<'t>, held: Option<&'o Held<'o>>) -> Self {
+        Edit { tree, tx, held, retired: Vec::new() }
+    }
+
+    /// Keeps other writers out of a leaf until the change is committed: before its state is read, and, of a new one, before
+    /// anything leads to it.
+    pub(crate) fn lock(&self, leaf: u64) {
+        if let Some(held) = self.held {
+            held.lock(leaf);
+        }
+    }
+
+    fn note_change(&self) {
+        if let Some(held) = self.held {
+            held.change_structure();
+        }
     }
 
     /// Frees what the change retired.
@@ -146,6 +163,7 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
     /// Builds a leaf. What lies past its last entry is not written: it is not live, so nobody looks at it.
     pub(crate) fn build_leaf(&mut self, items: &Items) -> Result<u64> {
         let off = self.tx.alloc(LEAF_BYTES)?;
+        self.lock(off);
         self.tx.write_fresh(off, &items.image()[..items.media_bytes()])?;
         Ok(off)
     }
@@ -216,12 +234,19 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
     /// blocks of this transaction, which the commit makes durable before it performs this store.
     pub(crate) fn replace(&mut self, path: &Path<'_>, depth: usize, new: u64) -> Result<()> {
         match depth.checked_sub(1) {
-            None => self.tree.store_root(self.tx, TreeWord::new(new, path.tree.level())),
+            None => self.store_root(TreeWord::new(new, path.tree.level())),
             Some(above) => {
+                self.note_change();
                 let (parent, child) = &path.steps[above];
                 Ok(self.tx.store(parent.child_off(*child), new)?)
             }
         }
+    }
+
+    /// Exchanges the whole tree.
+    pub(crate) fn store_root(&mut self, tree: TreeWord) -> Result<()> {
+        self.note_change();
+        self.tree.store_root(self.tx, tree)
     }
 
     /// The bytes that all keys between the fences of children `first` to `last` of the node at `depth` share.

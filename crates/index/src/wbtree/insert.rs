@@ -49,7 +49,7 @@ impl WbTree {
         record: u64,
     ) -> Result<bool> {
         let Some((leaf, state)) = &place.leaf else {
-            self.plant(tx, probe, record)?;
+            self.plant(tx, place, probe, record)?;
             self.change_len(tx, 1)?;
             return Ok(false);
         };
@@ -61,25 +61,25 @@ impl WbTree {
         }
         match self.free_slot(leaf, *state)? {
             Some(slot) => self.add_entry(tx, leaf, *state, slot, probe, record)?,
-            None => self.split(tx, place.tree, probe, record)?,
+            None => self.split(tx, place, probe, record)?,
         }
         self.change_len(tx, 1)?;
         Ok(false)
     }
 
     /// The first leaf of an empty tree.
-    fn plant(&self, tx: &mut Tx<'_>, probe: Probe<'_>, record: u64) -> Result<()> {
+    fn plant(&self, tx: &mut Tx<'_>, place: &Place<'_>, probe: Probe<'_>, record: u64) -> Result<()> {
         let mut items = Items::new(0);
         items.push(Item { prefix: prefix8(probe.key), record, fingerprint: probe.fingerprint });
-        let mut edit = Edit::new(self, tx);
+        let mut edit = Edit::new(self, tx, place.held);
         let leaf = edit.build_leaf(&items)?;
-        self.store_root(edit.tx, TreeWord::new(leaf, 0))?;
+        edit.store_root(TreeWord::new(leaf, 0))?;
         edit.finish()
     }
 
     /// A slot that is free, on media too: one that was emptied by this transaction is still live for readers,
     /// who must not meet another entry in it.
-    fn free_slot(&self, leaf: &Leaf, state: LeafState) -> Result<Option<usize>> {
+    pub(crate) fn free_slot(&self, leaf: &Leaf, state: LeafState) -> Result<Option<usize>> {
         let home = leaf.state(Media(self.region()))?;
         let slot = (state.bitmap() | home.bitmap()).trailing_ones() as usize;
         Ok((slot < LEAF_SLOTS).then_some(slot))

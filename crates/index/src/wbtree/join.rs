@@ -21,7 +21,7 @@ impl<'m> Edit<'m, '_, '_> {
         let state = path.leaf.state(self.view())?;
         let Some(depth) = path.steps.len().checked_sub(1) else {
             if state.count() == 0 {
-                self.tree.store_root(self.tx, TreeWord::EMPTY)?;
+                self.store_root(TreeWord::EMPTY)?;
                 self.retire(path.leaf.off);
             }
             return Ok(());
@@ -62,6 +62,7 @@ impl<'m> Edit<'m, '_, '_> {
         let right = Some(child + 1).filter(|right| *right < parent.count());
         for at in [left, right].into_iter().flatten() {
             let leaf = Leaf::open(self.region(), view.load(parent.child_off(at))?)?;
+            self.lock(leaf.off);
             let its = leaf.state(view)?;
             let fits = state.count() == 0 || state.count() + its.count() <= JOINT_LEAF_AT_MOST;
             if fits && best.as_ref().is_none_or(|(_, _, other)| its.count() < other.count()) {
@@ -83,7 +84,7 @@ impl<'m> Edit<'m, '_, '_> {
         self.retire_inner(&node)?;
         let count = draft.children.len();
         if depth == 0 && count == 1 {
-            return self.tree.store_root(self.tx, TreeWord::new(joint, level - 1));
+            return self.store_root(TreeWord::new(joint, level - 1));
         }
         if depth == 0 || count >= SPARSE_INNER_BELOW {
             let new = self.build_inner(level, node.kind.skip(), draft.part(0..count))?;

@@ -71,6 +71,7 @@
 //!   redo log over nodes in place, so that readers need no locks. No sibling pointers: walks go by fences.
 //! * D4: nodes are joined on removal; the paper leaves that open.
 
+mod beside;
 mod bytes;
 mod check;
 mod clear;
@@ -82,6 +83,7 @@ mod insert;
 mod items;
 mod join;
 pub(crate) mod layout;
+mod locks;
 mod modify;
 mod node;
 mod remove;
@@ -91,8 +93,11 @@ mod search;
 mod split;
 #[cfg(test)]
 mod tests;
+mod writers;
 
+pub use beside::Beside;
 pub use create::WbTree;
 pub use cursor::Cursor;
 pub use get::PREFETCH_KEYS_MAX;
 pub use scan::{Entry, Range, Value};
+pub use writers::Writers;

@@ -2,12 +2,12 @@
 
 use super::WbTree;
 use super::insert::{check_lengths, write_record};
-use super::search::Probe;
+use super::search::{Place, Probe};
 use crate::error::Result;
 use tembo_pool::Tx;
 
 /// What becomes of a key.
-enum Fate<V> {
+pub(crate) enum Fate<V> {
     AsItIs,
     Put(V),
     Remove,
@@ -92,7 +92,7 @@ impl WbTree {
     }
 
     /// Lets a key have the fate that `decide` wants when it knows the value; returns whether there is one.
-    fn decide<V: AsRef<[u8]>>(
+    pub(crate) fn decide<V: AsRef<[u8]>>(
         &self,
         tx: &mut Tx<'_>,
         key: &[u8],
@@ -101,6 +101,18 @@ impl WbTree {
         self.assert_writes(tx);
         let probe = Probe::new(key);
         let place = self.find_place(tx, probe)?;
+        self.decide_at(tx, &place, probe, decide)
+    }
+
+    /// As [`decide`](Self::decide), where the key is, or belongs.
+    pub(crate) fn decide_at<V: AsRef<[u8]>>(
+        &self,
+        tx: &mut Tx<'_>,
+        place: &Place<'_>,
+        probe: Probe<'_>,
+        decide: impl FnOnce(Option<&[u8]>) -> Fate<V>,
+    ) -> Result<bool> {
+        let key = probe.key;
         let old = place.found.map(|found| found.value);
         match decide(old) {
             Fate::Put(value) if old != Some(value.as_ref()) => {
@@ -109,10 +121,10 @@ impl WbTree {
                 // What is freed on the way was cleared before, so that the place is still right.
                 self.change(tx, |tx| {
                     let record = write_record(tx, key, &value, value_bytes)?;
-                    self.put_record(tx, &place, probe, record)
+                    self.put_record(tx, place, probe, record)
                 })
             }
-            Fate::Remove if old.is_some() => self.change(tx, |tx| self.remove_record(tx, &place, key)),
+            Fate::Remove if old.is_some() => self.change(tx, |tx| self.remove_record(tx, place, key)),
             _ => Ok(old.is_some()),
         }
     }

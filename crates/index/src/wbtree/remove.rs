@@ -3,6 +3,7 @@
 use super::WbTree;
 use super::edit::{Edit, Path};
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
+use super::locks::Held;
 use super::node::{Leaf, Record};
 use super::scan::Direction;
 use super::search::{Place, Probe};
@@ -12,6 +13,12 @@ use tembo_pool::Tx;
 
 /// A leaf with fewer entries than this looks for a neighbour to join.
 const SPARSE_BELOW: usize = LEAF_SLOTS / 4;
+
+/// Whether a leaf of a tree that is left with so many entries looks for a neighbour, or is not needed.
+#[inline]
+pub(crate) fn becomes_sparse(tree: TreeWord, count: usize) -> bool {
+    if tree.level() == 0 { count == 0 } else { count < SPARSE_BELOW }
+}
 
 impl WbTree {
     /// Removes a record; returns whether there was one. O(log n).
@@ -76,7 +83,7 @@ impl WbTree {
     /// Removes the record of a key from where it is; returns whether it was there.
     pub(crate) fn remove_record(&self, tx: &mut Tx<'_>, place: &Place<'_>, key: &[u8]) -> Result<bool> {
         let (Some(leaf), Some(found)) = (&place.leaf, &place.found) else { return Ok(false) };
-        self.remove_entries(tx, place.tree, leaf, key, &[(found.slot, found.record)])?;
+        self.remove_entries(tx, (place.tree, place.held), leaf, key, &[(found.slot, found.record)])?;
         Ok(true)
     }
 
@@ -87,7 +94,7 @@ impl WbTree {
     pub(crate) fn remove_entries(
         &self,
         tx: &mut Tx<'_>,
-        tree: TreeWord,
+        (tree, held): (TreeWord, Option<&Held<'_>>),
         (leaf, state): &(Leaf, LeafState),
         key: &[u8],
         entries: &[(usize, u64)],
@@ -99,17 +106,17 @@ impl WbTree {
             tx.free(*record)?;
         }
         self.change_len(tx, -(entries.len() as i64))?;
-        if next.count() < SPARSE_BELOW {
-            self.tidy(tx, tree, key)?;
+        if becomes_sparse(tree, next.count()) {
+            self.tidy(tx, (tree, held), key)?;
         }
         Ok(())
     }
 
     /// Joins the sparse leaf on the way to `key` with a neighbour, if there is room in the neighbour and for the
     /// new nodes in the pool.
-    fn tidy(&self, tx: &mut Tx<'_>, tree: TreeWord, key: &[u8]) -> Result<()> {
+    fn tidy(&self, tx: &mut Tx<'_>, (tree, held): (TreeWord, Option<&Held<'_>>), key: &[u8]) -> Result<()> {
         let before = tx.savepoint();
-        let mut edit = Edit::new(self, tx);
+        let mut edit = Edit::new(self, tx, held);
         let joined = Path::to_key(edit.view(), tree, key)
             .and_then(|path| edit.join_leaf(&path, key))
             .and_then(|()| edit.finish());

@@ -138,7 +138,7 @@ impl WbTree {
         }
         if let Some((key, _)) = doomed.first() {
             let entries: Vec<(usize, u64)> = doomed.iter().map(|(_, entry)| *entry).collect();
-            self.remove_entries(tx, tree, &(place.leaf, state), key, &entries)?;
+            self.remove_entries(tx, (tree, None), &(place.leaf, state), key, &entries)?;
         }
         Ok((doomed.len() as u64, next))
     }

@@ -3,6 +3,7 @@
 use super::WbTree;
 use super::bytes::{fingerprint, prefix8};
 use super::layout::{LeafState, MAX_HEIGHT, SeparatorWord, TreeWord};
+use super::locks::Held;
 use super::node::{
     Inner, Leaf, Media, Pending, Record, View, after, matches, prefetch_node, separator_bytes,
 };
@@ -179,6 +180,8 @@ pub(crate) struct Place<'m> {
     /// The leaf with its state; none in an empty tree.
     pub(crate) leaf: Option<(Leaf, LeafState)>,
     pub(crate) found: Option<Found<'m>>,
+    /// With what the structure is locked, if others write too.
+    pub(crate) held: Option<&'m Held<'m>>,
 }
 
 impl WbTree {
@@ -187,11 +190,11 @@ impl WbTree {
         let view = self.pending(tx);
         let tree = self.root(view)?;
         if tree.is_empty() {
-            return Ok(Place { tree, leaf: None, found: None });
+            return Ok(Place { tree, leaf: None, found: None, held: None });
         }
         let leaf = descend(view, tree, Goal::At(probe.key), |_, _| ())?;
         let (state, found) = find_pending(view, &leaf, probe)?;
-        Ok(Place { tree, leaf: Some((leaf, state)), found })
+        Ok(Place { tree, leaf: Some((leaf, state)), found, held: None })
     }
 }
 

@@ -6,7 +6,7 @@ use super::edit::{Draft, Edit, Path};
 use super::items::{Item, Items};
 use super::layout::{FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_SLOTS, NodeKind, TreeWord, field, put_word};
 use super::node::{Inner, Record, View};
-use super::search::Probe;
+use super::search::{Place, Probe};
 use crate::error::{Result, corrupt};
 use tembo_pool::Tx;
 
@@ -16,9 +16,15 @@ const REWRITE_AT_MOST: usize = LEAF_SLOTS * 3 / 4;
 
 impl WbTree {
     /// Inserts a record whose leaf has no free slot.
-    pub(crate) fn split(&self, tx: &mut Tx<'_>, tree: TreeWord, probe: Probe<'_>, record: u64) -> Result<()> {
-        let mut edit = Edit::new(self, tx);
-        let path = Path::to_key(edit.view(), tree, probe.key)?;
+    pub(crate) fn split(
+        &self,
+        tx: &mut Tx<'_>,
+        place: &Place<'_>,
+        probe: Probe<'_>,
+        record: u64,
+    ) -> Result<()> {
+        let mut edit = Edit::new(self, tx, place.held);
+        let path = Path::to_key(edit.view(), place.tree, probe.key)?;
         edit.divide_leaf(&path, probe, record)?;
         edit.finish()
     }
@@ -74,7 +80,7 @@ impl<'m> Edit<'m, '_, '_> {
         let Some(above) = depth.checked_sub(1) else {
             let level = path.tree.level() + 1;
             let root = self.build_inner(level, 0, (&[left, right], &[separator]))?;
-            return self.tree.store_root(self.tx, TreeWord::new(root, level));
+            return self.store_root(TreeWord::new(root, level));
         };
         let (parent, child) = path.steps[above];
         if parent.count() < FANOUT && fits_base(&parent, &separator)? {

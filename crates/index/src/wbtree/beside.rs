@@ -1,0 +1,266 @@
+//! Changes of single records by several threads at once, each durable when its call returns.
+
+use super::WbTree;
+use super::create::length_part;
+use super::insert::{check_lengths, write_record};
+use super::locks::{Held, Locks};
+use super::modify::Fate;
+use super::node::{Media, View};
+use super::remove::becomes_sparse;
+use super::search::{Goal, Place, Probe, descend, descend_to, find};
+use super::writers::{Turn, Writers};
+use crate::error::Result;
+use tembo_pool::Tx;
+
+/// A tree with the writers that change it, made by [`WbTree::beside`].
+#[derive(Debug, Clone, Copy)]
+pub struct Beside<'t> {
+    tree: &'t WbTree,
+    writers: &'t Writers,
+}
+
+/// What a change may come to.
+#[derive(Clone, Copy)]
+struct Prospects {
+    inserts: bool,
+    removes: bool,
+}
+
+impl WbTree {
+    /// The tree to be changed record by record, by any number of threads at once that all name the same writers. Each change
+    /// is a transaction of its own.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tembo_index::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("example.pool");
+    /// # let mut options = tembo_pool::Options::new();
+    /// # options.create = true;
+    /// # let pool = tembo_pool::Pool::open(&path, &options)?;
+    /// use tembo_index::{WbTree, Writers};
+    ///
+    /// let writers = Writers::new(pool.lane()?);
+    /// let mut tx = writers.begin();
+    /// let squares = WbTree::create(&mut tx, "squares")?;
+    /// tx.commit()?;
+    /// std::thread::scope(|scope| {
+    ///     for start in [0u32, 1] {
+    ///         let squares = squares.beside(&writers);
+    ///         scope.spawn(move || {
+    ///             let mut numbers = (start..100).step_by(2);
+    ///             numbers.try_for_each(|i| squares.put(&i.to_be_bytes(), &[&(i * i).to_be_bytes()]).map(drop))
+    ///         });
+    ///     }
+    /// });
+    /// assert_eq!(squares.len()?, 100);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// The changes do if the writers are not of this tree's pool.
+    #[inline]
+    pub fn beside<'t>(&'t self, writers: &'t Writers) -> Beside<'t> {
+        Beside { tree: self, writers }
+    }
+}
+
+impl Beside<'_> {
+    /// As [`WbTree::put`], durable on return.
+    ///
+    /// # Errors
+    ///
+    /// As for [`WbTree::put`], and for a commit. After a failure of the device the outcome is unknown until the pool is opened
+    /// again; otherwise nothing was changed. So for all changes.
+    #[inline]
+    pub fn put(&self, key: &[u8], value: &[&[u8]]) -> Result<bool> {
+        let Turn { mut tx, locks } = self.writers.turn()?;
+        let Some(locks) = locks else {
+            let was_there = self.tree.put(&mut tx, key, value)?;
+            tx.commit()?;
+            return Ok(was_there);
+        };
+        let value_bytes = check_lengths(key, value)?;
+        let probe = Probe::new(key);
+        let record = write_record(&mut tx, key, value, value_bytes)?;
+        self.change(tx, locks, probe, Prospects { inserts: true, removes: false }, |tx, place| {
+            self.tree.change(tx, |tx| self.tree.put_record(tx, place, probe, record))
+        })
+    }
+
+    /// As [`WbTree::remove`], durable on return.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    #[inline]
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        let Turn { mut tx, locks } = self.writers.turn()?;
+        let Some(locks) = locks else {
+            let was_there = self.tree.remove(&mut tx, key)?;
+            tx.commit()?;
+            return Ok(was_there);
+        };
+        self.change(tx, locks, Probe::new(key), Prospects { inserts: false, removes: true }, |tx, place| {
+            self.tree.change(tx, |tx| self.tree.remove_record(tx, place, key))
+        })
+    }
+
+    /// As [`WbTree::insert`], durable on return.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let is_there = self.decide(key, Prospects { inserts: true, removes: false }, |old| {
+            if old.is_none() { Fate::Put(value) } else { Fate::AsItIs }
+        })?;
+        Ok(!is_there)
+    }
+
+    /// As [`WbTree::update`], durable on return.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.decide(key, Prospects { inserts: false, removes: false }, |old| {
+            if old.is_some() { Fate::Put(value) } else { Fate::AsItIs }
+        })
+    }
+
+    /// As [`WbTree::compare_and_swap`], durable on return.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        let prospects = Prospects { inserts: expected.is_none(), removes: new.is_none() };
+        let mut is_expected = false;
+        self.decide(key, prospects, |old| {
+            is_expected = old == expected;
+            match new {
+                _ if !is_expected => Fate::AsItIs,
+                Some(value) => Fate::Put(value),
+                None => Fate::Remove,
+            }
+        })?;
+        Ok(is_expected)
+    }
+
+    /// As [`WbTree::modify`], durable on return. Nobody writes to the key while `change` is called, which may read but not write:
+    /// that would wait for ever.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn modify<V: AsRef<[u8]>>(
+        &self,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>) -> Option<V>,
+    ) -> Result<bool> {
+        let prospects = Prospects { inserts: true, removes: true };
+        self.decide(key, prospects, |old| change(old).map_or(Fate::Remove, Fate::Put))
+    }
+
+    fn decide<V: AsRef<[u8]>>(
+        &self,
+        key: &[u8],
+        prospects: Prospects,
+        decide: impl FnOnce(Option<&[u8]>) -> Fate<V>,
+    ) -> Result<bool> {
+        let Turn { mut tx, locks } = self.writers.turn()?;
+        let Some(locks) = locks else {
+            let is_there = self.tree.decide(&mut tx, key, decide)?;
+            tx.commit()?;
+            return Ok(is_there);
+        };
+        let probe = Probe::new(key);
+        self.change(tx, locks, probe, prospects, |tx, place| self.tree.decide_at(tx, place, probe, decide))
+    }
+
+    /// Makes a change where the key is, or belongs, beside other writers: in one leaf if that is all that it needs, otherwise
+    /// with the structure.
+    ///
+    /// PERSIST(I7): what is locked is unlocked when the commit has returned.
+    #[inline]
+    fn change<T>(
+        &self,
+        mut tx: Tx<'_>,
+        locks: &Locks,
+        probe: Probe<'_>,
+        prospects: Prospects,
+        change: impl FnOnce(&mut Tx<'_>, &Place<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.tree.assert_writes(&tx);
+        let _length = locks.lock_length(length_part(&tx));
+        let _pin = self.tree.pool().pin_briefly();
+        if let Some((place, held)) = self.lock_in_place(locks, probe, prospects)? {
+            let outcome = change(&mut tx, &place)?;
+            tx.commit()?;
+            drop(held);
+            return Ok(outcome);
+        }
+        let held = locks.lock_structure();
+        let place = self.place_under(&held, probe)?;
+        let outcome = change(&mut tx, &place)?;
+        tx.commit()?;
+        Ok(outcome)
+    }
+
+    /// Finds and locks the leaf of a key, if a change can be made in it alone.
+    #[inline]
+    fn lock_in_place<'l>(
+        &self,
+        locks: &'l Locks,
+        probe: Probe<'_>,
+        prospects: Prospects,
+    ) -> Result<Option<(Place<'_>, Held<'l>)>> {
+        let view = Media(self.tree.region());
+        loop {
+            let version = locks.version();
+            let tree = self.tree.root(view)?;
+            // What was cleared is freed by those who change the structure.
+            if tree.is_empty() || view.load(self.tree.doomed_off())? != 0 {
+                return Ok(None);
+            }
+            let leaf = descend(view, tree, Goal::At(probe.key), |_, _| ())?;
+            let held = locks.lock_leaf(leaf.off);
+            if locks.version() != version && !self.still_leads_to(leaf.off, probe)? {
+                continue;
+            }
+            let state = leaf.state(view)?;
+            let found = find(view, view, &leaf, state, probe)?;
+            let stays = match found {
+                Some(_) => !prospects.removes || !becomes_sparse(tree, state.count() - 1),
+                None => !prospects.inserts || self.tree.free_slot(&leaf, state)?.is_some(),
+            };
+            let place = Place { tree, leaf: Some((leaf, state)), found, held: None };
+            return Ok(stays.then_some((place, held)));
+        }
+    }
+
+    /// Whether the way to a key leads to this leaf, which is locked.
+    #[cold]
+    fn still_leads_to(&self, leaf: u64, probe: Probe<'_>) -> Result<bool> {
+        let view = Media(self.tree.region());
+        let tree = self.tree.root(view)?;
+        Ok(!tree.is_empty() && descend_to(view, tree, Goal::At(probe.key), |_, _| ())? == leaf)
+    }
+
+    /// Where a key is, or belongs, with the structure and its leaf locked.
+    #[cold]
+    fn place_under<'p>(&'p self, held: &'p Held<'_>, probe: Probe<'_>) -> Result<Place<'p>> {
+        let view = Media(self.tree.region());
+        let tree = self.tree.root(view)?;
+        if tree.is_empty() {
+            return Ok(Place { tree, leaf: None, found: None, held: Some(held) });
+        }
+        let leaf = descend(view, tree, Goal::At(probe.key), |_, _| ())?;
+        held.lock(leaf.off);
+        let state = leaf.state(view)?;
+        let found = find(view, view, &leaf, state, probe)?;
+        Ok(Place { tree, leaf: Some((leaf, state)), found, held: Some(held) })
+    }
+}

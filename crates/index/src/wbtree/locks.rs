@@ -1,0 +1,185 @@
+//! Locks in memory, for writers beside each other: what they exclude is in the module essay.
+//!
+//! Locks are taken in this order: the part of the length, then the structure, then leaves. Who holds a leaf without the
+//! structure waits for no other leaf.
+
+use super::layout::LENGTHS;
+use parking_lot::{Mutex, MutexGuard};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Leaves are locked by the hash of their offset. So many that two writers seldom meet by chance.
+const STRIPES: usize = 1 << 12;
+/// Stripes that one change holds at most: a leaf, two neighbours or two new leaves, and some to spare.
+const HELD_MAX: usize = 8;
+
+/// The locks of the trees of a pool.
+pub(crate) struct Locks {
+    leaves: Box<[Lock]>,
+    /// By part of the length: lanes that share one take turns.
+    lengths: [Lock; LENGTHS],
+    /// Held while child words and root words are changed.
+    structure: Mutex<()>,
+    /// Rises with every change of a structure, while the leaves that it concerns are locked.
+    version: Line<AtomicU64>,
+}
+
+/// A value that shares no line with others.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line<T>(T);
+
+/// A lock that is released by a plain store: on x86 a locked instruction would wait for write-backs under way.
+#[repr(align(64))]
+#[derive(Default)]
+struct Lock(AtomicBool);
+
+impl Lock {
+    #[inline]
+    fn lock(&self) {
+        // ORDER: acquire, so that what follows sees everything that the holder before did.
+        if self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.wait();
+        }
+    }
+
+    /// Waits for a holder who commits: nanoseconds, or, where that means synchronising with a device, milliseconds.
+    #[cold]
+    fn wait(&self) {
+        for round in 0u32.. {
+            // ORDER: as above.
+            if !self.0.load(Ordering::Relaxed)
+                && self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return;
+            }
+            match round {
+                0..100 => std::hint::spin_loop(),
+                100..116 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(20)),
+            }
+        }
+    }
+
+    #[inline]
+    fn unlock(&self) {
+        // ORDER: release, for the next to lock.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Locks {
+    pub(crate) fn new() -> Locks {
+        Locks {
+            leaves: (0..STRIPES).map(|_| Lock::default()).collect(),
+            lengths: Default::default(),
+            structure: Mutex::new(()),
+            version: Line::default(),
+        }
+    }
+
+    fn stripe(leaf: u64) -> u32 {
+        (leaf.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - STRIPES.trailing_zeros())) as u32
+    }
+
+    /// The version of all structures. If it is the same before a way down and when the leaf at its end is locked, the way
+    /// still leads there.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        // ORDER: acquire: the way down that follows sees all changes that the number counts.
+        self.version.0.load(Ordering::Acquire)
+    }
+
+    /// Waits for a part of the length.
+    #[inline]
+    pub(crate) fn lock_length(&self, part: usize) -> LengthHeld<'_> {
+        let lock = &self.lengths[part];
+        lock.lock();
+        LengthHeld(lock)
+    }
+
+    /// Waits for a leaf.
+    #[inline]
+    pub(crate) fn lock_leaf(&self, leaf: u64) -> Held<'_> {
+        let held = Held::new(self, None);
+        held.lock(leaf);
+        held
+    }
+
+    /// Waits until nobody else changes a structure.
+    pub(crate) fn lock_structure(&self) -> Held<'_> {
+        Held::new(self, Some(self.structure.lock()))
+    }
+}
+
+/// A locked part of the length.
+pub(crate) struct LengthHeld<'l>(&'l Lock);
+
+impl Drop for LengthHeld<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+/// What a change holds: a leaf; or the structure, and any number of leaves. All of it until this is dropped, which is when the
+/// commit has returned.
+pub(crate) struct Held<'l> {
+    locks: &'l Locks,
+    leaves: [Cell<u32>; HELD_MAX],
+    count: Cell<usize>,
+    changes_structure: Cell<bool>,
+    structure: Option<MutexGuard<'l, ()>>,
+}
+
+impl<'l> Held<'l> {
+    #[inline]
+    fn new(locks: &'l Locks, structure: Option<MutexGuard<'l, ()>>) -> Held<'l> {
+        let (count, changes_structure) = (Cell::new(0), Cell::new(false));
+        Held { locks, leaves: Default::default(), count, changes_structure, structure }
+    }
+
+    /// Locks one leaf, or, with the structure, another. Two leaves may have one lock.
+    #[inline]
+    pub(crate) fn lock(&self, leaf: u64) {
+        let (stripe, count) = (Locks::stripe(leaf), self.count.get());
+        if self.leaves[..count].iter().any(|held| held.get() == stripe) {
+            return;
+        }
+        assert!(count == 0 || self.has_structure(), "two writers could wait for each other's leaves");
+        self.locks.leaves[stripe as usize].lock();
+        self.leaves[count].set(stripe);
+        self.count.set(count + 1);
+    }
+
+    /// Whether child words may be changed.
+    pub(crate) fn has_structure(&self) -> bool {
+        self.structure.is_some()
+    }
+
+    /// Notes that a child word, or the root word, changes.
+    pub(crate) fn change_structure(&self) {
+        debug_assert!(self.has_structure());
+        self.changes_structure.set(true);
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.changes_structure.get() {
+            let version = &self.locks.version.0;
+            // ORDER: release, and before the leaves are unlocked: who locks one of them sees the new number.
+            version.store(version.load(Ordering::Relaxed) + 1, Ordering::Release);
+        }
+        for stripe in &self.leaves[..self.count.get()] {
+            self.locks.leaves[stripe.get() as usize].unlock();
+        }
+    }
+}
+
+impl std::fmt::Debug for Locks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Locks").field("version", &self.version()).finish_non_exhaustive()
+    }
+}

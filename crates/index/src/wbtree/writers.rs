@@ -1,0 +1,153 @@
+//! Lanes with which threads write at once.
+
+use super::locks::Locks;
+use crate::error::Result;
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use tembo_pool::{Error, Lane, Pool, Tx, Writer};
+
+/// Writers of a pool, at most.
+const WRITERS_MAX: usize = 16;
+/// So often threads meet a writer at work before there is another one.
+const MEETINGS: u32 = 64;
+
+/// The writers of a pool's trees: transactions by themselves, and changes of single records beside each other
+/// ([`WbTree::beside`](super::WbTree::beside)).
+///
+/// There is one lane as long as one is enough, and then nothing but its turns is locked. Threads that often wait for each
+/// other take more lanes of the pool, up to one per processor, half of the pool's, or 16; these are kept. Whoever
+/// writes to a tree by a lane of his own must be alone with it.
+#[derive(Debug)]
+pub struct Writers {
+    pool: Pool,
+    first: Writer,
+    others: Box<[Place]>,
+    /// How many writers there are. Changes in the first one's turn only.
+    count: AtomicUsize,
+    /// How many there may be.
+    limit: AtomicUsize,
+    meetings: AtomicU32,
+    /// Made before there are two writers.
+    locks: OnceLock<Locks>,
+}
+
+/// Where another writer is, in lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Place(OnceLock<Writer>);
+
+/// The turn to change one record.
+pub(crate) struct Turn<'w> {
+    pub(crate) tx: Tx<'w>,
+    /// What others who write at this moment respect; none if there is nobody.
+    pub(crate) locks: Option<&'w Locks>,
+}
+
+thread_local! {
+    /// The number of the writer that this thread used last.
+    static PREFERRED: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Writers {
+    /// Makes a lane the first writer's.
+    pub fn new(lane: Lane) -> Writers {
+        let pool = lane.pool().clone();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let limit = processors.min(pool.geometry().lane_count as usize / 2).min(WRITERS_MAX);
+        Writers {
+            pool,
+            first: Writer::new(lane),
+            others: (1..WRITERS_MAX).map(|_| Place::default()).collect(),
+            count: AtomicUsize::new(1),
+            limit: AtomicUsize::new(limit),
+            meetings: AtomicU32::new(0),
+            locks: OnceLock::new(),
+        }
+    }
+
+    /// Waits until nobody writes and begins a transaction. As long as it lasts nobody else does.
+    #[inline]
+    pub fn begin(&self) -> Tx<'_> {
+        self.first.begin_before(|| (1..self.count()).filter_map(|number| self.writer(number)))
+    }
+
+    /// Adds a writer, as threads that wait for each other do by themselves; returns whether the pool had a lane for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) after the pool's device failed.
+    pub fn add(&self) -> Result<bool> {
+        let _turn = self.first.begin();
+        let count = self.count();
+        let Some(place) = self.others.get(count - 1) else { return Ok(false) };
+        let lane = match self.pool.lane() {
+            Ok(lane) => lane,
+            Err(Error::NoLane { .. }) => {
+                self.limit.store(count, Ordering::Relaxed);
+                return Ok(false);
+            }
+            Err(e) => return Err(e.into()),
+        };
+        self.locks.get_or_init(Locks::new);
+        place.0.get_or_init(|| Writer::new(lane));
+        self.meetings.store(0, Ordering::Relaxed);
+        // ORDER: release: who sees the number sees the writer and the locks.
+        self.count.store(count + 1, Ordering::Release);
+        Ok(true)
+    }
+
+    /// How many writers there are.
+    #[inline]
+    pub fn count(&self) -> usize {
+        // ORDER: acquire, for the writers and the locks.
+        self.count.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn writer(&self, number: usize) -> Option<&Writer> {
+        match number.checked_sub(1) {
+            None => Some(&self.first),
+            Some(other) => self.others.get(other)?.0.get(),
+        }
+    }
+
+    /// Waits for the turn of one of the writers.
+    #[inline]
+    pub(crate) fn turn(&self) -> Result<Turn<'_>> {
+        if self.count() == 1
+            && let Some(tx) = self.first.try_begin()
+        {
+            return Ok(self.turn_with(tx));
+        }
+        self.turn_of_many()
+    }
+
+    /// The turn with one writer's transaction.
+    #[inline]
+    fn turn_with<'w>(&'w self, tx: Tx<'w>) -> Turn<'w> {
+        // With the first one's turn, a single writer stays the only one.
+        Turn { tx, locks: if self.count() == 1 { None } else { self.locks.get() } }
+    }
+
+    fn turn_of_many(&self) -> Result<Turn<'_>> {
+        loop {
+            let (count, preferred) = (self.count(), PREFERRED.get());
+            for i in 0..count {
+                let number = (preferred + i) % count;
+                if let Some(tx) = self.writer(number).and_then(Writer::try_begin) {
+                    PREFERRED.set(number);
+                    return Ok(self.turn_with(tx));
+                }
+            }
+            let met = self.meetings.fetch_add(1, Ordering::Relaxed);
+            if met >= MEETINGS && count < self.limit.load(Ordering::Relaxed) && self.add()? {
+                PREFERRED.set(count);
+                continue;
+            }
+            if let Some(writer) = self.writer(preferred % count) {
+                return Ok(self.turn_with(writer.begin()));
+            }
+        }
+    }
+}
