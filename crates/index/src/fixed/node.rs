@@ -168,6 +168,15 @@ where
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Asks for all lines of the value, if there is one.
+    #[inline(always)]
+    pub(super) fn fetch(&self) {
+        let value = self.0.load(Ordering::Relaxed).cast::<u8>();
+        if !value.is_null() {
+            (0..size_of::<T>()).step_by(64).for_each(|at| fetch_line(value.wrapping_add(at)));
+        }
+    }
+
     pub(super) fn set(&self, value: T, garbage: &Garbage, claim: &Claim) {
         let old = self.0.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
         if !old.is_null() {
@@ -185,6 +194,18 @@ impl<T> Drop for Exchanged<T> {
             drop(unsafe { Box::from_raw(value) });
         }
     }
+}
+
+/// Asks the processor for a line of DRAM. Never faults.
+#[inline(always)]
+fn fetch_line(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is without effect on the program's state.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast::<i8>())
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 /// The bytes that equal `byte`, a bit each, where the processor can compare many at once.
@@ -236,9 +257,29 @@ unsafe fn equal_bytes_avx2(bytes: *const u8, byte: u8) -> u128 {
 }
 
 /// A leaf's order as some version of it had it: the slots in use, by key.
+#[derive(Clone)]
+#[repr(C, align(64))]
 pub(super) struct Order {
     pub(super) version: u64,
-    pub(super) slots: Box<[u8]>,
+    len: u32,
+    slots: [u8; SLOTS],
+}
+
+impl Order {
+    pub(super) fn new(version: u64, slots: impl ExactSizeIterator<Item = u8>) -> Order {
+        let mut order = Order { version, len: slots.len() as u32, slots: [0; SLOTS] };
+        order.slots.iter_mut().zip(slots).for_each(|(to, slot)| *to = slot);
+        order
+    }
+
+    #[inline(always)]
+    pub(super) fn slots(&self) -> &[u8] {
+        &self.slots[..self.len as usize]
+    }
+
+    pub(super) fn slots_mut(&mut self) -> &mut [u8] {
+        &mut self.slots[..self.len as usize]
+    }
 }
 
 /// What DRAM knows of a leaf.
@@ -259,6 +300,12 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
+    /// Asks for what a walk looks at first.
+    #[inline(always)]
+    pub(super) fn fetch(&self) {
+        fetch_line((&raw const *self).cast());
+    }
+
     pub(super) fn new(off: u64, low: u64, floor: u64, fingerprints: &[u8; SLOTS]) -> Leaf {
         let len = fingerprints.iter().filter(|f| **f != 0).count() as u64;
         Leaf {
@@ -414,8 +461,12 @@ impl Inner {
     /// Which child's keys this one, which is not the largest key, is among.
     #[inline(always)]
     pub(super) fn position(&self, key: u64) -> usize {
-        let group = last_up_to(&self.firsts, key);
-        GROUP * group + last_up_to(&self.groups[group].separators, key)
+        let at = last_up_to(&self.firsts, key);
+        let group = &self.groups[at];
+        // They come while the separators are searched.
+        fetch_line((&raw const group.children).cast());
+        fetch_line((&raw const group.children[GROUP / 2]).cast());
+        GROUP * at + last_up_to(&group.separators, key)
     }
 
     #[inline(always)]

@@ -322,19 +322,21 @@ impl Tree {
             return Ok(Read::Changed);
         }
         self.fetch_leaf(leaf);
+        let right = if up { self.neighbour(&leaf.next, pin) } else { None };
+        right.inspect(|right| right.fetch());
         let mut own = None;
-        let slots = self.order(leaf, version, &mut own, pin)?;
+        let slots = self.order(leaf, version, &mut own, pin)?.slots();
         let key_at = |i: usize| -> Result<u64> { Ok(!region.load_u64(key_off(leaf.off, slots[i].into()))?) };
         let mut at = first_in_range(slots.len(), up, |i| {
             key_at(i).map(|key| if up { key >= low } else { key <= high })
         })?;
         let left = at.map_or(0, |i| slots.len() - i);
-        if up
-            && left < full - records.len()
-            && let Some(right) = self.neighbour(&leaf.next, pin)
+        if left < full - records.len()
+            && let Some(right) = right
         {
             // It comes while this one is read.
             self.fetch_leaf(right);
+            right.order.fetch();
         }
         while let Some(i) = at.filter(|_| records.len() < full) {
             let word = region.load_u64(key_off(leaf.off, slots[i].into()))?;
@@ -365,20 +367,19 @@ impl Tree {
         &self,
         leaf: &Leaf,
         version: Version,
-        own: &'o mut Option<Box<[u8]>>,
+        own: &'o mut Option<Order>,
         pin: &'o BriefPin<'_>,
-    ) -> Result<&'o [u8]> {
+    ) -> Result<&'o Order> {
         if let Some(order) = leaf.order.get(pin)
             && order.version == version.0
         {
-            return Ok(&order.slots);
+            return Ok(order);
         }
-        let slots = self.sorted_slots(leaf)?;
+        let order = self.sorted_slots(leaf, version)?;
         if !version.is_locked() && is_unchanged(&leaf.version, version) {
-            let order = Order { version: version.0, slots: slots.clone() };
-            leaf.order.set(order, &self.garbage, &self.claim);
+            leaf.order.set(order.clone(), &self.garbage, &self.claim);
         }
-        Ok(own.insert(slots))
+        Ok(own.insert(order))
     }
 }
 
@@ -390,7 +391,7 @@ impl Tree {
 
     /// The slots in use by key. A key and its slot are sorted as one word, less the lowest bits of the key where they do not
     /// fit; what that leaves out of order is put right at the end.
-    fn sorted_slots(&self, leaf: &Leaf) -> Result<Box<[u8]>> {
+    fn sorted_slots(&self, leaf: &Leaf, version: Version) -> Result<Order> {
         const SLOT_BITS: u32 = 7;
         let mut keys = [0; SLOTS];
         let mut words = Vec::with_capacity(SLOTS);
@@ -401,8 +402,9 @@ impl Tree {
             words.push(keys[slot].wrapping_sub(leaf.low) >> shift << SLOT_BITS | slot as u64);
         }
         words.sort_unstable();
-        let mut slots: Box<[u8]> =
-            words.into_iter().map(|word| (word & ((1 << SLOT_BITS) - 1)) as u8).collect();
+        let sorted = words.into_iter().map(|word| (word & ((1 << SLOT_BITS) - 1)) as u8);
+        let mut order = Order::new(version.0, sorted);
+        let slots = order.slots_mut();
         for i in 1..slots.len() {
             let mut at = i;
             while at > 0 && keys[slots[at - 1] as usize] > keys[slots[at] as usize] {
@@ -410,7 +412,7 @@ impl Tree {
                 at -= 1;
             }
         }
-        Ok(slots)
+        Ok(order)
     }
 }
 
