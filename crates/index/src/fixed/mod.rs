@@ -66,6 +66,7 @@ mod structure;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod touched;
 
 pub use create::FixedTree;
 pub use scan::FixedRange;

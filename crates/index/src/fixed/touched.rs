@@ -1,0 +1,136 @@
+//! What a search reads in DRAM: for models of memory, which are told by the pool's region of everything that is read there
+//! and of nothing else. Nothing else calls this.
+
+use super::FixedTree;
+use super::layout::SLOTS;
+use super::node::{Child, Inner, Leaf};
+use tembo_pmem::LINE_BYTES;
+
+/// A node in DRAM that a search comes by.
+#[doc(hidden)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DramNode {
+    /// 0 of a leaf.
+    pub level: u64,
+    /// Where it begins. Another node may lie there later.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Where in it the search reads a word, one after the other.
+    pub reads: Vec<u64>,
+    /// Where in it a change of the key's record stores a word; nowhere in an inner node.
+    pub stores: Vec<u64>,
+}
+
+impl FixedTree {
+    /// The nodes in DRAM on the way to a key, as far as DRAM knows them, the root first.
+    #[doc(hidden)]
+    pub fn dram_way(&self, key: u64) -> Vec<DramNode> {
+        let pin = self.tree.pool.pin_briefly();
+        let (mut way, mut word) = (Vec::new(), &self.tree.root);
+        loop {
+            match word.follow(&pin) {
+                Child::Inner(inner) => {
+                    let at = inner.position(key);
+                    way.push(of_inner(inner, at));
+                    word = inner.child(at);
+                }
+                Child::Leaf(leaf) => {
+                    way.push(of_leaf(leaf));
+                    return way;
+                }
+                Child::Cold(_) | Child::None => return way,
+            }
+        }
+    }
+}
+
+/// Separators of a group, and lines of them.
+const GROUP: usize = 8;
+/// The first separators of groups.
+const GROUPS: usize = SLOTS.div_ceil(GROUP).next_power_of_two();
+
+/// An inner node in which the child at `at` is taken: the first separators of the groups, those of one group, the child, and
+/// the level.
+fn of_inner(inner: &Inner, at: usize) -> DramNode {
+    let address = address(inner);
+    let separators = self::address(inner.child(at - at % GROUP)) - address - LINE_BYTES;
+    let child = self::address(inner.child(at)) - address;
+    let mut reads: Vec<u64> = probes(GROUPS, at / GROUP).map(|i| 8 * i).collect();
+    reads.extend(probes(GROUP, at % GROUP).map(|i| separators + 8 * i));
+    reads.extend([self::address(&inner.level) - address, child]);
+    DramNode { level: inner.level, address, bytes: size_of::<Inner>() as u64, reads, stores: Vec::new() }
+}
+
+/// A leaf: its version, its fingerprints, and its bound; a change stores version, length and a fingerprint.
+fn of_leaf(leaf: &Leaf) -> DramNode {
+    let address = address(leaf);
+    let at = |off: u64| off - address;
+    let version = at(self::address(&leaf.version));
+    let fingerprints = at(self::address(&leaf.fingerprints));
+    DramNode {
+        level: 0,
+        address,
+        bytes: size_of::<Leaf>() as u64,
+        reads: vec![
+            version,
+            fingerprints,
+            fingerprints + LINE_BYTES,
+            at(self::address(&leaf.floor)),
+            version,
+        ],
+        stores: vec![version, version, fingerprints, at(self::address(&leaf.len)), version],
+    }
+}
+
+fn address<T>(of: &T) -> u64 {
+    std::ptr::from_ref(of).addr() as u64
+}
+
+/// What a search by halves among `count` ascending words looks at that ends at `last`.
+fn probes(count: usize, last: usize) -> impl Iterator<Item = u64> {
+    let (mut found, mut half) = (0, count / 2);
+    std::iter::from_fn(move || {
+        let next = (half > 0).then_some(found + half)?;
+        if next <= last {
+            found = next;
+        }
+        half /= 2;
+        Some(next as u64)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tembo_pmem::Region;
+    use tembo_pool::{Geometry, Pool};
+
+    #[test]
+    fn the_way_to_a_key_is_in_dram_from_the_root_to_the_leaf() {
+        let region = Region::simulated(&vec![0; 8 << 20], 8 << 20, None).unwrap();
+        let geometry = Geometry { zone_chunks: 1 << 12, ..Geometry::default() };
+        let tree = FixedTree::create(&Pool::create_in(region, &geometry).unwrap(), "tree").unwrap();
+        (0..20_000).for_each(|key| assert_eq!(tree.put(key * 3, key).unwrap(), None));
+        for key in [0, 1, 30_000, 59_997] {
+            let way = tree.dram_way(key);
+            let levels: Vec<u64> = way.iter().map(|node| node.level).collect();
+            assert_eq!(levels, (0..way.len() as u64).rev().collect::<Vec<_>>());
+            assert!(way.len() > 1);
+            for node in &way {
+                assert!(node.reads.iter().chain(&node.stores).all(|off| off % 8 == 0 && *off < node.bytes));
+                assert_eq!((node.stores.is_empty(), node.address % 64), (node.level > 0, 0));
+            }
+        }
+        let [one, same, other] = [5, 6, 59_997].map(|key| tree.dram_way(key));
+        assert_eq!(one.last().unwrap().address, same.last().unwrap().address);
+        assert_ne!(one.last().unwrap().address, other.last().unwrap().address);
+        assert_eq!(one[0].address, other[0].address);
+    }
+
+    #[test]
+    fn a_search_by_halves_looks_at_a_word_of_each_step() {
+        assert_eq!(probes(16, 5).collect::<Vec<_>>(), [8, 4, 6, 5]);
+        assert_eq!(probes(8, 0).collect::<Vec<_>>(), [4, 2, 1]);
+    }
+}
