@@ -338,6 +338,11 @@ struct Limbo {
     block: Block,
 }
 
+/// So often a lane's lock is tried before the processor is given up, and before the thread sleeps. A commit without a device
+/// takes less than a microsecond.
+const SPINS: u32 = 64;
+const YIELDS: u32 = SPINS + 64;
+
 /// Limbo is looked through when it has this many blocks.
 const LIMBO_BATCH: usize = 64;
 
@@ -352,7 +357,7 @@ impl LaneSlot {
         }
     }
 
-    /// The lane's state. Its lock is released by a plain store; who has to wait for it gives up the processor, since
+    /// The lane's state. Its lock is released by a plain store; who has to wait for it gives up the processor soon, since
     /// the holder may be synchronising with a device.
     #[inline]
     pub(crate) fn lock(&self) -> SpinMutexGuard<'_, LaneState> {
@@ -365,7 +370,11 @@ impl LaneSlot {
             if let Some(state) = self.state.try_lock() {
                 return state;
             }
-            if round < 64 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(20)) }
+            match round {
+                0..SPINS => (0..8).for_each(|_| std::hint::spin_loop()),
+                SPINS..YIELDS => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(20)),
+            }
         }
         self.state.lock()
     }
@@ -464,7 +473,7 @@ pub(crate) struct TouchTable {
     complete: Mutex<bool>,
 }
 
-const TOUCH_WORDS: usize = 1 << 14;
+const TOUCH_WORDS: usize = 1 << 16;
 
 impl TouchTable {
     pub(crate) fn new() -> TouchTable {

@@ -195,7 +195,7 @@ impl Beside<'_> {
     ) -> Result<T> {
         self.tree.assert_writes(&tx);
         let _length = locks.lock_length(length_part(&tx));
-        let _pin = self.tree.pool().pin_briefly();
+        let _pin = self.tree.pool().pin_for_writing();
         if let Some((place, held)) = self.lock_in_place(locks, probe, prospects)? {
             let outcome = change(&mut tx, &place)?;
             tx.commit()?;

@@ -13,6 +13,9 @@ use std::time::Duration;
 const STRIPES: usize = 1 << 12;
 /// Stripes that one change holds at most: a leaf, two neighbours or two new leaves, and some to spare.
 const HELD_MAX: usize = 8;
+/// Times that the lock of structures is tried before a thread sleeps for it, and pauses between two.
+const STRUCTURE_TRIES: u32 = 200;
+const PAUSES_PER_TRY: u32 = 8;
 
 /// The locks of the trees of a pool.
 pub(crate) struct Locks {
@@ -107,8 +110,15 @@ impl Locks {
         held
     }
 
-    /// Waits until nobody else changes a structure.
+    /// Waits until nobody else changes a structure. A change takes microseconds, less than sleeping and being woken, so this
+    /// tries for some time first.
     pub(crate) fn lock_structure(&self) -> Held<'_> {
+        for _ in 0..STRUCTURE_TRIES {
+            if let Some(structure) = self.structure.try_lock() {
+                return Held::new(self, Some(structure));
+            }
+            (0..PAUSES_PER_TRY).for_each(|_| std::hint::spin_loop());
+        }
         Held::new(self, Some(self.structure.lock()))
     }
 }
