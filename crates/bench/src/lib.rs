@@ -11,6 +11,7 @@ pub mod machine;
 pub mod mem;
 pub mod nvm;
 pub mod plot;
+pub mod product;
 pub mod progress;
 pub mod runs;
 pub mod summary;

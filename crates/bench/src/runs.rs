@@ -11,7 +11,7 @@ use tembo_pmem::Durability;
 
 /// Operations that are timed together on this machine; the median of such groups counts, so that a pause of the machine
 /// does not.
-const GROUPS: usize = 20;
+pub(crate) const GROUPS: usize = 20;
 
 /// Keys that a tree can be loaded with at random.
 pub trait TreeKey: RandomKey + Send + Sync + std::fmt::Debug {

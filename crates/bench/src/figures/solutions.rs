@@ -1,10 +1,12 @@
-//! Figures 11 to 14 of the wB+-Tree paper: its ten solutions beside each other.
+//! Figures 11 to 14 of the wB+-Tree paper: its ten solutions beside each other, and the product's maps beside them.
 //!
 //! Trees of random keys, nodes of several sizes, and four cases: search, insertion and deletion in nodes that are 70% full,
-//! and insertion into full nodes. Figures 11 and 12 are of the model, 13 and 14 of this machine.
+//! and insertion into full nodes. Figures 11 and 12 are of the model, 13 and 14 of this machine. The product's maps have nodes
+//! of one size, so that they are level lines.
 
 use super::{Drawing, Error, Figure, Setup};
 use crate::plot::{Kind, Panel, Series};
+use crate::product;
 use crate::progress::Progress;
 use crate::runs::{ModelRun, TreeKey, in_model, on_this_machine};
 use crate::table::{Table, number};
@@ -21,7 +23,7 @@ pub(super) const FIGURE_11: Figure = Figure {
 pub(super) const FIGURE_12: Figure = Figure {
     name: "figure-12",
     title: "Figure 12: wear, energy, flushes and fences of insertion into 8-line nodes 70% full, in the model",
-    steps: |_| solutions_for(8, &paper_solutions()).len() as u64,
+    steps: |_| solutions_for(8, &paper_solutions()).len() as u64 + 1,
     measure: figure_12,
 };
 
@@ -29,7 +31,10 @@ pub(super) const FIGURE_13: Figure = Figure {
     name: "figure-13",
     title: "Figure 13: index performance on this machine, 8-byte keys",
     steps: |setup| grid_steps(setup, &paper_solutions()),
-    measure: |setup, progress| on_machine::<u64>(setup, progress, &paper_solutions(), machine_size(setup)),
+    measure: |setup, progress| {
+        let ours = |case, keys: &Keys<u64>| product::words_on_this_machine(case, keys);
+        on_machine(setup, progress, &paper_solutions(), machine_size(setup), (product::LEAF_LINES, &ours))
+    },
 };
 
 pub(super) const FIGURE_14: Figure = Figure {
@@ -37,7 +42,8 @@ pub(super) const FIGURE_14: Figure = Figure {
     title: "Figure 14: index performance on this machine, strings of 20 bytes",
     steps: |setup| grid_steps(setup, &string_solutions()),
     measure: |setup, progress| {
-        on_machine::<Vec<u8>>(setup, progress, &string_solutions(), string_size(setup))
+        let ours = |case, keys: &Keys<Vec<u8>>| product::strings_on_this_machine(case, keys, setup.seed);
+        on_machine(setup, progress, &string_solutions(), string_size(setup), (STRING_LEAF_LINES, &ours))
     },
 };
 
@@ -47,6 +53,9 @@ struct Size {
     loaded: usize,
     operations: usize,
 }
+
+/// Lines of a leaf of the product's map of byte strings.
+const STRING_LEAF_LINES: u64 = 8;
 
 /// Sizes of nodes, in lines.
 fn node_sizes(setup: &Setup) -> &'static [u64] {
@@ -93,21 +102,36 @@ fn solutions_for(node_lines: u64, solutions: &[&'static Solution]) -> Vec<&'stat
 
 fn grid_steps(setup: &Setup, solutions: &[&'static Solution]) -> u64 {
     let each = |lines: &u64| solutions_for(*lines, solutions).len() * Case::ALL.len();
-    node_sizes(setup).iter().map(each).sum::<usize>() as u64
+    (node_sizes(setup).iter().map(each).sum::<usize>() + Case::ALL.len()) as u64
 }
 
-/// Measures every solution in every case with every size of nodes; `measure` gives nanoseconds and makes the row's last
-/// cells.
+/// Nanoseconds of an operation of the product.
+type Timed<'a, K> = &'a dyn Fn(Case, &Keys<K>) -> Result<f64, Error>;
+
+/// Nanoseconds of an operation, and the last cells of its row.
+type Measured = (f64, Vec<String>);
+
+/// Measures every solution in every case with every size of nodes by `measure`, and the product by `ours`, whose nodes are of
+/// `our_lines`.
 fn grid<K: TreeKey>(
     setup: &Setup,
     progress: &Progress,
     solutions: &[&'static Solution],
     keys: &Keys<K>,
     table: &mut Table,
-    measure: impl Fn(&Solution, u64, Case, &Keys<K>) -> Result<(f64, Vec<String>), Error>,
+    measure: impl Fn(&Solution, u64, Case, &Keys<K>) -> Result<Measured, Error>,
+    (our_lines, ours): (u64, impl Fn(Case, &Keys<K>) -> Result<Measured, Error>),
 ) -> Result<Vec<Panel>, Error> {
     let sizes = node_sizes(setup);
     let mut panels = Vec::new();
+    let mut note = |case: Case, node_lines: u64, name: &str, (ns, more): Measured| {
+        let mut row = vec![case.operation.name().to_owned(), case.fill_percent.to_string()];
+        row.extend([node_lines.to_string(), name.to_owned(), number(ns)]);
+        row.extend(more);
+        table.add(row);
+        progress.step();
+        Some(ns)
+    };
     for (case, letter) in Case::ALL.into_iter().zip('a'..) {
         let mut series: Vec<Series> = Vec::new();
         for solution in solutions {
@@ -116,18 +140,16 @@ fn grid<K: TreeKey>(
                 let mut value = None;
                 if solution.supports(*node_lines) {
                     progress.doing(format!("{}, {node_lines} lines, {}", case.name(), solution.name));
-                    let (ns, more) = measure(solution, *node_lines, case, keys)?;
-                    let mut row = vec![case.operation.name().to_owned(), case.fill_percent.to_string()];
-                    row.extend([node_lines.to_string(), solution.name.to_owned(), number(ns)]);
-                    row.extend(more);
-                    table.add(row);
-                    value = Some(ns);
-                    progress.step();
+                    let measured = measure(solution, *node_lines, case, keys)?;
+                    value = note(case, *node_lines, solution.name, measured);
                 }
                 values.push(value);
             }
             series.push(Series { name: solution.name.to_owned(), values });
         }
+        progress.doing(format!("{}, {}", case.name(), product::NAME));
+        let value = note(case, our_lines, product::NAME, ours(case, keys)?);
+        series.push(Series { name: product::NAME.to_owned(), values: vec![value; sizes.len()] });
         panels.push(Panel {
             title: format!("({letter}) {}", case.name()),
             x_label: "lines of a node".to_owned(),
@@ -151,8 +173,13 @@ fn figure_11(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
         let run = in_model(solution, node_lines, case, keys, &setup.params, &setup.medium)?;
         Ok((run.ns, cost_cells(&run)))
     };
-    let panels = grid(setup, progress, &paper_solutions(), &keys, &mut table, measure)?;
-    Ok(Drawing { table, panels, notes: vec![size.note(), setup.model_note()] })
+    let ours = |case, keys: &Keys<u64>| {
+        let run = product::in_model(case, keys, &setup.params, &setup.medium)?;
+        Ok((run.ns, cost_cells(&run)))
+    };
+    let ours = (product::LEAF_LINES, ours);
+    let panels = grid(setup, progress, &paper_solutions(), &keys, &mut table, measure, ours)?;
+    Ok(Drawing { table, panels, notes: vec![size.note(), our_note(product::LEAF_LINES), setup.model_note()] })
 }
 
 fn on_machine<K: TreeKey>(
@@ -160,15 +187,22 @@ fn on_machine<K: TreeKey>(
     progress: &Progress,
     solutions: &[&'static Solution],
     size: Size,
+    (our_lines, ours): (u64, Timed<'_, K>),
 ) -> Result<Drawing, Error> {
     let keys = Keys::<K>::new(size.loaded, size.operations, setup.seed);
     let mut table = Table::new(&["operation", "fill_percent", "node_lines", "solution", "ns_per_operation"]);
     let measure = |solution: &Solution, node_lines, case, keys: &Keys<K>| {
         Ok((on_this_machine(solution, node_lines, case, keys)?, Vec::new()))
     };
-    let panels = grid(setup, progress, solutions, &keys, &mut table, measure)?;
+    let ours = |case, keys: &Keys<K>| Ok((ours(case, keys)?, Vec::new()));
+    let panels = grid(setup, progress, solutions, &keys, &mut table, measure, (our_lines, ours))?;
     let note = "processor time; medians of groups of operations; lines are flushed and fences waited for as on persistent memory";
-    Ok(Drawing { table, panels, notes: vec![size.note(), note.to_owned()] })
+    Ok(Drawing { table, panels, notes: vec![size.note(), our_note(our_lines), note.to_owned()] })
+}
+
+/// What the product's line means.
+fn our_note(lines: u64) -> String {
+    format!("{}: the product's map, with leaves of {lines} lines, whatever the size below", product::NAME)
 }
 
 impl Size {
@@ -178,7 +212,7 @@ impl Size {
 }
 
 /// What the model tells of a run besides its time; sums are per operation.
-const COST_COLUMNS: [&str; 21] = [
+const COST_COLUMNS: [&str; 23] = [
     "words_loaded",
     "mispredictions",
     "words_stored",
@@ -186,6 +220,8 @@ const COST_COLUMNS: [&str; 21] = [
     "fences",
     "lines_read",
     "lines_written",
+    "dram_lines_read",
+    "dram_lines_written",
     "words_modified",
     "bits_modified",
     "read_pj",
@@ -213,6 +249,8 @@ fn cost_cells(run: &ModelRun) -> Vec<String> {
         each(cost.fences),
         each(cost.lines_read),
         each(cost.lines_written),
+        each(cost.dram_lines_read),
+        each(cost.dram_lines_written),
         each(cost.words_modified),
         each(cost.bits_modified),
         number(cost.read_pj / run.operations as f64),
@@ -253,15 +291,20 @@ fn figure_12(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
     columns.extend(COST_COLUMNS);
     let mut table = Table::new(&columns);
     let mut runs = Vec::new();
+    let mut note = |name: &'static str, run: ModelRun| {
+        let mut row = vec![name.to_owned(), number(run.ns)];
+        row.extend(cost_cells(&run));
+        table.add(row);
+        runs.push((name, run));
+        progress.step();
+    };
     for solution in solutions_for(node_lines, &paper_solutions()) {
         progress.doing(solution.name);
         let run = in_model(solution, node_lines, case, &keys, &setup.params, &setup.medium)?;
-        let mut row = vec![solution.name.to_owned(), number(run.ns)];
-        row.extend(cost_cells(&run));
-        table.add(row);
-        runs.push((solution.name, run));
-        progress.step();
+        note(solution.name, run);
     }
+    progress.doing(product::NAME);
+    note(product::NAME, product::in_model(case, &keys, &setup.params, &setup.medium)?);
     let series = |shown: fn(&ModelRun) -> f64| {
         let bar = |(name, run): &(&str, ModelRun)| Series {
             name: (*name).to_owned(),
@@ -279,7 +322,7 @@ fn figure_12(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
         log: false,
     };
     let panels = FIGURE_12_PANELS.map(panel).to_vec();
-    Ok(Drawing { table, panels, notes: vec![size.note(), setup.model_note()] })
+    Ok(Drawing { table, panels, notes: vec![size.note(), our_note(product::LEAF_LINES), setup.model_note()] })
 }
 
 #[cfg(test)]

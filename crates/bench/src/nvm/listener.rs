@@ -14,6 +14,18 @@ pub struct Listener {
 struct State {
     model: Model,
     measuring: bool,
+    /// Loads to be told later, and how many prefetches come before them.
+    later: Vec<u64>,
+    prefetches_left: u32,
+}
+
+impl State {
+    /// Tells the model what was put off.
+    fn catch_up(&mut self) {
+        let offs = std::mem::take(&mut self.later);
+        offs.iter().for_each(|off| self.model.ask(*off));
+        offs.iter().for_each(|off| self.model.load(*off, WORD_BYTES));
+    }
 }
 
 impl Listener {
@@ -26,7 +38,9 @@ impl Listener {
                 model.poke(index as u64 * WORD_BYTES, u64::from_le_bytes(bytes));
             }
         }
-        Listener { state: Mutex::new(State { model, measuring: false }) }
+        Listener {
+            state: Mutex::new(State { model, measuring: false, later: Vec::new(), prefetches_left: 0 }),
+        }
     }
 
     /// From now on accesses cost, and costs count from here.
@@ -40,9 +54,25 @@ impl Listener {
     /// how the writes wore the lines.
     pub fn finish(&self) -> (Cost, WearSummary) {
         let mut state = self.state();
+        state.catch_up();
         state.measuring = false;
         state.model.drain();
         (state.model.cost(), state.model.wear())
+    }
+
+    /// Tells the model what does not go through the region, such as accesses to DRAM; what was put off comes before.
+    pub fn tell(&self, tell: impl FnOnce(&mut Model)) {
+        self.measured(tell);
+    }
+
+    /// Puts loads of words at these offsets off, which do not depend on each other and do not go through the region either:
+    /// they come after as many
+    /// prefetches of the region's lines, or before whatever else is told first.
+    pub fn load_after_prefetches(&self, prefetches: u32, offs: Vec<u64>) {
+        let mut state = self.state();
+        if state.measuring {
+            (state.later, state.prefetches_left) = (offs, prefetches);
+        }
     }
 
     /// Nanoseconds of so many cycles.
@@ -57,6 +87,7 @@ impl Listener {
     fn measured(&self, tell: impl FnOnce(&mut Model)) {
         let mut state = self.state();
         if state.measuring {
+            state.catch_up();
             tell(&mut state.model);
         }
     }
@@ -65,6 +96,7 @@ impl Listener {
 impl Observer for Listener {
     fn store(&self, _: ThreadTag, off: u64, new: &[u8]) {
         let mut state = self.state();
+        state.catch_up();
         let word_off = off & !(WORD_BYTES - 1);
         let mut bytes = state.model.peek(word_off).to_le_bytes();
         let at = (off - word_off) as usize;
@@ -91,8 +123,16 @@ impl Observer for Listener {
 
     fn prefetch(&self, _: ThreadTag, line: u64) {
         // A prefetch of any address is allowed, and one of nothing loads nothing.
-        if line < u64::MAX / LINE_BYTES {
-            self.measured(|model| model.prefetch(line * LINE_BYTES, LINE_BYTES));
+        if line >= u64::MAX / LINE_BYTES {
+            return;
+        }
+        let mut state = self.state();
+        if state.measuring {
+            match state.prefetches_left.checked_sub(1) {
+                Some(left) => state.prefetches_left = left,
+                None => state.catch_up(),
+            }
+            state.model.prefetch(line * LINE_BYTES, LINE_BYTES);
         }
     }
 }
@@ -129,6 +169,28 @@ mod tests {
             "3 to 1; 1 was there"
         );
         assert_eq!(wear.line_count, 1);
+    }
+
+    #[test]
+    fn loads_that_are_put_off_come_after_the_prefetches_and_before_everything_else() {
+        let mut model = Model::new(&Params::wbtree(), "pcm").unwrap();
+        model.put_dram_at(4096);
+        let listener = Arc::new(Listener::new(model, &[]));
+        let region = Region::simulated(&[0; 4096], 4096, Some(listener.clone())).unwrap();
+        let dram_lines = || listener.state().model.cost().dram_lines_read;
+        listener.load_after_prefetches(0, vec![4096]);
+        listener.measure();
+        listener.load_after_prefetches(1, vec![4096]);
+        region.prefetch(0);
+        assert_eq!(dram_lines(), 0);
+        region.prefetch(64);
+        assert_eq!(dram_lines(), 1);
+        listener.load_after_prefetches(1, vec![4160]);
+        region.load_u64(0).unwrap();
+        assert_eq!(dram_lines(), 2);
+        listener.load_after_prefetches(1, vec![4224]);
+        listener.tell(|model| model.load(4288, 8));
+        assert_eq!(listener.finish().0.dram_lines_read, 4);
     }
 
     #[test]

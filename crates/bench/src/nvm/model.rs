@@ -13,6 +13,9 @@ use tembo_pmem::{LINE_BYTES, WORD_BYTES};
 /// Bits of a line.
 const LINE_BITS: u64 = LINE_BYTES * 8;
 
+/// A line of DRAM is written as a whole, whatever changed.
+const SOME_CHANGE: Change = Change { words: 1, bits: 1 };
+
 /// What accesses have cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cost {
@@ -46,6 +49,10 @@ pub struct Cost {
     pub words_modified: u64,
     /// Bits that the write-backs changed on media: the paper's wear.
     pub bits_modified: u64,
+    /// Lines read from DRAM. Nothing else here counts accesses to DRAM, but the times, loads and mispredictions.
+    pub dram_lines_read: u64,
+    /// Dirty lines written back to DRAM.
+    pub dram_lines_written: u64,
     /// Energy of reading lines, in picojoules; 0 when the memory's is not known.
     pub read_pj: f64,
     /// Energy of changing bits, in picojoules; 0 when the memory's is not known.
@@ -62,6 +69,9 @@ pub struct Model {
     /// Pages that the TLB knows, the latest last.
     tlb: VecDeque<u64>,
     memory: Timing,
+    dram: Timing,
+    /// The first line that is DRAM.
+    dram_line: u64,
     /// What programs see.
     words: Words,
     /// What media holds of the lines stored to since their last write-back.
@@ -95,6 +105,8 @@ impl Model {
             caches: Hierarchy::new(&params.cache),
             tlb: VecDeque::with_capacity(params.tlb.entries),
             memory: Timing::new(&params.controller, &medium, params.core.clock_ghz),
+            dram: Timing::new(&params.controller, &params.dram, params.core.clock_ghz),
+            dram_line: u64::MAX,
             params: params.clone(),
             medium,
             words: Words::default(),
@@ -109,6 +121,12 @@ impl Model {
             begun: 0,
             wear: Wear::default(),
         })
+    }
+
+    /// From `off` on, a multiple of 64, memory is DRAM: behind the same caches, and neither worn nor durable. Its contents are
+    /// not kept; it is stored to by [`store_dram`](Self::store_dram).
+    pub fn put_dram_at(&mut self, off: u64) {
+        self.dram_line = off / LINE_BYTES;
     }
 
     /// The parameters.
@@ -184,6 +202,17 @@ impl Model {
         }
     }
 
+    /// The core finds out that it will load the word at `off`, before it comes to loads that do not depend on it: the line is
+    /// fetched from now on.
+    pub fn ask(&mut self, off: u64) {
+        let line = off / LINE_BYTES;
+        if !self.caches.has_nearest(line) {
+            self.wait_for_loads();
+            self.translate(line);
+            self.bring(line);
+        }
+    }
+
     /// The core stores the word at `off`, a multiple of 8. It does not wait for the line to arrive.
     pub fn store(&mut self, off: u64, value: u64) {
         let line = off / LINE_BYTES;
@@ -197,6 +226,15 @@ impl Model {
             entry.insert(self.words.line(line));
         }
         self.words.set(off / WORD_BYTES, value);
+    }
+
+    /// The core stores a word of DRAM at `off`.
+    pub fn store_dram(&mut self, off: u64) {
+        let line = off / LINE_BYTES;
+        self.now += self.params.core.store_cycles;
+        self.translate(line);
+        self.bring(line);
+        self.caches.set_dirty(line);
     }
 
     /// The core starts the write-back of the lines of `bytes` bytes at `off`.
@@ -312,12 +350,25 @@ impl Model {
             return self.arrival(line).max(self.now + self.latencies[level]);
         }
         self.wait_for_a_fill();
-        self.cost.lines_read += 1;
-        let ready = self.memory.read(line, self.now + self.farthest_latency());
+        let asked = self.now + self.farthest_latency();
+        let ready = if line < self.dram_line {
+            self.cost.lines_read += 1;
+            self.memory.read(line, asked)
+        } else {
+            self.cost.dram_lines_read += 1;
+            self.dram.read(line, asked)
+        };
         self.fills.push((line, ready));
-        if let Some(dirty) = evicted {
-            self.cost.evictions_written += 1;
-            self.write_back(dirty, ready);
+        match evicted {
+            Some(dirty) if dirty >= self.dram_line => {
+                self.cost.dram_lines_written += 1;
+                self.dram.write(dirty, ready, SOME_CHANGE);
+            }
+            Some(dirty) => {
+                self.cost.evictions_written += 1;
+                self.write_back(dirty, ready);
+            }
+            None => {}
         }
         ready
     }
@@ -464,10 +515,42 @@ mod tests {
     }
 
     #[test]
+    fn loads_that_do_not_depend_on_each_other_overlap() {
+        let mut model = pcm();
+        [0, 64].into_iter().for_each(|off| model.ask(off));
+        [0, 64].into_iter().for_each(|off| model.load(off, 8));
+        assert_eq!(model.cost().cycles, 39 + 39 + 230 + 15);
+    }
+
+    #[test]
     fn more_fills_than_the_core_has_places_for_wait() {
         let mut model = with(|params| params.core.outstanding_fills = 2);
         model.prefetch(0, 192);
         assert_eq!(model.cost().cycles, 309, "the third waits for the first");
+    }
+
+    #[test]
+    fn dram_is_faster_and_is_not_worn() {
+        let mut model = with(|params| {
+            for cache in &mut params.cache {
+                (cache.bytes, cache.ways) = (64, 1);
+            }
+        });
+        model.put_dram_at(4096);
+        model.load(4096, 8);
+        assert_eq!(model.cost().cycles, 39 + 39 + 75);
+        model.store_dram(4104);
+        // Another line takes its place, and it is written back.
+        model.load(4160, 8);
+        model.drain();
+        let cost = model.cost();
+        assert_eq!((cost.dram_lines_read, cost.dram_lines_written), (2, 1));
+        assert_eq!(
+            (cost.lines_read, cost.lines_written, cost.read_pj, model.wear().line_count),
+            (0, 0, 0.0, 0)
+        );
+        model.load(0, 8);
+        assert_eq!(model.cost().lines_read, 1);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Params {
     pub controller: Controller,
     /// Memories by name.
     pub media: BTreeMap<String, Medium>,
+    /// The volatile memory beside them, behind a controller of its own of the same kind.
+    pub dram: Medium,
 }
 
 /// What the core spends itself.
@@ -259,6 +261,7 @@ mod tests {
         let pcm = wbtree.medium("pcm").unwrap();
         assert_eq!((pcm.read, pcm.write_word), (Latency::Cycles(230), Latency::Cycles(450)));
         assert_eq!((pcm.read_pj_per_bit, pcm.write_pj_per_bit), (Some(2.0), Some(16.0)));
+        assert_eq!(&wbtree.dram, Params::nv_heaps().medium("dram").unwrap());
 
         let nv_heaps = Params::nv_heaps();
         for (name, read_ns, write_ns) in

@@ -98,6 +98,7 @@ pub struct Measurement {
 pub const MEASUREMENTS: &[Measurement] = &[
     paper::TABLE_3,
     paper::MODEL,
+    paper::PRODUCT,
     words::COUNTS,
     words::ONE_MILLION,
     words::TWENTY_MILLION,
@@ -108,7 +109,7 @@ pub const MEASUREMENTS: &[Measurement] = &[
 ];
 
 /// A new pool in memory, with the flushes and fences of persistent memory, that is gone when it is closed.
-fn temporary_pool(count: bool) -> Result<Pool, Error> {
+pub(crate) fn temporary_pool(count: bool) -> Result<Pool, Error> {
     let shared = std::path::Path::new("/dev/shm");
     let folder = if shared.is_dir() { tempfile::tempdir_in(shared)? } else { tempfile::tempdir()? };
     let mut options = Options::new().durability(Durability::Emulated);

@@ -1,9 +1,11 @@
-//! The paper's trees: their counts beside Table 3, and how they compare in the model of phase-change memory.
+//! The paper's trees: their counts beside Table 3, how they compare in the model of phase-change memory, and how the product
+//! compares with them in the models.
 
 use super::{Goal, Measurement, Row, Scale, Value};
 use crate::counts::{Metrics, counted, formulas};
 use crate::figures::Error;
 use crate::nvm::Params;
+use crate::product;
 use crate::runs::{ModelRun, in_model};
 use crate::trees::{Family, Solution, all};
 use crate::workload::{Case, Keys, Operation};
@@ -91,6 +93,50 @@ fn model(scale: Scale) -> Result<Vec<Value>, Error> {
     ])
 }
 
+const PAPERS_BEST: &str = "best wB+-Tree (it / that)";
+
+pub(super) const PRODUCT: Measurement = Measurement {
+    name: "product-model",
+    rows: &[
+        Row { name: "pcm-product-search", unit: "ns", against: PAPERS_BEST, goal: Goal::None },
+        Row { name: "pcm-product-insert", unit: "ns", against: PAPERS_BEST, goal: Goal::AtMost(1.0) },
+        Row { name: "pcm-product-delete", unit: "ns", against: PAPERS_BEST, goal: Goal::AtMost(1.0) },
+        Row { name: "pcm-product-insert-full", unit: "ns", against: PAPERS_BEST, goal: Goal::AtMost(1.0) },
+        Row { name: "pcm-product-grow", unit: "ns", against: PAPERS_BEST, goal: Goal::None },
+        Row { name: "stt-product-search", unit: "ns", against: PAPERS_BEST, goal: Goal::None },
+        Row { name: "stt-product-insert", unit: "ns", against: PAPERS_BEST, goal: Goal::AtMost(1.0) },
+        Row { name: "stt-product-delete", unit: "ns", against: PAPERS_BEST, goal: Goal::AtMost(1.0) },
+        Row { name: "stt-product-insert-full", unit: "ns", against: PAPERS_BEST, goal: Goal::AtMost(1.0) },
+        Row { name: "stt-product-grow", unit: "ns", against: PAPERS_BEST, goal: Goal::None },
+    ],
+    run: product,
+};
+
+/// The product's map of 8-byte keys beside the best of the wB+-Trees with 8-line nodes, in phase-change memory and in
+/// STT-MRAM: the paper's cases, and insertions that double a tree, so that every division is paid for as often as it comes.
+fn product(scale: Scale) -> Result<Vec<Value>, Error> {
+    let keys = Keys::<u64>::new(scale.of(10_000_000), scale.of(100_000), scale.seed);
+    let doubling = Keys::<u64>::new(scale.of(1_000_000), scale.of(1_000_000), scale.seed);
+    let mut values = Vec::new();
+    for (params, medium) in [(Params::wbtree(), "pcm"), (Params::nv_heaps(), "stt-mram")] {
+        for case in Case::ALL {
+            values.push(beside_best(case, &keys, &params, medium)?);
+        }
+        values.push(beside_best(Case::ALL[1], &doubling, &params, medium)?);
+    }
+    Ok(values)
+}
+
+fn beside_best(case: Case, keys: &Keys<u64>, params: &Params, medium: &str) -> Result<Value, Error> {
+    const NODE_LINES: u64 = 8;
+    let mut best = f64::INFINITY;
+    for tree in all().iter().filter(|tree| tree.family == Family::Atomic && tree.supports(NODE_LINES)) {
+        best = best.min(in_model(tree, NODE_LINES, case, keys, params, medium)?.ns);
+    }
+    let ours = product::in_model(case, keys, params, medium)?.ns;
+    Ok(Value { value: ours, ratio: ours / best })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +144,16 @@ mod tests {
     #[test]
     fn table_3_has_no_differences() {
         assert_eq!(table_3_differences().unwrap(), 0.0);
+    }
+
+    #[test]
+    fn the_product_is_in_both_models() {
+        let values = product(Scale { quick: true, seed: 1 }).unwrap();
+        assert_eq!(values.len(), PRODUCT.rows.len());
+        // A fence where the paper's trees have at least as many, and never more words.
+        for changes in [&values[1..3], &values[6..8]] {
+            assert!(changes.iter().all(|value| value.ratio < 1.0), "{values:?}");
+        }
     }
 
     #[test]

@@ -16,8 +16,9 @@ pub struct DramNode {
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// Where in it the search reads a word, one after the other.
-    pub reads: Vec<u64>,
+    /// Where in it the search reads words, in steps: which words a step reads depends on the step before, and on nothing in
+    /// the step itself, or its lines are asked for ahead.
+    pub reads: Vec<Vec<u64>>,
     /// Where in it a change of the key's record stores a word; nowhere in an inner node.
     pub stores: Vec<u64>,
 }
@@ -50,15 +51,18 @@ const GROUP: usize = 8;
 /// The first separators of groups.
 const GROUPS: usize = SLOTS.div_ceil(GROUP).next_power_of_two();
 
-/// An inner node in which the child at `at` is taken: the first separators of the groups, those of one group, the child, and
-/// the level.
+/// An inner node in which the child at `at` is taken: the level and the first separators of the groups, those of one group
+/// and the child, whose lines are asked for while the separators are searched.
 fn of_inner(inner: &Inner, at: usize) -> DramNode {
     let address = address(inner);
     let separators = self::address(inner.child(at - at % GROUP)) - address - LINE_BYTES;
     let child = self::address(inner.child(at)) - address;
-    let mut reads: Vec<u64> = probes(GROUPS, at / GROUP).map(|i| 8 * i).collect();
-    reads.extend(probes(GROUP, at % GROUP).map(|i| separators + 8 * i));
-    reads.extend([self::address(&inner.level) - address, child]);
+    let mut reads = vec![vec![self::address(&inner.level) - address]];
+    // The first step of the search is the level's; the next may be in the other line.
+    let mut firsts = probes(GROUPS, at / GROUP).map(|i| 8 * i);
+    reads[0].extend(firsts.next());
+    reads.push(firsts.collect());
+    reads.push(probes(GROUP, at % GROUP).map(|i| separators + 8 * i).chain([child]).collect());
     DramNode { level: inner.level, address, bytes: size_of::<Inner>() as u64, reads, stores: Vec::new() }
 }
 
@@ -72,13 +76,13 @@ fn of_leaf(leaf: &Leaf) -> DramNode {
         level: 0,
         address,
         bytes: size_of::<Leaf>() as u64,
-        reads: vec![
+        reads: vec![vec![
             version,
             fingerprints,
             fingerprints + LINE_BYTES,
             at(self::address(&leaf.floor)),
             version,
-        ],
+        ]],
         stores: vec![version, version, fingerprints, at(self::address(&leaf.len)), version],
     }
 }
@@ -118,7 +122,13 @@ mod tests {
             assert_eq!(levels, (0..way.len() as u64).rev().collect::<Vec<_>>());
             assert!(way.len() > 1);
             for node in &way {
-                assert!(node.reads.iter().chain(&node.stores).all(|off| off % 8 == 0 && *off < node.bytes));
+                assert!(
+                    node.reads
+                        .iter()
+                        .flatten()
+                        .chain(&node.stores)
+                        .all(|off| off % 8 == 0 && *off < node.bytes)
+                );
                 assert_eq!((node.stores.is_empty(), node.address % 64), (node.level > 0, 0));
             }
         }
