@@ -15,4 +15,4 @@ mod wbtree;
 pub use error::{Error, Result};
 pub use fixed::{FixedRange, FixedTree};
 pub use wbtree::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-pub use wbtree::{Beside, Cursor, Entry, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers};
+pub use wbtree::{Beside, Cursor, Entry, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers};

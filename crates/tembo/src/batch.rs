@@ -2,6 +2,7 @@
 
 use crate::{Map, Result};
 use std::ops::RangeBounds;
+use tembo_index::Writers;
 use tembo_pool::{Savepoint, Tx};
 
 /// A group of changes to any maps of a pool: after a crash all of them are there or none, and they share a
@@ -27,6 +28,7 @@ use tembo_pool::{Savepoint, Tx};
 #[derive(Debug)]
 pub struct Batch<'p> {
     pub(crate) tx: Tx<'p>,
+    pub(crate) writers: &'p Writers,
 }
 
 impl Batch<'_> {
@@ -202,6 +204,6 @@ impl Batch<'_> {
     /// [`Error::Full`](crate::Error::Full) if a large group finds no room for its record (nothing is changed
     /// then); [`Error::Pool`](crate::Error::Pool) if the device fails.
     pub fn commit(self) -> Result<()> {
-        Ok(self.tx.commit()?)
+        Ok(self.writers.commit(self.tx)?)
     }
 }

@@ -272,6 +272,39 @@ impl Map {
         Iter { range: self.tree.prefix(prefix.as_ref()) }
     }
 
+    /// The first `limit` records whose keys lie in `bounds`, in order, copied as they were at one moment: of every change and
+    /// of every [`Batch`](crate::Batch) there is all or nothing.
+    ///
+    /// It waits for nobody, and starts again when something in these records' leaves, or a batch, changed meanwhile. When that
+    /// has happened some times, it makes the writers wait for one more try; so a thread that has a `Batch` must not
+    /// scan while others write.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tembo::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = tembo::Options::new().create(true).open(dir.path().join("a.pool"))?;
+    /// let map = pool.open_map("fruit")?;
+    /// for fruit in ["apple", "banana", "cherry"] {
+    ///     map.put(fruit, "1")?;
+    /// }
+    /// assert_eq!(map.scan("b".., 1)?, [(b"banana".to_vec(), b"1".to_vec())]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn scan<K: AsRef<[u8]>>(
+        &self,
+        bounds: impl RangeBounds<K>,
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let writers =
+            if self.pool.shared.pool.is_read_only() { None } else { Some(self.pool.shared.writers()?) };
+        Ok(self.tree.scan(writers, bounds, limit)?)
+    }
+
     /// A cursor before the first record, which can be moved anywhere, in both directions.
     pub fn cursor(&self) -> Cursor<'_> {
         Cursor { cursor: self.tree.cursor() }

@@ -160,7 +160,8 @@ impl Pool {
     ///
     /// [`Error::ReadOnly`](crate::Error::ReadOnly), [`Error::Pool`](crate::Error::Pool) after the device failed.
     pub fn batch(&self) -> Result<Batch<'_>> {
-        Ok(Batch { tx: self.shared.writers()?.begin() })
+        let writers = self.shared.writers()?;
+        Ok(Batch { tx: writers.begin(), writers })
     }
 
     /// How long the pool is, and how much of that is not used.

@@ -71,6 +71,7 @@
 //!   redo log over nodes in place, so that readers need no locks. No sibling pointers: walks go by fences.
 //! * D4: nodes are joined on removal; the paper leaves that open.
 
+mod at_once;
 mod beside;
 mod bytes;
 mod check;
@@ -95,6 +96,7 @@ mod split;
 mod tests;
 mod writers;
 
+pub use at_once::OwnedRecord;
 pub use beside::Beside;
 pub use create::WbTree;
 pub use cursor::Cursor;

@@ -7,7 +7,7 @@
 
 use super::WbTree;
 use super::items::Items;
-use super::layout::TreeWord;
+use super::layout::{LeafState, TreeWord};
 use super::node::{Inner, Leaf, Media, Record, View};
 use super::search::{Goal, descend};
 use crate::error::{Result, corrupt};
@@ -411,7 +411,7 @@ pub(crate) struct Fenced<'m, 'k> {
 impl Fenced<'_, '_> {
     /// Appends the leaf's records at one moment, in order of their keys.
     pub(crate) fn copy<'m>(&self, view: impl View<'m>, records: &mut VecDeque<u64>) -> Result<()> {
-        let items = snapshot(view, &self.leaf)?;
+        let (_, items) = snapshot(view, &self.leaf)?;
         records.extend(items.as_slice().iter().map(|item| item.record));
         records.iter().for_each(|record| view.region().prefetch(*record));
         Ok(())
@@ -456,8 +456,8 @@ pub(crate) fn descend_fenced<'m, 'k>(
     Ok(Fenced { leaf, goal, low, high })
 }
 
-/// The entries of a leaf at one moment, sorted.
-pub(crate) fn snapshot<'m>(view: impl View<'m>, leaf: &Leaf) -> Result<Items> {
+/// A leaf's state and entries at one moment, sorted.
+pub(crate) fn snapshot<'m>(view: impl View<'m>, leaf: &Leaf) -> Result<(LeafState, Items)> {
     loop {
         let state = leaf.state(view)?;
         let mut items = Items::new(leaf.skip());
@@ -466,7 +466,7 @@ pub(crate) fn snapshot<'m>(view: impl View<'m>, leaf: &Leaf) -> Result<Items> {
         if leaf.state(view)? == state {
             gathered?;
             items.sort(view)?;
-            return Ok(items);
+            return Ok((state, items));
         }
     }
 }

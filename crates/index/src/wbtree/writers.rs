@@ -4,7 +4,7 @@ use super::locks::Locks;
 use crate::error::Result;
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use tembo_pool::{Error, Lane, Pool, Tx, Writer};
 
 /// Writers of a pool, at most.
@@ -30,6 +30,9 @@ pub struct Writers {
     meetings: AtomicU32,
     /// Made before there are two writers.
     locks: OnceLock<Locks>,
+    /// Transactions whose commit began, and ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
 }
 
 /// Where another writer is, in lines of its own.
@@ -63,6 +66,8 @@ impl Writers {
             limit: AtomicUsize::new(limit),
             meetings: AtomicU32::new(0),
             locks: OnceLock::new(),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
         }
     }
 
@@ -70,6 +75,38 @@ impl Writers {
     #[inline]
     pub fn begin(&self) -> Tx<'_> {
         self.first.begin_before(|| (1..self.count()).filter_map(|number| self.writer(number)))
+    }
+
+    /// Commits a transaction of [`begin`](Self::begin). It is durable on return, and [scans](super::WbTree::scan) see all of it
+    /// or nothing. Other readers may see some of its changes before the others.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tx::commit`].
+    #[inline]
+    pub fn commit(&self, tx: Tx<'_>) -> Result<()> {
+        /// Counts the end, also of a commit that fails.
+        struct Under<'w>(&'w AtomicU64);
+        impl Drop for Under<'_> {
+            fn drop(&mut self) {
+                // ORDER: release, after the stores of the commit.
+                self.0.fetch_add(1, Ordering::Release);
+            }
+        }
+        // ORDER: before the stores of the commit, which come after a fence of its own.
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        let _under = Under(&self.ended);
+        Ok(tx.commit()?)
+    }
+
+    /// A number that changes with every transaction that is [committed](Self::commit) here; none while one is.
+    pub(crate) fn commits(&self) -> Option<u64> {
+        // ORDER: what was read before this is not read after it.
+        fence(Ordering::Acquire);
+        // The ends first: with as many beginnings afterwards, nothing was under way in between.
+        let ended = self.ended.load(Ordering::Acquire);
+        let begun = self.begun.load(Ordering::Acquire);
+        (begun == ended).then_some(begun)
     }
 
     /// Adds a writer, as threads that wait for each other do by themselves; returns whether the pool had a lane for it.
@@ -128,6 +165,11 @@ impl Writers {
     fn turn_with<'w>(&'w self, tx: Tx<'w>) -> Turn<'w> {
         // With the first one's turn, a single writer stays the only one.
         Turn { tx, locks: if self.count() == 1 { None } else { self.locks.get() } }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn locks(&self) -> Option<&Locks> {
+        self.locks.get()
     }
 
     fn turn_of_many(&self) -> Result<Turn<'_>> {

@@ -66,7 +66,7 @@ fn at_every_load(mut once: impl FnMut(usize) -> bool) {
 
 /// The keys of a copy of the leaf, one after the other.
 fn keys_of_snapshot(view: Interrupted<'_, '_>, leaf: &Leaf) -> Vec<u8> {
-    let items = snapshot(view, leaf).unwrap();
+    let (_, items) = snapshot(view, leaf).unwrap();
     items
         .as_slice()
         .iter()

@@ -1,0 +1,132 @@
+//! Scans: the records of a range as they were at one moment, while writers go on.
+//!
+//! A scan reads leaf after leaf as a walk does, and notes how it found each: where the way led, up to which fence, and
+//! the leaf's state. Then it goes all ways again. If every leaf is as it was found, none of them changed between the two looks at
+//! it, and all of them were so when the first part ended: that is the moment. (A state never comes back, and a leaf's memory is
+//! not used again under the scan's pin.) Otherwise it starts again, and after some tries it makes the writers wait.
+
+use super::WbTree;
+use super::layout::{LeafState, TreeWord};
+use super::node::{Media, Record, View};
+use super::scan::{
+    Direction, beyond, descend_fenced, goal_from, is_above, is_below, is_left_of, key_of, owned_bounds,
+    snapshot,
+};
+use super::writers::Writers;
+use crate::error::Result;
+use std::ops::{Bound, RangeBounds};
+
+/// Tries without making writers wait.
+const FREE_TRIES: usize = 16;
+
+/// A record, copied out.
+pub type OwnedRecord = (Vec<u8>, Vec<u8>);
+
+/// How a scan found a leaf.
+#[derive(PartialEq, Eq)]
+struct Found {
+    leaf: u64,
+    state: LeafState,
+    /// Where the next one begins.
+    fence: Option<Vec<u8>>,
+}
+
+impl WbTree {
+    /// The first `limit` records whose keys lie in `bounds`, in order, as they were at one moment: single changes and
+    /// transactions that [`Writers::commit`] committed are there in full or not at all.
+    ///
+    /// Waits for nobody, and starts again when something changed meanwhile; when that has happened some times it makes the
+    /// writers wait for one more try. `writers` are those of all who write to the tree, or none if nobody does. O(log n) per
+    /// leaf of 28 records.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) when the tree is damaged on the way.
+    pub fn scan<K: AsRef<[u8]>>(
+        &self,
+        writers: Option<&Writers>,
+        bounds: impl RangeBounds<K>,
+        limit: usize,
+    ) -> Result<Vec<OwnedRecord>> {
+        let (lower, upper) = owned_bounds(bounds);
+        let _pin = self.pool().pin();
+        for _ in 0..FREE_TRIES {
+            if let Some(records) = self.try_scan(writers, &lower, &upper, limit)? {
+                return Ok(records);
+            }
+            std::hint::spin_loop();
+        }
+        let _nobody_else = writers.map(Writers::begin);
+        loop {
+            if let Some(records) = self.try_scan(None, &lower, &upper, limit)? {
+                return Ok(records);
+            }
+        }
+    }
+
+    /// Scans once; none if something changed meanwhile.
+    fn try_scan(
+        &self,
+        writers: Option<&Writers>,
+        lower: &Bound<Vec<u8>>,
+        upper: &Bound<Vec<u8>>,
+        limit: usize,
+    ) -> Result<Option<Vec<OwnedRecord>>> {
+        let view = Media(self.region());
+        let Some(commits) = writers.map_or(Some(0), Writers::commits) else { return Ok(None) };
+        let mut records = Vec::new();
+        let mut seen: Vec<(Bound<Vec<u8>>, Option<Found>)> = Vec::new();
+        let mut from = Some(lower.clone());
+        while let Some(bound) = from.take().filter(|_| records.len() < limit) {
+            let found = self.read_leaf(&bound, upper, limit, &mut records)?;
+            let fence = found.as_ref().and_then(|found| found.fence.clone());
+            from = fence.filter(|fence| is_below(fence, upper)).map(|fence| beyond(Direction::Up, fence));
+            seen.push((bound, found));
+        }
+        for (bound, found) in &seen {
+            if self.find_leaf(view, bound)? != *found {
+                return Ok(None);
+            }
+        }
+        let is_unchanged = writers.map_or(Some(0), Writers::commits) == Some(commits);
+        Ok(is_unchanged.then_some(records))
+    }
+
+    /// The leaf in which a bound is, as it is just now; none in an empty tree.
+    fn find_leaf<'m>(&self, view: impl View<'m>, bound: &Bound<Vec<u8>>) -> Result<Option<Found>> {
+        let root: TreeWord = self.root(view)?;
+        if root.is_empty() {
+            return Ok(None);
+        }
+        let place = descend_fenced(view, root, goal_from(Direction::Up, bound))?;
+        let fence = place.fence_at(Direction::Up, key_of(bound))?;
+        Ok(Some(Found { leaf: place.leaf.off, state: place.leaf.state(view)?, fence }))
+    }
+
+    /// Appends the records of the leaf in which `from` is, up to `limit` altogether; returns how it was found.
+    fn read_leaf(
+        &self,
+        from: &Bound<Vec<u8>>,
+        upper: &Bound<Vec<u8>>,
+        limit: usize,
+        records: &mut Vec<OwnedRecord>,
+    ) -> Result<Option<Found>> {
+        let view = Media(self.region());
+        let root = self.root(view)?;
+        if root.is_empty() {
+            return Ok(None);
+        }
+        let place = descend_fenced(view, root, goal_from(Direction::Up, from))?;
+        let fence = place.fence_at(Direction::Up, key_of(from))?;
+        let (state, items) = snapshot(view, &place.leaf)?;
+        items.as_slice().iter().for_each(|item| self.region().prefetch(item.record));
+        for item in items.as_slice() {
+            let Record { key, value } = Record::read(self.region(), item.record)?;
+            let belongs = is_above(key, from) && is_below(key, upper) && is_left_of(key, fence.as_deref());
+            if belongs && records.len() < limit {
+                records.push((key.to_vec(), value.to_vec()));
+            }
+        }
+        Ok(Some(Found { leaf: place.leaf.off, state, fence }))
+    }
+}
