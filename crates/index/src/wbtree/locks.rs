@@ -123,6 +123,17 @@ impl Locks {
     }
 }
 
+#[cfg(test)]
+impl Locks {
+    pub(crate) fn has_leaf_locked(&self, leaf: u64) -> bool {
+        self.leaves[Locks::stripe(leaf) as usize].0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_structure_locked(&self) -> bool {
+        self.structure.is_locked()
+    }
+}
+
 /// A locked part of the length.
 pub(crate) struct LengthHeld<'l>(&'l Lock);
 
