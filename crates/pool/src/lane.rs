@@ -255,6 +255,10 @@ pub(crate) struct Place {
 
 /// Records that a half has at least (L6).
 pub(crate) const RECORDS_MIN: usize = 2;
+/// What the first record of a half leaves for the second, in halves of some length: room for one that changes six words. So
+/// whoever removes a record finds room for that in a full pool too, whatever was committed before.
+const SECOND_BYTES: u64 = 2 * LINE_BYTES;
+const SECOND_BYTES_FROM: u64 = 8 * LINE_BYTES;
 /// A record switches halves once this many home lines have gathered: one fence waits for about as many write-backs at
 /// little more than the cost of one.
 const HOME_LINES_MAX: usize = 64;
@@ -310,8 +314,13 @@ impl Tail {
     pub(crate) fn must_chain(&self, geometry: &Geometry, payload_bytes: u64) -> bool {
         let bytes = record_bytes(payload_bytes);
         let first = self.records == 0 || self.records >= RECORDS_MIN;
-        let used = if first { LINE_BYTES } else { self.used_bytes };
-        used + bytes > geometry.half_bytes()
+        let half_bytes = geometry.half_bytes();
+        let used = match first {
+            true if half_bytes < SECOND_BYTES_FROM => LINE_BYTES,
+            true => SECOND_BYTES,
+            false => self.used_bytes,
+        };
+        used + bytes > half_bytes
     }
 }
 
