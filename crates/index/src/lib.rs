@@ -3,7 +3,8 @@
 //! The only copy of an index lies in the pool: there is nothing to load when the pool is opened and nothing to write when
 //! it is closed. Readers take no lock and never wait.
 //!
-//! [`WbTree`] maps byte strings to byte strings, and is changed by transactions. [`FixedTree`] maps 8-byte keys to 8-byte
+//! [`WbTree`] maps byte strings to byte strings, and is changed by transactions, or record by record by many threads that share
+//! [`Writers`]. [`FixedTree`] maps 8-byte keys to 8-byte
 //! values, and is changed by any number of threads at once, each change a transaction of its own. Start with the module
 //! essays in `wbtree/mod.rs` and `fixed/mod.rs`.
 

@@ -8,8 +8,8 @@ use tembo_pool::{Savepoint, Tx};
 /// A group of changes to any maps of a pool: after a crash all of them are there or none, and they share a
 /// fence.
 ///
-/// A batch is the pool's writer as long as it lives. It sees its own changes; others see them after the
-/// commit. Dropping it takes them back.
+/// A batch is alone with the pool's [`Map`]s as long as it lives: others who write to them wait. It sees its own changes;
+/// others see them after the commit. Dropping it takes them back.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo::Error> {

@@ -24,9 +24,9 @@
 //! # }
 //! ```
 //!
-//! A pool holds two kinds of maps. A [`Map`] has byte strings of any length for keys and values; changes of several maps
-//! can be grouped in a [`Batch`]. A [`FixedMap`] has 8-byte keys and values and any number of writers at once, and each
-//! change costs one cache line and one fence.
+//! A pool holds two kinds of maps, which any number of threads may read and write at once. A [`Map`] has byte strings of any
+//! length for keys and values; changes of several maps can be grouped in a [`Batch`]. A [`FixedMap`] has 8-byte keys
+//! and values, and each change costs one cache line and one fence.
 #![forbid(unsafe_code)]
 
 mod batch;

@@ -12,6 +12,12 @@ use tembo_pool::Tx;
 /// and values in place. Every write is durable, in the pool's domain, when its call returns; to share a fence
 /// between many, use a [`Batch`](crate::Batch).
 ///
+/// Any number of threads may write. Changes of single keys go on at the same time, as if they were made one after the
+/// other: they wait only for those in the same few keys, or for each other where keys have to be arranged anew, which is
+/// about every 14th insertion. [`clear`](Self::clear), [`pop_first`](Self::pop_first), [`pop_last`](Self::pop_last),
+/// [`remove_range`](Self::remove_range) and batches wait until they are alone, and all others wait for them. Threads that often meet
+/// take more of the pool's lanes, up to one per processor, half of the pool's, or 16.
+///
 /// ```
 /// # fn main() -> Result<(), tembo::Error> {
 /// # let dir = tempfile::tempdir().unwrap();
@@ -105,10 +111,10 @@ impl Map {
     }
 
     /// Gives `key` the value that `change` makes of the one it has; returns whether it had one. `None` stands for no
-    /// record: given, `key` is absent, and returned, it is removed, or stays absent. Nobody else writes in between.
+    /// record: given, `key` is absent, and returned, it is removed, or stays absent. Nobody else writes to the key in between.
     ///
-    /// `change` is called exactly once, as the pool's writer: it may read, but must not write to a [`Map`], begin a batch or
-    /// open a map of the pool, which would wait forever. If it panics, nothing has changed. A value that stays the same
+    /// `change` is called exactly once, as a writer of the pool: it may read, but must not write to a [`Map`], begin a batch or
+    /// open a map of the pool, which could wait forever. If it panics, nothing has changed. A value that stays the same
     /// is not written again.
     ///
     /// ```
@@ -207,6 +213,8 @@ impl Map {
     }
 
     /// How many records there are. O(1).
+    ///
+    /// Records that several threads put and remove at this moment count or not, each by itself; otherwise it is exact.
     ///
     /// # Errors
     ///

@@ -152,7 +152,7 @@ impl Pool {
         Ok(FixedTree::names(&self.shared.pool)?)
     }
 
-    /// Waits for its turn to write and begins a group of changes, which become durable together, with one fence.
+    /// Waits until nobody else writes to a [`Map`] and begins a group of changes, which become durable together, with one fence.
     ///
     /// Do not begin another, or write otherwise, in the same thread before it is over: that would wait forever.
     ///

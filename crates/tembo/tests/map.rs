@@ -155,6 +155,64 @@ fn what_changes_nothing_costs_nothing() {
     assert_eq!((tembo::snapshot() - before).fences, 1);
 }
 
+/// Threads that meet get lanes of their own; groups of changes wait for all of them, and they for groups.
+#[test]
+fn single_changes_beside_groups_of_changes_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let pool = open(&path);
+    let map = pool.open_map("m").unwrap();
+    let (other, cleared) = (pool.open_map("other").unwrap(), pool.open_map("cleared").unwrap());
+    let count = |map: &Map, key: &str| {
+        let count = |old: Option<&[u8]>| old.map_or(0, |old| u64::from_le_bytes(old.try_into().unwrap()));
+        map.modify(key, |old| Some((count(old) + 1).to_le_bytes())).unwrap();
+    };
+    let number =
+        |map: &Map, key: &str| u64::from_le_bytes(map.get(key).unwrap().unwrap()[..].try_into().unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (map, cleared) = (&map, &cleared);
+            scope.spawn(move || {
+                for i in 0..4000 {
+                    let own = key(3 * (i % 1500) + thread);
+                    if i % 7 < 5 {
+                        _ = map.put(&own, own.as_bytes()).unwrap()
+                    } else {
+                        _ = map.remove(&own).unwrap()
+                    }
+                    count(map, "all");
+                    cleared.put(&own, "soon gone").unwrap();
+                }
+            });
+        }
+        for _ in 0..150 {
+            let mut batch = pool.batch().unwrap();
+            let before = batch.get(&map, b"all").unwrap().map(<[u8]>::to_vec);
+            batch.put(&map, b"copy", before.as_deref().unwrap_or_default()).unwrap();
+            batch.put(&other, b"copy", before.as_deref().unwrap_or_default()).unwrap();
+            batch.clear(&cleared).unwrap();
+            assert_eq!(batch.len(&cleared).unwrap(), 0, "alone");
+            std::thread::yield_now();
+            assert_eq!(batch.get(&map, b"all").unwrap().map(<[u8]>::to_vec), before, "alone");
+            batch.commit().unwrap();
+            assert_eq!(map.remove_range("key 9".."key:").unwrap(), 0);
+        }
+    });
+    assert_eq!(number(&map, "all"), 12_000);
+    assert_eq!(map.get("copy").unwrap().as_deref(), other.get("copy").unwrap().as_deref());
+    for map in [&map, &cleared] {
+        assert_eq!(map.len().unwrap(), map.iter().count() as u64);
+    }
+    let keys = map.prefix("key ").map(|entry| entry.map(|e| assert_eq!(e.key(), e.value())).unwrap()).count();
+    assert!(keys > 2000, "{keys}");
+    pool.check().unwrap();
+    let before = contents(&map);
+    drop((map, other, cleared, pool));
+    let pool = open(&path);
+    assert_eq!(contents(&pool.find_map("m").unwrap().unwrap()), before);
+    pool.check().unwrap();
+}
+
 /// A range is removed beside readers, and beside a writer whose records lie around it.
 #[test]
 fn a_range_goes_in_order_beside_readers_and_a_writer() {

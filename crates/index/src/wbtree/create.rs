@@ -8,8 +8,8 @@ use tembo_pool::{Pin, Pool, Tx};
 
 /// An ordered map from byte strings to byte strings in a pool. Cheap to clone; all clones are one map.
 ///
-/// Keys have 0 to 65,536 bytes, values 0 to 512 MiB. There may be one writer at a time: two threads must not
-/// change the same tree through two transactions at once. Readers are free.
+/// Keys have 0 to 65,536 bytes, values 0 to 512 MiB. Two threads must not change the same tree through two transactions
+/// of their own at once; through [`Writers`](crate::Writers), many may write ([`beside`](Self::beside)). Readers are free.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo_index::Error> {

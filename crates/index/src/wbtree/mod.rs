@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! PmMap ──root──▶ PmInner level 2 ──child──▶ PmInner level 1 ──child──▶ PmLeaf ──record──▶ key, value
-//!   │  length       sorted prefixes            …                          state  (28 bits, version)
+//!   │  lengths      sorted prefixes            …                          state  (28 bits, version)
 //!   └──doomed──▶ trees being freed             PmSeparator (long ones)    28 fingerprints, prefixes, records
 //! ```
 //!
@@ -26,10 +26,14 @@
 //!   published. Child words lead to nodes of the next level, the root word to the root and its level.
 //! * I5: what a stored word leads to is durable before the word is stored anywhere but in this
 //!   transaction's own memory.
-//! * I6: the length in the header is the number of live entries, and every block is reachable exactly once,
-//!   from the tree or from the list of doomed trees.
+//! * I6: the sum of the lengths in the header is the number of live entries, and every block is reachable exactly
+//!   once, from the tree or from the list of doomed trees.
+//! * I7: where several threads write, words of a leaf are changed, and a leaf comes into the tree or leaves it, under that
+//!   leaf's lock; child words, the root word and doomed trees are changed under the structure's lock; a part of the
+//!   length under its own. All of these are held until the commit has returned.
 //!
-//! `check.rs` proves all but I5, which is a property of time; the crash simulator proves that one.
+//! `check.rs` proves all but I5 and I7, which are properties of time; the crash simulator proves I5, and
+//! `tests/beside.rs` I7.
 //!
 //! # Commit point
 //!
@@ -49,11 +53,30 @@
 //!
 //! # Concurrency
 //!
-//! One writer at a time in a tree, any number of readers, who take no lock and never wait. A reader holds a
-//! pin, so that no block it may meet is reused. Nodes are replaced, not rewritten (I4): a reader with an old
-//! node sees the tree as it was when that node was replaced, which was after the reader began. Only leaves
-//! change under readers, and their state tells (`get.rs`, `scan.rs`). The writer stores home words only after
-//! the commit's fence, in the order given above, so that readers never see what a crash could take back.
+//! Any number of readers, who take no lock and never wait. A reader holds a pin, so that no block it may meet is
+//! reused. Nodes are replaced, not rewritten (I4): a reader with an old node sees the tree as it was when that node was
+//! replaced, which was after the reader began. Only leaves change under readers, and their state tells (`get.rs`,
+//! `scan.rs`). Writers store home words only after the commit's fence, in the order given above, so that readers
+//! never see what a crash could take back.
+//!
+//! Writers share a [`Writers`]. As long as that has one lane, whoever has its turn is alone, and so is a transaction of the
+//! caller's own ([`Writers::begin`]), which waits for the turns of all lanes, in their order. Otherwise changes of single
+//! records go on beside each other (`beside.rs`), each on a lane and under locks in memory (`locks.rs`):
+//!
+//! * In one leaf: a new value, a record in a free slot, a removal that leaves enough. The writer goes down like a reader,
+//!   locks the leaf, and then makes sure that the way still leads there: by the *version*, a number that rises with
+//!   every change of the structure while the leaves concerned are locked, or by going down again. A leaf that is locked
+//!   neither leaves the tree nor has other fences. It holds this leaf and waits for no other.
+//! * Everything else, with the lock of structures, which is one for all trees of a pool: a first leaf, divisions, joins, and the
+//!   freeing of what was cleared. The writer also locks the leaves that it reads or replaces, before it looks at their states,
+//!   and those that it makes, before anything leads to them: others may get there as soon as the child word is stored,
+//!   which is before the commit has returned, and a record that covers a leaf that others change would not be found
+//!   complete. Only this writer holds more than one leaf, so that there is no deadlock.
+//!
+//! Lanes want their words locked until the commit has returned (L3 in the pool's `lane.rs`), and so does I7. Each lane counts in a
+//! part of the length that few others use, in a line of its own, because a line that two lanes change makes the one wait
+//! until the other's stores are durable. Parts may be below zero: a record that was put through one lane is removed through
+//! another.
 //!
 //! A slot that a transaction empties is not filled again in it: its old entry is live for readers until the
 //! commit, and two changes of one slot would become one.
