@@ -4,14 +4,17 @@
 //!
 //! Prints nanoseconds per operation and their ratio to the map's. The ratio is what counts: times depend on the
 //! machine and its neighbours, and both sides suffer from them alike, because they take turns.
+//!
+//! Then the tree with two threads beside the tree with one, both with a commit for each change.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::Barrier;
 use std::time::Instant;
-use tembo_index::WbTree;
+use tembo_index::{WbTree, Writers};
 use tembo_pmem::Durability;
 use tembo_pool::{Options, Pool};
 
@@ -67,17 +70,22 @@ fn by_turns<T>(
     Ok(times)
 }
 
+fn temporary_pool(durability: Durability, directory: &std::path::Path) -> Result<Pool, Error> {
+    let path = directory.join(format!("tembo-bench-{}.pool", std::process::id()));
+    let mut options = Options::new().durability(durability);
+    options.create_new = true;
+    let pool = Pool::open(&path, &options)?;
+    std::fs::remove_file(&path)?;
+    Ok(pool)
+}
+
 fn run(records: usize, durability: Durability, directory: &std::path::Path) -> Result<Vec<Row>, Error> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(42);
     let keys: Vec<[u8; 20]> = (0..records).map(|_| random.random()).collect();
     let mut shuffled = keys.clone();
     shuffled.shuffle(&mut random);
     let absent: Vec<[u8; 20]> = (0..records).map(|_| random.random()).collect();
-    let path = directory.join(format!("tembo-bench-{}.pool", std::process::id()));
-    let mut options = Options::new().durability(durability);
-    options.create_new = true;
-    let pool = Pool::open(&path, &options)?;
-    std::fs::remove_file(&path)?;
+    let pool = temporary_pool(durability, directory)?;
     let mut lane = pool.lane()?;
     let mut tx = lane.begin();
     let tree = WbTree::create(&mut tx, "bench")?;
@@ -192,6 +200,83 @@ fn run(records: usize, durability: Durability, directory: &std::path::Path) -> R
     Ok(rows)
 }
 
+/// A tree that threads share.
+struct Shared {
+    tree: WbTree,
+    writers: Writers,
+}
+
+/// What one thread does with one key.
+type Work = fn(&Shared, &[u8; 20]) -> tembo_index::Result<()>;
+
+const WORK: [(&str, Work); 4] = [
+    ("insert", |shared, key| shared.tree.beside(&shared.writers).put(key, &[&[1; 8]]).map(drop)),
+    ("replace", |shared, key| shared.tree.beside(&shared.writers).put(key, &[&[2; 8]]).map(drop)),
+    ("lookup", |shared, key| shared.tree.get_pinned(key).map(|value| assert!(black_box(value).is_some()))),
+    ("remove", |shared, key| shared.tree.beside(&shared.writers).remove(key).map(|found| assert!(found))),
+];
+
+/// Seconds of each kind of work, all keys divided among so many threads.
+fn threads(
+    count: usize,
+    keys: &[[u8; 20]],
+    durability: Durability,
+    directory: &std::path::Path,
+) -> Result<Vec<f64>, Error> {
+    let pool = temporary_pool(durability, directory)?;
+    let writers = Writers::new(pool.lane()?);
+    (1..count).try_for_each(|_| writers.add().map(|added| assert!(added)))?;
+    let mut tx = writers.begin();
+    let tree = WbTree::create(&mut tx, "bench")?;
+    tx.commit()?;
+    let shared = Shared { tree, writers };
+    let seconds = |work: Work| {
+        let begin = Barrier::new(count);
+        std::thread::scope(|scope| -> tembo_index::Result<f64> {
+            let parts = keys.chunks(keys.len().div_ceil(count));
+            let threads: Vec<_> = parts
+                .map(|part| {
+                    let (shared, begin) = (&shared, &begin);
+                    scope.spawn(move || -> tembo_index::Result<f64> {
+                        begin.wait();
+                        let start = Instant::now();
+                        part.iter().try_for_each(|key| work(shared, key))?;
+                        Ok(start.elapsed().as_secs_f64())
+                    })
+                })
+                .collect();
+            threads.into_iter().try_fold(0.0, |longest: f64, thread| {
+                Ok(longest.max(thread.join().expect("a thread that did not panic")?))
+            })
+        })
+    };
+    Ok(WORK.iter().map(|(_, work)| seconds(*work)).collect::<tembo_index::Result<_>>()?)
+}
+
+/// One thread and two by turns; the best of each.
+fn compare_threads(
+    records: usize,
+    rounds: usize,
+    durability: Durability,
+    directory: &std::path::Path,
+) -> Result<(), Error> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(43);
+    let keys: Vec<[u8; 20]> = (0..records).map(|_| random.random()).collect();
+    let mut best = [vec![f64::INFINITY; WORK.len()], vec![f64::INFINITY; WORK.len()]];
+    for _ in 0..rounds {
+        for (count, best) in (1..).zip(&mut best) {
+            let seconds = threads(count, &keys, durability, directory)?;
+            best.iter_mut().zip(seconds).for_each(|(best, seconds)| *best = best.min(seconds));
+        }
+    }
+    println!("{:<28} {:>9} {:>9} {:>7}", "millions per second", "1 thread", "2 threads", "ratio");
+    for (i, (what, _)) in WORK.iter().enumerate() {
+        let [one, two] = [best[0][i], best[1][i]].map(|seconds| records as f64 / seconds / 1e6);
+        println!("{what:<28} {one:>9.2} {two:>9.2} {:>7.2}", two / one);
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), Error> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let argument = |i: usize, default: &str| arguments.get(i).map_or(default, String::as_str).to_owned();
@@ -204,5 +289,5 @@ fn main() -> Result<(), Error> {
     for _ in 0..rounds {
         run(records, durability, directory.as_ref())?.iter().for_each(Row::print);
     }
-    Ok(())
+    compare_threads(records, rounds, durability, directory.as_ref())
 }

@@ -4,7 +4,7 @@ use super::super::Writers;
 use super::Nodes;
 use crate::WbTree;
 use crate::wbtree::layout::LEAF_BYTES;
-use crate::wbtree::node::{Media, View};
+use crate::wbtree::node::Media;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::HashSet;
