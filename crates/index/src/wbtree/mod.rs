@@ -78,6 +78,10 @@
 //! until the other's stores are durable. Parts may be below zero: a record that was put through one lane is removed through
 //! another.
 //!
+//! A walk meets leaf after leaf as each is when it comes there. A scan (`at_once.rs`) looks at all its leaves and their fences a
+//! second time, and starts again unless all are as they were; it also starts again if a transaction of the caller's own was
+//! being committed by [`Writers::commit`], so that it finds all of that or nothing.
+//!
 //! A slot that a transaction empties is not filled again in it: its old entry is live for readers until the
 //! commit, and two changes of one slot would become one.
 //!
