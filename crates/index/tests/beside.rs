@@ -46,6 +46,40 @@ fn check(pool: &Pool, trees: &[&WbTree]) {
     marks.finish().unwrap();
 }
 
+/// Lanes 0 and 16 count in the same part of the length, which two writers must not do at once.
+#[test]
+fn lanes_that_share_a_part_of_the_length_lose_no_count() {
+    let region = Region::simulated(&vec![0; 8 << 20], 1 << 30, None).unwrap();
+    let geometry = Geometry { zone_chunks: 1 << 12, ..Geometry::default() };
+    let pool = Pool::create_in(region, &geometry).unwrap();
+    let writers = Writers::new(pool.lane().unwrap());
+    let between: Vec<_> = (1..16).map(|_| pool.lane().unwrap()).collect();
+    assert!(writers.add().unwrap());
+    drop(between);
+    let mut tx = writers.begin();
+    let tree = WbTree::create(&mut tx, "tree").unwrap();
+    // Many leaves, so that the writers seldom meet in one.
+    (0..2000).for_each(|i| _ = tree.put(&mut tx, &key(i), &[]).unwrap());
+    tx.commit().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let tree = tree.beside(&writers);
+            scope.spawn(move || {
+                for i in 0..40_000 {
+                    let mine = key(2 * (i * 7 % 1000) + thread);
+                    if i / 1000 % 2 == 0 {
+                        tree.remove(&mine).unwrap()
+                    } else {
+                        tree.put(&mine, &[]).unwrap()
+                    };
+                }
+            });
+        }
+    });
+    assert_eq!(tree.len().unwrap(), tree.iter().count() as u64);
+    check(&pool, &[&tree]);
+}
+
 /// The pool as it would be found after the process was killed now.
 fn reopened(pool: &Pool) -> Pool {
     let region = pool.region();
