@@ -4,7 +4,7 @@
  * A pool is a file that holds named maps of two kinds:
  *
  *   tembo_fixed   8-byte keys and values (uint64_t), in the order of integers; any number of threads write at once;
- *   tembo_map     keys of up to 64 KiB and values of up to 512 MiB, in the order of memcmp; writers take turns.
+ *   tembo_map     keys of up to 64 KiB and values of up to 512 MiB, in the order of memcmp; so too.
  *
  * Durability. A call that changes something returns TEMBO_OK when the change is durable; tembo_pool_survives says which
  * failures it then survives. Nothing has to be closed for that: after kill -9 everything that was acknowledged is there.

@@ -6,13 +6,12 @@ use super::args::{
 use super::pool::PoolHandle;
 use crate::status::{Failure, Outcome, Status, call};
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use tembo::{Map, Pool};
+use tembo::Map;
 
 /// `tembo_map`
 #[derive(Debug)]
 pub struct MapHandle {
     map: Map,
-    pool: Pool,
 }
 
 const _: () = assert_shared::<MapHandle>();
@@ -45,7 +44,7 @@ pub unsafe extern "C" fn tembo_map_open(
             pool.find_map(name)?.ok_or(Failure::MAP_ABSENT)?
         };
         // SAFETY: checked above.
-        unsafe { give(map, MapHandle { map: opened, pool: pool.clone() }) };
+        unsafe { give(map, MapHandle { map: opened }) };
         Ok(())
     })
 }
@@ -129,14 +128,11 @@ unsafe fn put_if(
     let body = |handle: &MapHandle, key: &[u8]| {
         // SAFETY: the caller's promise.
         let value = unsafe { bytes(value.0, value.1, "value") }?;
-        // A batch is the only writer, so that nothing changes between looking and writing.
-        let mut batch = handle.pool.batch()?;
-        match (batch.get(&handle.map, key)?.is_some(), wanted) {
-            (true, false) => return Err(Failure::KEY_PRESENT),
-            (false, true) => return Err(Failure::KEY_ABSENT),
-            _ => batch.put(&handle.map, key, value)?,
-        };
-        Ok(batch.commit()?)
+        match wanted {
+            true if !handle.map.update(key, value)? => Err(Failure::KEY_ABSENT),
+            false if !handle.map.insert(key, value)? => Err(Failure::KEY_PRESENT),
+            _ => Ok(()),
+        }
     };
     // SAFETY: the caller's promise.
     unsafe { with(map, key.0, key.1, body) }
