@@ -77,6 +77,45 @@ fn scans_see_what_threads_did_up_to_some_step() {
     });
 }
 
+/// A thread replaces the values of some keys by turns, far from each other and beside each other: a scan finds those of one step.
+#[test]
+fn scans_see_values_that_are_replaced() {
+    const KEYS: u64 = 7;
+    let (writers, tree) = tree_with(1);
+    let key = |i: u64| [&[b'a' + (i % KEYS / 2) as u8][..], &(i % KEYS).to_be_bytes()].concat();
+    let beside = tree.beside(&writers);
+    for filler in 0..800u64 {
+        let key = [&[b'a' + (filler % 4) as u8][..], &(100 + filler).to_be_bytes()].concat();
+        beside.put(&key, &[]).unwrap();
+    }
+    (0..KEYS).for_each(|i| assert!(!beside.put(&key(i), &[&i.to_le_bytes()]).unwrap()));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        scope.spawn(move || {
+            for i in KEYS.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                assert!(beside.put(&key(i), &[&i.to_le_bytes()]).unwrap());
+                (0..i * 7919 % 3000).for_each(|_| std::hint::spin_loop());
+            }
+        });
+        let _stop = Stop(stop);
+        for _ in 0..3000 {
+            let records = tree.scan::<&[u8]>(Some(&writers), .., usize::MAX).unwrap();
+            let values = records.iter().filter(|(_, value)| !value.is_empty());
+            let mut steps: Vec<u64> =
+                values.map(|(_, value)| u64::from_le_bytes(value[..].try_into().unwrap())).collect();
+            steps.sort_unstable();
+            assert!(
+                steps.len() as u64 == KEYS && steps.windows(2).all(|two| two[0] + 1 == two[1]),
+                "{steps:?}"
+            );
+        }
+    });
+}
+
 /// A thread appends a number to one run of ascending keys and then to another: where the end of a run's last leaf is, new leaves
 /// come that change neither it nor the next. No scan finds a number in the second run that is missing in the first.
 #[test]

@@ -1,13 +1,14 @@
 //! Scans: the records of a range as they were at one moment, while writers go on.
 //!
-//! A scan reads leaf after leaf as a walk does, and notes how it found each: where the way led, up to which fence, and
-//! the leaf's state. Then it goes all ways again. If every leaf is as it was found, none of them changed between the two looks at
-//! it, and all of them were so when the first part ended: that is the moment. (A state never comes back, and a leaf's memory is
-//! not used again under the scan's pin.) Otherwise it starts again, and after some tries it makes the writers wait.
+//! A scan reads leaf after leaf as a walk does, and notes how it found each: where the way led, up to which fence, the leaf's
+//! state, and its records, since a new value changes nothing but the word that leads to one. Then it goes all ways again. If
+//! every leaf is as it was found, nothing of it changed between the two looks, and all of them were so when the
+//! first part ended: that is the moment. (A state never comes back, and the memory of leaves and records is not used again
+//! under the scan's pin.) Otherwise it starts again, and after some tries it makes the writers wait.
 
 use super::WbTree;
-use super::layout::{LeafState, TreeWord};
-use super::node::{Media, Record, View};
+use super::layout::LeafState;
+use super::node::{Media, Record};
 use super::scan::{
     Direction, beyond, descend_fenced, goal_from, is_above, is_below, is_left_of, key_of, owned_bounds,
     snapshot,
@@ -27,6 +28,8 @@ pub type OwnedRecord = (Vec<u8>, Vec<u8>);
 struct Found {
     leaf: u64,
     state: LeafState,
+    /// In the order of their keys.
+    records: Vec<u64>,
     /// Where the next one begins.
     fence: Option<Vec<u8>>,
 }
@@ -72,19 +75,21 @@ impl WbTree {
         upper: &Bound<Vec<u8>>,
         limit: usize,
     ) -> Result<Option<Vec<OwnedRecord>>> {
-        let view = Media(self.region());
         let Some(commits) = writers.map_or(Some(0), Writers::commits) else { return Ok(None) };
         let mut records = Vec::new();
         let mut seen: Vec<(Bound<Vec<u8>>, Option<Found>)> = Vec::new();
         let mut from = Some(lower.clone());
         while let Some(bound) = from.take().filter(|_| records.len() < limit) {
-            let found = self.read_leaf(&bound, upper, limit, &mut records)?;
-            let fence = found.as_ref().and_then(|found| found.fence.clone());
-            from = fence.filter(|fence| is_below(fence, upper)).map(|fence| beyond(Direction::Up, fence));
+            let found = self.look(&bound)?;
+            if let Some(found) = &found {
+                self.copy(found, &bound, upper, limit, &mut records)?;
+                let fence = found.fence.clone().filter(|fence| is_below(fence, upper));
+                from = fence.map(|fence| beyond(Direction::Up, fence));
+            }
             seen.push((bound, found));
         }
         for (bound, found) in &seen {
-            if self.find_leaf(view, bound)? != *found {
+            if self.look(bound)? != *found {
                 return Ok(None);
             }
         }
@@ -93,40 +98,37 @@ impl WbTree {
     }
 
     /// The leaf in which a bound is, as it is just now; none in an empty tree.
-    fn find_leaf<'m>(&self, view: impl View<'m>, bound: &Bound<Vec<u8>>) -> Result<Option<Found>> {
-        let root: TreeWord = self.root(view)?;
-        if root.is_empty() {
-            return Ok(None);
-        }
-        let place = descend_fenced(view, root, goal_from(Direction::Up, bound))?;
-        let fence = place.fence_at(Direction::Up, key_of(bound))?;
-        Ok(Some(Found { leaf: place.leaf.off, state: place.leaf.state(view)?, fence }))
-    }
-
-    /// Appends the records of the leaf in which `from` is, up to `limit` altogether; returns how it was found.
-    fn read_leaf(
-        &self,
-        from: &Bound<Vec<u8>>,
-        upper: &Bound<Vec<u8>>,
-        limit: usize,
-        records: &mut Vec<OwnedRecord>,
-    ) -> Result<Option<Found>> {
+    fn look(&self, bound: &Bound<Vec<u8>>) -> Result<Option<Found>> {
         let view = Media(self.region());
         let root = self.root(view)?;
         if root.is_empty() {
             return Ok(None);
         }
-        let place = descend_fenced(view, root, goal_from(Direction::Up, from))?;
-        let fence = place.fence_at(Direction::Up, key_of(from))?;
+        let place = descend_fenced(view, root, goal_from(Direction::Up, bound))?;
+        let fence = place.fence_at(Direction::Up, key_of(bound))?;
         let (state, items) = snapshot(view, &place.leaf)?;
-        items.as_slice().iter().for_each(|item| self.region().prefetch(item.record));
-        for item in items.as_slice() {
-            let Record { key, value } = Record::read(self.region(), item.record)?;
-            let belongs = is_above(key, from) && is_below(key, upper) && is_left_of(key, fence.as_deref());
+        let records = items.as_slice().iter().map(|item| item.record).collect();
+        Ok(Some(Found { leaf: place.leaf.off, state, records, fence }))
+    }
+
+    /// Appends records of a leaf between `from` and `upper`, up to `limit` altogether.
+    fn copy(
+        &self,
+        found: &Found,
+        from: &Bound<Vec<u8>>,
+        upper: &Bound<Vec<u8>>,
+        limit: usize,
+        records: &mut Vec<OwnedRecord>,
+    ) -> Result<()> {
+        found.records.iter().for_each(|record| self.region().prefetch(*record));
+        for record in &found.records {
+            let Record { key, value } = Record::read(self.region(), *record)?;
+            let belongs =
+                is_above(key, from) && is_below(key, upper) && is_left_of(key, found.fence.as_deref());
             if belongs && records.len() < limit {
                 records.push((key.to_vec(), value.to_vec()));
             }
         }
-        Ok(Some(Found { leaf: place.leaf.off, state, fence }))
+        Ok(())
     }
 }
