@@ -12,7 +12,7 @@
 //! not tried twice. The state is that of all keys which are recorded, and a scan is one operation on it, so that the search
 //! is exact: it finds an order if there is one, for scans as for the rest. A scan says what it covered, from where it
 //! began to the last record that it returned; of the records there, those of keys that are not recorded are left out.
-//! Scans of the tree of byte strings promise less, and are not recorded. Instead, it is cleared by transactions that are alone.
+//! The tree of byte strings is also cleared, by transactions that are alone.
 //!
 //! Long histories are kept tractable by a barrier that all threads pass every few operations. Nothing is under way
 //! then: an order of the whole is an order of each group after the other. All states that some order of a group
@@ -232,6 +232,11 @@ impl Subject for Bytes {
     fn apply(&self, op: &mut Op) -> Answer {
         let tree = self.tree.beside(&self.writers);
         match *op {
+            Op::Scan(from, ref mut limit) => {
+                let records = tree_scan(self, from, *limit);
+                *limit = covered(&records, *limit, u64::MAX);
+                watched(records)
+            }
             Op::Put(key, value) => self.exchange(key, |_| Some(value)),
             Op::Insert(key, value) => {
                 Answer::Inserted(tree.insert(&key.to_be_bytes(), &value.to_le_bytes()).unwrap())
@@ -251,7 +256,7 @@ impl Subject for Bytes {
                 tx.commit().unwrap();
                 Answer::Inserted(true)
             }
-            Op::Scan(..) | Op::ScanBack(..) => unreachable!("not among its operations"),
+            Op::ScanBack(..) => unreachable!("not among its operations"),
         }
     }
 
@@ -259,7 +264,7 @@ impl Subject for Bytes {
         match random_op(rng, value, known) {
             // Rare, as it takes what makes leaves divide and join.
             Op::Scan(..) if rng.random_bool(0.02) => Op::Clear,
-            Op::Scan(key, _) | Op::ScanBack(key, _) => Op::Put(key, value),
+            Op::ScanBack(key, limit) => Op::Scan(key, limit),
             op => op,
         }
     }
@@ -271,6 +276,15 @@ impl Subject for Bytes {
     fn remove_beside(&self, key: u64) {
         self.tree.beside(&self.writers).remove(&key.to_be_bytes()).unwrap();
     }
+}
+
+fn tree_scan(bytes: &Bytes, from: u64, limit: u64) -> Vec<(u64, u64)> {
+    let range = from.to_be_bytes()..;
+    let records = bytes.tree.scan(Some(&bytes.writers), range, limit as usize).unwrap();
+    let key = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("a key of eight bytes"));
+    let records: Vec<_> = records.iter().map(|(k, v)| (key(k), number(v))).collect();
+    assert!(records.is_sorted_by(|a, b| a.0 < b.0) && records.iter().all(|(key, _)| *key >= from));
+    records
 }
 
 fn apply(tree: &FixedTree, op: &mut Op) -> Answer {

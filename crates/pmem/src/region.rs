@@ -37,7 +37,7 @@ pub struct RegionOptions {
     /// The flush instruction to use whatever the processor reports; tools that run the program may hide
     /// instructions that they support. The variable `TEMBO_FLUSH` comes before this.
     pub flush_instruction: Option<FlushInstruction>,
-    /// Whether copies may bypass the caches (default: large ones do, and small ones where that is faster).
+    /// Whether copies may bypass the caches. By default large ones do, and small ones where that is faster; this decides for both.
     /// `TEMBO_NON_TEMPORAL` comes before this.
     pub non_temporal: Option<bool>,
     /// The length up to which the region may grow, in bytes.

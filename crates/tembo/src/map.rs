@@ -214,7 +214,8 @@ impl Map {
 
     /// How many records there are. O(1).
     ///
-    /// Records that several threads put and remove at this moment count or not, each by itself; otherwise it is exact.
+    /// Records that several threads put and remove at this moment count or not, each by itself, so that the number may be one
+    /// that never was; otherwise it is exact.
     ///
     /// # Errors
     ///
@@ -229,7 +230,7 @@ impl Map {
     ///
     /// As for [`get`](Self::get).
     pub fn is_empty(&self) -> Result<bool> {
-        Ok(self.len()? == 0)
+        Ok(self.tree.is_empty()?)
     }
 
     /// The record with the smallest key.
@@ -284,8 +285,8 @@ impl Map {
     /// of every [`Batch`](crate::Batch) there is all or nothing.
     ///
     /// It waits for nobody, and starts again when something in these records' leaves, or a batch, changed meanwhile. When that
-    /// has happened some times, it makes the writers wait for one more try; so a thread that has a `Batch` must not
-    /// scan while others write.
+    /// has happened some times, it makes the writers wait for one more try. A thread that has a `Batch`, or is in the middle
+    /// of [`modify`](Self::modify), cannot make itself wait: its scan ends when nobody changes what it looks at.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {
@@ -302,7 +303,7 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get).
+    /// As for [`get`](Self::get); and, where nothing was written yet, as for the first write: it takes a lane of the pool.
     pub fn scan<K: AsRef<[u8]>>(
         &self,
         bounds: impl RangeBounds<K>,

@@ -1,37 +1,46 @@
 //! Scans: the records of a range as they were at one moment, while writers go on.
 //!
-//! A scan reads leaf after leaf as a walk does, and notes how it found each: where the way led, up to which fence, the leaf's
-//! state, and its records, since a new value changes nothing but the word that leads to one. Then it goes all ways again. If
-//! every leaf is as it was found, nothing of it changed between the two looks, and all of them were so when the
-//! first part ended: that is the moment. (A state never comes back, and the memory of leaves and records is not used again
-//! under the scan's pin.) Otherwise it starts again, and after some tries it makes the writers wait.
+//! A scan reads leaf after leaf as a walk does, and notes how it found each:
+//!
+//! * which leaf it is, and the node above it, which is built anew when the fences of a leaf change;
+//! * the leaf's state, which says what records come and go;
+//! * its records, since a new value changes nothing but the word that leads to one.
+//!
+//! Then it goes all ways again. If every leaf is as it was found, nothing of it changed between the two looks, and all of
+//! them were so when the first part ended: that is the moment. None of what is noted comes back once it has changed: the
+//! memory of nodes and records is not used again under the scan's pin, and a state has a version. Otherwise the scan starts
+//! again, and after some tries it makes the writers wait.
 
 use super::WbTree;
-use super::layout::LeafState;
+use super::layout::{LEAF_BYTES, LeafState};
 use super::node::{Media, Record};
 use super::scan::{
     Direction, beyond, descend_fenced, goal_from, is_above, is_below, is_left_of, key_of, owned_bounds,
     snapshot,
 };
 use super::writers::Writers;
-use crate::error::Result;
+use crate::error::{Result, corrupt};
 use std::ops::{Bound, RangeBounds};
+use std::time::Duration;
 
 /// Tries without making writers wait.
 const FREE_TRIES: usize = 16;
+/// How long a scan waits for the writers' turns, all of them, before it tries again without: its own thread may have one.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// A record, copied out.
 pub type OwnedRecord = (Vec<u8>, Vec<u8>);
 
 /// How a scan found a leaf.
 #[derive(PartialEq, Eq)]
-struct Found {
+pub(crate) struct Found {
+    parent: u64,
     leaf: u64,
     state: LeafState,
     /// In the order of their keys.
     records: Vec<u64>,
     /// Where the next one begins.
-    fence: Option<Vec<u8>>,
+    pub(crate) fence: Option<Vec<u8>>,
 }
 
 impl WbTree {
@@ -41,6 +50,9 @@ impl WbTree {
     /// Waits for nobody, and starts again when something changed meanwhile; when that has happened some times it makes the
     /// writers wait for one more try. `writers` are those of all who write to the tree, or none if nobody does. O(log n) per
     /// leaf of 28 records.
+    ///
+    /// A thread that has a transaction of these writers, or is called by [`Beside::modify`](super::Beside::modify), cannot make
+    /// itself wait: it scans until nothing changes meanwhile.
     ///
     /// # Errors
     ///
@@ -52,19 +64,23 @@ impl WbTree {
         limit: usize,
     ) -> Result<Vec<OwnedRecord>> {
         let (lower, upper) = owned_bounds(bounds);
-        let _pin = self.pool().pin();
-        for _ in 0..FREE_TRIES {
+        for tries in 1.. {
+            // Not longer than this, since what writers free waits for the pin.
+            let pin = self.pool().pin();
             if let Some(records) = self.try_scan(writers, &lower, &upper, limit)? {
                 return Ok(records);
             }
-            std::hint::spin_loop();
-        }
-        let _nobody_else = writers.map(Writers::begin);
-        loop {
-            if let Some(records) = self.try_scan(None, &lower, &upper, limit)? {
-                return Ok(records);
+            drop(pin);
+            if tries < FREE_TRIES {
+                std::thread::yield_now();
+            } else if let Some(_nobody_else) = writers.and_then(|writers| writers.begin_within(PATIENCE)) {
+                let _pin = self.pool().pin();
+                if let Some(records) = self.try_scan(None, &lower, &upper, limit)? {
+                    return Ok(records);
+                }
             }
         }
+        unreachable!("it tries until it has succeeded")
     }
 
     /// Scans once; none if something changed meanwhile.
@@ -87,6 +103,11 @@ impl WbTree {
                 from = fence.map(|fence| beyond(Direction::Up, fence));
             }
             seen.push((bound, found));
+            if seen.len() as u64 > self.region().len() / LEAF_BYTES {
+                let (expected, found) =
+                    ("fewer than the pool has room for", format!("{} or more", seen.len()));
+                return Err(corrupt("the leaves of a tree", self.header_off(), expected, found));
+            }
         }
         for (bound, found) in &seen {
             if self.look(bound)? != *found {
@@ -98,7 +119,7 @@ impl WbTree {
     }
 
     /// The leaf in which a bound is, as it is just now; none in an empty tree.
-    fn look(&self, bound: &Bound<Vec<u8>>) -> Result<Option<Found>> {
+    pub(crate) fn look(&self, bound: &Bound<Vec<u8>>) -> Result<Option<Found>> {
         let view = Media(self.region());
         let root = self.root(view)?;
         if root.is_empty() {
@@ -108,11 +129,11 @@ impl WbTree {
         let fence = place.fence_at(Direction::Up, key_of(bound))?;
         let (state, items) = snapshot(view, &place.leaf)?;
         let records = items.as_slice().iter().map(|item| item.record).collect();
-        Ok(Some(Found { leaf: place.leaf.off, state, records, fence }))
+        Ok(Some(Found { parent: place.parent, leaf: place.leaf.off, state, records, fence }))
     }
 
     /// Appends records of a leaf between `from` and `upper`, up to `limit` altogether.
-    fn copy(
+    pub(crate) fn copy(
         &self,
         found: &Found,
         from: &Bound<Vec<u8>>,

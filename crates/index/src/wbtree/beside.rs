@@ -150,7 +150,7 @@ impl Beside<'_> {
     }
 
     /// As [`WbTree::modify`], durable on return. Nobody writes to the key while `change` is called, which may read but not write:
-    /// that would wait for ever.
+    /// that would wait for ever. (A scan by it ends when nobody changes what it looks at.)
     ///
     /// # Errors
     ///
@@ -197,16 +197,16 @@ impl Beside<'_> {
         let _length = locks.lock_length(length_part(&tx));
         let _pin = self.tree.pool().pin_for_writing();
         if let Some((place, held)) = self.lock_in_place(locks, probe, prospects)? {
-            let outcome = change(&mut tx, &place)?;
-            tx.commit()?;
+            // The place's tree may be older than the leaf's lock; it only tells which leaf is sparse.
+            let outcome = change(&mut tx, &place);
+            let outcome = end(tx, outcome);
             drop(held);
-            return Ok(outcome);
+            return outcome;
         }
         let held = locks.lock_structure();
         let place = self.place_under(&held, probe)?;
-        let outcome = change(&mut tx, &place)?;
-        tx.commit()?;
-        Ok(outcome)
+        let outcome = change(&mut tx, &place);
+        end(tx, outcome)
     }
 
     /// Finds and locks the leaf of a key, if a change can be made in it alone.
@@ -263,4 +263,11 @@ impl Beside<'_> {
         let found = find(view, view, &leaf, state, probe)?;
         Ok(Place { tree, leaf: Some((leaf, state)), found, held: Some(held) })
     }
+}
+
+/// Commits a change, or takes it back: before anything is unlocked, since blocks that it would free are claimed until then.
+fn end<T>(tx: Tx<'_>, outcome: Result<T>) -> Result<T> {
+    let outcome = outcome?;
+    tx.commit()?;
+    Ok(outcome)
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 /// Leaves are locked by the hash of their offset. So many that two writers seldom meet by chance.
 const STRIPES: usize = 1 << 12;
-/// Stripes that one change holds at most: a leaf, two neighbours or two new leaves, and some to spare.
+/// Stripes that one change holds at most: a leaf, its two neighbours and the one that takes the place of two; or a leaf and two
+/// new ones. With some to spare.
 const HELD_MAX: usize = 8;
 /// Times that the lock of structures is tried before a thread sleeps for it, and pauses between two.
 const STRUCTURE_TRIES: u32 = 200;

@@ -403,6 +403,8 @@ pub(crate) fn goal_from(direction: Direction, bound: &Bound<Vec<u8>>) -> Goal<'_
 /// A leaf, and the separators on the way to it that are its fences.
 pub(crate) struct Fenced<'m, 'k> {
     pub(crate) leaf: Leaf,
+    /// The node above it; 0 if there is none.
+    pub(crate) parent: u64,
     goal: Goal<'k>,
     low: Option<(Inner<'m>, usize)>,
     high: Option<(Inner<'m>, usize)>,
@@ -444,8 +446,9 @@ pub(crate) fn descend_fenced<'m, 'k>(
     tree: TreeWord,
     goal: Goal<'k>,
 ) -> Result<Fenced<'m, 'k>> {
-    let (mut low, mut high) = (None, None);
+    let (mut low, mut high, mut parent) = (None, None, 0);
     let leaf = descend(view, tree, goal, |node, child| {
+        parent = node.off;
         if child > 0 {
             low = Some((node, child - 1));
         }
@@ -453,7 +456,7 @@ pub(crate) fn descend_fenced<'m, 'k>(
             high = Some((node, child));
         }
     })?;
-    Ok(Fenced { leaf, goal, low, high })
+    Ok(Fenced { leaf, parent, goal, low, high })
 }
 
 /// A leaf's state and entries at one moment, sorted.

@@ -5,6 +5,7 @@ use crate::error::Result;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::{Duration, Instant};
 use tembo_pool::{Error, Lane, Pool, Tx, Writer};
 
 /// Writers of a pool, at most.
@@ -25,7 +26,7 @@ pub struct Writers {
     others: Box<[Place]>,
     /// How many writers there are. Changes in the first one's turn only.
     count: AtomicUsize,
-    /// How many there may be.
+    /// How many there may be; fewer, for good, once the pool had no lane for another.
     limit: AtomicUsize,
     meetings: AtomicU32,
     /// Made before there are two writers.
@@ -75,6 +76,12 @@ impl Writers {
     #[inline]
     pub fn begin(&self) -> Tx<'_> {
         self.first.begin_before(|| (1..self.count()).filter_map(|number| self.writer(number)))
+    }
+
+    /// As [`begin`](Self::begin), if that takes no longer than about `patience`.
+    pub(crate) fn begin_within(&self, patience: Duration) -> Option<Tx<'_>> {
+        let others = || (1..self.count()).filter_map(|number| self.writer(number));
+        self.first.try_begin_before(Instant::now() + patience, others)
     }
 
     /// Commits a transaction of [`begin`](Self::begin). It is durable on return, and [scans](super::WbTree::scan) see all of it

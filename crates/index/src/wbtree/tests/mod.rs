@@ -1,5 +1,6 @@
 //! What only the tree's own knowledge of its media can test: shape, damage, and the words of an operation.
 
+mod at_once;
 mod beside;
 mod damage;
 mod interrupted;
