@@ -73,7 +73,7 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tembo_pmem::{LINE_BYTES, offset_of};
 
 /// A writer's context in a pool: at most one transaction at a time is begun on it.
@@ -187,6 +187,17 @@ impl Writer {
         }
         Tx::new(LaneHold::WithOthers(Box::new((lane, others))))
     }
+
+    /// As [`begin_before`](Self::begin_before), if all turns come before `deadline`.
+    pub fn try_begin_before<'l, I: Iterator<Item = &'l Writer>>(
+        &'l self,
+        deadline: Instant,
+        others: impl FnOnce() -> I,
+    ) -> Option<Tx<'l>> {
+        let lane = self.lane.try_lock_until(deadline)?;
+        let others = others().map(|other| other.lane.try_lock_until(deadline)).collect::<Option<Vec<_>>>()?;
+        Some(Tx::new(LaneHold::WithOthers(Box::new((lane, others)))))
+    }
 }
 
 impl Drop for Lane {
@@ -255,10 +266,16 @@ pub(crate) struct Place {
 
 /// Records that a half has at least (L6).
 pub(crate) const RECORDS_MIN: usize = 2;
-/// What the first record of a half leaves for the second, in halves of some length: room for one that changes six words. So
-/// whoever removes a record finds room for that in a full pool too, whatever was committed before.
-const SECOND_BYTES: u64 = 2 * LINE_BYTES;
-const SECOND_BYTES_FROM: u64 = 8 * LINE_BYTES;
+/// What the first record of a half leaves for the second, by the length of the half: room for one that removes a record,
+/// and, where there is much, that also frees a part of what was cleared before. So whoever removes something finds room for
+/// that in a full pool too, whatever was committed before.
+const fn second_bytes(half_bytes: u64) -> u64 {
+    match half_bytes / LINE_BYTES {
+        0..8 => LINE_BYTES,
+        8..64 => 2 * LINE_BYTES,
+        _ => 16 * LINE_BYTES,
+    }
+}
 /// A record switches halves once this many home lines have gathered: one fence waits for about as many write-backs at
 /// little more than the cost of one.
 const HOME_LINES_MAX: usize = 64;
@@ -315,11 +332,7 @@ impl Tail {
         let bytes = record_bytes(payload_bytes);
         let first = self.records == 0 || self.records >= RECORDS_MIN;
         let half_bytes = geometry.half_bytes();
-        let used = match first {
-            true if half_bytes < SECOND_BYTES_FROM => LINE_BYTES,
-            true => SECOND_BYTES,
-            false => self.used_bytes,
-        };
+        let used = if first { second_bytes(half_bytes) } else { self.used_bytes };
         used + bytes > half_bytes
     }
 }

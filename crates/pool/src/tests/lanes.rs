@@ -45,37 +45,40 @@ fn store(lane: &mut Lane, off: u64, count: u64, value: u64) {
     tx.commit().unwrap();
 }
 
-/// In a full pool, where a payload that does not fit into its half has no other place.
+/// In a full pool, where a payload that does not fit into its half has no other place: after records of all lengths, one
+/// of so many words.
 #[test]
 fn a_small_record_finds_room_behind_any_other_in_a_full_pool() {
-    let region = Region::simulated(&vec![0; 1 << 20], 1 << 20, None).unwrap();
-    let pool = Pool::create_in(region, &Geometry { lane_bytes: 2048, ..Geometry::tiny() }).unwrap();
-    let mut lane = pool.lane().unwrap();
-    let mut blocks = Vec::new();
-    for bytes in [16 << 10, 4096, 1024, 256, 64, 16] {
-        loop {
+    for (lane_bytes, small) in [(2048, 6), (16 << 10, 60)] {
+        let region = Region::simulated(&vec![0; 1 << 20], 1 << 20, None).unwrap();
+        let pool = Pool::create_in(region, &Geometry { lane_bytes, ..Geometry::tiny() }).unwrap();
+        let mut lane = pool.lane().unwrap();
+        let mut blocks = Vec::new();
+        for bytes in [16 << 10, 4096, 1024, 256, 64, 16] {
+            loop {
+                let mut tx = lane.begin();
+                let Ok(block) = tx.alloc(bytes) else { break };
+                tx.commit().unwrap();
+                blocks.push(block);
+            }
+        }
+        let mut store = |words: u64| {
             let mut tx = lane.begin();
-            let Ok(block) = tx.alloc(bytes) else { break };
-            tx.commit().unwrap();
-            blocks.push(block);
+            (0..words).for_each(|i| tx.store(blocks[0] + 8 * i, words).unwrap());
+            tx.commit()
+        };
+        let (mut fitted, mut refused) = (0, 0);
+        for words in small + 1..u64::from(lane_bytes) / 30 {
+            // As the second of a half it may find no room, as the first of the next.
+            match store(words).or_else(|_| store(1).and_then(|()| store(words))) {
+                Ok(()) => fitted += 1,
+                Err(Error::Full { .. }) => refused += 1,
+                Err(e) => panic!("{e}"),
+            }
+            [small, 1].into_iter().for_each(|words| store(words).unwrap());
         }
+        assert!(fitted > 40 && refused > 5, "{fitted} fitted, {refused} refused");
     }
-    let mut store = |words: u64| {
-        let mut tx = lane.begin();
-        (0..words).for_each(|i| tx.store(blocks[0] + 8 * i, words).unwrap());
-        tx.commit()
-    };
-    let (mut fitted, mut refused) = (0, 0);
-    for words in 7..70 {
-        // As the second of a half it may find no room, as the first of the next.
-        match store(words).or_else(|_| store(1).and_then(|()| store(words))) {
-            Ok(()) => fitted += 1,
-            Err(Error::Full { .. }) => refused += 1,
-            Err(e) => panic!("{e}"),
-        }
-        (1..=6).for_each(|words| store(words).unwrap());
-    }
-    assert!(fitted > 40 && refused > 5, "{fitted} fitted, {refused} refused");
 }
 
 /// The second record of a half is chained, and of its head and payload only the head arrives. Later the payload is
