@@ -47,25 +47,28 @@ pub(super) fn likely_slot(slots: u128, key: u64) -> usize {
 /// The slots in which a division puts the records of these keys, of which there are at most 64: in their line among the
 /// first, as far as that has room.
 pub(super) fn placed(keys: impl ExactSizeIterator<Item = u64>) -> Vec<usize> {
+    const LATER: usize = usize::MAX;
     let lines = keys.len().div_ceil(SLOTS_PER_LINE);
     let mut used = [0; FIRST_LINES as usize];
-    let mut slots: Vec<Option<usize>> = Vec::with_capacity(keys.len());
+    let mut slots = Vec::with_capacity(keys.len());
     for key in keys {
         let line = lines_of(key)[0];
-        slots.push((line < lines && used[line] < SLOTS_PER_LINE).then(|| {
+        if line < lines && used[line] < SLOTS_PER_LINE {
+            slots.push(SLOTS_PER_LINE * line + used[line]);
             used[line] += 1;
-            SLOTS_PER_LINE * line + used[line] - 1
-        }));
+        } else {
+            slots.push(LATER);
+        }
     }
     let mut line = 0;
-    for slot in slots.iter_mut().filter(|slot| slot.is_none()) {
+    for slot in slots.iter_mut().filter(|slot| **slot == LATER) {
         while used[line] == SLOTS_PER_LINE {
             line += 1;
         }
+        *slot = SLOTS_PER_LINE * line + used[line];
         used[line] += 1;
-        *slot = Some(SLOTS_PER_LINE * line + used[line] - 1);
     }
-    slots.into_iter().flatten().collect()
+    slots
 }
 
 #[repr(C, align(64))]
@@ -138,6 +141,19 @@ impl Fingerprints {
         let old = word.load(Ordering::Relaxed);
         // ORDER: release, so that who sees the fingerprint sees the record.
         word.store(old & !(0xFF << shift) | u64::from(fingerprint) << shift, Ordering::Release);
+    }
+
+    /// Marks slots as unused; the caller has the leaf's lock.
+    pub(super) fn clear_all(&self, slots: u128) {
+        for (i, word) in self.words.iter().enumerate() {
+            let slots = (slots >> (8 * i)) as u8;
+            if slots != 0 {
+                // A byte of ones for each bit.
+                let mask = bits(slots.into()).fold(0u64, |mask, slot| mask | 0xFF << (8 * slot));
+                // ORDER: release, as in `set`.
+                word.store(word.load(Ordering::Relaxed) & !mask, Ordering::Release);
+            }
+        }
     }
 
     /// Marks a slot as unused; the caller has the leaf's lock.

@@ -61,8 +61,8 @@ impl Link {
         Link(Box::into_raw(Box::new(leaf)) as u64 | LEAF)
     }
 
-    pub(super) fn inner(inner: Inner) -> Link {
-        Link(Box::into_raw(Box::new(inner)) as u64)
+    pub(super) fn inner(inner: Box<Inner>) -> Link {
+        Link(Box::into_raw(inner) as u64)
     }
 
     #[inline(always)]
@@ -124,7 +124,7 @@ impl Link {
 pub(super) struct Word(AtomicU64);
 
 impl Word {
-    pub(super) fn new(link: Link) -> Word {
+    pub(super) const fn new(link: Link) -> Word {
         Word(AtomicU64::new(link.0))
     }
 
@@ -404,29 +404,39 @@ struct Group {
     children: [(Word, u64); GROUP],
 }
 
+impl Group {
+    const fn empty() -> Group {
+        Group { separators: [u64::MAX; GROUP], children: [const { (Word::new(Link::NONE), 0) }; GROUP] }
+    }
+}
+
 impl Inner {
     /// `entries` are in order, and neither none nor too many.
-    pub(super) fn new(off: u64, level: u64, entries: &[Entry]) -> Inner {
-        let at = |i: usize| entries.get(i).copied();
-        let separator = |i: usize| at(i).map_or(u64::MAX, |entry| entry.separator);
-        Inner {
-            firsts: std::array::from_fn(|group| separator(GROUP * group)),
-            groups: std::array::from_fn(|group| Group {
-                separators: std::array::from_fn(|i| separator(GROUP * group + i)),
-                children: std::array::from_fn(|i| {
-                    let entry = at(GROUP * group + i);
-                    (Word::new(entry.map_or(Link::NONE, |e| e.child)), entry.map_or(0, |e| e.off))
-                }),
-            }),
+    pub(super) fn new(off: u64, level: u64, entries: &[Entry]) -> Box<Inner> {
+        let mut inner = Box::new(Inner {
+            firsts: [u64::MAX; GROUPS],
+            groups: [const { Group::empty() }; GROUPS],
             off,
             level,
             len: entries.len(),
-            slots: std::array::from_fn(|i| at(i).map_or(0, |entry| entry.slot)),
+            slots: [0; SLOTS],
+        });
+        for (slot, entry) in inner.slots.iter_mut().zip(entries) {
+            *slot = entry.slot;
         }
+        let Inner { firsts, groups, .. } = &mut *inner;
+        for ((first, group), entries) in firsts.iter_mut().zip(groups).zip(entries.chunks(GROUP)) {
+            *first = entries[0].separator;
+            for (i, entry) in entries.iter().enumerate() {
+                group.separators[i] = entry.separator;
+                group.children[i] = (Word::new(entry.child), entry.off);
+            }
+        }
+        inner
     }
 
     /// Reads a node that is cold, whose least key is `low` and which lies `below` a level.
-    pub(super) fn load(region: &Region, off: u64, low: u64, below: u64) -> Result<Inner> {
+    pub(super) fn load(region: &Region, off: u64, low: u64, below: u64) -> Result<Box<Inner>> {
         let cold = ColdInner { region, off };
         let level = cold.level()?;
         if level >= below {
@@ -484,15 +494,17 @@ impl Inner {
         self.groups[at / GROUP].separators[at % GROUP]
     }
 
-    /// The children; the caller has the lock of structure changes, so that they stay.
+    /// A child; the caller has the lock of structure changes, so that it stays.
+    pub(super) fn entry(&self, at: usize) -> Entry {
+        let (child, off) = &self.groups[at / GROUP].children[at % GROUP];
+        Entry { separator: self.separator(at), child: child.load(), off: *off, slot: self.slots[at] }
+    }
+
+    /// The children, with room for more; the caller has the lock of structure changes.
     pub(super) fn entries(&self) -> Vec<Entry> {
-        let entry = |i: usize| Entry {
-            separator: self.separator(i),
-            child: self.child(i).load(),
-            off: self.child_off(i),
-            slot: self.slots[i],
-        };
-        (0..self.len).map(entry).collect()
+        let mut entries = Vec::with_capacity(SLOTS + 1);
+        entries.extend((0..self.len).map(|at| self.entry(at)));
+        entries
     }
 }
 

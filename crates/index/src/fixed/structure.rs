@@ -157,7 +157,7 @@ impl Tree {
         leaf.next.store(right);
         // ORDER: before the records go, and before anything can change in the new leaf: a reader looks here last.
         leaf.floor.store(!split, Ordering::Release);
-        moved.iter().for_each(|(_, slot)| leaf.fingerprints.clear(*slot));
+        leaf.fingerprints.clear_all(moved.iter().fold(0, |slots, (_, slot)| slots | 1 << slot));
         leaf.len.store(leaf.len.load(Ordering::Relaxed) - moved.len() as u64, Ordering::Relaxed);
         drop(locked);
         self.publish(rewired);
@@ -323,7 +323,7 @@ impl Tree {
     ) -> Result<Rewired<'g>> {
         let mut rewired = Rewired { lock, word: &self.root, new: Link::NONE, replaced: Vec::new(), made };
         let first = match nodes.last() {
-            Some((node, at)) => node.entries()[*at],
+            Some((node, at)) => node.entry(*at),
             None => {
                 let child = self.root.load();
                 Entry { separator: 0, child, off: child.follow(lock).off(), slot: NEW_SLOT }
