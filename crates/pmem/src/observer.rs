@@ -135,4 +135,24 @@ mod tests {
         let inner = (8..16).map(|word| (8 * word, 8));
         assert_eq!(seen, [(61, 3)].into_iter().chain(inner).chain([(128, 3)]).collect::<Vec<_>>());
     }
+
+    fn values(words: &[std::sync::atomic::AtomicU64]) -> Vec<u64> {
+        words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+    }
+
+    #[test]
+    fn several_words_are_loaded_and_stored_as_single_ones_are() {
+        let words = Arc::new(Words::default());
+        let region = Region::simulated(&[0; 4096], 4096, Some(words.clone())).unwrap();
+        region.store_words(4096 - 24, &[1, 2, 3]).unwrap();
+        assert_eq!(*words.0.lock().unwrap(), [(4072, 8), (4080, 8), (4088, 8)]);
+        let loaded = region.words(4096 - 24, 3).unwrap();
+        assert_eq!(values(loaded), [1, 2, 3]);
+        assert_eq!(region.load_u64(4088).unwrap(), 3);
+        for (off, count) in [(4096 - 16, 3), (4, 1), (8, u64::MAX), (u64::MAX - 7, 1)] {
+            assert!(region.words(off, count).is_err(), "{count} words at {off}");
+        }
+        assert!(region.store_words(4096 - 16, &[4, 5, 6]).is_err() && region.store_words(4, &[7]).is_err());
+        assert_eq!(values(loaded), [1, 2, 3]);
+    }
 }

@@ -332,6 +332,47 @@ impl Region {
         Ok(())
     }
 
+    /// Words of the region, to be loaded from while others may store to them.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when they are not all inside the region, or not aligned.
+    #[inline]
+    pub fn words(&self, off: u64, count: u64) -> Result<&[AtomicU64], OutOfBounds> {
+        let bytes = count.saturating_mul(WORD_BYTES);
+        self.check(off, bytes)?;
+        if !off.is_multiple_of(WORD_BYTES) {
+            return Err(OutOfBounds { off, bytes, region_bytes: self.len() });
+        }
+        self.note_load(off, bytes);
+        // SAFETY: in bounds and aligned (checked), and mapped for as long as the region lives. The shared slice claims nothing of
+        // the words' values, and who loads keeps to what the unsafe bulk methods ask for.
+        Ok(unsafe {
+            core::slice::from_raw_parts(
+                self.range.base().add(off as usize).cast::<AtomicU64>(),
+                count as usize,
+            )
+        })
+    }
+
+    /// Stores aligned words one after another, each as by [`store_u64`](Self::store_u64).
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when they are not all inside the region, or not aligned; nothing is stored then.
+    #[inline]
+    pub fn store_words(&self, off: u64, values: &[u64]) -> Result<(), OutOfBounds> {
+        let words = self.words(off, values.len() as u64)?;
+        self.assert_writable();
+        for (i, (word, value)) in words.iter().zip(values).enumerate() {
+            if self.instrumented {
+                self.note_store(off + i as u64 * WORD_BYTES, &value.to_le_bytes());
+            }
+            word.store(*value, Ordering::Release);
+        }
+        Ok(())
+    }
+
     /// Sets (`set`) or clears the bits of `mask` in an aligned word atomically.
     ///
     /// `alone`: no other thread stores to the word meanwhile. That saves a locked instruction, which would wait
