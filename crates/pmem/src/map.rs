@@ -1,11 +1,12 @@
 //! A reserved address range, of which a growing front is mapped.
 
 use crate::RegionError;
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Alignment of a range's base, so that huge pages can back the mapping.
 const BASE_ALIGN: usize = 2 << 20;
@@ -37,6 +38,8 @@ pub(crate) struct AddressRange {
     bytes: usize,
     /// Where the anonymous part ends, if there is one. Only grows.
     anonymous_end: AtomicU64,
+    /// Whether somebody else's memory may lie in the range. Then nothing more is mapped there, and it is not given back.
+    has_hole: AtomicBool,
 }
 
 thread_local! {
@@ -74,6 +77,7 @@ impl AddressRange {
                         base,
                         bytes,
                         anonymous_end,
+                        has_hole: AtomicBool::new(false),
                     });
                 }
                 Err(_) if bytes as u64 / 2 >= round_up(least, BASE_ALIGN as u64) => bytes /= 2,
@@ -107,6 +111,7 @@ impl AddressRange {
             base: core::ptr::null_mut(),
             bytes: 0,
             anonymous_end: AtomicU64::new(0),
+            has_hole: AtomicBool::new(false),
         };
         let idle = std::mem::replace(self, empty);
         // At the end of a thread there is no next range, and this one is given back.
@@ -145,6 +150,9 @@ impl AddressRange {
             Sharing::Shared | Sharing::SharedReadOnly => MapFlags::SHARED,
             Sharing::Private => MapFlags::PRIVATE,
         };
+        if self.has_hole.load(Ordering::Relaxed) {
+            return Err(RegionError::io("mapping the pool file", Errno::NOMEM));
+        }
         // SAFETY: the target lies in the range this object reserved (asserted above) where nothing has been
         // mapped at these offsets yet, so MAP_FIXED replaces only the reservation.
         unsafe {
@@ -157,8 +165,48 @@ impl AddressRange {
                 from,
             )
         }
-        .map_err(|e| RegionError::io("mapping the pool file", e))?;
+        .map_err(|e| {
+            self.reserve_again(from, to);
+            RegionError::io("mapping the pool file", e)
+        })?;
         Ok(())
+    }
+
+    /// Reserves a part again: a mapping at a fixed address that fails may already have taken the reservation away, and then
+    /// anybody's mapping may come there.
+    fn reserve_again(&self, from: u64, to: u64) {
+        let reserved = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: this replaces nothing.
+        let outcome = unsafe {
+            rustix::mm::mmap_anonymous(
+                self.base.add(from as usize).cast(),
+                (to - from) as usize,
+                ProtFlags::empty(),
+                reserved,
+            )
+        };
+        match outcome {
+            Ok(at) if at.cast() == self.base.wrapping_add(from as usize) => return,
+            // An old kernel took the address for a wish.
+            // SAFETY: it was mapped just now.
+            Ok(elsewhere) => _ = unsafe { rustix::mm::munmap(elsewhere, (to - from) as usize) },
+            Err(_) => {}
+        }
+        // The reservation is still there, whole, or somebody else has some of it. Which, is not to be found out.
+        self.has_hole.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a file can be mapped with `MAP_SYNC`, as on a DAX file system. Asked with a mapping anywhere, since one
+    /// at a fixed address takes away what is there even if it fails.
+    pub(crate) fn maps_sync(file: &File) -> bool {
+        let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: this replaces nothing, and nobody learns the address.
+        match unsafe { rustix::mm::mmap(core::ptr::null_mut(), PAGE_BYTES as usize, prot, flags, file, 0) } {
+            // SAFETY: it was mapped just now.
+            Ok(at) => unsafe { rustix::mm::munmap(at, PAGE_BYTES as usize) }.is_ok(),
+            Err(_) => false,
+        }
     }
 
     /// Makes bytes `[from, to)` anonymous zeroed memory.
@@ -207,7 +255,7 @@ impl AddressRange {
 
 impl Drop for AddressRange {
     fn drop(&mut self) {
-        if self.raw_bytes == 0 {
+        if self.raw_bytes == 0 || self.has_hole.load(Ordering::Relaxed) {
             return;
         }
         // SAFETY: this object reserved exactly this range, and nothing borrowed from the region outlives it.
@@ -218,4 +266,59 @@ impl Drop for AddressRange {
 /// `value` rounded up to a multiple of `unit`, a power of two.
 pub(crate) fn round_up(value: u64, unit: u64) -> u64 {
     value.saturating_add(unit - 1) & !(unit - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Region, RegionOptions};
+    use std::sync::atomic::AtomicUsize;
+
+    /// Threads that open, use and close files at once: no mapping of one may come to lie where another's is. (It did when the
+    /// attempt to map with `MAP_SYNC` was made at the fixed address.)
+    #[test]
+    fn files_that_threads_map_at_once_do_not_meet() {
+        const ROUNDS: u64 = 300;
+        let under_way = AtomicUsize::new(3);
+        std::thread::scope(|scope| {
+            for thread in 0..3u64 {
+                let under_way = &under_way;
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let file = tempfile::tempfile().unwrap();
+                        file.set_len(4 << 20).unwrap();
+                        let region =
+                            Region::map_file(file, 4 << 20, &RegionOptions::default(), Access::ReadWrite)
+                                .unwrap();
+                        for off in (0..4 << 20).step_by(1 << 18) {
+                            region.store_u64(off, thread << 32 | round).unwrap();
+                        }
+                        std::thread::yield_now();
+                        for off in (0..4 << 20).step_by(1 << 18) {
+                            assert_eq!(region.load_u64(off).unwrap(), thread << 32 | round);
+                        }
+                    }
+                    under_way.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        });
+        assert_eq!(under_way.into_inner(), 0);
+    }
+
+    #[test]
+    fn a_mapping_that_failed_is_reserved_again_or_given_up() {
+        let range = AddressRange::reserve(64 << 20, 1 << 20).unwrap();
+        let base = range.base();
+        // As if a failed mapping had taken the reservation away.
+        // SAFETY: nothing is mapped there but the reservation.
+        unsafe { rustix::mm::munmap(base.cast(), 1 << 20).unwrap() };
+        range.reserve_again(0, 1 << 20);
+        assert!(!range.has_hole.load(Ordering::Relaxed));
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        range.map_file(&file, 0, 1 << 20, Sharing::Shared).unwrap();
+        // As if somebody else had come to be there.
+        range.reserve_again(0, 1 << 20);
+        assert!(range.map_file(&file, 1 << 20, 2 << 20, Sharing::Shared).is_err());
+    }
 }

@@ -771,7 +771,8 @@ fn map_first(
         Access::Private => Sharing::Private,
     };
     let may_be_dax = access == Access::ReadWrite && matches!(durability, Durability::Auto | Durability::Dax);
-    if may_be_dax && range.map_file(file, 0, bytes, Sharing::SharedSync).is_ok() {
+    if may_be_dax && AddressRange::maps_sync(file) {
+        range.map_file(file, 0, bytes, Sharing::SharedSync)?;
         let domain = if domain::has_persistent_cpu_cache(file) { Domain::DaxCpuCache } else { Domain::Dax };
         return Ok((Sharing::SharedSync, domain));
     }
