@@ -10,6 +10,8 @@ use tembo_pool::{Error, Lane, Pool, Tx, Writer};
 
 /// Writers of a pool, at most.
 const WRITERS_MAX: usize = 16;
+/// No limit that there may be.
+const UNKNOWN: usize = usize::MAX;
 /// So often threads meet a writer at work before there is another one.
 const MEETINGS: u32 = 64;
 
@@ -57,14 +59,12 @@ impl Writers {
     /// Makes a lane the first writer's.
     pub fn new(lane: Lane) -> Writers {
         let pool = lane.pool().clone();
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let limit = processors.min(pool.geometry().lane_count as usize / 2).min(WRITERS_MAX);
         Writers {
             pool,
             first: Writer::new(lane),
             others: (1..WRITERS_MAX).map(|_| Place::default()).collect(),
             count: AtomicUsize::new(1),
-            limit: AtomicUsize::new(limit),
+            limit: AtomicUsize::new(UNKNOWN),
             meetings: AtomicU32::new(0),
             locks: OnceLock::new(),
             begun: AtomicU64::new(0),
@@ -167,6 +167,19 @@ impl Writers {
         self.turn_of_many()
     }
 
+    /// How many writers threads that wait for each other make. Found out when it matters: asking the system takes longer than
+    /// the first write of a process may.
+    #[cold]
+    fn limit(&self) -> usize {
+        if self.limit.load(Ordering::Relaxed) == UNKNOWN {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            let limit = processors.min(self.pool.geometry().lane_count as usize / 2).min(WRITERS_MAX);
+            // Unless `add` has found fewer meanwhile.
+            let _ = self.limit.compare_exchange(UNKNOWN, limit, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        self.limit.load(Ordering::Relaxed)
+    }
+
     /// The turn with one writer's transaction.
     #[inline]
     fn turn_with<'w>(&'w self, tx: Tx<'w>) -> Turn<'w> {
@@ -190,7 +203,7 @@ impl Writers {
                 }
             }
             let met = self.meetings.fetch_add(1, Ordering::Relaxed);
-            if met >= MEETINGS && count < self.limit.load(Ordering::Relaxed) && self.add()? {
+            if met >= MEETINGS && count < self.limit() && self.add()? {
                 PREFERRED.set(count);
                 continue;
             }
