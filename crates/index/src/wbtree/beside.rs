@@ -113,9 +113,8 @@ impl Beside<'_> {
     ///
     /// As for [`put`](Self::put).
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        let is_there = self.decide(key, Prospects { inserts: true, removes: false }, |old| {
-            if old.is_none() { Fate::Put(value) } else { Fate::AsItIs }
-        })?;
+        let is_there =
+            self.decide(key, Prospects { inserts: true, removes: false }, |old| Fate::inserted(value, old))?;
         Ok(!is_there)
     }
 
@@ -125,9 +124,7 @@ impl Beside<'_> {
     ///
     /// As for [`put`](Self::put).
     pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.decide(key, Prospects { inserts: false, removes: false }, |old| {
-            if old.is_some() { Fate::Put(value) } else { Fate::AsItIs }
-        })
+        self.decide(key, Prospects { inserts: false, removes: false }, |old| Fate::updated(value, old))
     }
 
     /// As [`WbTree::compare_and_swap`], durable on return.
@@ -140,11 +137,7 @@ impl Beside<'_> {
         let mut is_expected = false;
         self.decide(key, prospects, |old| {
             is_expected = old == expected;
-            match new {
-                _ if !is_expected => Fate::AsItIs,
-                Some(value) => Fate::Put(value),
-                None => Fate::Remove,
-            }
+            Fate::swapped(new, is_expected)
         })?;
         Ok(is_expected)
     }

@@ -78,7 +78,7 @@
 //! until the other's stores are durable. Parts may be below zero: a record that was put through one lane is removed through
 //! another.
 //!
-//! A walk meets leaf after leaf as each is when it comes there. A scan (`at_once.rs`) looks at all its leaves and their fences a
+//! A walk meets leaf after leaf as each is when it comes there. A scan (`at_once.rs`) looks at all its leaves and their records a
 //! second time, and starts again unless all are as they were; it also starts again if a transaction of the caller's own was
 //! being committed by [`Writers::commit`], so that it finds all of that or nothing.
 //!

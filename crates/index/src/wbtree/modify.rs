@@ -13,6 +13,27 @@ pub(crate) enum Fate<V> {
     Remove,
 }
 
+impl<'v> Fate<&'v [u8]> {
+    /// The value, for a key that has none.
+    pub(crate) fn inserted(value: &'v [u8], old: Option<&[u8]>) -> Self {
+        if old.is_none() { Fate::Put(value) } else { Fate::AsItIs }
+    }
+
+    /// The value, for a key that has one.
+    pub(crate) fn updated(value: &'v [u8], old: Option<&[u8]>) -> Self {
+        if old.is_some() { Fate::Put(value) } else { Fate::AsItIs }
+    }
+
+    /// The new value, or none, for a key that has the expected one.
+    pub(crate) fn swapped(new: Option<&'v [u8]>, is_expected: bool) -> Self {
+        match new {
+            _ if !is_expected => Fate::AsItIs,
+            Some(value) => Fate::Put(value),
+            None => Fate::Remove,
+        }
+    }
+}
+
 impl WbTree {
     /// Puts a record if `key` has none; returns whether that was so. O(log n).
     ///
@@ -24,8 +45,7 @@ impl WbTree {
     ///
     /// If the transaction is not of this tree's pool.
     pub fn insert(&self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
-        let is_there =
-            self.decide(tx, key, |old| if old.is_none() { Fate::Put(value) } else { Fate::AsItIs })?;
+        let is_there = self.decide(tx, key, |old| Fate::inserted(value, old))?;
         Ok(!is_there)
     }
 
@@ -39,7 +59,7 @@ impl WbTree {
     ///
     /// If the transaction is not of this tree's pool.
     pub fn update(&self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.decide(tx, key, |old| if old.is_some() { Fate::Put(value) } else { Fate::AsItIs })
+        self.decide(tx, key, |old| Fate::updated(value, old))
     }
 
     /// Makes the value of `key` `new` if it is `expected`, where none stands for no record; returns whether it was.
@@ -62,11 +82,7 @@ impl WbTree {
         let mut is_expected = false;
         self.decide(tx, key, |old| {
             is_expected = old == expected;
-            match new {
-                _ if !is_expected => Fate::AsItIs,
-                Some(value) => Fate::Put(value),
-                None => Fate::Remove,
-            }
+            Fate::swapped(new, is_expected)
         })?;
         Ok(is_expected)
     }
