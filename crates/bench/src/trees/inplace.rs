@@ -167,17 +167,17 @@ impl InPlaceLeaf for Sorted {
         is_last: bool,
     ) {
         let count = Sorted::count(to.mem, to.off);
-        for at in (found.rank..count).rev() {
+        for at in (found.rank()..count).rev() {
             to.move_entry::<J, K>(at, at + 1);
         }
-        to.write_entry::<J, K>(found.rank, key, value);
+        to.write_entry::<J, K>(found.rank(), key, value);
         to.write::<J>(to.off, count as u64 + 1, is_last);
     }
 
     #[inline]
     fn remove<J: Journal, M: Mem, K: KeyKind>(mut from: Node<'_, M>, found: Found, is_last: bool) {
         let count = Sorted::count(from.mem, from.off);
-        for at in found.rank..count - 1 {
+        for at in found.rank()..count - 1 {
             from.move_entry::<J, K>(at + 1, at);
         }
         from.write::<J>(from.off, count as u64 - 1, is_last);
@@ -352,7 +352,7 @@ where
         let mut carried = (separator.expect("room was asked for"), right);
         for &(node, rank) in path.steps().iter().rev() {
             if Sorted::count(&tree.mem, node) < tree.inner.capacity {
-                let found = Found { is_present: false, rank, at: rank };
+                let found = Found { is_present: false, upto: rank, at: rank };
                 let (key, child) = carried;
                 Sorted::insert::<J, M, K>(tree.inner_node(node), found, &key, child, true);
                 tree.items = items;
@@ -395,7 +395,7 @@ where
             J::write(&mut tree.log, &tree.mem, first_off, second, false);
         }
         let rank = position.saturating_sub(1);
-        let found = Found { is_present: true, rank, at: rank };
+        let found = Found { is_present: true, upto: rank + 1, at: rank };
         Sorted::remove::<J, M, K>(tree.inner_node(parent), found, true);
     }
 

@@ -67,10 +67,18 @@ impl Shape {
 pub struct Found {
     /// Whether the key is there.
     pub(crate) is_present: bool,
-    /// Its rank among the node's keys, or the rank it would have. Only of layouts that keep order.
-    pub(crate) rank: usize,
+    /// How many of the node's keys are at most it. Only of layouts that keep order.
+    pub(crate) upto: usize,
     /// The place of its entry, if it is there; of layouts that keep order otherwise that of the entry before, if any.
     pub(crate) at: usize,
+}
+
+impl Found {
+    /// The key's rank among the node's keys, or the rank it would have. Only of layouts that keep order.
+    #[inline(always)]
+    pub(crate) fn rank(&self) -> usize {
+        self.upto - usize::from(self.is_present)
+    }
 }
 
 /// The place of an item that is in no node yet.
@@ -154,21 +162,13 @@ pub trait OrderedLayout: Layout {
     #[doc(hidden)]
     fn place_of<M: Mem>(mem: &M, node: u64, rank: usize) -> usize;
 
-    /// Searches an inner node, whose slots, if it has any, are valid.
-    #[doc(hidden)]
-    #[inline(always)]
-    fn find_inner<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
-        Self::find::<M, K>(mem, shape, node, probe)
-    }
-
     /// How many keys of a node are at most the probe, which is the position of the child to go to, and the offset of the
     /// word that points to it.
     #[doc(hidden)]
     #[inline(always)]
     fn child_for<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> (usize, u64) {
-        let found = Self::find_inner::<M, K>(mem, shape, node, probe);
-        let position = found.rank + usize::from(found.is_present);
-        (position, if position == 0 { shape.link(node) } else { shape.value::<K>(node, found.at) })
+        let found = Self::find::<M, K>(mem, shape, node, probe);
+        (found.upto, if found.upto == 0 { shape.link(node) } else { shape.value::<K>(node, found.at) })
     }
 
     /// The offset of the word that points to the child at a position.
@@ -185,7 +185,7 @@ pub trait OrderedLayout: Layout {
 /// Instructions of a step of a binary search, besides the comparison: the middle, the entry's address, the new bound.
 pub(crate) const STEP_INSTRUCTIONS: u32 = 6;
 
-/// Binary search among the entries of some ranks, whose places `place` gives. `found` is the last entry before them, if any.
+/// Binary search among the first `count` entries in the order of keys, whose places `place` gives.
 ///
 /// Goes on to the last key that is at most the probe's, and remembers whether it is equal: a test for equality at each
 /// step would be one more branch, and rarely ends the search.
@@ -195,13 +195,14 @@ pub(crate) fn bisect<M: Mem, K: KeyKind>(
     shape: &Shape,
     node: u64,
     probe: &K::Probe,
-    mut ranks: std::ops::Range<usize>,
-    mut found: Found,
+    count: usize,
     place: impl Fn(usize) -> usize,
 ) -> Found {
+    let (mut ranks, mut found) = (0..count, Found::default());
     while ranks.start < ranks.end {
         mem.branch(Site::Narrow, false);
-        let rank = usize::midpoint(ranks.start, ranks.end);
+        // The bounds are small: no overflow to look after.
+        let rank = (ranks.start + ranks.end) / 2;
         let at = place(rank);
         mem.compute(STEP_INSTRUCTIONS);
         let order = K::compare(mem, shape.entry::<K>(node, at), probe);
@@ -209,14 +210,11 @@ pub(crate) fn bisect<M: Mem, K: KeyKind>(
         if order.is_gt() {
             ranks.end = rank;
         } else {
-            found = Found { is_present: order.is_eq(), rank, at };
+            found = Found { is_present: order.is_eq(), upto: rank + 1, at };
             ranks.start = rank + 1;
         }
     }
     mem.branch(Site::Narrow, true);
-    if !found.is_present {
-        found.rank = ranks.start;
-    }
     found
 }
 
@@ -234,7 +232,7 @@ pub(crate) fn find_among<M: Mem, K: KeyKind>(
         let is_present = K::compare(mem, shape.entry::<K>(node, at), probe).is_eq();
         mem.branch(Site::Equal, is_present);
         if is_present {
-            return Found { is_present, rank: 0, at };
+            return Found { is_present, upto: 1, at };
         }
     }
     mem.branch(Site::Last, true);

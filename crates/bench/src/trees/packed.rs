@@ -55,8 +55,7 @@ impl Layout for Sorted {
 
     #[inline(always)]
     fn find<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
-        let count = Sorted::count(mem, node);
-        bisect::<M, K>(mem, shape, node, probe, 0..count, Found::default(), |rank| rank)
+        bisect::<M, K>(mem, shape, node, probe, Sorted::count(mem, node), |rank| rank)
     }
 
     fn check<M: Mem>(mem: &M, shape: &Shape, node: u64) -> Result<(), String> {

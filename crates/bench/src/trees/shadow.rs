@@ -68,7 +68,7 @@ where
         value: u64,
     ) {
         let mut items = tree.take_items::<L>(tree.leaf, path.leaf);
-        let rank = if L::KEEPS_ORDER { found.rank } else { items.len() };
+        let rank = if L::KEEPS_ORDER { found.rank() } else { items.len() };
         items.insert(rank, Item { key, value, at: NOWHERE });
         tree.replace_leaf(path, items);
     }

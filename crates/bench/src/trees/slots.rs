@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Slot 0 is the number of entries, slot i the place of the entry with the i-th smallest key. In a slot+bitmap node,
-//! bit 0 of the bitmap says that the slots are valid, bit i + 1 that entry i is.
+//! bit 0 of the bitmap says that the slots are valid, bit i + 1 that entry i is; and the last slot is repeated up to the end of
+//! its word (of an empty node, zeros), so that a search in a word needs no end. That costs no word: words are stored as wholes.
 
 use super::key::KeyKind;
 use super::node::{
@@ -64,6 +65,16 @@ pub(crate) fn slots_of(order: &[u8]) -> Slots {
     slots
 }
 
+/// Makes the first `count` slots those of a slot+bitmap node: notes their number, and repeats the last one up to the end of its
+/// word.
+#[inline]
+pub(crate) fn close(slots: &mut Slots, count: usize) {
+    slots[0] = count as u8;
+    let end = (count + 1).next_multiple_of(WORD_SLOTS);
+    let last = if count == 0 { 0 } else { slots[count] };
+    slots[count + 1..end].fill(last);
+}
+
 /// Proves that the slots of a node are places, each once; returns them as bits.
 fn check_slots(node: u64, shape: &Shape, slots: &Slots) -> Result<u64, String> {
     let count = usize::from(slots[0]);
@@ -107,8 +118,7 @@ impl Layout for SlotOnly {
     #[inline(always)]
     fn find<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
         let slots = mem.load_u64(node);
-        let ranks = 0..byte(slots, 0);
-        bisect::<M, K>(mem, shape, node, probe, ranks, Found::default(), |rank| {
+        bisect::<M, K>(mem, shape, node, probe, byte(slots, 0), |rank| {
             mem.compute(SLOT_INSTRUCTIONS);
             byte(slots, rank + 1)
         })
@@ -136,37 +146,65 @@ pub(crate) const SLOTS_OFF: u64 = WORD_BYTES;
 /// Instructions that take a slot out of a word.
 const SLOT_INSTRUCTIONS: u32 = 3;
 
-/// Searches a node with valid slots: by halves for the word of slots in which the key's would be, by the first slot of
-/// each, and then within that word, which has been loaded.
+/// Instructions of a step within a word of slots, besides the comparison: the word shifted, its lowest slot, the entry's
+/// address, the new word.
+const SHIFT_INSTRUCTIONS: u32 = 5;
+
+/// The slots of a node up to a key: those of the keys that are at most it.
+struct Passed {
+    /// The last of them is the lowest slot of this word; if there is none, the count is.
+    slots: u64,
+    is_none: bool,
+    /// How many they are; may be more than the node has.
+    upto: usize,
+    /// How many the node has.
+    count: usize,
+    /// Whether the last is the key's own.
+    is_present: bool,
+}
+
+/// Passes the slots of a node up to a key: by halves the words of slots, by the first slot of each, and then those in the word
+/// that remains, which has been loaded.
+///
+/// Within it a slot is passed by shifting the word until that is its lowest. Three steps leave one of eight. Nothing is to be
+/// done about an end, because the last slot is repeated up to the end of its word.
 #[inline(always)]
-fn find_in_slots<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
-    // Slot 0, the count, is in the first word; slot i is of rank i - 1.
-    let mut slots = mem.load_u64(node + SLOTS_OFF);
-    let count = byte(slots, 0);
-    let mut words = 0..count / WORD_SLOTS + 1;
-    let mut found = Found::default();
-    while words.len() > 1 {
+fn pass_slots<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Passed {
+    let first = mem.load_u64(node + SLOTS_OFF);
+    let count = byte(first, 0);
+    let mut passed = Passed { slots: first, is_none: true, upto: 0, count, is_present: false };
+    if count == 0 {
+        return passed;
+    }
+    let (mut start, mut end) = (0, count / WORD_SLOTS + 1);
+    while start + 1 < end {
         mem.branch(Site::NarrowSlots, false);
-        let middle = usize::midpoint(words.start, words.end);
+        let middle = (start + end) / 2;
         let word = mem.load_u64(node + SLOTS_OFF + middle as u64 * WORD_BYTES);
-        let at = byte(word, 0);
         mem.compute(STEP_INSTRUCTIONS);
-        let order = K::compare(mem, shape.entry::<K>(node, at), probe);
+        let order = K::compare(mem, shape.entry::<K>(node, byte(word, 0)), probe);
         mem.branch(Site::AboveSlot, order.is_le());
         if order.is_gt() {
-            words.end = middle;
+            end = middle;
         } else {
-            found = Found { is_present: order.is_eq(), rank: WORD_SLOTS * middle - 1, at };
-            (words.start, slots) = (middle, word);
+            start = middle;
+            (passed.slots, passed.is_present) = (word, order.is_eq());
         }
     }
     mem.branch(Site::NarrowSlots, true);
-    let first = WORD_SLOTS * words.start;
-    let ranks = first..count.min(first + WORD_SLOTS - 1);
-    bisect::<M, K>(mem, shape, node, probe, ranks, found, |rank| {
-        mem.compute(SLOT_INSTRUCTIONS);
-        byte(slots, rank + 1 - first)
-    })
+    passed.upto = WORD_SLOTS * start;
+    for step in [4, 2, 1] {
+        let upper = passed.slots >> (8 * step);
+        mem.compute(SHIFT_INSTRUCTIONS);
+        let order = K::compare(mem, shape.entry::<K>(node, byte(upper, 0)), probe);
+        mem.branch(Site::Above, order.is_le());
+        if order.is_le() {
+            (passed.slots, passed.is_present) = (upper, order.is_eq());
+            passed.upto += step;
+        }
+    }
+    passed.is_none = passed.slots == first;
+    passed
 }
 
 impl Layout for SlotBitmap {
@@ -196,7 +234,9 @@ impl Layout for SlotBitmap {
 
     fn header(order: &[u8], words: &mut [u64; MAX_HEADER_WORDS]) -> usize {
         words[0] = order.iter().fold(SLOTS_VALID, |bits, at| bits | 2 << at);
-        for (word, slots) in words[1..].iter_mut().zip(slot_words(&slots_of(order))) {
+        let mut slots = slots_of(order);
+        close(&mut slots, order.len());
+        for (word, slots) in words[1..].iter_mut().zip(slot_words(&slots)) {
             *word = slots;
         }
         1 + (order.len() + 1).div_ceil(WORD_SLOTS)
@@ -208,7 +248,9 @@ impl Layout for SlotBitmap {
         if bitmap & SLOTS_VALID == 0 {
             return find_among::<M, K>(mem, shape, node, probe, set_bits(bitmap >> 1));
         }
-        find_in_slots::<M, K>(mem, shape, node, probe)
+        let passed = pass_slots::<M, K>(mem, shape, node, probe);
+        let at = if passed.is_none { 0 } else { byte(passed.slots, 0) };
+        Found { is_present: passed.is_present, upto: passed.upto.min(passed.count), at }
     }
 
     fn check<M: Mem>(mem: &M, shape: &Shape, node: u64) -> Result<(), String> {
@@ -220,7 +262,13 @@ impl Layout for SlotBitmap {
             return Ok(());
         }
         let words = (shape.link - SLOTS_OFF) / WORD_BYTES;
-        let seen = check_slots(node, shape, &load_slots(mem, node + SLOTS_OFF, words as usize))?;
+        let slots = load_slots(mem, node + SLOTS_OFF, words as usize);
+        let seen = check_slots(node, shape, &slots)?;
+        let mut closed = slots;
+        close(&mut closed, usize::from(slots[0]));
+        if closed != slots {
+            return Err(format!("node {node:#x} does not repeat its last slot up to the end of the word"));
+        }
         if seen != bitmap >> 1 {
             return Err(format!("node {node:#x} has slots of {seen:#b} and a bitmap of {:#b}", bitmap >> 1));
         }
@@ -236,8 +284,10 @@ impl OrderedLayout for SlotBitmap {
 
     /// Inner nodes change through the log only, so their slots are always valid.
     #[inline(always)]
-    fn find_inner<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Found {
-        find_in_slots::<M, K>(mem, shape, node, probe)
+    fn child_for<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> (usize, u64) {
+        let passed = pass_slots::<M, K>(mem, shape, node, probe);
+        let last = shape.value::<K>(node, byte(passed.slots, 0));
+        (passed.upto.min(passed.count), if passed.is_none { shape.link(node) } else { last })
     }
 }
 
@@ -257,16 +307,21 @@ mod tests {
             let items: Vec<Item<[u64; 1]>> =
                 (0..count as u64).map(|i| Item { key: [2 * i], value: i, at: NOWHERE }).collect();
             build::<Fixed<u64>, SlotBitmap>(&shape, 512, &items, 0, |off, word| mem.store_u64(off, word));
+            SlotBitmap::check(&mem, &shape, 512).unwrap();
             for probe in 0..=2 * count as u64 {
                 mem.measure();
-                let found = find_in_slots::<_, Fixed<u64>>(&mem, &shape, 512, &[probe]);
+                let (upto, child) = SlotBitmap::child_for::<_, Fixed<u64>>(&mem, &shape, 512, &[probe]);
                 let (cost, _) = mem.finish();
                 let is_present = probe % 2 == 0 && probe < 2 * count as u64;
+                let expected = probe.div_ceil(2) + u64::from(is_present);
+                let before = expected.checked_sub(1).map(|i| shape.value::<Fixed<u64>>(512, i as usize));
                 assert_eq!(
-                    (found.is_present, found.rank),
-                    (is_present, probe.div_ceil(2) as usize),
-                    "{probe}"
+                    (upto as u64, child),
+                    (expected, before.unwrap_or(shape.link(512))),
+                    "{probe} of {count}"
                 );
+                let found = SlotBitmap::find::<_, Fixed<u64>>(&mem, &shape, 512, &[probe]);
+                assert_eq!((found.is_present, found.upto), (is_present, upto), "{probe} of {count}");
                 assert!(cost.loads <= 3 + 2 + 3, "{} of {count}, {probe}", cost.loads);
                 if count < WORD_SLOTS {
                     assert!(cost.loads <= 1 + 3, "{} of {count}, {probe}", cost.loads);

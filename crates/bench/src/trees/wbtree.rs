@@ -8,7 +8,9 @@ use super::node::{
     gather, store_entry,
 };
 use super::packed::Bitmap;
-use super::slots::{SLOTS_OFF, SLOTS_VALID, SlotBitmap, SlotOnly, Slots, load_slots, slot_words, slots_of};
+use super::slots::{
+    SLOTS_OFF, SLOTS_VALID, SlotBitmap, SlotOnly, Slots, close, load_slots, slot_words, slots_of,
+};
 use super::{Named, Path, ROOT_OFF, Scheme, Tree, Unlink};
 use crate::mem::Mem;
 use std::marker::PhantomData;
@@ -73,8 +75,8 @@ impl AtomicLeaf for SlotOnly {
         put_entry::<M, K>(mem, shape, node, at, key, value);
         // PERSIST(I5): the entry, before the slots name it.
         mem.fence();
-        slots.copy_within(found.rank + 1..=count, found.rank + 2);
-        slots[found.rank + 1] = at as u8;
+        slots.copy_within(found.rank() + 1..=count, found.rank() + 2);
+        slots[found.rank() + 1] = at as u8;
         slots[0] += 1;
         publish(mem, node, u64::from_le_bytes(slots));
     }
@@ -82,7 +84,7 @@ impl AtomicLeaf for SlotOnly {
     #[inline]
     fn remove<M: Mem, K: KeyKind>(mem: &M, _shape: &Shape, node: u64, found: Found) {
         let mut slots = mem.load_u64(node).to_le_bytes();
-        slots.copy_within(found.rank + 2.., found.rank + 1);
+        slots.copy_within(found.rank() + 2.., found.rank() + 1);
         slots[0] -= 1;
         publish(mem, node, u64::from_le_bytes(slots));
     }
@@ -115,10 +117,11 @@ impl AtomicLeaf for Bitmap {
 
 /// Stores and flushes the slots of `count` entries.
 #[inline]
-fn put_slots<M: Mem>(mem: &M, node: u64, slots: &Slots, count: usize) {
+fn put_slots<M: Mem>(mem: &M, node: u64, mut slots: Slots, count: usize) {
+    close(&mut slots, count);
     let bytes = count as u64 + 1;
     let words = bytes.div_ceil(WORD_BYTES) as usize;
-    for (i, word) in slot_words(slots).take(words).enumerate() {
+    for (i, word) in slot_words(&slots).take(words).enumerate() {
         mem.store_u64(node + SLOTS_OFF + i as u64 * WORD_BYTES, word);
     }
     mem.flush(node + SLOTS_OFF, bytes);
@@ -140,10 +143,9 @@ impl AtomicLeaf for SlotBitmap {
         put_entry::<M, K>(mem, shape, node, at, key, value);
         let count = (bitmap >> 1).count_ones() as usize;
         let mut slots = load_slots(mem, node + SLOTS_OFF, (count + 1).div_ceil(8));
-        slots.copy_within(found.rank + 1..=count, found.rank + 2);
-        slots[found.rank + 1] = at as u8;
-        slots[0] = count as u8 + 1;
-        put_slots(mem, node, &slots, count + 1);
+        slots.copy_within(found.rank() + 1..=count, found.rank() + 2);
+        slots[found.rank() + 1] = at as u8;
+        put_slots(mem, node, slots, count + 1);
         // PERSIST(I5): the entry and the slots, before the bitmap declares both valid.
         mem.fence();
         publish(mem, node, bitmap | 2 << at);
@@ -155,9 +157,8 @@ impl AtomicLeaf for SlotBitmap {
         publish(mem, node, bitmap & !SLOTS_VALID);
         let count = (bitmap >> 1).count_ones() as usize;
         let mut slots = load_slots(mem, node + SLOTS_OFF, (count + 1).div_ceil(8));
-        slots.copy_within(found.rank + 2..=count, found.rank + 1);
-        slots[0] = count as u8 - 1;
-        put_slots(mem, node, &slots, count - 1);
+        slots.copy_within(found.rank() + 2..=count, found.rank() + 1);
+        put_slots(mem, node, slots, count - 1);
         // PERSIST(I5): the slots, before the bitmap declares them valid.
         mem.fence();
         publish(mem, node, bitmap & !(2 << found.at));
@@ -177,7 +178,7 @@ fn rebuild_slots<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64) {
     let mut items = Vec::new();
     gather::<M, K, SlotBitmap>(mem, shape, node, &mut items);
     let order: Vec<u8> = items.iter().map(|item| item.at).collect();
-    put_slots(mem, node, &slots_of(&order), order.len());
+    put_slots(mem, node, slots_of(&order), order.len());
     // PERSIST(I4): the slots, before the bitmap declares them valid.
     mem.fence();
     publish(mem, node, mem.load_u64(node) | SLOTS_VALID);

@@ -116,6 +116,10 @@ fn damage_to_headers_is_noticed() {
     header_damage::<BtreeLog>("is empty", |_| 0);
     header_damage::<BitmapLog>("is empty", |_| 0);
     header_damage::<WbTreeSlotOnly>("is empty", |_| 0);
+    noticed::<WbTree>("does not repeat", |tree| {
+        let (leaf, _) = first(tree);
+        tree.mem.store_u64(leaf + SLOTS_OFF, tree.mem.load_u64(leaf + SLOTS_OFF) ^ 1 << 63);
+    });
     noticed::<WbTree>("claims 7", |tree| {
         let (leaf, _) = first(tree);
         tree.mem.store_u64(leaf + SLOTS_OFF, 7);
