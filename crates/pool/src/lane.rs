@@ -117,6 +117,12 @@ impl Lane {
         Tx::new(LaneHold::Borrowed(self))
     }
 
+    /// As [`begin`](Self::begin), for whoever keeps the lane in its transactions: one follows the other by
+    /// [`commit_and_begin`](Tx::commit_and_begin) or [`roll_back`](Tx::roll_back).
+    pub fn into_tx(self) -> Tx<'static> {
+        Tx::new(LaneHold::Owned(Box::new(self)))
+    }
+
     /// The pool that the lane belongs to.
     pub fn pool(&self) -> &Pool {
         &self.pool
@@ -126,6 +132,7 @@ impl Lane {
 /// How a transaction holds its lane.
 pub(crate) enum LaneHold<'l> {
     Borrowed(&'l mut Lane),
+    Owned(Box<Lane>),
     Locked(MutexGuard<'l, Lane>),
     /// With lanes that nobody may write with meanwhile. In a box, since every transaction moves what holds its lane.
     WithOthers(Box<(MutexGuard<'l, Lane>, Vec<MutexGuard<'l, Lane>>)>),
@@ -137,6 +144,7 @@ impl Deref for LaneHold<'_> {
     fn deref(&self) -> &Lane {
         match self {
             LaneHold::Borrowed(lane) => lane,
+            LaneHold::Owned(lane) => lane,
             LaneHold::Locked(lane) => lane,
             LaneHold::WithOthers(lanes) => &lanes.0,
         }
@@ -148,6 +156,7 @@ impl DerefMut for LaneHold<'_> {
     fn deref_mut(&mut self) -> &mut Lane {
         match self {
             LaneHold::Borrowed(lane) => lane,
+            LaneHold::Owned(lane) => lane,
             LaneHold::Locked(lane) => lane,
             LaneHold::WithOthers(lanes) => &mut lanes.0,
         }

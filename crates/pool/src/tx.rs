@@ -377,6 +377,24 @@ impl<'l> Tx<'l> {
         work.freed.drain(kept..).for_each(|block| block.unclaim());
     }
 
+    /// Takes everything back: as if it had just begun.
+    pub fn roll_back(&mut self) {
+        self.take_back();
+    }
+
+    /// As [`commit`](Self::commit), and begins the next transaction of the lane. After an error too: what was not committed is
+    /// taken back.
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit).
+    #[inline]
+    pub fn commit_and_begin(&mut self) -> Result<()> {
+        let outcome = commit(&mut self.lane);
+        self.take_back();
+        outcome
+    }
+
     fn take_back(&mut self) {
         if !self.lane.work.is_untouched() {
             self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });

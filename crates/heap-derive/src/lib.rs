@@ -1,0 +1,74 @@
+//! The derives of `tembo-heap`: [`Persist`](macro@Persist) and [`Plain`](macro@Plain).
+//!
+//! A type that lies in a heap outlives the program that wrote it, so the derives insist on a layout that is fixed, write
+//! it down (where every field lies, of which type, and where the pointers are), and make the accessors by which a
+//! transaction goes to a field.
+//!
+//! What they write is safe because it is made from the definition itself: offsets come from the compiler, every field
+//! has to be `Persist` (or `Plain`) too, and a type with `Drop` does not compile.
+
+mod access;
+mod input;
+mod persist;
+mod plain;
+
+use input::Input;
+use proc_macro2::TokenStream;
+use quote::quote;
+
+/// Lets values of a type lie in a heap, and makes the accessors of its fields.
+///
+/// A struct needs `#[repr(C)]`, an enum `#[repr(u8)]`, `u16`, `u32` or `u64`; every field has to be `Persist`, and the type
+/// may have no `Drop` and no lifetimes. Type parameters have to be `Persist`, which the derive asks for by itself.
+///
+/// For a struct `Node` there are traits, implemented by places that hold a `Node` (`Ref<'t, B, Node>`, and so `Obj`), with
+/// a method for each field, which leads to the field's place. They are in scope where the struct is defined.
+///
+/// | fields | trait | seen by |
+/// |---|---|---|
+/// | `pub` | `NodeFields` | whoever sees `Node` |
+/// | `pub(crate)` | `NodeCrateFields` | the crate |
+/// | `pub(super)` | `NodeSuperFields` | the parent module |
+/// | `pub(in crate::store)` | `NodeInCrateStoreFields` | that module |
+/// | others | `NodePrivateFields` | the module |
+///
+/// The fields of tuple structs are `f0()`, `f1()`, and so on.
+///
+/// For an enum `Shape` whose variants have fields there is an enum `ShapeRef` with the same variants, each of whose fields is
+/// a place, and a trait `ShapeVariant`, whose method `variant(tx)` says which of them lies there.
+///
+/// `#[persist(name = "Node")]` gives the type another name in heaps than in the program: an old version of a type, for
+/// one, which is kept so that heaps that have it can be read. `#[persist(crate = path)]` says where `tembo_heap` is.
+#[proc_macro_derive(Persist, attributes(persist))]
+pub fn derive_persist(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    expand(input, |input| {
+        let (no_drop, helpers) = (persist::no_drop(input), persist::helpers(input));
+        let (persist, access) = (persist::implement(input), access::accessors(input));
+        let (items, implementations) = (access.items, access.implementations);
+        quote! {
+            #items
+            const _: () = {
+                #no_drop
+                #helpers
+                #persist
+                #implementations
+            };
+        }
+    })
+}
+
+/// Lets values of a type without pointers be read, set and borrowed as a whole.
+///
+/// Beside it the type needs `Clone`, `Copy` and `Persist`, and every field has to be `Plain`.
+#[proc_macro_derive(Plain, attributes(persist))]
+pub fn derive_plain(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    expand(input, plain::implement)
+}
+
+fn expand(
+    input: proc_macro::TokenStream,
+    code: impl FnOnce(&Input) -> TokenStream,
+) -> proc_macro::TokenStream {
+    let input = syn::parse(input).and_then(Input::new);
+    input.map_or_else(syn::Error::into_compile_error, |input| code(&input)).into()
+}

@@ -1,0 +1,252 @@
+//! Reading a whole heap without changing it, and without its program's types: the proof that every pointer is valid, every count
+//! exact, and nothing leaked.
+
+use crate::describe::{PointerKind, TypeInfo};
+use crate::error::{Error, Result, corrupt};
+use crate::handle::for_each_slot;
+use crate::layout::{
+    ARRAY_HEAD_BYTES, Counts, Kind, LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, PmOrphans, ROOT_KIND, ROOT_NAME,
+};
+use crate::types::{Types, for_each_pointer};
+use std::collections::HashMap;
+use tembo_pmem::{Region, offset_of};
+use tembo_pool::{Marks, Pool};
+
+/// What there is in a heap.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// How often the heap was opened for writing.
+    pub generation: u64,
+    /// By type, in the order in which the types came.
+    pub types: Vec<TypeUsage>,
+    /// Objects that only handles kept alive, when the heap was used last.
+    pub orphans: u64,
+    /// Objects that have died, and have not been released yet.
+    pub dying: u64,
+    /// Objects of which only the memory is left, for the weak pointers that lead to it.
+    pub shells: u64,
+}
+
+/// How much of a heap objects of one type take.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TypeUsage {
+    /// The type's name.
+    pub name: String,
+    /// Its fields and where they lie.
+    pub layout: String,
+    /// Objects that are one value of the type.
+    pub objects: u64,
+    /// Arrays of values of the type.
+    pub arrays: u64,
+    /// Values in all arrays.
+    pub elements: u64,
+    /// Bytes of these objects and arrays, their heads included.
+    pub bytes: u64,
+}
+
+/// What a walk knows of an object.
+#[derive(Debug, Default)]
+struct Seen {
+    strong: u64,
+    weak: u64,
+    /// Its pointers were followed.
+    is_walked: bool,
+    is_orphan: bool,
+    is_listed: bool,
+}
+
+struct Walk<'w> {
+    region: &'w Region,
+    types: Types,
+    seen: HashMap<u64, Seen, foldhash::fast::FixedState>,
+    next: Vec<u64>,
+}
+
+/// Checks the heap of a pool: every pointer leads to an object of its type, every count is exact, and every object is reached. `marks` are the
+/// pool's blocks, each of which is ticked off. Takes memory with the number of objects.
+///
+/// # Errors
+///
+/// [`Error::NotAHeap`], and corruption with the first violation found.
+pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
+    let root = pool.root(ROOT_NAME)?.filter(|root| root.kind == ROOT_KIND);
+    let Some(heap) = root.map(|root| root.off) else {
+        return Err(Error::NotAHeap { found: "it has no root `heap` of the kind of heaps".to_owned() });
+    };
+    let region = pool.region();
+    let field = |off: usize| region.load_u64(heap + off as u64);
+    marks.reach(heap, size_of::<PmHeap>() as u64)?;
+    let magic = field(offset_of!(PmHeap, magic))?;
+    if magic != MAGIC {
+        return Err(corrupt("a heap", heap, MAGIC, magic));
+    }
+    let types = Types::read(region, heap, |off, bytes| Ok(marks.reach(off, bytes)?))?;
+    let mut walk = Walk { region, types, seen: HashMap::default(), next: Vec::new() };
+    walk.seen.entry(field(offset_of!(PmHeap, root))?).or_default().strong = 1;
+    walk.next.push(field(offset_of!(PmHeap, root))?);
+
+    let mut orphans = Vec::new();
+    for_each_slot(
+        region,
+        heap,
+        |block| Ok(marks.reach(block, size_of::<PmOrphans>() as u64)?),
+        |_, object| {
+            orphans.extend((object != 0).then_some(object));
+            Ok(())
+        },
+    )?;
+    for orphan in &orphans {
+        let seen = walk.seen.entry(*orphan).or_default();
+        if std::mem::replace(&mut seen.is_orphan, true) {
+            return Err(corrupt("an orphan", *orphan, "one slot", "two"));
+        }
+        walk.next.push(*orphan);
+    }
+    let (dying, lists) = (field(offset_of!(PmHeap, dying))?, field(offset_of!(PmHeap, dying_count))?);
+    marks.reach(dying, lists.saturating_mul(LINE))?;
+    let mut listed = 0;
+    for list in 0..lists {
+        let mut object = region.load_u64(dying + list * LINE)?;
+        while object != 0 {
+            let seen = walk.seen.entry(object).or_default();
+            if std::mem::replace(&mut seen.is_listed, true) {
+                return Err(corrupt("a dying object", object, "to be in one list, once", "there twice"));
+            }
+            listed += 1;
+            walk.next.push(object);
+            object = Kind(region.load_u64(object)?).next_dying();
+        }
+    }
+    while let Some(object) = walk.next.pop() {
+        walk.follow(object)?;
+    }
+    let mut summary = Summary {
+        generation: field(offset_of!(PmHeap, generation))?,
+        types: walk.types.iter().map(usage_of).collect(),
+        orphans: orphans.len() as u64,
+        dying: listed,
+        shells: 0,
+    };
+    for (object, seen) in &walk.seen {
+        walk.judge(*object, seen, marks, &mut summary)?;
+    }
+    Ok(summary)
+}
+
+fn usage_of(info: &TypeInfo) -> TypeUsage {
+    TypeUsage { name: info.name.clone(), layout: info.text.clone(), ..TypeUsage::default() }
+}
+
+impl Walk<'_> {
+    fn type_of(&self, object: u64) -> Result<(Kind, &TypeInfo)> {
+        let kind = Kind(self.region.load_u64(object)?);
+        if !kind.is_sane() {
+            return Err(corrupt(
+                "an object's first word",
+                object,
+                "a type and flags",
+                format!("{:#x}", kind.0),
+            ));
+        }
+        match self.types.get(kind.type_number()) {
+            Some(info) => Ok((kind, info)),
+            None => Err(corrupt("an object's type", object, "a type of the heap", kind.type_number())),
+        }
+    }
+
+    /// Counts the pointers of an object, and notes those that are still to be followed.
+    fn follow(&mut self, object: u64) -> Result<()> {
+        if std::mem::replace(&mut self.seen.entry(object).or_default().is_walked, true) {
+            return Ok(());
+        }
+        let (kind, info) = self.type_of(object)?;
+        if info.pointers.is_empty() {
+            return Ok(());
+        }
+        let (mut at, count) = match kind.is_array() {
+            false => (object + OBJECT_HEAD_BYTES, 1),
+            true => {
+                let word = self.region.load_u64(object + OBJECT_HEAD_BYTES)?;
+                let (len, released) = (word & 0xFFFF_FFFF, word >> 32);
+                if released > len || (released > 0 && !kind.is_dying()) {
+                    return Err(corrupt(
+                        "a dying array",
+                        object,
+                        format!("at most {len} released"),
+                        released,
+                    ));
+                }
+                (object + ARRAY_HEAD_BYTES + released * info.bytes, len - released)
+            }
+        };
+        let mut found = Vec::new();
+        for _ in 0..count {
+            let word = |off| Ok(self.region.load_u64(at + off)?);
+            for_each_pointer(info, &word, |off, pointer| {
+                let target = self.region.load_u64(at + off)?;
+                if target != 0 {
+                    found.push((at + off, target, pointer.kind, pointer.target));
+                }
+                Ok(())
+            })?;
+            at += info.bytes;
+        }
+        for (slot, target, kind, name_hash) in found {
+            let (target_kind, target_info) = self.type_of(target)?;
+            if target_info.name_hash != name_hash || target_kind.is_array() != (kind == PointerKind::Array) {
+                return Err(corrupt("a pointer", slot, "an object of its type", &target_info.name));
+            }
+            let seen = self.seen.entry(target).or_default();
+            if kind == PointerKind::Weak {
+                seen.weak += 1;
+            } else {
+                seen.strong += 1;
+                if !seen.is_walked {
+                    self.next.push(target);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what an object says of itself with what was found.
+    fn judge(&self, object: u64, seen: &Seen, marks: &mut Marks, summary: &mut Summary) -> Result<()> {
+        let (kind, info) = self.type_of(object)?;
+        let counts = Counts::decode(self.region.load_u64(object + 8)?);
+        if (u64::from(counts.strong), u64::from(counts.weak)) != (seen.strong, seen.weak) {
+            let expected = format!("{} strong and {} weak pointers", seen.strong, seen.weak);
+            return Err(corrupt("an object's counts", object, expected, format!("{counts:?}")));
+        }
+        let state = match (kind.is_dying(), kind.is_shell()) {
+            (true, _) if seen.is_listed && seen.strong == 0 && !seen.is_orphan => None,
+            (true, _) => Some("a dying object that is in no list, or alive"),
+            (_, true) if seen.strong == 0 && !seen.is_walked && seen.weak > 0 => None,
+            (_, true) => Some("a shell that something but weak pointers leads to"),
+            _ if seen.is_listed => Some("an object in a list of dying ones that is not dying"),
+            _ if seen.strong > 0 && seen.is_orphan => Some("an orphan with strong pointers"),
+            _ if seen.strong == 0 && !seen.is_orphan => Some("an object that only weak pointers lead to"),
+            _ => None,
+        };
+        if let Some(found) = state {
+            return Err(corrupt("an object", object, "alive, dying or a shell", found));
+        }
+        let bytes = match kind.is_array() {
+            false => OBJECT_HEAD_BYTES + info.bytes,
+            true => {
+                let len = self.region.load_u64(object + OBJECT_HEAD_BYTES)? & 0xFFFF_FFFF;
+                ARRAY_HEAD_BYTES + len * info.bytes
+            }
+        };
+        marks.reach(object, bytes)?;
+        summary.shells += u64::from(kind.is_shell());
+        let usage = &mut summary.types[usize::from(kind.type_number())];
+        usage.bytes += bytes;
+        if kind.is_array() {
+            usage.arrays += 1;
+            usage.elements += (bytes - ARRAY_HEAD_BYTES).checked_div(info.bytes).unwrap_or(0);
+        } else {
+            usage.objects += 1;
+        }
+        Ok(())
+    }
+}

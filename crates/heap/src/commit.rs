@@ -1,0 +1,590 @@
+//! Commits: from what a transaction has gathered to one durable record.
+//!
+//! # Order
+//!
+//! 1. Own the count records of all objects whose counts change, in their order. (Data records are owned already. A count record
+//!    is owned during commits only, so that waiting for one ends.)
+//! 2. Work out the new counts, and who dies. A dying object's pointers are released in the same commit, as long as there
+//!    are few and all records can be had at once; otherwise it goes to the lane's list of dying objects, which [`collect`] goes
+//!    through afterwards, a bounded part in each transaction.
+//! 3. Mark all records as committing, advance the clock, validate what was read (`orec.rs`).
+//! 4. Commit the pool's transaction: one fence.
+//! 5. Release the records with the clock's new value.
+//!
+//! # Invariants
+//!
+//! - I1: an object's strong count is the number of strong slots that lead to it, of objects that are alive or in a list of dying ones (with a dying
+//!   array only the elements that have not been released yet); weak likewise. The root object has one more.
+//! - I2: an object with no strong pointer is an orphan (in an orphan slot), or dying (in exactly one list), or a shell (only weak pointers lead
+//!   to it).
+//! - I3: a list of dying objects is linked by their first words and ends.
+
+use crate::core::Core;
+use crate::describe::PointerKind;
+use crate::error::{Error, Result, corrupt};
+use crate::handle::FoundSlot;
+use crate::layout::{ARRAY_HEAD_BYTES, Counts, Kind, OBJECT_HEAD_BYTES, ORPHAN_SLOTS, PmHeap, PmOrphans};
+use crate::orec::Orecs;
+use crate::session::{Session, State};
+use crate::types::for_each_pointer;
+use crate::writes::SmallMap;
+use tembo_pmem::offset_of;
+
+/// Objects that one commit destroys, at most; the others wait in the lane's list.
+const DEATHS_MAX: usize = 48;
+/// Elements of a dying array that one transaction releases.
+const ELEMENTS_MAX: u64 = 128;
+/// Dying objects of a list that one transaction takes.
+const LIST_MAX: usize = 16;
+
+/// The counts of an object that was there before.
+#[derive(Debug, Clone, Copy)]
+struct NewCounts {
+    kind: Kind,
+    old: Counts,
+    new: Counts,
+    /// It is freed, so that nothing of it is to be written.
+    is_freed: bool,
+}
+
+/// Buffers of commits, kept in the session.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// Count records that are owned.
+    locks: Vec<u32>,
+    counts: SmallMap<NewCounts>,
+    deaths: Vec<u64>,
+    pointers: Vec<(u64, PointerKind)>,
+    /// Dying objects all of whose pointers are released.
+    finished: Vec<u64>,
+    /// Orphans that nobody holds any more.
+    abandoned: Vec<u64>,
+    /// Changes of the orphan slots: objects that have got one, and that are to lose theirs.
+    orphaned: Vec<u64>,
+    adopted: Vec<u64>,
+    /// Slots of a block that this commit makes.
+    new_slots: Vec<u64>,
+    /// Whether it makes one.
+    has_new_slots: bool,
+}
+
+impl Scratch {
+    fn clear(&mut self) {
+        self.locks.clear();
+        self.counts.clear();
+        self.deaths.clear();
+        self.pointers.clear();
+        self.finished.clear();
+        self.abandoned.clear();
+        self.orphaned.clear();
+        self.adopted.clear();
+        self.new_slots.clear();
+        self.has_new_slots = false;
+    }
+}
+
+/// Makes a transaction durable, then visible.
+pub(crate) fn commit(core: &Core, state: &State, session: &mut Session) -> Result<()> {
+    if !session.has_work() {
+        session.abort(core);
+        return Ok(());
+    }
+    commit_work(core, Some(state), session)
+}
+
+fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Result<()> {
+    let dying_first = session.dying_first;
+    let outcome = prepare(core, session).and_then(|()| publish(core, state, session));
+    match outcome {
+        Ok(version) => {
+            session.owned.drain(..).for_each(|index| core.orecs.release(index, version));
+            session.held.iter().for_each(|claim| {
+                core.handles.hold(claim.off());
+                claim.confirm();
+            });
+            let scratch = &mut session.scratch;
+            let slots = scratch.adopted.iter().filter_map(|object| core.handles.forget_orphan(*object));
+            let slots: Vec<u64> = slots.chain(scratch.new_slots.drain(..)).collect();
+            if !slots.is_empty() {
+                core.handles.add_slots(slots);
+            }
+            scratch.orphaned.iter().for_each(|object| core.handles.look_again(*object));
+            session.scratch.locks.drain(..).for_each(|index| core.count_orecs.release(index, version));
+        }
+        Err(_) => {
+            session.dying_first = dying_first;
+            let scratch = &session.scratch;
+            for object in &scratch.orphaned {
+                let slot = core.handles.forget_orphan(*object);
+                if !scratch.has_new_slots {
+                    core.handles.add_slots(slot);
+                }
+            }
+            session.scratch.locks.drain(..).for_each(|index| core.count_orecs.give_back(index));
+            session.owned.drain(..).for_each(|index| core.orecs.give_back(index));
+            session.ptx.roll_back();
+        }
+    }
+    session.scratch.clear();
+    session.forget();
+    outcome.map(drop)
+}
+
+/// Steps 1 and 2.
+fn prepare(core: &Core, session: &mut Session) -> Result<()> {
+    lock_counts(core, session);
+    let mut of = Deaths { core, session, budget: DEATHS_MAX };
+    of.apply_deltas()?;
+    while let Some(object) = of.session.scratch.deaths.pop() {
+        of.destroy(object)?;
+    }
+    of.write_counts()
+}
+
+fn lock_counts(core: &Core, session: &mut Session) {
+    let Session { deltas, fresh, held, scratch, number, .. } = session;
+    let changed = deltas
+        .entries()
+        .iter()
+        .filter(|(_, delta)| delta.strong != 0 || delta.weak != 0)
+        .map(|(off, _)| *off);
+    let others = held.iter().map(|claim| claim.off());
+    let more = scratch.finished.iter().chain(&scratch.abandoned).copied();
+    let existing = changed.chain(others).chain(more).filter(|off| fresh.get(*off).is_none());
+    scratch.locks.extend(existing.map(|off| core.count_orecs.index(off)));
+    scratch.locks.sort_unstable();
+    scratch.locks.dedup();
+    for index in &scratch.locks {
+        let mut round = 0_u32;
+        while !try_lock(&core.count_orecs, *index, *number) {
+            round += 1;
+            if round > 200 { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+}
+
+fn try_lock(records: &Orecs, index: u32, number: u64) -> bool {
+    let seen = records.load(index);
+    seen.owner() == 0 && records.try_own(index, seen, number)
+}
+
+struct Deaths<'c> {
+    core: &'c Core,
+    session: &'c mut Session,
+    budget: usize,
+}
+
+impl Deaths<'_> {
+    /// A word of an object as the commit is going to leave it.
+    fn word(&self, off: u64) -> Result<u64> {
+        match self.session.writes.get(off) {
+            Some(word) => Ok(word),
+            None => Ok(self.core.region().load_u64(off)?),
+        }
+    }
+
+    /// The counts of an object that was there before, whose record is owned.
+    fn counts(&mut self, object: u64) -> Result<&mut NewCounts> {
+        if self.session.scratch.counts.get(object).is_none() {
+            let kind = Kind(self.core.region().load_u64(object)?);
+            let old = Counts::decode(self.core.region().load_u64(object + 8)?);
+            let new = NewCounts { kind, old, new: old, is_freed: false };
+            self.session.scratch.counts.get_or_insert_with(object, || new);
+        }
+        Ok(self.session.scratch.counts.get_or_insert_with(object, || unreachable!("inserted above")))
+    }
+
+    fn is_held(&self, object: u64) -> bool {
+        self.session.held.iter().any(|claim| claim.off() == object) || self.core.handles.holds(object)
+    }
+
+    fn change(&mut self, object: u64, strong: i64, weak: i64) -> Result<NewCounts> {
+        let counts = self.counts(object)?;
+        let before = counts.new;
+        match before.changed(strong, weak) {
+            Some(after) => {
+                counts.new = after;
+                Ok(*counts)
+            }
+            None if strong > 0 || weak > 0 => Err(Error::TooManyPointers { off: object }),
+            None => {
+                Err(corrupt("the counts of an object", object, "as many as pointers", format!("{before:?}")))
+            }
+        }
+    }
+
+    fn apply_deltas(&mut self) -> Result<()> {
+        for i in 0..self.session.deltas.entries().len() {
+            let (object, delta) = self.session.deltas.entries()[i];
+            if self.session.fresh.get(object).is_none() && (delta.strong != 0 || delta.weak != 0) {
+                self.change(object, delta.strong, delta.weak)?;
+                self.settle(object)?;
+            }
+        }
+        for i in 0..self.session.fresh.entries().len() {
+            let object = self.session.fresh.entries()[i].0;
+            if self.session.deltas.get(object).is_none_or(|delta| delta.strong == 0) {
+                self.settle_fresh(object)?;
+            }
+        }
+        for i in 0..self.session.held.len() {
+            let object = self.session.held[i].off();
+            if self.session.fresh.get(object).is_none() {
+                let counts = *self.counts(object)?;
+                if counts.kind.is_dying() || counts.kind.is_shell() {
+                    // It died after it was read.
+                    return Err(Error::Conflict);
+                }
+            }
+        }
+        for i in 0..self.session.scratch.abandoned.len() {
+            let object = self.session.scratch.abandoned[i];
+            if self.core.handles.slot_of(object).is_some() && !self.session.scratch.adopted.contains(&object)
+            {
+                self.settle(object)?;
+            }
+        }
+        for i in 0..self.session.scratch.finished.len() {
+            self.finish(self.session.scratch.finished[i])?;
+        }
+        Ok(())
+    }
+
+    /// Decides about an object that was there before, after its counts have changed.
+    fn settle(&mut self, object: u64) -> Result<()> {
+        let counts = *self.counts(object)?;
+        if counts.kind.is_shell() && counts.new.weak == 0 {
+            return self.free(object);
+        }
+        if counts.kind.is_shell() || counts.kind.is_dying() {
+            if counts.new.strong > counts.old.strong {
+                return Err(Error::Conflict);
+            }
+            return Ok(());
+        }
+        if counts.new.strong > 0 {
+            if self.core.handles.slot_of(object).is_some() {
+                self.adopt(object);
+            }
+        } else if self.is_held(object) {
+            self.make_orphan(object)?;
+        } else {
+            if self.core.handles.slot_of(object).is_some() {
+                self.adopt(object);
+            }
+            self.session.scratch.deaths.push(object);
+        }
+        Ok(())
+    }
+
+    /// Decides about an object of this transaction that no strong pointer leads to.
+    fn settle_fresh(&mut self, object: u64) -> Result<()> {
+        if self.session.held.iter().any(|claim| claim.off() == object) {
+            return self.make_orphan(object);
+        }
+        self.session.scratch.deaths.push(object);
+        Ok(())
+    }
+
+    /// Takes an orphan's slot away.
+    fn adopt(&mut self, object: u64) {
+        if let Some(slot) = self.core.handles.slot_of(object) {
+            self.session.writes.set(slot, 0);
+            self.session.scratch.adopted.push(object);
+        }
+    }
+
+    fn make_orphan(&mut self, object: u64) -> Result<()> {
+        let slot = match self.core.handles.find_slot(object) {
+            FoundSlot::HasOne => return Ok(()),
+            FoundSlot::Free(slot) => slot,
+            FoundSlot::NoneFree => self.new_slot()?,
+        };
+        self.core.handles.make_orphan(object, slot);
+        self.session.writes.set(slot, object);
+        self.session.scratch.orphaned.push(object);
+        Ok(())
+    }
+
+    /// A slot of a block that this commit makes. (If it fails, slots that were free before are lost with it until the heap is opened again.)
+    fn new_slot(&mut self) -> Result<u64> {
+        if self.session.scratch.new_slots.is_empty() {
+            // Its record stands for the chain of blocks, until the commit is over.
+            if !self.can_change(self.core.off) {
+                return Err(Error::Conflict);
+            }
+            let head = self.core.off + offset_of!(PmHeap, orphans) as u64;
+            let session = &mut *self.session;
+            let block = session.ptx.alloc_zeroed(size_of::<PmOrphans>() as u64)?;
+            session.ptx.store(block, self.core.region().load_u64(head)?)?;
+            session.writes.set(head, block);
+            let slots = block + offset_of!(PmOrphans, slots) as u64;
+            session.scratch.new_slots.extend((0..ORPHAN_SLOTS).map(|i| slots + 8 * i));
+            session.scratch.has_new_slots = true;
+        }
+        Ok(self.session.scratch.new_slots.pop().expect("a slot of the new block"))
+    }
+
+    /// Releases an object that no strong pointer leads to any more, now or later.
+    fn destroy(&mut self, object: u64) -> Result<()> {
+        let is_fresh = self.session.fresh.get(object).is_some();
+        let kind = match self.session.fresh.get(object) {
+            Some(fresh) => Kind::new(fresh.type_number, fresh.is_array),
+            None => self.counts(object)?.kind,
+        };
+        let info = self.core.types.get(kind.type_number()).ok_or_else(|| unknown_type(object, kind))?;
+        if !info.pointers.is_empty() {
+            if self.budget == 0 || kind.is_array() || !(is_fresh || self.own(object + OBJECT_HEAD_BYTES)) {
+                return self.defer(object, kind);
+            }
+            self.budget -= 1;
+            let value = object + OBJECT_HEAD_BYTES;
+            let mut pointers = std::mem::take(&mut self.session.scratch.pointers);
+            pointers.clear();
+            for_each_pointer(info, &|off| self.word(value + off), |off, pointer| {
+                let target = self.word(value + off)?;
+                if target != 0 {
+                    pointers.push((target, pointer.kind));
+                }
+                Ok(())
+            })?;
+            let all = pointers.iter().all(|(target, _)| self.can_change(*target));
+            if all {
+                for (target, kind) in &pointers {
+                    self.release(*target, *kind)?;
+                }
+            }
+            self.session.scratch.pointers = pointers;
+            if !all {
+                return self.defer(object, kind);
+            }
+        }
+        self.end(object, kind, is_fresh)
+    }
+
+    /// Ends an object whose pointers are released.
+    fn end(&mut self, object: u64, kind: Kind, is_fresh: bool) -> Result<()> {
+        let weak = match self.session.deltas.get(object) {
+            _ if !is_fresh => u64::from(self.counts(object)?.new.weak),
+            Some(delta) => delta.weak as u64,
+            None => 0,
+        };
+        if weak == 0 {
+            return self.free(object);
+        }
+        if is_fresh {
+            return Ok(self.session.ptx.store(object, kind.shell().0)?);
+        }
+        self.session.writes.set(object, kind.shell().0);
+        Ok(())
+    }
+
+    /// Owns the data record of a key, if that can be had at once, so that what is read there stays so.
+    fn own(&mut self, key: u64) -> bool {
+        let index = self.core.orecs.index(key);
+        let seen = self.core.orecs.load(index);
+        if seen.owner() == self.session.number {
+            return true;
+        }
+        let owns = seen.owner() == 0 && self.core.orecs.try_own(index, seen, self.session.number);
+        if owns {
+            self.session.owned.push(index);
+        }
+        owns
+    }
+
+    /// Owns the count record of an object, if that can be had at once.
+    fn can_change(&mut self, object: u64) -> bool {
+        if self.session.fresh.get(object).is_some() {
+            return true;
+        }
+        let index = self.core.count_orecs.index(object);
+        if self.core.count_orecs.load(index).owner() == self.session.number {
+            return true;
+        }
+        let owns = try_lock(&self.core.count_orecs, index, self.session.number);
+        if owns {
+            self.session.scratch.locks.push(index);
+        }
+        owns
+    }
+
+    /// Takes a pointer to an object away, whose count may be changed.
+    fn release(&mut self, object: u64, kind: PointerKind) -> Result<()> {
+        let (strong, weak) = if kind == PointerKind::Weak { (0, -1) } else { (-1, 0) };
+        if self.session.fresh.get(object).is_some() {
+            let delta = self.session.deltas.get_or_insert_with(object, Default::default);
+            delta.strong += strong;
+            delta.weak += weak;
+            if strong != 0 && delta.strong == 0 {
+                self.settle_fresh(object)?;
+            }
+            return Ok(());
+        }
+        let counts = self.change(object, strong, weak)?;
+        let is_last =
+            if strong != 0 { counts.new.strong == 0 } else { counts.kind.is_shell() && counts.new.weak == 0 };
+        if is_last { self.settle(object) } else { Ok(()) }
+    }
+
+    fn free(&mut self, object: u64) -> Result<()> {
+        self.session.ptx.free(object)?;
+        if self.session.fresh.get(object).is_none() {
+            self.counts(object)?.is_freed = true;
+        }
+        Ok(())
+    }
+
+    /// Puts an object into the lane's list of dying ones.
+    fn defer(&mut self, object: u64, kind: Kind) -> Result<()> {
+        let dying = kind.dying(self.session.dying_first);
+        if self.session.fresh.get(object).is_some() {
+            self.session.ptx.store(object, dying.0)?;
+        } else {
+            self.session.writes.set(object, dying.0);
+            self.counts(object)?.kind = dying;
+        }
+        self.session.dying_first = object;
+        self.session.writes.set(self.session.dying_off, object);
+        Ok(())
+    }
+
+    /// Ends a dying object whose pointers [`collect`] has released.
+    fn finish(&mut self, object: u64) -> Result<()> {
+        let kind = self.counts(object)?.kind;
+        self.end(object, kind, false)
+    }
+
+    fn write_counts(&mut self) -> Result<()> {
+        let Session { scratch, writes, fresh, deltas, ptx, .. } = &mut *self.session;
+        for (object, counts) in scratch.counts.entries() {
+            if !counts.is_freed && counts.new != counts.old {
+                writes.set(object + 8, counts.new.encode());
+            }
+        }
+        for (object, _) in fresh.entries() {
+            let (strong, weak) = deltas.get(*object).map_or((0, 0), |delta| (delta.strong, delta.weak));
+            if (strong, weak) == (1, 0) {
+                continue;
+            }
+            let counts = Counts { strong: 0, weak: 0 }.changed(strong, weak);
+            let counts = counts.ok_or(Error::TooManyPointers { off: *object })?;
+            // A block that was freed again may be stored to as well.
+            ptx.store(object + 8, counts.encode())?;
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn unknown_type(object: u64, kind: Kind) -> Error {
+    corrupt("the type of an object", object, "a type of the heap", kind.type_number())
+}
+
+/// Steps 3 and 4. Returns the version.
+fn publish(core: &Core, state: Option<&State>, session: &mut Session) -> Result<u64> {
+    session.owned.iter().for_each(|index| core.orecs.mark_committing(*index));
+    session.scratch.locks.iter().for_each(|index| core.count_orecs.mark_committing(*index));
+    let version = core.clock.advance();
+    if let Some(state) = state
+        && version != state.rv.get() + 1
+        && !state.reads_hold(core)
+    {
+        return Err(Error::Conflict);
+    }
+    for (off, word) in session.writes.iter() {
+        session.ptx.store(off, word)?;
+    }
+    session.ptx.commit_and_begin()?;
+    Ok(version)
+}
+
+/// Goes on with the session's list of dying objects, and with abandoned orphans, until about `budget` objects are done. Returns whether all are.
+pub(crate) fn collect(core: &Core, session: &mut Session, budget: usize) -> Result<bool> {
+    let mut done = 0;
+    while done < budget {
+        session.scratch.abandoned = core.handles.take_abandoned(LIST_MAX);
+        let (abandoned, first) = (session.scratch.abandoned.clone(), session.dying_first);
+        let taken = take_dying(core, session)?;
+        if taken == 0 && abandoned.is_empty() {
+            return Ok(session.dying_first == 0);
+        }
+        if let Err(e) = commit_work(core, None, session) {
+            session.dying_first = first;
+            core.handles.put_abandoned(abandoned);
+            return if matches!(e, Error::Conflict) { Ok(false) } else { Err(e) };
+        }
+        done += taken.max(1) + DEATHS_MAX;
+    }
+    Ok(false)
+}
+
+/// Notes that pointers of the list's first objects are released, in a transaction that has done nothing so far. Returns how many objects
+/// that concerns: none if somebody is still writing to the first.
+fn take_dying(core: &Core, session: &mut Session) -> Result<usize> {
+    let mut taken = 0;
+    while session.dying_first != 0 && taken < LIST_MAX {
+        let object = session.dying_first;
+        let kind = Kind(core.region().load_u64(object)?);
+        if !kind.is_dying() {
+            return Err(corrupt(
+                "a list of dying objects",
+                object,
+                "a dying object",
+                format!("{:#x}", kind.0),
+            ));
+        }
+        let info = core.types.get(kind.type_number()).ok_or_else(|| unknown_type(object, kind))?;
+        let (first, count, each) = if kind.is_array() {
+            let word = core.region().load_u64(object + OBJECT_HEAD_BYTES)?;
+            let (len, released) = (word & 0xFFFF_FFFF, word >> 32);
+            let some = if info.pointers.is_empty() { len } else { ELEMENTS_MAX };
+            (released, len.saturating_sub(released).min(some), Some(len))
+        } else {
+            (0, 1, None)
+        };
+        let mut of = Deaths { core, session: &mut *session, budget: 0 };
+        for element in first..first + count {
+            let value = match each {
+                Some(_) => object + ARRAY_HEAD_BYTES + element * info.bytes,
+                None => object + OBJECT_HEAD_BYTES,
+            };
+            let key = match each {
+                Some(_) => crate::place::element_key(object, value, info.bytes),
+                None => value,
+            };
+            if !of.own(key) {
+                if taken == 0 {
+                    of.session.abort(core);
+                }
+                return Ok(taken);
+            }
+        }
+        for element in first..first + count {
+            let value = match each {
+                Some(_) => object + ARRAY_HEAD_BYTES + element * info.bytes,
+                None => object + OBJECT_HEAD_BYTES,
+            };
+            let word = |off| Ok(core.region().load_u64(value + off)?);
+            for_each_pointer(info, &word, |off, pointer| {
+                let target = core.region().load_u64(value + off)?;
+                if target != 0 {
+                    let delta = of.session.deltas.get_or_insert_with(target, Default::default);
+                    if pointer.kind == PointerKind::Weak { delta.weak -= 1 } else { delta.strong -= 1 }
+                }
+                Ok(())
+            })?;
+        }
+        taken += 1;
+        if let Some(len) = each
+            && first + count < len
+        {
+            session.writes.set(object + OBJECT_HEAD_BYTES, len | (first + count) << 32);
+            return Ok(taken);
+        }
+        session.scratch.finished.push(object);
+        session.dying_first = kind.next_dying();
+        session.writes.set(session.dying_off, session.dying_first);
+    }
+    Ok(taken)
+}

@@ -1,0 +1,183 @@
+//! What all threads of an open heap share.
+
+use crate::brand::BrandLease;
+use crate::error::{Error, Result};
+use crate::handle::Handles;
+use crate::layout::{LINE, PmHeap};
+use crate::orec::{Clock, Orecs};
+use crate::session::{COUNT_RECORD, Session};
+use crate::types::Types;
+use crossbeam_utils::atomic::AtomicCell;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use tembo_pmem::{Region, offset_of};
+use tembo_pool::Pool;
+
+/// 2^18 ownership records, 2 MiB: of those that some tens of transactions own, hardly two are the same.
+const OREC_BITS: u32 = 18;
+const COUNT_OREC_BITS: u32 = 14;
+
+/// An open heap.
+pub(crate) struct Core {
+    me: Weak<Core>,
+    pub pool: Pool,
+    /// Where its [`PmHeap`] lies.
+    pub off: u64,
+    /// Its root object.
+    pub root: u64,
+    pub types: Types,
+    /// Of places.
+    pub orecs: Orecs,
+    /// Of counts. Owned in the course of a commit only.
+    pub count_orecs: Orecs,
+    pub clock: Clock,
+    sessions: Box<[SessionSlot]>,
+    /// Slots of lists that were not empty when the heap was opened, and belong to no session yet.
+    pub leftovers: Mutex<Vec<u32>>,
+    pub handles: Handles,
+    /// A transaction that had no luck for long runs alone.
+    pub alone: Mutex<()>,
+    pub wants_alone: AtomicBool,
+    _brand: Option<BrandLease>,
+}
+
+struct SessionSlot {
+    idle: AtomicCell<Option<Box<Session>>>,
+    /// Whether there is a session.
+    exists: AtomicBool,
+}
+
+thread_local! {
+    /// The session that the thread had last: it is in its cache.
+    static LAST_SESSION: Cell<u32> = const { Cell::new(0) };
+}
+
+impl Core {
+    pub(crate) fn open(pool: Pool, off: u64, types: Types, brand: Option<BrandLease>) -> Result<Arc<Core>> {
+        let region = pool.region();
+        let lanes = pool.geometry().lane_count;
+        let dying = region.load_u64(off + offset_of!(PmHeap, dying) as u64)?;
+        let leftovers = (0..lanes)
+            .filter_map(|slot| match region.load_u64(dying + LINE * u64::from(slot)) {
+                Ok(0) => None,
+                Ok(_) => Some(Ok(slot)),
+                Err(e) => Some(Err(e.into())),
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let slot = |_| SessionSlot { idle: AtomicCell::new(None), exists: AtomicBool::new(false) };
+        let handles = Handles::read(region, off)?;
+        let root = region.load_u64(off + offset_of!(PmHeap, root) as u64)?;
+        Ok(Arc::new_cyclic(|me| Core {
+            me: me.clone(),
+            root,
+            handles,
+            pool,
+            off,
+            types,
+            orecs: Orecs::new(OREC_BITS),
+            count_orecs: Orecs::new(COUNT_OREC_BITS),
+            clock: Clock::default(),
+            sessions: (0..lanes).map(slot).collect(),
+            leftovers: Mutex::new(leftovers),
+            alone: Mutex::new(()),
+            wants_alone: AtomicBool::new(false),
+            _brand: brand,
+        }))
+    }
+
+    pub(crate) fn arc(&self) -> Arc<Core> {
+        self.me.upgrade().expect("it is in an Arc")
+    }
+
+    #[inline(always)]
+    pub(crate) fn region(&self) -> &Region {
+        self.pool.region()
+    }
+
+    /// The table that a record number, as noted for what was read, belongs to.
+    #[inline(always)]
+    pub(crate) fn records(&self, index: u32) -> &Orecs {
+        if index & COUNT_RECORD == 0 { &self.orecs } else { &self.count_orecs }
+    }
+
+    /// Where the head of a list of dying objects lies.
+    pub(crate) fn dying_off(&self, slot: u32) -> Result<u64> {
+        let dying = self.region().load_u64(self.off + offset_of!(PmHeap, dying) as u64)?;
+        Ok(dying + LINE * u64::from(slot))
+    }
+
+    /// A session that nobody uses: the one that this thread had last if possible; a new one only when all are in use, since one lane alone is
+    /// cheaper than several.
+    #[inline]
+    pub(crate) fn take_session(&self) -> Result<Box<Session>> {
+        let last = LAST_SESSION.get() as usize;
+        if let Some(slot) = self.sessions.get(last)
+            && let Some(session) = slot.idle.swap(None)
+        {
+            return Ok(session);
+        }
+        self.take_another_session()
+    }
+
+    #[cold]
+    fn take_another_session(&self) -> Result<Box<Session>> {
+        for round in 0.. {
+            for (number, slot) in self.sessions.iter().enumerate() {
+                if let Some(session) = slot.idle.swap(None) {
+                    LAST_SESSION.set(number as u32);
+                    return Ok(session);
+                }
+                if !slot.exists.swap(true, Ordering::AcqRel) {
+                    match self.new_session(number as u32) {
+                        Ok(session) => {
+                            LAST_SESSION.set(number as u32);
+                            return Ok(session);
+                        }
+                        // Someone else writes to the pool with this lane: others may come free.
+                        Err(Error::Pool(tembo_pool::Error::NoLane { .. })) if number > 0 => {
+                            slot.exists.store(false, Ordering::Release);
+                            break;
+                        }
+                        Err(e) => {
+                            slot.exists.store(false, Ordering::Release);
+                            return Err(e);
+                        }
+                    }
+                }
+            }
+            if round > 10 {
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        unreachable!("the loop has no end")
+    }
+
+    fn new_session(&self, slot: u32) -> Result<Box<Session>> {
+        let lane = self.pool.lane()?;
+        let mut leftovers = self.leftovers.lock();
+        leftovers.retain(|leftover| *leftover != slot);
+        let dying_off = self.dying_off(slot)?;
+        Ok(Box::new(Session {
+            number: u64::from(slot) + 1,
+            ptx: lane.into_tx(),
+            owned: Vec::new(),
+            writes: Default::default(),
+            deltas: Default::default(),
+            fresh: Default::default(),
+            held: Vec::new(),
+            dying_off,
+            dying_first: self.region().load_u64(dying_off)?,
+            scratch: Default::default(),
+        }))
+    }
+
+    #[inline]
+    pub(crate) fn put_session(&self, session: Box<Session>) {
+        let slot = session.number as usize - 1;
+        self.sessions[slot].idle.store(Some(session));
+    }
+}

@@ -1,0 +1,95 @@
+//! What can go wrong with a heap, and in a transaction on it.
+
+use tembo_pmem::OutOfBounds;
+
+/// Result of heap operations.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong with a heap, and in a transaction on it.
+///
+/// In a transaction, give it back with `?`: a transaction that met another one's changes
+/// ([`Conflict`](Self::Conflict)) is then run again; any other error ends it, with nothing changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transaction changed what this one had looked at, or is changing it. Whatever the transaction does next, it is run
+    /// again from the start.
+    #[error(
+        "another transaction changed the same objects; this one is run again if its closure returns the error"
+    )]
+    Conflict,
+    /// The pool holds something else, or no heap.
+    #[error("there is no heap in this pool: {found}; open a pool that was created as a heap")]
+    NotAHeap {
+        /// What there is.
+        found: String,
+    },
+    /// A type of the program is not laid out as the heap has it.
+    #[error(
+        "the type {name} has another layout in this heap: there it is `{stored}`, in this program `{ours}`; open it with the program that \
+         wrote it, or say how it changes with `Options::migrate`"
+    )]
+    Layout {
+        /// The type's name.
+        name: String,
+        /// Its layout on media.
+        stored: String,
+        /// Its layout in this program.
+        ours: String,
+    },
+    /// The type cannot be reached from the heap's root.
+    #[error(
+        "a {name} was allocated, which no pointer of the root's type leads to, however far; give the root a pointer to it"
+    )]
+    UnknownType {
+        /// The type's name.
+        name: String,
+    },
+    /// Too many pointers lead to one object.
+    #[error("more than {} pointers lead to the object at {off:#x}", u32::MAX)]
+    TooManyPointers {
+        /// The object's offset.
+        off: u64,
+    },
+    /// Too many types.
+    #[error("a heap can hold objects of {max} types")]
+    TooManyTypes {
+        /// The most there can be.
+        max: u64,
+    },
+    /// A heap with this named brand is open already.
+    #[error("a heap with the brand {brand} is open already; close it, or make another brand")]
+    BrandInUse {
+        /// The brand's name.
+        brand: &'static str,
+    },
+    /// A transaction that only reads cannot change anything, and neither can one that is nested in it.
+    #[error("this transaction only reads; run the change in one that writes, from the outermost on")]
+    ReadTransaction,
+    /// The transaction was ended by the program.
+    #[error("the transaction was cancelled")]
+    Cancelled,
+    /// The array is longer than arrays may be.
+    #[error("an array of {len} elements is longer than a heap can hold")]
+    ArrayTooLong {
+        /// Its length.
+        len: u64,
+    },
+    /// The pool failed: it is full, damaged, in use, or its device is.
+    #[error(transparent)]
+    Pool(#[from] tembo_pool::Error),
+}
+
+impl From<OutOfBounds> for Error {
+    /// Offsets come from media, so one that leads nowhere is damage.
+    #[cold]
+    fn from(e: OutOfBounds) -> Error {
+        Error::Pool(e.into())
+    }
+}
+
+/// Media damage at `off`.
+#[cold]
+pub(crate) fn corrupt(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
+    Error::Pool(tembo_pool::Error::corrupt(what, off, expected, found))
+}

@@ -1,0 +1,241 @@
+//! The heap: opening, creating, and running transactions.
+
+use crate::brand::{Brand, BrandLease, NamedBrand, Scoped};
+use crate::core::Core;
+use crate::current::{self, Running};
+use crate::error::{Error, Result, corrupt};
+use crate::handle::Of;
+use crate::layout::{LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME};
+use crate::node::Words;
+use crate::persist::Persist;
+use crate::place::Obj;
+use crate::run;
+use crate::tx::{ReadTx, Tx};
+use crate::types::Types;
+use std::marker::PhantomData;
+use std::panic::UnwindSafe;
+use std::path::Path;
+use std::sync::Arc;
+use tembo_pmem::offset_of;
+use tembo_pool::{Options, Pool};
+
+/// An open heap, with a root of type `R`.
+///
+/// It may be shared by any number of threads, each of which runs transactions of its own.
+pub struct Heap<B: Brand, R: Persist> {
+    core: Arc<Core>,
+    of: Of<B, R>,
+}
+
+// A transaction whose closure panics changes nothing.
+impl<B: Brand, R: Persist> std::panic::UnwindSafe for Heap<B, R> {}
+impl<B: Brand, R: Persist> std::panic::RefUnwindSafe for Heap<B, R> {}
+
+impl<B: Brand, R: Persist> std::fmt::Debug for Heap<B, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Heap").field("pool", &self.core.pool).field("root", &R::name()).finish()
+    }
+}
+
+impl<R: Persist + Default> Heap<Scoped<'static>, R> {
+    /// Opens the heap in a file, or creates it, for the length of a closure. The brand of such a heap is no other's, so that nothing of it can get
+    /// anywhere else.
+    ///
+    /// # Errors
+    ///
+    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`]; and those of the closure.
+    pub fn with<O, E: From<Error>>(
+        path: impl AsRef<Path>,
+        options: &Options,
+        body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
+    ) -> Result<O, E> {
+        let pool = Pool::open(path, options).map_err(Error::Pool)?;
+        body(Heap { core: open_core::<R>(pool, None)?, of: PhantomData })
+    }
+
+    /// As [`with`](Self::with), in a pool that is open already.
+    ///
+    /// # Errors
+    ///
+    /// As for [`with`](Self::with).
+    pub fn with_pool<O, E: From<Error>>(
+        pool: Pool,
+        body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
+    ) -> Result<O, E> {
+        body(Heap { core: open_core::<R>(pool, None)?, of: PhantomData })
+    }
+}
+
+impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
+    /// Opens the heap in a file, or creates it, as the options say.
+    ///
+    /// Takes time that does not depend on the heap's size. At most one heap with the brand may be open.
+    ///
+    /// # Errors
+    ///
+    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`], [`Error::BrandInUse`].
+    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Heap<B, R>> {
+        let lease = lease::<B>()?;
+        let pool = Pool::open(path, options)?;
+        Ok(Heap { core: open_core::<R>(pool, Some(lease))?, of: PhantomData })
+    }
+
+    /// As [`open`](Self::open), in a pool that is open already, and in which nobody else opens a heap.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
+    pub fn open_pool(pool: Pool) -> Result<Heap<B, R>> {
+        let lease = lease::<B>()?;
+        Ok(Heap { core: open_core::<R>(pool, Some(lease))?, of: PhantomData })
+    }
+}
+
+fn lease<B: NamedBrand>() -> Result<BrandLease> {
+    BrandLease::take::<B>().ok_or(Error::BrandInUse { brand: std::any::type_name::<B>() })
+}
+
+impl<B: Brand, R: Persist> Heap<B, R> {
+    /// Runs a transaction that may write. It is committed when the closure returns `Ok`, and then durable; changes nothing
+    /// if it returns an error or panics; and is run again if it met another transaction's changes. So the closure must have no effects of its own, which
+    /// `Fn` and `UnwindSafe` see to as far as the compiler can.
+    ///
+    /// In a transaction of the same heap it becomes a part of that.
+    ///
+    /// One fence; none if nothing was written.
+    ///
+    /// # Errors
+    ///
+    /// The closure's; the pool's own (full, device failed).
+    pub fn write<O, E: From<Error>>(
+        &self,
+        body: impl for<'t> Fn(&mut Tx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + UnwindSafe,
+    ) -> Result<O, E> {
+        let run = |running: &Running<'_>| {
+            let mut tx = Tx::new(&self.core, running.state());
+            let root = tx.object(self.core.root);
+            body(&mut tx, root)
+        };
+        match current::of(&self.core) {
+            Some(running) => run(&running),
+            None => run::write(&self.core, run),
+        }
+    }
+
+    /// Runs a transaction that reads. It writes nothing anywhere, and waits for nobody but transactions that are just storing
+    /// what they have committed.
+    ///
+    /// # Errors
+    ///
+    /// The closure's.
+    pub fn read<O, E: From<Error>>(
+        &self,
+        body: impl for<'t> Fn(&ReadTx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + UnwindSafe,
+    ) -> Result<O, E> {
+        let run = |running: &Running<'_>| {
+            let tx = ReadTx::new(&self.core, running.state());
+            let root = tx.object(self.core.root);
+            body(&tx, root)
+        };
+        match current::of(&self.core) {
+            Some(running) => run(&running),
+            None => run::read(&self.core, run),
+        }
+    }
+
+    /// Releases all objects that have died but have not been released yet. Commits do that too, each a bounded part of it.
+    ///
+    /// # Errors
+    ///
+    /// The pool's own.
+    pub fn collect(&self) -> Result<()> {
+        run::collect_all(&self.core)
+    }
+
+    /// The pool that the heap is in.
+    pub fn pool(&self) -> &Pool {
+        &self.core.pool
+    }
+}
+
+/// Opens the heap of a pool, or makes it if the pool has no roots yet.
+fn open_core<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>) -> Result<Arc<Core>> {
+    let root = pool.roots()?.into_iter().find(|root| root.name == ROOT_NAME);
+    let (off, types) = match root {
+        Some(root) if root.kind == ROOT_KIND => reopen::<R>(&pool, root.off)?,
+        Some(root) => {
+            return Err(Error::NotAHeap { found: format!("its root `heap` is of kind {:#x}", root.kind) });
+        }
+        None => match pool.roots()?.first() {
+            Some(other) => {
+                return Err(Error::NotAHeap { found: format!("it has a root named `{}`", other.name) });
+            }
+            None => create::<R>(&pool)?,
+        },
+    };
+    Core::open(pool, off, types, brand)
+}
+
+fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
+    let mut lane = pool.lane()?;
+    let mut tx = lane.begin();
+    let off = tx.alloc(size_of::<PmHeap>() as u64)?;
+    let lanes = u64::from(pool.geometry().lane_count);
+    let dying = tx.alloc_zeroed(lanes * LINE)?;
+    tx.write_fresh(off, &[0; size_of::<PmHeap>()])?;
+    // PERSIST(I3): zeros that are not part of the commit are durable before it.
+    pool.region().fence().map_err(tembo_pool::Error::Sync)?;
+    let mut types = Types::default();
+    types.add_reachable::<R>(&mut tx, off)?;
+    let words = Words::of(&R::default());
+    let root = tx.alloc(OBJECT_HEAD_BYTES + words.bytes().len() as u64)?;
+    let kind = crate::layout::Kind::new(types.number_of::<R>()?, false);
+    let head = [kind.0, crate::layout::Counts { strong: 1, weak: 0 }.encode()];
+    tx.write_fresh(root, &[head[0].to_ne_bytes(), head[1].to_ne_bytes()].concat())?;
+    tx.write_fresh(root + OBJECT_HEAD_BYTES, words.bytes())?;
+    for (field, word) in [
+        (offset_of!(PmHeap, magic), MAGIC),
+        (offset_of!(PmHeap, generation), 1),
+        (offset_of!(PmHeap, root), root),
+        (offset_of!(PmHeap, dying), dying),
+        (offset_of!(PmHeap, dying_count), lanes),
+    ] {
+        tx.store(off + field as u64, word)?;
+    }
+    tx.set_root(ROOT_NAME, ROOT_KIND, off)?;
+    tx.commit()?;
+    Ok((off, types))
+}
+
+fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
+    let region = pool.region();
+    let magic = region.load_u64(off)?;
+    if magic != MAGIC {
+        return Err(Error::NotAHeap {
+            found: format!("its heap begins with {}", magic.to_le_bytes().escape_ascii()),
+        });
+    }
+    let lanes = region.load_u64(off + offset_of!(PmHeap, dying_count) as u64)?;
+    if lanes != u64::from(pool.geometry().lane_count) {
+        return Err(corrupt("the lists of dying objects", off, pool.geometry().lane_count, lanes));
+    }
+    let mut types = Types::read(region, off, |_, _| Ok(()))?;
+    let root = region.load_u64(off + offset_of!(PmHeap, root) as u64)?;
+    let stored = types.get(crate::layout::Kind(region.load_u64(root)?).type_number());
+    let stored = stored.ok_or_else(|| corrupt("the root's type", root, "a type of the heap", "none"))?;
+    if stored.hash != R::HASH {
+        let ours = crate::describe::TypeInfo::of::<R>().0;
+        return Err(Error::Layout { name: ours.name, stored: stored.text.clone(), ours: ours.text });
+    }
+    let generation_off = off + offset_of!(PmHeap, generation) as u64;
+    let generation = region.load_u64(generation_off)?;
+    if pool.is_read_only() {
+        return Ok((off, types));
+    }
+    let mut lane = pool.lane()?;
+    let mut tx = lane.begin();
+    types.add_reachable::<R>(&mut tx, off)?;
+    tx.store(generation_off, generation + 1)?;
+    tx.commit()?;
+    Ok((off, types))
+}

@@ -1,0 +1,208 @@
+//! Every structure that a heap keeps on media, and how its words are packed.
+
+use tembo_pmem::media_struct;
+
+/// The kind of the root that names a heap.
+pub(crate) const ROOT_KIND: u32 = 0x4845_4150;
+/// The name of that root.
+pub(crate) const ROOT_NAME: &str = "heap";
+/// The first word of a heap; the last digits are the version of its layout.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TMBHEAP1");
+
+media_struct! {
+    /// The heap, found by the pool's root `heap`. A line per lane ([`PmDying`]) and the orphan slots follow in blocks of their own.
+    pub(crate) struct PmHeap: 64 {
+        /// The bytes `TMBHEAP1`.
+        0 => magic: u64,
+        /// How often the heap was opened for writing. A generational lock with another number is free.
+        8 => generation: u64,
+        /// The root object.
+        16 => root: u64,
+        /// The first type record, or 0.
+        24 => types: u64,
+        /// The heads of the lists of dying objects: a [`PmDying`] for each lane.
+        32 => dying: u64,
+        /// Number of these heads.
+        40 => dying_count: u64,
+        /// The first block of orphan slots, or 0.
+        48 => orphans: u64,
+        /// Zero.
+        56 => reserved: u64,
+    }
+}
+
+media_struct! {
+    /// The head of a lane's list of dying objects: those that no pointer leads to any more, and whose pointers and memory
+    /// are still to be released.
+    pub(crate) struct PmDying: 64 {
+        /// The object that died last, or 0. Linked by their first words.
+        0 => first: u64,
+        /// Zero.
+        8 => reserved: [u8; 56],
+    }
+}
+
+media_struct! {
+    /// The head of an object. Its value follows; that of an array is a [`PmArray`] and the elements.
+    pub(crate) struct PmObject: 16 {
+        /// Type number (16 bits), flags (array 16, dying 17, shell 18), and, of a dying object, the offset of the next one, divided by 16 (bits 20 to 63).
+        0 => kind: u64,
+        /// Strong pointers to it (low 32 bits), weak pointers (high 32 bits).
+        8 => counts: u64,
+    }
+}
+
+media_struct! {
+    /// Between an array's head and its elements.
+    pub(crate) struct PmArray: 8 {
+        /// Number of elements (low 32 bits), and, while it is dying, how many of them have been released (high 32 bits).
+        0 => len: u64,
+    }
+}
+
+media_struct! {
+    /// A type whose objects are in the heap. Its pointers follow ([`PmPointer`], each with its [`PmCondition`]s), then its name and its description.
+    pub(crate) struct PmType: 64 {
+        /// The next type record, or 0.
+        0 => next: u64,
+        /// The type's number.
+        8 => number: u64,
+        /// Hash of its name.
+        16 => name_hash: u64,
+        /// Hash of its layout.
+        24 => hash: u64,
+        /// Bytes of a value.
+        32 => value_bytes: u64,
+        /// Number of pointers in it.
+        40 => pointers: u64,
+        /// Bytes of the name (low 32 bits) and the description (high 32 bits).
+        48 => text_bytes: u64,
+        /// Bytes of this record.
+        56 => record_bytes: u64,
+    }
+}
+
+media_struct! {
+    /// A pointer of a type.
+    pub(crate) struct PmPointer: 24 {
+        /// Where it lies in a value.
+        0 => off: u64,
+        /// 0 strong, 1 weak, 2 to an array (low 32 bits); number of conditions (high 32 bits).
+        8 => kind: u64,
+        /// Hash of the name of the type that it leads to.
+        16 => target: u64,
+    }
+}
+
+media_struct! {
+    /// A pointer counts if the tag at this place has this value.
+    pub(crate) struct PmCondition: 16 {
+        /// Where the tag lies (low 32 bits), and how many bytes it has (high 32 bits).
+        0 => tag: u64,
+        /// The value.
+        8 => value: u64,
+    }
+}
+
+media_struct! {
+    /// A block of orphan slots: a word each, the offset of an object that only handles of the running process keep alive, or 0.
+    pub(crate) struct PmOrphans: 512 {
+        /// The next such block, or 0.
+        0 => next: u64,
+        /// The slots.
+        8 => slots: [u64; 63],
+    }
+}
+
+/// From an object to its value.
+pub(crate) const OBJECT_HEAD_BYTES: u64 = size_of::<PmObject>() as u64;
+/// From an array object to its first element.
+pub(crate) const ARRAY_HEAD_BYTES: u64 = OBJECT_HEAD_BYTES + size_of::<PmArray>() as u64;
+/// Bytes of a line.
+pub(crate) const LINE: u64 = 64;
+/// Slots of a block of them.
+pub(crate) const ORPHAN_SLOTS: u64 = 63;
+
+/// What the first word of an object says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind(pub u64);
+
+const TYPE_BITS: u64 = 0xFFFF;
+const ARRAY: u64 = 1 << 16;
+const DYING: u64 = 1 << 17;
+const SHELL: u64 = 1 << 18;
+const NEXT_SHIFT: u32 = 20;
+
+/// Types that a heap can have.
+pub(crate) const MAX_TYPES: u64 = TYPE_BITS + 1;
+
+impl Kind {
+    pub(crate) fn new(type_number: u16, is_array: bool) -> Kind {
+        Kind(u64::from(type_number) | if is_array { ARRAY } else { 0 })
+    }
+
+    pub(crate) fn type_number(self) -> u16 {
+        (self.0 & TYPE_BITS) as u16
+    }
+
+    pub(crate) fn is_array(self) -> bool {
+        self.0 & ARRAY != 0
+    }
+
+    /// Whether the object is in a list of those whose pointers and memory are to be released.
+    pub(crate) fn is_dying(self) -> bool {
+        self.0 & DYING != 0
+    }
+
+    /// Whether only its head is left, for the weak pointers that lead to it.
+    pub(crate) fn is_shell(self) -> bool {
+        self.0 & SHELL != 0
+    }
+
+    /// The next object of the list of dying ones, or 0.
+    pub(crate) fn next_dying(self) -> u64 {
+        (self.0 >> NEXT_SHIFT) << 4
+    }
+
+    /// As it is in the list, before `next`.
+    pub(crate) fn dying(self, next: u64) -> Kind {
+        debug_assert!(next.is_multiple_of(16));
+        Kind(self.0 & (TYPE_BITS | ARRAY) | DYING | (next >> 4) << NEXT_SHIFT)
+    }
+
+    pub(crate) fn shell(self) -> Kind {
+        Kind(self.0 & (TYPE_BITS | ARRAY) | SHELL)
+    }
+
+    /// Whether no unknown bit is set.
+    pub(crate) fn is_sane(self) -> bool {
+        let known = TYPE_BITS | ARRAY | DYING | SHELL;
+        self.0 & !known & ((1 << NEXT_SHIFT) - 1) == 0
+            && (self.is_dying() || self.0 >> NEXT_SHIFT == 0)
+            && !(self.is_dying() && self.is_shell())
+    }
+}
+
+/// The counts of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub strong: u32,
+    pub weak: u32,
+}
+
+impl Counts {
+    pub(crate) fn decode(word: u64) -> Counts {
+        Counts { strong: word as u32, weak: (word >> 32) as u32 }
+    }
+
+    pub(crate) fn encode(self) -> u64 {
+        u64::from(self.strong) | u64::from(self.weak) << 32
+    }
+
+    /// After these changes; `None` past the numbers there are.
+    pub(crate) fn changed(self, strong: i64, weak: i64) -> Option<Counts> {
+        let strong = u32::try_from(i64::from(self.strong) + strong).ok()?;
+        let weak = u32::try_from(i64::from(self.weak) + weak).ok()?;
+        Some(Counts { strong, weak })
+    }
+}

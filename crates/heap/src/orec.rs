@@ -1,0 +1,145 @@
+//! Ownership records: who may write what, and which version of it is the last.
+//!
+//! A record is a volatile word for all places of which the hash is the same, so that nothing of it is on media and no lock
+//! can survive a crash. It has the *version* that was committed last (the clock's value then), the *owner*, who may commit
+//! the next, and whether the owner is *committing*, that is, may be storing to the places. Places of others' transactions
+//! keep their contents until then, so that readers pass owners by, and only wait for those that are committing.
+//!
+//! # Protocol
+//!
+//! A transaction reads the clock when it begins, and sees versions up to that. A reader loads the record, reads the
+//! place, and loads the record again: the same version both times, not committing, not newer than its clock. A writer
+//! owns all records of what it writes, marks them as committing, advances the clock, validates that what it has read is still as it was,
+//! makes its changes durable, stores them, and releases the records with the clock's new value.
+//!
+//! ORDER: between marking and validating lies a locked instruction on the clock, so that of two transactions each of which read what
+//! the other writes, one sees the other's mark. Between the loads of places and the second load of the record lies an acquire fence;
+//! the marks are stored, and fenced, before the places.
+//!
+//! # Source
+//!
+//! NV-heaps 3.5 (ownership records by the low bits of an object's number, eager conflict detection for writes, versions for reads), as in the
+//! transactional memories that it builds on: one clock and its extension for opacity. D1: changes are redone rather than undone, so that
+//! readers are not in conflict with an owner before it commits.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// A record's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Orec(u64);
+
+const COMMITTING: u64 = 1;
+const OWNER_SHIFT: u32 = 1;
+const OWNER_BITS: u64 = 0x7FFF;
+const VERSION_SHIFT: u32 = 16;
+
+impl Orec {
+    #[inline(always)]
+    pub(crate) fn version(self) -> u64 {
+        self.0 >> VERSION_SHIFT
+    }
+
+    /// Who owns it: a number from 1 on, or 0.
+    #[inline(always)]
+    pub(crate) fn owner(self) -> u64 {
+        self.0 >> OWNER_SHIFT & OWNER_BITS
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_committing(self) -> bool {
+        self.0 & COMMITTING != 0
+    }
+
+    fn owned_by(self, owner: u64) -> Orec {
+        Orec(self.version() << VERSION_SHIFT | owner << OWNER_SHIFT)
+    }
+}
+
+/// A table of them.
+#[derive(Debug)]
+pub(crate) struct Orecs {
+    words: Box<[AtomicU64]>,
+    shift: u32,
+}
+
+impl Orecs {
+    /// A table of 2^`bits` records.
+    pub(crate) fn new(bits: u32) -> Orecs {
+        let words = (0..1_u64 << bits).map(|_| AtomicU64::new(0)).collect();
+        Orecs { words, shift: 64 - bits }
+    }
+
+    /// The record of a key.
+    #[inline(always)]
+    pub(crate) fn index(&self, key: u64) -> u32 {
+        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as u32
+    }
+
+    #[inline(always)]
+    fn word(&self, index: u32) -> &AtomicU64 {
+        &self.words[index as usize]
+    }
+
+    #[inline(always)]
+    pub(crate) fn load(&self, index: u32) -> Orec {
+        // ORDER: acquire, with the release of `release`: who sees a version sees what was committed with it.
+        Orec(self.word(index).load(Ordering::Acquire))
+    }
+
+    /// The record after places that it stands for were read.
+    #[inline(always)]
+    pub(crate) fn load_again(&self, index: u32) -> Orec {
+        // ORDER: the loads of the places are done before this one; see the module.
+        fence(Ordering::Acquire);
+        Orec(self.word(index).load(Ordering::Relaxed))
+    }
+
+    /// Makes `me` the owner of a record that nobody owns, if it is still `seen`.
+    #[inline(always)]
+    pub(crate) fn try_own(&self, index: u32, seen: Orec, me: u64) -> bool {
+        debug_assert!(seen.owner() == 0 && me != 0);
+        let owned = seen.owned_by(me).0;
+        self.word(index).compare_exchange(seen.0, owned, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Says that the owner is going to store. The clock's advance, which follows, orders that before everything else.
+    #[inline(always)]
+    pub(crate) fn mark_committing(&self, index: u32) {
+        let word = self.word(index);
+        word.store(word.load(Ordering::Relaxed) | COMMITTING, Ordering::Relaxed);
+    }
+
+    /// Ends ownership, after a commit with this version.
+    #[inline(always)]
+    pub(crate) fn release(&self, index: u32, version: u64) {
+        // ORDER: release: the places' stores come before.
+        self.word(index).store(version << VERSION_SHIFT, Ordering::Release);
+    }
+
+    /// Ends ownership; nothing was changed.
+    #[inline(always)]
+    pub(crate) fn give_back(&self, index: u32) {
+        let word = self.word(index);
+        let version = Orec(word.load(Ordering::Relaxed)).version();
+        word.store(version << VERSION_SHIFT, Ordering::Release);
+    }
+}
+
+/// The clock that numbers commits.
+#[derive(Debug, Default)]
+pub(crate) struct Clock(AtomicU64);
+
+impl Clock {
+    #[inline(always)]
+    pub(crate) fn now(&self) -> u64 {
+        // ORDER: acquire: everything committed up to this is to be seen, or seen as being committed.
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// The next number.
+    #[inline(always)]
+    pub(crate) fn advance(&self) -> u64 {
+        // ORDER: between the marks and the validation of a commit; see the module.
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+}

@@ -1,0 +1,181 @@
+//! Places and objects as a transaction names them. They are two words each, free to copy, and end with the transaction.
+
+use crate::brand::Brand;
+use crate::persist::Persist;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+/// Ties a handle to one transaction and one heap, and to its thread.
+pub(crate) type Tie<'t, B, T> = PhantomData<(fn(&'t ()) -> &'t (), fn(B) -> B, *const T)>;
+
+/// The key of what was allocated in the transaction itself, which nobody else can have.
+pub(crate) const FRESH: u64 = u64::MAX;
+
+/// A place in a heap that holds a `T`: a field, an element, or a whole object.
+pub struct Ref<'t, B: Brand, T> {
+    /// Offset in the pool.
+    pub(crate) off: u64,
+    /// What is owned to write here, and whose version tells of changes.
+    pub(crate) key: u64,
+    tie: Tie<'t, B, T>,
+}
+
+/// An object: what a pointer leads to. It is the [`Ref`] of its value too.
+pub struct Obj<'t, B: Brand, T> {
+    value: Ref<'t, B, T>,
+}
+
+/// An array object.
+pub struct Arr<'t, B: Brand, T> {
+    /// Offset of the object in the pool.
+    pub(crate) off: u64,
+    pub(crate) len: u64,
+    pub(crate) is_fresh: bool,
+    tie: Tie<'t, B, T>,
+}
+
+impl<B: Brand, T> Copy for Ref<'_, B, T> {}
+impl<B: Brand, T> Clone for Ref<'_, B, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<B: Brand, T> Copy for Obj<'_, B, T> {}
+impl<B: Brand, T> Clone for Obj<'_, B, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<B: Brand, T> Copy for Arr<'_, B, T> {}
+impl<B: Brand, T> Clone for Arr<'_, B, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<'t, B: Brand, T> Deref for Obj<'t, B, T> {
+    type Target = Ref<'t, B, T>;
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.value
+    }
+}
+
+/// Whether both are the same object.
+impl<B: Brand, T> PartialEq for Obj<'_, B, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value.off == other.value.off
+    }
+}
+impl<B: Brand, T> Eq for Obj<'_, B, T> {}
+
+impl<B: Brand, T> std::hash::Hash for Obj<'_, B, T> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.value.off.hash(state);
+    }
+}
+
+impl<B: Brand, T: Persist> std::fmt::Debug for Ref<'_, B, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {:#x}", T::name(), self.off)
+    }
+}
+impl<B: Brand, T: Persist> std::fmt::Debug for Obj<'_, B, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.value.fmt(f)
+    }
+}
+impl<B: Brand, T: Persist> std::fmt::Debug for Arr<'_, B, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "[{}; {}] at {:#x}", T::name(), self.len, self.off)
+    }
+}
+
+impl<'t, B: Brand, T> Ref<'t, B, T> {
+    #[inline(always)]
+    pub(crate) fn new(off: u64, key: u64) -> Self {
+        Ref { off, key, tie: PhantomData }
+    }
+
+    /// A field of the value: what the accessors that `#[derive(Persist)]` makes are made of.
+    ///
+    /// # Safety
+    ///
+    /// A `U` lies `off` bytes from the start of every `T`.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub unsafe fn project<U: Persist>(self, off: usize) -> Ref<'t, B, U> {
+        Ref::new(self.off + off as u64, self.key)
+    }
+}
+
+impl<'t, B: Brand, T: Persist, const N: usize> Ref<'t, B, [T; N]> {
+    /// The element at `index`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none: an array's length is part of its type.
+    #[inline]
+    pub fn at(self, index: usize) -> Ref<'t, B, T> {
+        assert!(index < N, "index {index} in an array of {N} elements");
+        Ref::new(self.off + (index * size_of::<T>()) as u64, self.key)
+    }
+}
+
+impl<'t, B: Brand, T> Obj<'t, B, T> {
+    /// The object whose value begins at `value_off`.
+    #[inline(always)]
+    pub(crate) fn new(value_off: u64, key: u64) -> Self {
+        Obj { value: Ref::new(value_off, key) }
+    }
+}
+
+impl<'t, B: Brand, T: Persist> Arr<'t, B, T> {
+    #[inline(always)]
+    pub(crate) fn new(off: u64, len: u64, is_fresh: bool) -> Self {
+        Arr { off, len, is_fresh, tie: PhantomData }
+    }
+
+    /// Number of elements.
+    #[expect(clippy::len_without_is_empty, reason = "an array never becomes empty")]
+    #[inline]
+    pub fn len(self) -> usize {
+        self.len as usize
+    }
+
+    /// The element at `index`, if there is one.
+    #[inline]
+    pub fn get(self, index: usize) -> Option<Ref<'t, B, T>> {
+        (index < self.len as usize).then(|| self.element(index as u64))
+    }
+
+    /// The element at `index`.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, as with slices.
+    #[inline]
+    pub fn at(self, index: usize) -> Ref<'t, B, T> {
+        let len = self.len;
+        self.get(index).unwrap_or_else(|| panic!("index {index} in an array of {len} elements"))
+    }
+
+    #[inline(always)]
+    fn element(self, index: u64) -> Ref<'t, B, T> {
+        let off = self.off + crate::layout::ARRAY_HEAD_BYTES + index * size_of::<T>() as u64;
+        let key = if self.is_fresh { FRESH } else { element_key(self.off, off, size_of::<T>() as u64) };
+        Ref::new(off, key)
+    }
+}
+
+/// What is owned to write an element of the array at `array_off`: the element; or, if several lie in a line, those that begin there;
+/// or, if elements share words, the whole array.
+#[inline(always)]
+pub(crate) fn element_key(array_off: u64, off: u64, bytes: u64) -> u64 {
+    match bytes {
+        1 | 2 | 4 => (off & !63) | 1,
+        _ if !bytes.is_multiple_of(8) => array_off | 1,
+        0..64 => (off & !63) | 1,
+        _ => off | 1,
+    }
+}

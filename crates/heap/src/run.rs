@@ -1,0 +1,181 @@
+//! Running transactions: again when they met others, alone when that goes on for long.
+
+use crate::commit::{collect, commit};
+use crate::core::Core;
+use crate::current::{self, Running};
+use crate::error::{Error, Result};
+use crate::session::{Backoff, Session, State};
+use parking_lot::MutexGuard;
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+
+thread_local! {
+    /// The list of what is read, kept from one transaction to the next.
+    static READS: RefCell<Vec<(u32, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// After so many attempts a transaction asks the others to wait.
+const ATTEMPTS_MAX: u32 = 12;
+/// Dying objects that a commit goes on with, at most.
+const COLLECT_MAX: usize = 2048;
+
+/// Gives back what a transaction holds, however it ends.
+struct Ending<'c> {
+    core: &'c Core,
+    state: State,
+}
+
+impl Drop for Ending<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(mut session) = self.state.session.take() {
+            session.abort(self.core);
+            self.core.put_session(session);
+        }
+        READS.with(|reads| {
+            if let Ok(mut reads) = reads.try_borrow_mut() {
+                *reads = std::mem::take(&mut self.state.reads.borrow_mut());
+            }
+        });
+    }
+}
+
+/// Keeps new transactions of other threads waiting.
+struct Alone<'c> {
+    core: &'c Core,
+    _turn: MutexGuard<'c, ()>,
+}
+
+impl<'c> Alone<'c> {
+    fn begin(core: &'c Core) -> Alone<'c> {
+        let turn = core.alone.lock();
+        core.wants_alone.store(true, Ordering::Release);
+        Alone { core, _turn: turn }
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.core.wants_alone.store(false, Ordering::Release);
+    }
+}
+
+pub(crate) fn write<O, E: From<Error>>(
+    core: &Core,
+    body: impl Fn(&Running<'_>) -> Result<O, E>,
+) -> Result<O, E> {
+    if core.pool.is_read_only() {
+        return Err(Error::Pool(tembo_pool::Error::ReadOnly).into());
+    }
+    run_until_done(core, |_| attempt(core, true, true, &body))
+}
+
+pub(crate) fn read<O, E: From<Error>>(
+    core: &Core,
+    body: impl Fn(&Running<'_>) -> Result<O, E>,
+) -> Result<O, E> {
+    run_until_done(core, |attempts| attempt(core, false, attempts > 0, &body))
+}
+
+#[inline]
+fn run_until_done<T>(core: &Core, attempt: impl Fn(u32) -> Option<T>) -> T {
+    if core.wants_alone.load(Ordering::Acquire) {
+        drop(core.alone.lock());
+    }
+    match attempt(0) {
+        Some(outcome) => outcome,
+        None => run_again(core, attempt),
+    }
+}
+
+#[cold]
+fn run_again<T>(core: &Core, attempt: impl Fn(u32) -> Option<T>) -> T {
+    let mut backoff = Backoff::new();
+    let mut alone = None;
+    loop {
+        backoff.wait();
+        if backoff.attempts() == ATTEMPTS_MAX {
+            alone = Some(Alone::begin(core));
+        }
+        if alone.is_none() && core.wants_alone.load(Ordering::Acquire) {
+            drop(core.alone.lock());
+        }
+        if let Some(outcome) = attempt(backoff.attempts()) {
+            return outcome;
+        }
+    }
+}
+
+/// One attempt; `None` if it has to be made again.
+#[inline]
+fn attempt<O, E: From<Error>>(
+    core: &Core,
+    may_write: bool,
+    notes_reads: bool,
+    body: &impl Fn(&Running<'_>) -> Result<O, E>,
+) -> Option<Result<O, E>> {
+    let _pin = core.pool.pin_briefly();
+    let reads = if notes_reads { READS.take() } else { Vec::new() };
+    let ending = Ending { core, state: State::begin(core, may_write, notes_reads, reads) };
+    let outcome = current::enter(core, &ending.state, body);
+    if ending.state.doomed.get() {
+        return None;
+    }
+    let value = match outcome {
+        Ok(value) => value,
+        Err(e) => return Some(Err(e)),
+    };
+    let mut held = ending.state.session.borrow_mut();
+    let Some(session) = held.as_mut() else { return Some(Ok(value)) };
+    match commit(core, &ending.state, session) {
+        Ok(()) => {}
+        Err(Error::Conflict) => return None,
+        Err(e) => return Some(Err(e.into())),
+    }
+    let more = session.dying_first != 0 || core.handles.is_busy();
+    drop(held);
+    if more {
+        go_on_collecting(core, &ending.state);
+    }
+    Some(Ok(value))
+}
+
+/// A bounded part of what is left of dying objects. What fails here is left for later: the transaction itself is committed.
+#[cold]
+fn go_on_collecting(core: &Core, state: &State) {
+    if let Some(session) = state.session.borrow_mut().as_mut() {
+        let _ = collect(core, session, COLLECT_MAX);
+    }
+}
+
+pub(crate) fn collect_all(core: &Core) -> Result<()> {
+    let mut session = core.take_session()?;
+    let outcome = collect_everything(core, &mut session);
+    core.put_session(session);
+    outcome
+}
+
+fn collect_everything(core: &Core, session: &mut Session) -> Result<()> {
+    loop {
+        let mut stuck = 0;
+        while !collect(core, session, COLLECT_MAX)? {
+            stuck += 1;
+            if stuck > 1000 {
+                std::thread::yield_now();
+            }
+        }
+        // Lists that threads of an earlier process left, and that no session of this one has taken over.
+        let mut leftovers = core.leftovers.lock();
+        let Some(slot) = leftovers.last().copied() else { return Ok(()) };
+        let own = (session.dying_off, session.dying_first);
+        session.dying_off = core.dying_off(slot)?;
+        session.dying_first = core.region().load_u64(session.dying_off)?;
+        let outcome = collect(core, session, COLLECT_MAX);
+        let is_empty = session.dying_first == 0;
+        (session.dying_off, session.dying_first) = own;
+        if is_empty {
+            leftovers.pop();
+        }
+        outcome?;
+    }
+}

@@ -1,0 +1,69 @@
+//! Pointers as they lie in a heap: eight bytes, an offset in the pool, 0 for null.
+//!
+//! They cannot be copied, moved out of the heap or made from anything but null; transactions load and link them.
+
+use crate::describe::{Describe, PointerKind};
+use crate::persist::{LayoutHash, Persist};
+use std::marker::PhantomData;
+
+macro_rules! slot {
+    ($(#[$doc:meta])* $slot:ident, $name:literal, $kind:ident) => {
+        $(#[$doc])*
+        #[repr(transparent)]
+        pub struct $slot<T: Persist> {
+            off: u64,
+            target: PhantomData<*const T>,
+        }
+
+        impl<T: Persist> $slot<T> {
+            /// The pointer to nothing, of which every other is made.
+            pub const fn null() -> Self {
+                $slot { off: 0, target: PhantomData }
+            }
+        }
+
+        impl<T: Persist> Default for $slot<T> {
+            fn default() -> Self {
+                Self::null()
+            }
+        }
+
+        impl<T: Persist> std::fmt::Debug for $slot<T> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!($name, "(null)"))
+            }
+        }
+
+        // SAFETY: eight bytes that are described as a pointer, and null wherever a value of the type can be had.
+        unsafe impl<T: Persist> Persist for $slot<T> {
+            const NAME_HASH: u64 = LayoutHash::new($name).number(T::NAME_HASH).finish();
+            const HASH: u64 = Self::NAME_HASH;
+            fn name() -> String {
+                format!(concat!($name, "<{}>"), T::name())
+            }
+            fn describe(layout: &mut Describe) {
+                layout.pointer::<T>(PointerKind::$kind);
+            }
+            #[inline(always)]
+            fn encode(&self, out: &mut [u8]) {
+                out.copy_from_slice(&self.off.to_ne_bytes());
+            }
+        }
+    };
+}
+
+slot! {
+    /// A pointer that keeps its object alive, with all the others that lead to it.
+    ///
+    /// The object dies with the commit that takes the last of them away, unless a [`Handle`](crate::Handle) holds it.
+    PRc, "PRc", Strong
+}
+slot! {
+    /// A pointer that does not keep its object alive, and is null as soon as that has died: for parents, and wherever
+    /// pointers make a circle.
+    PWeak, "PWeak", Weak
+}
+slot! {
+    /// A pointer that keeps an array alive, whose length is chosen when it is allocated.
+    PArr, "PArr", Array
+}

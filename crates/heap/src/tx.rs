@@ -1,0 +1,580 @@
+//! Transactions as programs see them: reading, writing, and following pointers.
+
+use crate::brand::Brand;
+use crate::core::Core;
+use crate::error::{Error, Result, corrupt};
+use crate::layout::{Counts, Kind, OBJECT_HEAD_BYTES};
+use crate::node::Words;
+use crate::persist::{Persist, Plain};
+use crate::place::{Arr, FRESH, Obj, Ref, Tie};
+use crate::session::{COUNT_RECORD, FreshObject, Session, State};
+use crate::slots::{PArr, PRc, PWeak};
+use crate::types::for_each_pointer;
+use std::cell::RefMut as CellMut;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+/// A transaction that reads. What it sees is one state of the heap, with nothing in it that a crash could take back.
+///
+/// Every read may end in [`Error::Conflict`]: give that back with `?`, and the transaction is run again.
+pub struct ReadTx<'t, B: Brand> {
+    pub(crate) core: &'t Core,
+    pub(crate) state: &'t State,
+    tie: Tie<'t, B, ()>,
+}
+
+/// A transaction that may also write. Nothing of it is visible to others before it is durable, as a whole.
+pub struct Tx<'t, B: Brand> {
+    read: ReadTx<'t, B>,
+}
+
+impl<'t, B: Brand> Deref for Tx<'t, B> {
+    type Target = ReadTx<'t, B>;
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.read
+    }
+}
+
+impl<B: Brand> std::fmt::Debug for ReadTx<'_, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadTx").field("clock", &self.state.rv.get()).finish_non_exhaustive()
+    }
+}
+
+impl<B: Brand> std::fmt::Debug for Tx<'_, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tx").field("clock", &self.state.rv.get()).finish_non_exhaustive()
+    }
+}
+
+impl<'t, B: Brand> ReadTx<'t, B> {
+    pub(crate) fn new(core: &'t Core, state: &'t State) -> Self {
+        ReadTx { core, state, tie: PhantomData }
+    }
+
+    /// The value at a place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`]; corruption if the bytes there are none of `T`.
+    #[inline]
+    pub fn get<T: Plain>(&self, place: Ref<'t, B, T>) -> Result<T> {
+        let mut words = Words::<T>::zeroed();
+        if place.off.is_multiple_of(8) {
+            self.read_words(place.key, place.off, words.words_mut())?;
+        } else {
+            self.read_bytes(place.key, place.off, &mut words.bytes_mut()[..size_of::<T>()])?;
+        }
+        words.value().ok_or_else(|| bad_value::<T>(place.off))
+    }
+
+    /// The object that a pointer leads to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`].
+    #[inline]
+    pub fn load<T: Persist>(&self, slot: Ref<'t, B, PRc<T>>) -> Result<Option<Obj<'t, B, T>>> {
+        let off = self.read_word(slot.key, slot.off)?;
+        Ok((off != 0).then(|| self.object(off)))
+    }
+
+    /// The object that a weak pointer leads to, if it is still alive.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`].
+    pub fn upgrade<T: Persist>(&self, slot: Ref<'t, B, PWeak<T>>) -> Result<Option<Obj<'t, B, T>>> {
+        let off = self.read_word(slot.key, slot.off)?;
+        if off == 0 {
+            return Ok(None);
+        }
+        let object = self.object(off);
+        if object.key == FRESH || self.is_alive(off)? {
+            return Ok(Some(object));
+        }
+        Ok(None)
+    }
+
+    /// The array that a pointer leads to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`].
+    #[inline]
+    pub fn array<T: Persist>(&self, slot: Ref<'t, B, PArr<T>>) -> Result<Option<Arr<'t, B, T>>> {
+        let off = self.read_word(slot.key, slot.off)?;
+        if off == 0 {
+            return Ok(None);
+        }
+        // The length never changes, and the pin keeps the memory from being used for anything else.
+        let len = self.core.region().load_u64(off + OBJECT_HEAD_BYTES)? & 0xFFFF_FFFF;
+        Ok(Some(Arr::new(off, len, self.is_fresh(off))))
+    }
+
+    /// The error for an enum whose tag is none of its variants'. For code that `#[derive(Persist)]` makes.
+    #[doc(hidden)]
+    #[cold]
+    pub fn unknown_variant<T: Persist>(&self, place: Ref<'t, B, T>, tag: u64) -> Error {
+        corrupt("an enum's tag", place.off, format!("one of {}", T::name()), tag)
+    }
+
+    #[inline(always)]
+    pub(crate) fn object<T>(&self, off: u64) -> Obj<'t, B, T> {
+        let value = off.wrapping_add(OBJECT_HEAD_BYTES);
+        Obj::new(value, if self.is_fresh(off) { FRESH } else { value })
+    }
+
+    #[inline(always)]
+    fn is_fresh(&self, off: u64) -> bool {
+        self.state.number.get() != 0 && self.is_own_fresh(off)
+    }
+
+    #[inline(never)]
+    fn is_own_fresh(&self, off: u64) -> bool {
+        self.state.session.borrow().as_ref().is_some_and(|session| session.fresh.get(off).is_some())
+    }
+
+    /// Whether an object that was there before the transaction is alive.
+    fn is_alive(&self, off: u64) -> Result<bool> {
+        let (state, records) = (self.state, &self.core.count_orecs);
+        let index = records.index(off);
+        let mut round = 0;
+        loop {
+            let seen = records.load(index);
+            if seen.is_committing() || seen.owner() != 0 {
+                state.wait(&mut round)?;
+                continue;
+            }
+            if seen.version() > state.rv.get() {
+                state.extend(self.core)?;
+                continue;
+            }
+            let counts = Counts::decode(self.core.region().load_u64(off + 8)?);
+            let kind = Kind(self.core.region().load_u64(off)?);
+            let is_alive =
+                !kind.is_dying() && !kind.is_shell() && (counts.strong > 0 || self.core.handles.holds(off));
+            let again = records.load_again(index);
+            if again == seen {
+                state.note_read(index | COUNT_RECORD, seen);
+                return Ok(is_alive);
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn read_word(&self, key: u64, off: u64) -> Result<u64> {
+        let mut word = [0];
+        self.read_words(key, off, &mut word)?;
+        Ok(word[0])
+    }
+
+    /// Reads words from `off` on, all of which belong to `key`.
+    #[inline(always)]
+    pub(crate) fn read_words(&self, key: u64, off: u64, out: &mut [u64]) -> Result<()> {
+        let (state, core) = (self.state, self.core);
+        if state.doomed.get() {
+            return Err(Error::Conflict);
+        }
+        if key == FRESH {
+            return self.load_words(off, out);
+        }
+        let index = core.orecs.index(key);
+        let mut round = 0;
+        loop {
+            let seen = core.orecs.load(index);
+            if seen.owner() != 0 && seen.owner() == state.number.get() {
+                return self.read_own(off, out);
+            }
+            if seen.is_committing() {
+                state.wait(&mut round)?;
+                continue;
+            }
+            if seen.version() > state.rv.get() {
+                state.extend(core)?;
+                continue;
+            }
+            self.load_words(off, out)?;
+            let again = core.orecs.load_again(index);
+            if again.version() == seen.version() && !again.is_committing() {
+                state.note_read(index, seen);
+                return Ok(());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn load_words(&self, off: u64, out: &mut [u64]) -> Result<()> {
+        let region = self.core.region();
+        if let [word] = out {
+            *word = region.load_u64(off)?;
+            return Ok(());
+        }
+        let words = region.words(off, out.len() as u64)?;
+        for (out, word) in out.iter_mut().zip(words) {
+            // ORDER: acquire, with the release of a commit's stores: whoever sees one sees the record marked.
+            *out = word.load(std::sync::atomic::Ordering::Acquire);
+        }
+        Ok(())
+    }
+
+    /// Words of what the transaction owns: as it has written them, or as they are.
+    #[inline(never)]
+    fn read_own(&self, off: u64, out: &mut [u64]) -> Result<()> {
+        self.load_words(off, out)?;
+        let session = self.state.session.borrow();
+        let Some(session) = session.as_ref() else { return Ok(()) };
+        for (i, out) in out.iter_mut().enumerate() {
+            if let Some(word) = session.writes.get(off + 8 * i as u64) {
+                *out = word;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads bytes that may begin and end inside words.
+    #[inline(never)]
+    fn read_bytes(&self, key: u64, off: u64, out: &mut [u8]) -> Result<()> {
+        let first = off & !7;
+        let at = (off - first) as usize;
+        let count = (at + out.len()).div_ceil(8);
+        let mut few = [0; 4];
+        let mut many = Vec::new();
+        let words = match few.get_mut(..count) {
+            Some(words) => words,
+            None => {
+                many.resize(count, 0);
+                &mut many[..]
+            }
+        };
+        self.read_words(key, first, words)?;
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = words[(at + i) / 8].to_ne_bytes()[(at + i) % 8];
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn bad_value<T: Persist>(off: u64) -> Error {
+    corrupt("a value", off, format!("a {}", T::name()), "bytes that are none")
+}
+
+impl<'t, B: Brand> Tx<'t, B> {
+    pub(crate) fn new(core: &'t Core, state: &'t State) -> Self {
+        Tx { read: ReadTx::new(core, state) }
+    }
+
+    /// Sets the value at a place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`]; the pool's own.
+    #[inline]
+    pub fn set<T: Plain>(&mut self, place: Ref<'t, B, T>, value: T) -> Result<()> {
+        self.own(place.key)?;
+        self.write_value(place, &value)
+    }
+
+    /// Borrows the value at a place. What the borrow is changed to is there when it ends.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set`](Self::set).
+    #[inline]
+    pub fn get_mut<'a, T: Plain>(&'a mut self, place: Ref<'t, B, T>) -> Result<RefMut<'a, 't, B, T>> {
+        self.own(place.key)?;
+        let value = self.get(place)?;
+        Ok(RefMut { tx: self, place, value })
+    }
+
+    /// Replaces a whole value, pointers and all: those that were there let go of their objects, and the new ones are null.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set`](Self::set).
+    pub fn put<T: Persist>(&mut self, place: Ref<'t, B, T>, value: T) -> Result<()> {
+        self.own(place.key)?;
+        let (info, _) = crate::describe::TypeInfo::of::<T>();
+        let mut targets = Vec::new();
+        if !info.pointers.is_empty() {
+            let word = |off| self.read_word(place.key, place.off + off);
+            for_each_pointer(&info, &word, |off, pointer| {
+                targets.push((self.read_word(place.key, place.off + off)?, pointer.kind));
+                Ok(())
+            })?;
+        }
+        for (target, kind) in targets {
+            self.count(target, kind, -1)?;
+        }
+        self.write_value(place, &value)
+    }
+
+    /// Allocates an object. It dies with the commit unless it is linked, or [held](ReadTx::hold).
+    ///
+    /// Costs no fence of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownType`] if no pointer of the root's type leads to a `T`; the pool's own.
+    pub fn alloc<T: Persist>(&mut self, value: T) -> Result<Obj<'t, B, T>> {
+        let type_number = self.core.types.number_of::<T>()?;
+        let words = Words::of(&value);
+        let bytes = OBJECT_HEAD_BYTES + 8 * Words::<T>::COUNT as u64;
+        let mut session = self.session()?;
+        let off = session.ptx.alloc(bytes)?;
+        write_head(&mut session, off, type_number, false, words.bytes())?;
+        Ok(Obj::new(off + OBJECT_HEAD_BYTES, FRESH))
+    }
+
+    /// Allocates an array of `len` values, which `value` makes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`alloc`](Self::alloc), and [`Error::ArrayTooLong`].
+    pub fn alloc_array<T: Persist>(
+        &mut self,
+        len: usize,
+        mut value: impl FnMut(usize) -> T,
+    ) -> Result<Arr<'t, B, T>> {
+        let type_number = self.core.types.number_of::<T>()?;
+        let too_long = || Error::ArrayTooLong { len: len as u64 };
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
+        u32::try_from(len).map_err(|_| too_long())?;
+        let mut image = vec![0; 8 + bytes.next_multiple_of(8)];
+        image[..8].copy_from_slice(&(len as u64).to_ne_bytes());
+        for (i, out) in image[8..8 + bytes].chunks_exact_mut(size_of::<T>().max(1)).enumerate() {
+            value(i).encode(out);
+        }
+        let mut session = self.session()?;
+        let off = session.ptx.alloc(OBJECT_HEAD_BYTES + image.len() as u64)?;
+        write_head(&mut session, off, type_number, true, &image)?;
+        Ok(Arr::new(off, len as u64, true))
+    }
+
+    /// Lets a pointer lead to an object, or to nothing. The object that it led to before dies with the commit if no other
+    /// pointer leads to it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set`](Self::set).
+    pub fn link<T: Persist>(
+        &mut self,
+        slot: Ref<'t, B, PRc<T>>,
+        to: impl Into<Option<Obj<'t, B, T>>>,
+    ) -> Result<()> {
+        let to = to.into().map_or(0, |object| object.off - OBJECT_HEAD_BYTES);
+        self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Strong)
+    }
+
+    /// As [`link`](Self::link), with a weak pointer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set`](Self::set).
+    pub fn link_weak<T: Persist>(
+        &mut self,
+        slot: Ref<'t, B, PWeak<T>>,
+        to: impl Into<Option<Obj<'t, B, T>>>,
+    ) -> Result<()> {
+        let to = to.into().map_or(0, |object| object.off - OBJECT_HEAD_BYTES);
+        self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Weak)
+    }
+
+    /// As [`link`](Self::link), with an array.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set`](Self::set).
+    pub fn link_array<T: Persist>(
+        &mut self,
+        slot: Ref<'t, B, PArr<T>>,
+        to: impl Into<Option<Arr<'t, B, T>>>,
+    ) -> Result<()> {
+        let to = to.into().map_or(0, |array| array.off);
+        self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Array)
+    }
+
+    /// Ends the transaction with nothing changed: give the error back with `?` or `return Err`.
+    pub fn cancel(&self) -> Error {
+        Error::Cancelled
+    }
+
+    fn link_slot(&mut self, key: u64, off: u64, to: u64, kind: crate::describe::PointerKind) -> Result<()> {
+        self.own(key)?;
+        let old = self.read_word(key, off)?;
+        if old == to {
+            return Ok(());
+        }
+        self.count(old, kind, -1)?;
+        self.count(to, kind, 1)?;
+        self.write_words(key, off, &[to])
+    }
+
+    /// Notes one pointer more or less to an object.
+    fn count(&mut self, object: u64, kind: crate::describe::PointerKind, by: i64) -> Result<()> {
+        if object == 0 {
+            return Ok(());
+        }
+        let mut session = self.session()?;
+        let delta = session.deltas.get_or_insert_with(object, Default::default);
+        match kind {
+            crate::describe::PointerKind::Weak => delta.weak += by,
+            _ => delta.strong += by,
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn write_value<T: Persist>(&mut self, place: Ref<'t, B, T>, value: &T) -> Result<()> {
+        let words = Words::of(value);
+        if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
+            return self.write_words(place.key, place.off, words.words());
+        }
+        self.write_bytes(place.key, place.off, &words.bytes()[..size_of::<T>()])
+    }
+
+    #[inline(always)]
+    fn write_words(&mut self, key: u64, off: u64, words: &[u64]) -> Result<()> {
+        let mut session = self.session()?;
+        for (i, word) in words.iter().enumerate() {
+            let at = off + 8 * i as u64;
+            if key == FRESH {
+                session.ptx.store(at, *word)?;
+            } else {
+                session.writes.set(at, *word);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes bytes that begin or end inside words.
+    #[inline(never)]
+    fn write_bytes(&mut self, key: u64, off: u64, bytes: &[u8]) -> Result<()> {
+        let mut at = off;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let word_off = at & !7;
+            let start = (at - word_off) as usize;
+            let count = rest.len().min(8 - start);
+            let mut word = self.read_word(key, word_off)?.to_ne_bytes();
+            word[start..start + count].copy_from_slice(&rest[..count]);
+            self.write_words(key, word_off, &[u64::from_ne_bytes(word)])?;
+            at += count as u64;
+            rest = &rest[count..];
+        }
+        Ok(())
+    }
+
+    /// Becomes the owner of what a key stands for.
+    #[inline(always)]
+    fn own(&mut self, key: u64) -> Result<()> {
+        let (state, core) = (self.state, self.core);
+        if state.doomed.get() {
+            return Err(Error::Conflict);
+        }
+        if key == FRESH {
+            return Ok(());
+        }
+        let number = match state.number.get() {
+            0 => self.session()?.number,
+            number => number,
+        };
+        let index = core.orecs.index(key);
+        let mut round = 0;
+        loop {
+            let seen = core.orecs.load(index);
+            if seen.owner() == number {
+                return Ok(());
+            }
+            if seen.owner() != 0 {
+                state.wait(&mut round)?;
+                continue;
+            }
+            if seen.version() > state.rv.get() {
+                state.extend(core)?;
+                continue;
+            }
+            if core.orecs.try_own(index, seen, number) {
+                self.session()?.owned.push(index);
+                return Ok(());
+            }
+        }
+    }
+
+    /// The session, taken when the first change wants it.
+    #[inline(always)]
+    fn session(&self) -> Result<CellMut<'_, Session>> {
+        session_of(self.core, self.state)
+    }
+}
+
+/// The transaction's session, taken when the first change wants it.
+#[inline(always)]
+pub(crate) fn session_of<'s>(core: &Core, state: &'s State) -> Result<CellMut<'s, Session>> {
+    let mut session = state.session.borrow_mut();
+    if session.is_none() {
+        if !state.may_write {
+            return Err(Error::ReadTransaction);
+        }
+        let taken = core.take_session()?;
+        state.number.set(taken.number);
+        *session = Some(taken);
+    }
+    Ok(CellMut::map(session, |session| &mut **session.as_mut().expect("taken above")))
+}
+
+fn write_head(session: &mut Session, off: u64, type_number: u16, is_array: bool, body: &[u8]) -> Result<()> {
+    const INLINE: usize = 256;
+    let kind = Kind::new(type_number, is_array);
+    // What most objects have when the transaction commits; the others are corrected then.
+    let counts = Counts { strong: 1, weak: 0 };
+    let head_bytes = OBJECT_HEAD_BYTES as usize;
+    let mut head = [0; INLINE];
+    head[..8].copy_from_slice(&kind.0.to_ne_bytes());
+    head[8..16].copy_from_slice(&counts.encode().to_ne_bytes());
+    let inline = body.len().min(INLINE - head_bytes);
+    head[head_bytes..head_bytes + inline].copy_from_slice(&body[..inline]);
+    session.ptx.write_fresh(off, &head[..head_bytes + inline])?;
+    if inline < body.len() {
+        session.ptx.write_fresh(off + (head_bytes + inline) as u64, &body[inline..])?;
+    }
+    session.fresh.get_or_insert_with(off, || FreshObject { type_number, is_array });
+    Ok(())
+}
+
+/// A borrowed value of a heap. Changes of it are written when it is dropped.
+pub struct RefMut<'a, 't, B: Brand, T: Plain> {
+    tx: &'a mut Tx<'t, B>,
+    place: Ref<'t, B, T>,
+    value: T,
+}
+
+impl<B: Brand, T: Plain> Deref for RefMut<'_, '_, B, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<B: Brand, T: Plain> DerefMut for RefMut<'_, '_, B, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<B: Brand, T: Plain> Drop for RefMut<'_, '_, B, T> {
+    fn drop(&mut self) {
+        if self.tx.write_value(self.place, &self.value).is_err() {
+            // It cannot be told here, and must not be committed without.
+            self.tx.state.doomed.set(true);
+        }
+    }
+}
+
+impl<B: Brand, T: Plain + std::fmt::Debug> std::fmt::Debug for RefMut<'_, '_, B, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.value.fmt(f)
+    }
+}

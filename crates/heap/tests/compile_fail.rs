@@ -1,0 +1,222 @@
+//! Programs that misuse a heap do not compile, and are told why in words that are pinned here.
+//!
+//! Each file in `compile_fail/` is such a program; the text beside it is what the compiler says. Its first line names the *twin*: a test in
+//! `types.rs` that does the same rightly, and runs. After a change of the messages, look at what
+//! `TEMBO_BLESS=1 cargo test -p tembo-heap --test compile_fail` has written, and commit it.
+//!
+//! The texts are those of one version of the compiler. Others are held to the codes of the errors, and say so.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, fs, thread};
+
+/// The compiler whose messages are pinned.
+const PINNED_FOR: &str = "rustc 1.95.";
+/// The programs, from the directory of this package.
+const CASES: &str = "tests/compile_fail";
+
+#[test]
+fn every_misuse_is_refused_with_the_words_that_are_pinned() {
+    let compiler = Compiler::find();
+    if !compiler.is_pinned {
+        println!(
+            "SKIPPED: the comparison of texts, which are those of {PINNED_FOR}x and not of {}; only the codes of the errors are compared",
+            compiler.version
+        );
+    }
+    let cases = cases();
+    let failures = Mutex::new(Vec::new());
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from).min(8) {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(failure) = compiler.judge(case) {
+                        failures.lock().unwrap().push(format!("{}: {failure}", case.display()));
+                    }
+                }
+            });
+        }
+    });
+    let mut failures = failures.into_inner().unwrap();
+    failures.sort();
+    assert!(failures.is_empty(), "{} of {} cases:\n\n{}", failures.len(), cases.len(), failures.join("\n\n"));
+}
+
+#[test]
+fn every_misuse_has_a_twin_that_compiles_and_runs() {
+    let twins = fs::read_to_string("tests/types.rs").unwrap();
+    for case in cases() {
+        let text = fs::read_to_string(&case).unwrap();
+        let head = text.lines().next().unwrap_or_default();
+        let named = head.strip_prefix("//! ").and_then(|head| head.split("Twin: `").nth(1)?.strip_suffix("`."));
+        let named = named.unwrap_or_else(|| panic!("{}: the first line names no twin: {head}", case.display()));
+        let is_test = twins.contains(&format!("#[test]\nfn {named}() {{"));
+        assert!(is_test, "{}: there is no test `{named}` in types.rs", case.display());
+    }
+}
+
+#[test]
+fn no_text_is_left_of_a_case_that_is_gone() {
+    let texts = files_with_extension("stderr").into_iter().map(|text| text.with_extension("rs"));
+    assert_eq!(texts.collect::<Vec<_>>(), cases());
+}
+
+fn cases() -> Vec<PathBuf> {
+    let cases = files_with_extension("rs");
+    assert!(cases.len() > 20, "only {} cases", cases.len());
+    cases
+}
+
+fn files_with_extension(extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(CASES).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries.filter(|path| path.extension() == Some(OsStr::new(extension))).collect();
+    files.sort();
+    files
+}
+
+/// The compiler, and the library as it was built for this test.
+struct Compiler {
+    version: String,
+    is_pinned: bool,
+    library: PathBuf,
+    dependencies: PathBuf,
+    scratch: tempfile::TempDir,
+}
+
+impl Compiler {
+    fn find() -> Compiler {
+        let version = text_of(&Command::new(rustc()).arg("--version").output().unwrap().stdout).trim().to_owned();
+        let dependencies = env::current_exe().unwrap().parent().unwrap().to_owned();
+        // There may be others, of builds before changes of the source.
+        let libraries = fs::read_dir(&dependencies).unwrap().map(|entry| entry.unwrap());
+        let libraries = libraries.filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with("libtembo_heap-") && name.ends_with(".rlib")
+        });
+        let newest = libraries.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
+        Compiler {
+            is_pinned: version.starts_with(PINNED_FOR),
+            version,
+            library: newest.expect("this test is linked with it").path(),
+            dependencies,
+            scratch: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn judge(&self, case: &Path) -> Result<(), String> {
+        let output = self.compile(case);
+        if output.status.success() {
+            return Err("it compiles".to_owned());
+        }
+        let raw = text_of(&output.stderr);
+        let found = normalized(&raw, case);
+        if found.contains("[E0514]") || found.contains("[E0463]") || found.contains("[E0460]") {
+            return Err(format!("the library in {} cannot be used:\n{raw}", self.library.display()));
+        }
+        let pinned = case.with_extension("stderr");
+        if self.is_pinned && env::var_os("TEMBO_BLESS").is_some() {
+            return fs::write(&pinned, &found).map_err(|e| e.to_string());
+        }
+        let expected = fs::read_to_string(&pinned).unwrap_or_default();
+        let (expected_codes, found_codes) = (codes(&expected), codes(&found));
+        if expected_codes != found_codes {
+            return Err(format!("expected the errors {expected_codes:?}, found {found_codes:?}:\n{found}"));
+        }
+        if self.is_pinned && expected != found {
+            return Err(format!("expected\n{expected}\nfound\n{found}"));
+        }
+        Ok(())
+    }
+
+    fn compile(&self, case: &Path) -> Output {
+        let mut library = std::ffi::OsString::from("tembo_heap=");
+        library.push(&self.library);
+        let mut search = std::ffi::OsString::from("dependency=");
+        search.push(&self.dependencies);
+        let mut command = Command::new(rustc());
+        command.args(["--edition=2024", "--crate-type=bin", "--emit=metadata", "--color=never"]);
+        command.args(["--diagnostic-width=120", "-Awarnings", "--out-dir"]).arg(self.scratch.path());
+        command.arg("--extern").arg(library).arg("-L").arg(search).arg(case);
+        command.env_remove("RUSTC_LOG").env_remove("RUST_BACKTRACE").output().unwrap()
+    }
+}
+
+fn rustc() -> std::ffi::OsString {
+    env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The errors in a text by their codes; those that have none by what they say.
+fn codes(text: &str) -> BTreeSet<String> {
+    let errors = text.lines().filter(|line| line.starts_with("error"));
+    errors.map(|line| if line.starts_with("error[") { line[..12].to_owned() } else { line.to_owned() }).collect()
+}
+
+/// What the compiler says about the case: without lines of other files, which change by themselves, without lists of types, without the summary, and
+/// with margins of one width.
+fn normalized(raw: &str, case: &Path) -> String {
+    let here = case.display().to_string();
+    let mut text = String::new();
+    let mut elsewhere = false;
+    let mut in_list = false;
+    for line in raw.lines() {
+        let bare = line.trim_start();
+        let number = bare.find(|c: char| !c.is_ascii_digit()).unwrap_or(bare.len());
+        let is_margin = bare[number..].trim_start().starts_with('|') || line.starts_with("...");
+        let is_new = line.is_empty() || bare.starts_with('=') || bare.starts_with("--> ") || line == bare && !is_margin;
+        if is_new {
+            in_list = false;
+        }
+        let is_summary = ["error: aborting", "Some errors have", "For more information"];
+        if is_summary.iter().any(|summary| line.starts_with(summary)) || in_list {
+            continue;
+        }
+        if bare.contains("the following other types implement trait") {
+            in_list = true;
+            continue;
+        }
+        if bare.contains("the full name for the type has been") || bare.contains("consider using `--verbose`") {
+            continue;
+        }
+        let (arrow, place) = bare.split_at(bare.len().min(4));
+        if arrow == "--> " || arrow == "::: " {
+            elsewhere = !place.starts_with(&here);
+            let place = if elsewhere { place_elsewhere(place) } else { place.to_owned() };
+            text += &format!("   {arrow}{place}\n");
+            continue;
+        }
+        if is_margin {
+            let (number, rest) = (&bare[..number], bare[number..].trim_start());
+            if !elsewhere && !line.starts_with("...") {
+                text += &format!("{number:>3} {rest}\n");
+            } else if !elsewhere {
+                text += "...\n";
+            }
+            continue;
+        }
+        elsewhere = false;
+        match line {
+            "" => text.push('\n'),
+            _ if bare.starts_with("= ") => text += &format!("    {bare}\n"),
+            _ if line == bare => text += &format!("{line}\n"),
+            _ => text += &format!("            {bare}\n"),
+        }
+    }
+    format!("{}\n", text.trim_end())
+}
+
+/// A place in another file, without what differs from machine to machine and from change to change: directories above the library, and the line.
+fn place_elsewhere(place: &str) -> String {
+    let path = place.split(".rs:").next().unwrap_or(place);
+    let root = ["crates/", "library/"].iter().filter_map(|root| path.find(root)).min().unwrap_or(0);
+    format!("{}.rs", &path[root..])
+}
