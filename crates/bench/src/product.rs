@@ -201,20 +201,26 @@ fn watched(
     }
     let after = tree.dram_way(key);
     listener.tell(|model| leaf.stores.iter().for_each(|off| model.store_dram(leaf_place + off)));
-    // A division or a join writes images of the nodes above anew, and a leaf's descriptor. Its instructions take no time, as
-    // those of the other trees' divisions.
-    let levels = way.iter().rev().zip(after.iter().rev()).skip(1);
-    for (old, new) in levels.filter(|(old, new)| old.address != new.address) {
-        let places = [dram.place(old.address, old.bytes), dram.place(new.address, new.bytes)];
-        let descriptor = (old.level == 1).then(|| dram.place(dram.free, leaf.bytes));
-        listener.tell(|model| {
-            model.prefetch(places[0], old.bytes);
-            model.load(places[0], old.bytes);
-            store_all(model, places[1], new.bytes);
-            if let Some(place) = descriptor {
-                store_all(model, place, leaf.bytes);
-            }
-        });
+    // A division adds a child to the node above, in place where that has room; or it writes images of nodes above anew, as
+    // a join does. And it makes a leaf's descriptor. Its instructions take no time, as those of the other trees' divisions.
+    for (old, new) in way.iter().rev().zip(after.iter().rev()).skip(1) {
+        let old_place = dram.place(old.address, old.bytes);
+        if old.address != new.address {
+            let place = dram.place(new.address, new.bytes);
+            listener.tell(|model| {
+                model.prefetch(old_place, old.bytes);
+                model.load(old_place, old.bytes);
+                store_all(model, place, new.bytes);
+            });
+        } else if old.children < new.children {
+            listener.tell(|model| old.stores.iter().for_each(|off| model.store_dram(old_place + off)));
+        } else {
+            continue;
+        }
+        if old.level == 1 {
+            let place = dram.place(dram.free, leaf.bytes);
+            listener.tell(|model| store_all(model, place, leaf.bytes));
+        }
     }
     Ok(())
 }

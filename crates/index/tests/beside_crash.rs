@@ -3,21 +3,27 @@
 //!
 //! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test beside_crash` is the long campaign.
 
+mod crashes;
+#[path = "crashes/nodes.rs"]
+mod nodes;
+
+use crashes::{InPool, Script, scripted_in_a_pool, survived, text};
+use nodes::{Allocated, Changes, Nodes};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, Ordering};
 use tembo_crashsim::{Audit, Mutation, Scenario, SharedScenario, Simulation, campaign};
 use tembo_index::{WbTree, Writers};
 use tembo_pmem::Region;
-use tembo_pool::{Geometry, Pool};
+use tembo_pool::{Marks, Pool};
 
 /// Numbers of keys, and their values.
 type Model = BTreeMap<u32, u64>;
 
 const THREADS: u32 = 2;
+/// What a leaf takes in the pool.
+const LEAF_BYTES: u64 = 512;
 
 /// What a thread does. Numbers of keys belong to threads, except those that are counted in.
 #[derive(Debug, Clone)]
@@ -39,16 +45,13 @@ enum Op {
 }
 
 struct Threads {
-    name: String,
+    script: Script<Op>,
     /// What is put first, with the value 0, and what of it is removed again.
     start: Vec<u32>,
     removed: Vec<u32>,
     /// Whether the tree was cleared before that, and what it held is still to be freed.
     cleared: bool,
-    ops: Vec<Op>,
-    /// How many leaves came and went, in the run that crashes are made of.
-    grown: AtomicI64,
-    shrunk: AtomicI64,
+    leaves: Nodes,
 }
 
 struct State {
@@ -56,12 +59,7 @@ struct State {
     writers: Writers,
     tree: WbTree,
     other: WbTree,
-    /// Bytes that the pool had allocated; `None` after a recovery.
-    allocated_bytes: Option<Mutex<i64>>,
-}
-
-fn text(e: impl ToString) -> String {
-    e.to_string()
+    allocated: Allocated,
 }
 
 /// Keys that need the blocks of long separators too.
@@ -79,7 +77,7 @@ fn value(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(u64::MAX, u64::from_le_bytes)
 }
 
-impl State {
+impl InPool for State {
     fn open(pool: Pool) -> Result<State, String> {
         let writers = Writers::new(pool.lane().map_err(text)?);
         for _ in 1..=THREADS {
@@ -95,13 +93,20 @@ impl State {
             }
         };
         let (tree, other) = (tree("tree")?, tree("other")?);
-        Ok(State { pool, writers, tree, other, allocated_bytes: None })
+        Ok(State { pool, writers, tree, other, allocated: Allocated::default() })
     }
 
-    fn allocated(&self) -> Result<i64, String> {
-        Ok(self.pool.marks().map_err(text)?.usage().allocated_bytes as i64)
+    fn pool(&self) -> &Pool {
+        &self.pool
     }
 
+    fn check(&self, marks: &mut Marks) -> Result<(), String> {
+        self.tree.check(marks).map_err(text)?;
+        self.other.check(marks).map_err(text)
+    }
+}
+
+impl State {
     /// What a reader saw.
     fn perform(&self, op: &Op) -> Result<Option<u64>, String> {
         let tree = self.tree.beside(&self.writers);
@@ -138,9 +143,8 @@ impl State {
 
 impl Threads {
     fn new(name: &str, start: impl IntoIterator<Item = u32>, ops: Vec<Op>) -> Threads {
-        let (grown, shrunk) = Default::default();
-        let start = start.into_iter().collect();
-        Threads { name: name.to_owned(), start, removed: vec![], cleared: false, ops, grown, shrunk }
+        let (script, leaves) = (Script::new(name, ops, vec![]), Nodes::of(LEAF_BYTES));
+        Threads { script, start: start.into_iter().collect(), removed: vec![], cleared: false, leaves }
     }
 
     fn without(mut self, removed: impl IntoIterator<Item = u32>) -> Threads {
@@ -159,12 +163,10 @@ impl Scenario for Threads {
     type Op = Op;
     type Model = Model;
 
-    fn name(&self) -> String {
-        self.name.clone()
-    }
+    scripted_in_a_pool!();
 
     fn setup(&self, region: Region) -> Result<State, String> {
-        let mut state = State::open(Pool::create_in(region, &Geometry::tiny()).map_err(text)?)?;
+        let mut state = State::create_in(region)?;
         if self.cleared {
             // More leaves than the start has records: each of them frees one.
             let mut tx = state.writers.begin();
@@ -182,24 +184,8 @@ impl Scenario for Threads {
             state.tree.remove(&mut tx, &key(*i)).map_err(text)?;
         }
         tx.commit().map_err(text)?;
-        state.allocated_bytes = Some(Mutex::new(state.allocated()?));
+        state.allocated = Allocated::now(&state.pool)?;
         Ok(state)
-    }
-
-    fn is_uncreated(&self, region: &Region) -> bool {
-        region.load_u64(0) == Ok(0)
-    }
-
-    fn recover(&self, region: Region) -> Result<State, String> {
-        State::open(Pool::open_in(region).map_err(text)?)
-    }
-
-    fn region<'s>(&self, state: &'s State) -> &'s Region {
-        state.pool.region()
-    }
-
-    fn ops(&self) -> &[Op] {
-        &self.ops
     }
 
     fn apply(&self, state: &mut State, op: &Op) -> Result<(), String> {
@@ -237,13 +223,6 @@ impl Scenario for Threads {
         }
         Ok(model)
     }
-
-    fn check(&self, state: &State) -> Result<(), String> {
-        let mut marks = state.pool.marks().map_err(text)?;
-        state.tree.check(&mut marks).map_err(text)?;
-        state.other.check(&mut marks).map_err(text)?;
-        marks.finish().map(drop).map_err(text)
-    }
 }
 
 /// Whose number it is.
@@ -265,12 +244,7 @@ impl SharedScenario for Threads {
     fn apply_shared(&self, state: &State, op: &Op) -> Result<Vec<usize>, String> {
         let seen = state.perform(op)?;
         // In the middle of another thread's commit the pool cannot be counted.
-        if let (Some(allocated_bytes), Ok(after)) = (&state.allocated_bytes, state.allocated()) {
-            let mut before = allocated_bytes.lock().unwrap();
-            self.grown.fetch_add((after - *before).max(0) / 512, Ordering::Relaxed);
-            self.shrunk.fetch_add((*before - after).max(0) / 512, Ordering::Relaxed);
-            *before = after;
-        }
+        let _ = self.leaves.note(&state.allocated, &state.pool);
         Ok(seen.and_then(|number| (number as usize).checked_sub(1)).into_iter().collect())
     }
 }
@@ -296,15 +270,14 @@ fn run_all(scenario: impl Fn() -> Threads, grows: bool, shrinks: bool) {
 }
 
 fn run_seeds(seeds: Range<u64>, limit: usize, scenario: impl Fn() -> Threads, grows: bool, shrinks: bool) {
-    let (mut grown, mut shrunk, mut images) = (0, 0, 0);
+    let (mut changes, mut images) = (Changes::default(), 0);
     for seed in seeds {
         let threads = scenario();
         images += threads.run(seed, limit).images;
-        grown += threads.grown.into_inner();
-        shrunk += threads.shrunk.into_inner();
+        changes.add(&threads.leaves);
     }
-    println!("{}: {images} images, {grown} and {shrunk} times 512 bytes", scenario().name);
-    assert!((!grows || grown > 0) && (!shrinks || shrunk > 0), "no leaf came or went");
+    println!("{}: {images} images, {changes:?}", scenario().script.name);
+    changes.assert(grows, shrinks);
 }
 
 #[test]
@@ -385,13 +358,13 @@ fn random(seed: u64) -> Threads {
         2 => Threads::new("", 0..rng.random_range(0..60), vec![]),
         _ => Threads { cleared: true, ..Threads::new("", 0..rng.random_range(0..20), vec![]) },
     };
-    threads.name = format!("random changes, seed {seed}");
+    threads.script.name = format!("random changes, seed {seed}");
     // Counted numbers are odd, others are even or large, so that the threads' changes commute.
     for _ in 0..14 {
-        let number = threads.ops.len() as u64 + 1;
+        let number = threads.script.ops.len() as u64 + 1;
         let any = rng.random_range(0..120);
         let own = any / 4 * 4 + 2 * rng.random_range(0..2);
-        threads.ops.push(match rng.random_range(0..12) {
+        threads.script.ops.push(match rng.random_range(0..12) {
             0..3 => Op::Put(own, number),
             3 => Op::Insert(own, number),
             4..8 => Op::Remove(own),
@@ -407,18 +380,15 @@ fn random(seed: u64) -> Threads {
 
 #[test]
 fn campaign_of_random_threads() {
-    let (mut runs, mut grown, mut shrunk) = (0, 0, 0);
-    let report = campaign(12_000, |seed| {
+    let mut changes = Changes::default();
+    survived(campaign(12_000, |seed| {
         let threads = random(seed);
         let simulation = Simulation::new(&threads).limit(12).depth(0).audit(Audit::off()).seed(seed);
         let report = simulation.run_shared()?;
-        runs += 1;
-        grown += threads.grown.into_inner();
-        shrunk += threads.shrunk.into_inner();
+        changes.add(&threads.leaves);
         Ok(report)
-    });
-    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
-    assert!(runs < 5 || grown > 0 && shrunk > 0, "no leaf came or went");
+    }));
+    changes.assert_in_campaign(true, true);
 }
 
 #[test]

@@ -4,13 +4,16 @@
 //! how many blocks that gains or loses proves that it was the change meant. The campaign does operations at random:
 //! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test crash campaign` is the long one.
 
+mod crashes;
+
+use crashes::{InPool, Script, scripted_in_a_pool, survived, text};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use tembo_crashsim::{Audit, Mutation, Scenario, SharedScenario, Simulation, Target, campaign};
 use tembo_index::WbTree;
 use tembo_pmem::{LINE_BYTES, Region};
-use tembo_pool::{Geometry, Pool, Tx, Writer};
+use tembo_pool::{Geometry, Marks, Pool, Tx, Writer};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -47,13 +50,10 @@ enum Op {
 }
 
 struct Trees {
-    name: String,
+    script: Script<Op>,
     /// What is there before the operations, done by few transactions.
     start: Vec<Edit>,
     clear_after_start: bool,
-    ops: Vec<Op>,
-    continuation: Vec<Op>,
-    bytes: u64,
 }
 
 struct State {
@@ -62,11 +62,7 @@ struct State {
     tree: WbTree,
 }
 
-fn text(e: impl ToString) -> String {
-    e.to_string()
-}
-
-impl State {
+impl InPool for State {
     fn open(pool: Pool) -> Result<State, String> {
         let writer = Writer::new(pool.lane().map_err(text)?);
         let tree = match WbTree::open(&pool, "tree").map_err(text)? {
@@ -81,6 +77,16 @@ impl State {
         Ok(State { pool, writer, tree })
     }
 
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn check(&self, marks: &mut Marks) -> Result<(), String> {
+        self.tree.check(marks).map_err(text)
+    }
+}
+
+impl State {
     fn edit(&self, tx: &mut Tx<'_>, edits: &[Edit]) -> Result<(), String> {
         for edit in edits {
             match edit {
@@ -155,16 +161,10 @@ impl Scenario for Trees {
     type Op = Op;
     type Model = Model;
 
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn region_bytes(&self) -> u64 {
-        self.bytes
-    }
+    scripted_in_a_pool!();
 
     fn setup(&self, region: Region) -> Result<State, String> {
-        let state = State::open(Pool::create_in(region, &Geometry::tiny()).map_err(text)?)?;
+        let state = State::create_in(region)?;
         for group in self.start.chunks(100) {
             state.perform(&Op::Edits(group.to_vec()))?;
         }
@@ -172,26 +172,6 @@ impl Scenario for Trees {
             state.perform(&Op::Clear)?;
         }
         Ok(state)
-    }
-
-    fn is_uncreated(&self, region: &Region) -> bool {
-        region.load_u64(0) == Ok(0)
-    }
-
-    fn recover(&self, region: Region) -> Result<State, String> {
-        State::open(Pool::open_in(region).map_err(text)?)
-    }
-
-    fn region<'s>(&self, state: &'s State) -> &'s Region {
-        state.pool.region()
-    }
-
-    fn ops(&self) -> &[Op] {
-        &self.ops
-    }
-
-    fn continuation(&self) -> &[Op] {
-        &self.continuation
     }
 
     fn apply(&self, state: &mut State, op: &Op) -> Result<(), String> {
@@ -239,12 +219,6 @@ impl Scenario for Trees {
             model.insert(key.to_vec(), value.to_vec());
         }
         Ok(model)
-    }
-
-    fn check(&self, state: &State) -> Result<(), String> {
-        let mut marks = state.pool.marks().map_err(text)?;
-        state.tree.check(&mut marks).map_err(text)?;
-        marks.finish().map(drop).map_err(text)
     }
 }
 
@@ -373,20 +347,13 @@ fn conditional_changes() -> Vec<Edge> {
 
 fn simulate_edges(edges: Vec<Edge>) {
     for Edge { name, start, op, blocks } in edges {
-        let scenario = Trees {
-            name: name.to_owned(),
-            start,
-            clear_after_start: false,
-            ops: vec![op],
-            continuation: vec![Op::Edits(vec![put(3), remove(0)]), Op::Edits(vec![put(101)])],
-            bytes: 256 << 10,
-        };
+        let continuation = vec![Op::Edits(vec![put(3), remove(0)]), Op::Edits(vec![put(101)])];
+        let scenario = Trees::new(start, Script::new(name, vec![op], continuation));
         let dry = scenario.setup(Region::simulated(&vec![0; 256 << 10], 1 << 24, None).unwrap()).unwrap();
         let before = dry.allocated_blocks();
-        dry.perform(&scenario.ops[0]).unwrap();
+        dry.perform(&scenario.script.ops[0]).unwrap();
         assert_eq!(dry.allocated_blocks() - before, blocks, "{name}");
-        let report = Simulation::new(&scenario).limit(256).audit(audit(true)).run();
-        println!("{name}: {}", report.unwrap_or_else(|failure| panic!("{failure}")));
+        survived(Simulation::new(&scenario).limit(256).audit(audit(true)).run());
     }
 }
 
@@ -408,44 +375,34 @@ fn every_kind_of_conditional_change_and_range_survives_crashes() {
 #[test]
 fn a_range_that_is_removed_in_groups_is_gone_up_to_some_key() {
     for (start, low, high) in [(60, 7, 40), (90, 0, 99), (5, 1, 3)] {
-        let scenario = Trees {
-            name: format!("{low} to {high} of {start} records are removed in groups"),
-            start: (0..start).map(put).collect(),
-            clear_after_start: false,
-            ops: vec![
-                Op::Edits(vec![put(3)]),
-                Op::RemoveInGroups(key(low), key(high)),
-                Op::Edits(vec![put(8)]),
-            ],
-            continuation: vec![Op::Edits(vec![put(101), remove(8)]), Op::RemoveInGroups(vec![], key(200))],
-            bytes: 256 << 10,
-        };
-        let report = Simulation::new(&scenario).limit(128).audit(audit(true)).run();
-        println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+        let name = format!("{low} to {high} of {start} records are removed in groups");
+        let groups = Op::RemoveInGroups(key(low), key(high));
+        let ops = vec![Op::Edits(vec![put(3)]), groups, Op::Edits(vec![put(8)])];
+        let continuation = vec![Op::Edits(vec![put(101), remove(8)]), Op::RemoveInGroups(vec![], key(200))];
+        let scenario = Trees::new((0..start).map(put), Script::new(name, ops, continuation));
+        survived(Simulation::new(&scenario).limit(128).audit(audit(true)).run());
     }
 }
 
 #[test]
 fn clearing_and_freeing_survive_crashes() {
     for (start, batch) in [(1, 1), (40, 1), (150, 2), (1300, 30)] {
+        let name = format!("{start} records are cleared and freed, {batch} nodes at a time");
+        let ops = vec![
+            Op::Edits(vec![put(3)]),
+            Op::Clear,
+            Op::Reclaim(batch),
+            Op::Edits(vec![put(7), put(8)]),
+            Op::ClearBetween(vec![put(1)], vec![put(2)]),
+            Op::Reclaim(batch),
+            Op::Reclaim(100),
+        ];
+        let continuation = vec![Op::Reclaim(2), Op::Edits(vec![put(101)]), Op::Reclaim(100)];
         let scenario = Trees {
-            name: format!("{start} records are cleared and freed, {batch} nodes at a time"),
-            start: (0..start).map(put).collect(),
             clear_after_start: start == 150,
-            ops: vec![
-                Op::Edits(vec![put(3)]),
-                Op::Clear,
-                Op::Reclaim(batch),
-                Op::Edits(vec![put(7), put(8)]),
-                Op::ClearBetween(vec![put(1)], vec![put(2)]),
-                Op::Reclaim(batch),
-                Op::Reclaim(100),
-            ],
-            continuation: vec![Op::Reclaim(2), Op::Edits(vec![put(101)]), Op::Reclaim(100)],
-            bytes: 256 << 10,
+            ..Trees::new((0..start).map(put), Script::new(name, ops, continuation))
         };
-        let report = Simulation::new(&scenario).limit(128).audit(audit(true)).run();
-        println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+        survived(Simulation::new(&scenario).limit(128).audit(audit(true)).run());
     }
 }
 
@@ -464,6 +421,10 @@ fn random_key(rng: &mut Xoshiro256PlusPlus, family: u32, range: u32) -> Vec<u8> 
 }
 
 impl Trees {
+    fn new(start: impl IntoIterator<Item = Edit>, script: Script<Op>) -> Trees {
+        Trees { script, start: start.into_iter().collect(), clear_after_start: false }
+    }
+
     fn random(seed: u64) -> Trees {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let family = rng.random_range(0..4);
@@ -503,54 +464,43 @@ impl Trees {
             .collect();
         let continuation = (0..3).map(|_| Op::Edits(edits(3))).collect();
         let name = format!("random operations, seed {seed}");
-        Trees { name, start, clear_after_start: seed.is_multiple_of(7), ops, continuation, bytes: 384 << 10 }
+        let script = Script { bytes: 384 << 10, ..Script::new(name, ops, continuation) };
+        Trees { script, start, clear_after_start: seed.is_multiple_of(7) }
     }
 }
 
 #[test]
 fn campaign_of_random_operations() {
-    let report = campaign(30_000, |seed| {
+    survived(campaign(30_000, |seed| {
         let tree = Trees::random(seed);
         Simulation::new(&tree).seed(seed).limit(10).nested_limit(6).depth(1).audit(audit(true)).run()
-    });
-    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+    }));
 }
 
 #[test]
 fn creation_survives_crashes() {
-    let scenario = Trees {
-        name: "creation".to_owned(),
-        start: vec![],
-        clear_after_start: false,
-        ops: vec![Op::Edits(vec![put(1)])],
-        continuation: vec![Op::Edits(vec![put(2)])],
-        bytes: 128 << 10,
-    };
-    let report = Simulation::new(&scenario).crash_setup(true).limit(256).audit(audit(false)).run();
-    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+    let (ops, continuation) = (vec![Op::Edits(vec![put(1)])], vec![Op::Edits(vec![put(2)])]);
+    let script = Script { bytes: 128 << 10, ..Script::new("creation", ops, continuation) };
+    let scenario = Trees::new([], script);
+    survived(Simulation::new(&scenario).crash_setup(true).limit(256).audit(audit(false)).run());
 }
 
 #[test]
 fn seeded_bugs_are_caught() {
-    let scenario = Trees {
-        name: "seeded bugs".to_owned(),
-        start: (0..27).map(put).collect(),
-        clear_after_start: false,
-        ops: vec![
-            Op::Edits(vec![put(50)]),
-            Op::Edits(vec![put(13), Edit::Put(key(2), vec![1; 40])]),
-            Op::Edits(vec![put(14), put(60)]),
-            Op::Edits(vec![remove(5)]),
-            // These fill the halves of the lane until the records above are dead.
-            Op::Edits(vec![put(15)]),
-            Op::Edits(vec![put(61)]),
-            Op::Edits(vec![put(62)]),
-            Op::Edits(vec![put(63)]),
-            Op::Edits(vec![put(64)]),
-        ],
-        continuation: vec![Op::Edits(vec![put(70)])],
-        bytes: 128 << 10,
-    };
+    let ops = vec![
+        Op::Edits(vec![put(50)]),
+        Op::Edits(vec![put(13), Edit::Put(key(2), vec![1; 40])]),
+        Op::Edits(vec![put(14), put(60)]),
+        Op::Edits(vec![remove(5)]),
+        // These fill the halves of the lane until the records above are dead.
+        Op::Edits(vec![put(15)]),
+        Op::Edits(vec![put(61)]),
+        Op::Edits(vec![put(62)]),
+        Op::Edits(vec![put(63)]),
+        Op::Edits(vec![put(64)]),
+    ];
+    let script = Script::new("seeded bugs", ops, vec![Op::Edits(vec![put(70)])]);
+    let scenario = Trees::new((0..27).map(put), Script { bytes: 128 << 10, ..script });
     let simulation = Simulation::new(&scenario).limit(48).depth(0).continue_ops(1).audit(audit(false));
     simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
     let mutants = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
@@ -616,15 +566,10 @@ fn what_a_reader_saw_survives_crashes() {
             ops.push(Op::Get(key(i)));
             ops.push(Op::Get(key(i)));
         }
-        let scenario = Trees {
-            name: format!("a writer and a reader, seed {seed}"),
-            start: (0..28).map(|i| numbered(i, 0)).collect(),
-            clear_after_start: false,
-            ops,
-            continuation: vec![Op::Edits(vec![put(70)])],
-            bytes: 128 << 10,
-        };
-        let report = Simulation::new(&scenario).limit(32).depth(1).audit(audit(true)).seed(seed).run_shared();
-        report.unwrap_or_else(|failure| panic!("{failure}"));
+        let name = format!("a writer and a reader, seed {seed}");
+        let script = Script::new(name, ops, vec![Op::Edits(vec![put(70)])]);
+        let start = (0..28).map(|i| numbered(i, 0));
+        let scenario = Trees::new(start, Script { bytes: 128 << 10, ..script });
+        survived(Simulation::new(&scenario).limit(32).depth(1).audit(audit(true)).seed(seed).run_shared());
     }
 }

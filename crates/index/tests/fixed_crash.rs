@@ -291,8 +291,8 @@ fn joins_survive_crashes() {
     }
     // A leaf that was divided holds dead copies of records, which a join must not revive.
     let start: Vec<u64> = (0..125).map(|i| i * 7 % 125 * 10).collect();
-    let removed: Vec<u64> = (0..47).map(|i| i * 10).collect();
-    let ops = vec![Op::Remove(470), Op::Remove(480), Op::Put(3, 3), Op::Remove(1190), Op::Put(1200, 9)];
+    let removed: Vec<u64> = (0..68).map(|i| i * 10).collect();
+    let ops = vec![Op::Remove(680), Op::Remove(690), Op::Put(3, 3), Op::Remove(1190), Op::Put(1200, 9)];
     run(&directed("joins after a division", start, removed, ops), 96, (0, 2));
 }
 

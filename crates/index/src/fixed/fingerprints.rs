@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The fingerprint of an unused slot.
 const UNUSED: u8 = 0;
 const WORDS: usize = 16;
+/// A one in each byte, and seven.
+const LOW: u64 = 0x0101_0101_0101_0101;
+const SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
 /// The bits of slots that there are.
 const ALL: u128 = (1 << SLOTS) - 1;
 
@@ -22,7 +25,7 @@ pub(super) fn fingerprint(key: u64) -> u8 {
 const SLOTS_PER_LINE: usize = 4;
 const LINE_MASK: u128 = (1 << SLOTS_PER_LINE) - 1;
 /// Lines that a new leaf fills, and the others.
-const FIRST_LINES: u64 = 16;
+const FIRST_LINES: u64 = 11;
 const OTHER_LINES: u64 = (SLOTS / SLOTS_PER_LINE) as u64 - FIRST_LINES;
 
 /// The lines in which a key's record likely is: one of those that a division fills, and one of those that insertions fill
@@ -44,31 +47,42 @@ pub(super) fn likely_slot(slots: u128, key: u64) -> usize {
     core::hint::select_unpredictable(near != 0, near, slots).trailing_zeros() as usize
 }
 
-/// The slots in which a division puts the records of these keys, of which there are at most 64: in their line among the
-/// first, as far as that has room.
-pub(super) fn placed(keys: impl ExactSizeIterator<Item = u64>) -> Vec<usize> {
-    const LATER: usize = usize::MAX;
-    let lines = keys.len().div_ceil(SLOTS_PER_LINE);
-    let mut used = [0; FIRST_LINES as usize];
-    let mut slots = Vec::with_capacity(keys.len());
-    for key in keys {
+/// Gives out slots of a new leaf to the records that a division moves there: in their line among the first, as far as
+/// that has room, and in as few lines as hold them all.
+pub(super) struct NewPlaces {
+    /// Slots in use, of lines that are to be used.
+    used: [u8; SLOTS / SLOTS_PER_LINE],
+    lines: usize,
+    /// Lines before this one are full.
+    line: usize,
+}
+
+impl NewPlaces {
+    /// For so many records.
+    pub(super) fn new(count: usize) -> NewPlaces {
+        NewPlaces { used: [0; SLOTS / SLOTS_PER_LINE], lines: count.div_ceil(SLOTS_PER_LINE), line: 0 }
+    }
+
+    /// A slot in a key's line.
+    #[inline(always)]
+    pub(super) fn of(&mut self, key: u64) -> Option<usize> {
         let line = lines_of(key)[0];
-        if line < lines && used[line] < SLOTS_PER_LINE {
-            slots.push(SLOTS_PER_LINE * line + used[line]);
-            used[line] += 1;
-        } else {
-            slots.push(LATER);
-        }
+        (line < self.lines && usize::from(self.used[line]) < SLOTS_PER_LINE).then(|| self.take(line))
     }
-    let mut line = 0;
-    for slot in slots.iter_mut().filter(|slot| **slot == LATER) {
-        while used[line] == SLOTS_PER_LINE {
-            line += 1;
+
+    /// The first slot that is left, after all keys had a chance for one of theirs. One for each record.
+    pub(super) fn any(&mut self) -> usize {
+        while usize::from(self.used[self.line]) == SLOTS_PER_LINE {
+            self.line += 1;
         }
-        *slot = SLOTS_PER_LINE * line + used[line];
-        used[line] += 1;
+        self.take(self.line)
     }
-    slots
+
+    #[inline(always)]
+    fn take(&mut self, line: usize) -> usize {
+        self.used[line] += 1;
+        SLOTS_PER_LINE * line + usize::from(self.used[line]) - 1
+    }
 }
 
 #[repr(C, align(64))]
@@ -96,8 +110,6 @@ impl Fingerprints {
 
     /// The portable search: eight bytes at a time.
     fn matches_by_words(&self, fingerprint: u8) -> u128 {
-        const LOW: u64 = 0x0101_0101_0101_0101;
-        const SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
         let wanted = LOW * u64::from(fingerprint);
         let mut found = 0;
         for (i, word) in self.words.iter().enumerate() {
@@ -148,8 +160,10 @@ impl Fingerprints {
         for (i, word) in self.words.iter().enumerate() {
             let slots = (slots >> (8 * i)) as u8;
             if slots != 0 {
-                // A byte of ones for each bit.
-                let mask = bits(slots.into()).fold(0u64, |mask, slot| mask | 0xFF << (8 * slot));
+                // Bit i alone in byte i, then the high bit of each byte that is not zero, then ones in that byte.
+                let spread = u64::from(slots).wrapping_mul(LOW) & 0x8040_2010_0804_0201;
+                let high = spread.wrapping_add(SEVEN) | spread;
+                let mask = (high >> 7 & LOW) * 0xFF;
                 // ORDER: release, as in `set`.
                 word.store(word.load(Ordering::Relaxed) & !mask, Ordering::Release);
             }
@@ -199,18 +213,32 @@ mod tests {
 
     #[test]
     fn keys_are_placed_in_different_slots_of_few_lines_mostly_their_own() {
-        for count in 0..=64usize {
-            let keys = (0..count).map(|i| (i * i * 77) as u64);
-            let slots = placed(keys.clone());
+        for count in 0..=SLOTS {
+            let keys: Vec<u64> = (0..count).map(|i| (i * i * 77) as u64).collect();
+            let mut places = NewPlaces::new(count);
+            let own: Vec<Option<usize>> = keys.iter().map(|key| places.of(*key)).collect();
+            let slots: Vec<usize> = own.iter().map(|own| own.unwrap_or_else(|| places.any())).collect();
             let different: std::collections::BTreeSet<usize> = slots.iter().copied().collect();
             assert_eq!(different.len(), count);
             assert!(different.last().is_none_or(|last| *last < count.div_ceil(4) * 4));
-            if count == 62 {
-                let own = keys.zip(&slots).filter(|(key, slot)| lines_of(*key)[0] == **slot / 4).count();
-                assert!(own > 40, "{own} of 62 in their lines");
+            let in_own =
+                |(key, slot): (&u64, &Option<usize>)| slot.is_none_or(|slot| slot / 4 == lines_of(*key)[0]);
+            assert!(keys.iter().zip(&own).all(in_own));
+            if count == 41 {
+                let own = own.iter().flatten().count();
+                assert!(own > 27, "{own} of 41 in their lines");
             }
         }
         assert!((0..10_000).flat_map(lines_of).all(|line| line < SLOTS / 4));
+    }
+
+    #[test]
+    fn clearing_slots_clears_those_and_no_others() {
+        for slots in [0, ALL, 1, 1 << 123, 0x0123_4567_89AB_CDEF_0246_8ACE_1357_9BDF & ALL] {
+            let fingerprints = Fingerprints::new(&[0xA5; SLOTS]);
+            fingerprints.clear_all(slots);
+            assert_eq!((fingerprints.used(), fingerprints.matches(0xA5)), (ALL & !slots, ALL & !slots));
+        }
     }
 
     #[test]

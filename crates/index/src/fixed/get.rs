@@ -192,22 +192,26 @@ impl Tree {
         // ORDER: what was read before is not read after this.
         fence(Ordering::Acquire);
         match self.find_place(key, pin) {
-            Place::Cold(still) if still == off => outcome.map(Some),
+            Place::Cold(still) if still == off => outcome,
             _ => Ok(None),
         }
     }
 
-    fn search_cold(&self, off: u64, key: u64) -> Result<Option<u64>> {
+    /// The value of a key, below or at the cold node at `off`; `None` if it belongs somewhere else.
+    fn search_cold(&self, off: u64, key: u64) -> Result<Option<Option<u64>>> {
         let region = self.region();
         let leaf = self.cold_leaf_for(off, key)?;
-        let (_, floor) = ColdLeaf { region, off: leaf }.bounds()?;
+        let (low, floor) = ColdLeaf { region, off: leaf }.bounds()?;
+        // While a child is added to the node above, a search may come to the left of where it should.
+        if key < low || !key <= floor {
+            return Ok(None);
+        }
         for slot in 0..SLOTS {
-            let word = region.load_u64(key_off(leaf, slot))?;
-            if word == !key && word > floor {
-                return Ok(Some(region.load_u64(value_off(leaf, slot))?));
+            if region.load_u64(key_off(leaf, slot))? == !key {
+                return Ok(Some(Some(region.load_u64(value_off(leaf, slot))?)));
             }
         }
-        Ok(None)
+        Ok(Some(None))
     }
 
     /// The leaf on media to which a key belongs, below or at the node at `off`.

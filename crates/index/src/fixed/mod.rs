@@ -8,7 +8,7 @@
 //! empty leaf, and lowering the bound ends all records above it at once. The largest key, whose complement is zero, has a
 //! line of its own in the header. Inner nodes hold separators and children in no order.
 //!
-//! In DRAM there are, for nodes that were visited since the pool was opened, sorted images of inner nodes and
+//! In DRAM there are, for nodes that were visited since the pool was opened, sorted images of inner nodes (`inner.rs`) and
 //! descriptors of leaves: version, fingerprints, and the order of the slots once a scan wanted it (`node.rs`). Nothing of that has
 //! to be rebuilt at opening.
 //!
@@ -26,8 +26,8 @@
 //! # Commit point
 //!
 //! Inserting: the store of the key word, after that of the value, both in one line: one flush, one fence. Updating: the store
-//! of the value word. Removing: the store of zero to the key word. Divisions and joins of nodes (`structure.rs`): a lane's
-//! record; the records of a new leaf are flushed and fenced before it.
+//! of the value word. Removing: the store of zero to the key word. Divisions (`divide.rs`) and joins (`structure.rs`): a lane's
+//! record; the records of a new leaf are flushed and fenced before it. A division moves the upper third of a leaf.
 //!
 //! # Recovery
 //!
@@ -37,7 +37,8 @@
 //!
 //! A change of a record locks its leaf (`lock.rs`). Changes of the structure are made one at a time, under one lock, and
 //! lock the leaves that they divide or join. Readers take no lock, and never wait for a writer, wherever that was
-//! stopped: they read under a version, and follow the link to the right neighbour when a leaf was divided under them.
+//! stopped: they read under a version, and follow the link to the right neighbour when a leaf was divided under them. The image
+//! above takes the new leaf in place, if it has room, while readers search it (`group.rs`); otherwise it is exchanged for another.
 //! A leaf that is cold is made known by whoever comes first and can have the lock of structure changes; a reader who
 //! cannot reads media as it is. A scan reads leaf by leaf and then makes sure that none of them changed meanwhile; after
 //! some tries in vain it takes the lock of structure changes and locks its leaves, and only then it waits for writers. (For
@@ -52,10 +53,13 @@
 
 mod check;
 mod create;
+mod divide;
 mod edit;
 mod fingerprints;
 mod garbage;
 mod get;
+mod group;
+mod inner;
 #[cfg(test)]
 mod interleavings;
 pub(crate) mod layout;

@@ -6,6 +6,8 @@
 
 use super::fingerprints::{Fingerprints, fingerprint};
 use super::garbage::{Garbage, Waste};
+use super::group::Leads;
+use super::inner::Inner;
 use super::layout::{
     INNER_KIND, LEAF_KIND, MAX_LEVEL, SLOTS, child_off, floor_off, key_off, level_off, low_off, separator_off,
 };
@@ -114,7 +116,7 @@ impl Link {
         let mut links = vec![root.load()];
         while let Some(node) = links.pop() {
             if let Some(Node::Inner(inner)) = node.take() {
-                links.extend((0..inner.len).map(|at| inner.child(at).load()));
+                links.extend(inner.positions().map(|at| inner.child(at).load()));
             }
         }
     }
@@ -141,6 +143,18 @@ impl Word {
     /// ORDER: release, so that who finds the node finds it whole.
     pub(super) fn store(&self, link: Link) {
         self.0.store(link.0, Ordering::Release);
+    }
+}
+
+impl Leads for Word {
+    type To = Link;
+
+    fn load(&self) -> Link {
+        Word::load(self)
+    }
+
+    fn store(&self, to: Link) {
+        Word::store(self, to);
     }
 }
 
@@ -198,7 +212,7 @@ impl<T> Drop for Exchanged<T> {
 
 /// Asks the processor for a line of DRAM. Never faults.
 #[inline(always)]
-fn fetch_line(line: *const u8) {
+pub(super) fn fetch_line(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address is without effect on the program's state.
     unsafe {
@@ -364,161 +378,6 @@ impl ColdLeaf<'_> {
         }
         Ok((self.region.load_u64(low_off(self.off))?, self.region.load_u64(floor_off(self.off))?))
     }
-}
-
-/// A child of an inner node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// The least key below it.
-    pub(super) separator: u64,
-    pub(super) child: Link,
-    /// The node on media.
-    pub(super) off: u64,
-    /// Its slot on media.
-    pub(super) slot: u8,
-}
-
-/// Separators in a line.
-const GROUP: usize = 8;
-const GROUPS: usize = SLOTS.div_ceil(GROUP);
-
-/// An inner node's children in order. Never changes, except that a child word is exchanged for another of the same
-/// node.
-#[repr(C, align(64))]
-pub(super) struct Inner {
-    /// The first separator of each group: a search looks at these two lines and then at one group's.
-    firsts: [u64; GROUPS],
-    groups: [Group; GROUPS],
-    pub(super) off: u64,
-    pub(super) level: u64,
-    len: usize,
-    slots: [u8; SLOTS],
-}
-
-/// Some children, in three lines that follow each other.
-#[repr(C, align(64))]
-struct Group {
-    /// In order; what is past a node's `len` is above every key that is looked for.
-    separators: [u64; GROUP],
-    /// The words of the children, and where they are on media.
-    children: [(Word, u64); GROUP],
-}
-
-impl Group {
-    const fn empty() -> Group {
-        Group { separators: [u64::MAX; GROUP], children: [const { (Word::new(Link::NONE), 0) }; GROUP] }
-    }
-}
-
-impl Inner {
-    /// `entries` are in order, and neither none nor too many.
-    pub(super) fn new(off: u64, level: u64, entries: &[Entry]) -> Box<Inner> {
-        let mut inner = Box::new(Inner {
-            firsts: [u64::MAX; GROUPS],
-            groups: [const { Group::empty() }; GROUPS],
-            off,
-            level,
-            len: entries.len(),
-            slots: [0; SLOTS],
-        });
-        for (slot, entry) in inner.slots.iter_mut().zip(entries) {
-            *slot = entry.slot;
-        }
-        let Inner { firsts, groups, .. } = &mut *inner;
-        for ((first, group), entries) in firsts.iter_mut().zip(groups).zip(entries.chunks(GROUP)) {
-            *first = entries[0].separator;
-            for (i, entry) in entries.iter().enumerate() {
-                group.separators[i] = entry.separator;
-                group.children[i] = (Word::new(entry.child), entry.off);
-            }
-        }
-        inner
-    }
-
-    /// Reads a node that is cold, whose least key is `low` and which lies `below` a level.
-    pub(super) fn load(region: &Region, off: u64, low: u64, below: u64) -> Result<Box<Inner>> {
-        let cold = ColdInner { region, off };
-        let level = cold.level()?;
-        if level >= below {
-            return Err(corrupt(
-                "the level of an inner node",
-                level_off(off),
-                format!("below {below}"),
-                level,
-            ));
-        }
-        let mut entries = Vec::with_capacity(SLOTS);
-        for slot in 0..SLOTS {
-            if let Some((separator, child)) = cold.child(slot)? {
-                let link = Link::cold(child);
-                entries.push(Entry { separator, child: link, off: child, slot: slot as u8 });
-            }
-        }
-        entries.sort_unstable_by_key(|entry| entry.separator);
-        if entries.first().is_none_or(|first| first.separator != low)
-            || entries.windows(2).any(|two| two[0].separator == two[1].separator)
-        {
-            let expected = format!("different ones, the first {low}");
-            return Err(corrupt("the separators of an inner node", off, expected, "others"));
-        }
-        Ok(Inner::new(off, level, &entries))
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Which child's keys this one, which is not the largest key, is among.
-    #[inline(always)]
-    pub(super) fn position(&self, key: u64) -> usize {
-        let at = last_up_to(&self.firsts, key);
-        let group = &self.groups[at];
-        // They come while the separators are searched.
-        fetch_line((&raw const group.children).cast());
-        fetch_line((&raw const group.children[GROUP / 2]).cast());
-        GROUP * at + last_up_to(&group.separators, key)
-    }
-
-    #[inline(always)]
-    pub(super) fn child(&self, at: usize) -> &Word {
-        &self.groups[at / GROUP].children[at % GROUP].0
-    }
-
-    /// Where a child is on media.
-    #[inline(always)]
-    pub(super) fn child_off(&self, at: usize) -> u64 {
-        self.groups[at / GROUP].children[at % GROUP].1
-    }
-
-    pub(super) fn separator(&self, at: usize) -> u64 {
-        self.groups[at / GROUP].separators[at % GROUP]
-    }
-
-    /// A child; the caller has the lock of structure changes, so that it stays.
-    pub(super) fn entry(&self, at: usize) -> Entry {
-        let (child, off) = &self.groups[at / GROUP].children[at % GROUP];
-        Entry { separator: self.separator(at), child: child.load(), off: *off, slot: self.slots[at] }
-    }
-
-    /// The children, with room for more; the caller has the lock of structure changes.
-    pub(super) fn entries(&self) -> Vec<Entry> {
-        let mut entries = Vec::with_capacity(SLOTS + 1);
-        entries.extend((0..self.len).map(|at| self.entry(at)));
-        entries
-    }
-}
-
-/// The last of the ascending words that is at most `key`; 0 if there is none. Their number is a power of two.
-#[inline(always)]
-fn last_up_to<const N: usize>(words: &[u64; N], key: u64) -> usize {
-    const { assert!(N.is_power_of_two()) };
-    let (mut last, mut half) = (0, N / 2);
-    while half > 0 {
-        let next = last + half;
-        last = core::hint::select_unpredictable(words[next] <= key, next, last);
-        half /= 2;
-    }
-    last
 }
 
 /// An inner node on media, of which DRAM knows nothing.

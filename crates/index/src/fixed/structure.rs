@@ -1,15 +1,16 @@
-//! Changes of the structure: making nodes known, dividing leaves, joining them, and what follows above.
+//! Changes of the structure: making nodes known, joining leaves, and what follows above.
 //!
 //! One at a time, under one lock. A thread that waits for that lock holds no leaf.
 
 use super::create::Tree;
-use super::fingerprints::{bits, fingerprint, placed};
+use super::fingerprints::{bits, fingerprint};
+use super::inner::{Entry, Inner, NEW_SLOT};
 use super::layout::{
     INNER_KIND, LEAF_KIND, MAX_LEVEL, NODE_BYTES, SLOTS, child_off, floor_off, key_off, next_off, root_off,
     separator_off, value_off,
 };
 use super::lock::Locked;
-use super::node::{Child, Entry, Inner, Leaf, Link, Word};
+use super::node::{Child, Leaf, Link, Word};
 use crate::error::{Error, Result, corrupt};
 use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -23,12 +24,12 @@ const SPARSE_CHILDREN: usize = SLOTS / 5;
 
 /// The way from the root to a leaf: the inner nodes with the position in each.
 pub(super) struct Path<'g> {
-    nodes: Vec<(&'g Inner, usize)>,
+    pub(super) nodes: Vec<(&'g Inner, usize)>,
     pub(super) leaf: &'g Leaf,
 }
 
 /// What a change of the inner nodes comes down to once its record is durable: one word of the tree is exchanged.
-struct Rewired<'g> {
+pub(super) struct Rewired<'g> {
     lock: &'g Structure<'g>,
     /// The word, in the root or in an image that stays.
     word: &'g Word,
@@ -41,29 +42,13 @@ struct Rewired<'g> {
 
 impl Rewired<'_> {
     /// For a change that comes to nothing.
-    fn undo(self) {
+    pub(super) fn undo(self) {
         Link::drop_unused(self.made);
     }
 }
 
 /// The lock of structure changes, with the lane that makes them durable.
 pub(super) type Structure<'s> = MutexGuard<'s, Option<Lane>>;
-
-const NODE_WORDS: usize = NODE_BYTES as usize / 8;
-/// Enough for the number of a slot.
-const SLOT_BITS: u32 = 7;
-
-/// The words of a slot in its leaf.
-fn key_word(slot: usize) -> usize {
-    key_off(0, slot) as usize / 8
-}
-
-fn value_word(slot: usize) -> usize {
-    value_off(0, slot) as usize / 8
-}
-
-/// The slot of a child that has none yet.
-const NEW_SLOT: u8 = u8::MAX;
 
 impl Tree {
     /// Makes the nodes on the way to a key known, if the lock is free; returns whether it was.
@@ -128,110 +113,16 @@ impl Tree {
         Ok(new.follow(lock))
     }
 
-    /// Divides the leaf to which a key belongs, if it is full.
-    #[cold]
-    pub(super) fn divide_at(&self, key: u64) -> Result<()> {
-        self.change_structure(|lock, lane| self.divide_under(key, lock, lane))
-    }
-
     /// Makes a change under the lock of structure changes, with its lane.
-    fn change_structure(&self, change: impl FnOnce(&Structure<'_>, &mut Lane) -> Result<()>) -> Result<()> {
+    pub(super) fn change_structure(
+        &self,
+        change: impl FnOnce(&Structure<'_>, &mut Lane) -> Result<()>,
+    ) -> Result<()> {
         let mut structure = self.lock_structure();
         let mut lane = structure.take().ok_or(Error::Pool(tembo_pool::Error::ReadOnly))?;
         let outcome = change(&structure, &mut lane);
         *structure = Some(lane);
         outcome
-    }
-
-    fn divide_under(&self, key: u64, lock: &Structure<'_>, lane: &mut Lane) -> Result<()> {
-        let path = self.path(key, lock)?;
-        // Leaves leave the tree under the lock only.
-        let Some(mut locked) = Locked::new(path.leaf) else { return Ok(()) };
-        if !path.leaf.fingerprints.is_full() {
-            return Ok(());
-        }
-        let (split, moved) = self.choose_split(path.leaf, key)?;
-        let mut tx = lane.begin();
-        let leaf = path.leaf;
-        let floor = leaf.floor.load(Ordering::Relaxed);
-        let right = self.write_leaf(&mut tx, split, floor, leaf, &moved)?;
-        tx.store(next_off(leaf.off), right.off)?;
-        tx.store(floor_off(leaf.off), !split)?;
-        let off = right.off;
-        let right = Link::leaf(right);
-        let children =
-            |left: Entry| vec![left, Entry { separator: split, child: right, off, slot: NEW_SLOT }];
-        let rewired = self.rewire(&mut tx, &path.nodes, 1, vec![right], children, lock)?;
-        if let Err(e) = tx.commit() {
-            rewired.undo();
-            return Err(e.into());
-        }
-        locked.change_structure();
-        leaf.next.store(right);
-        // ORDER: before the records go, and before anything can change in the new leaf: a reader looks here last.
-        leaf.floor.store(!split, Ordering::Release);
-        leaf.fingerprints.clear_all(moved.iter().fold(0, |slots, (_, slot)| slots | 1 << slot));
-        leaf.len.store(leaf.len.load(Ordering::Relaxed) - moved.len() as u64, Ordering::Relaxed);
-        drop(locked);
-        self.publish(rewired);
-        Ok(())
-    }
-
-    /// The first key of the right half of a full leaf, and the keys that belong there with their slots. At the end of the
-    /// tree, a key above all others begins a leaf of its own: so ascending keys fill leaves.
-    fn choose_split(&self, leaf: &Leaf, key: u64) -> Result<(u64, Vec<(u64, usize)>)> {
-        self.fetch_leaf(leaf);
-        let words = self.region().words(leaf.off, NODE_WORDS as u64)?;
-        let keys: [u64; SLOTS] = std::array::from_fn(|slot| !words[key_word(slot)].load(Ordering::Relaxed));
-        let largest = keys.iter().copied().max().unwrap_or(0);
-        if leaf.floor.load(Ordering::Relaxed) == 0 && largest < key {
-            return Ok((key, Vec::new()));
-        }
-        let least = keys.iter().copied().min().unwrap_or(0);
-        // A key and its slot are one word where both fit: that is divided faster.
-        let mut slots: [u8; SLOTS] = std::array::from_fn(|slot| slot as u8);
-        if (largest - least).leading_zeros() >= SLOT_BITS {
-            let mut both: [u64; SLOTS] =
-                std::array::from_fn(|slot| (keys[slot] - least) << SLOT_BITS | slot as u64);
-            both.select_nth_unstable(SLOTS / 2);
-            slots.iter_mut().zip(both).for_each(|(slot, both)| *slot = (both & ((1 << SLOT_BITS) - 1)) as u8);
-        } else {
-            slots.select_nth_unstable_by_key(SLOTS / 2, |slot| keys[usize::from(*slot)]);
-        }
-        let moved = slots[SLOTS / 2..].iter().map(|slot| (keys[usize::from(*slot)], usize::from(*slot)));
-        let moved: Vec<(u64, usize)> = moved.collect();
-        Ok((moved[0].0, moved))
-    }
-
-    /// Writes a new leaf to the right of another, durably.
-    fn write_leaf(
-        &self,
-        tx: &mut Tx<'_>,
-        low: u64,
-        floor: u64,
-        from: &Leaf,
-        records: &[(u64, usize)],
-    ) -> Result<Leaf> {
-        let region = self.region();
-        let off = tx.alloc_zeroed(NODE_BYTES)?;
-        let words = region.words(from.off, NODE_WORDS as u64)?;
-        let next = region.load_u64(next_off(from.off))?;
-        let mut image = [0; NODE_WORDS];
-        image[..4].copy_from_slice(&[LEAF_KIND, low, floor, next]);
-        let mut fingerprints = [0; SLOTS];
-        for ((key, old_slot), slot) in records.iter().zip(placed(records.iter().map(|(key, _)| *key))) {
-            image[value_word(slot)] = words[value_word(*old_slot)].load(Ordering::Relaxed);
-            image[key_word(slot)] = !key;
-            fingerprints[slot] = fingerprint(*key);
-        }
-        let lines = 1 + records.len().div_ceil(4);
-        region.store_words(off, &image[..8 * lines])?;
-        region.flush(off, lines as u64 * LINE_BYTES);
-        // PERSIST(I5): before the record that links it, which does not cover it.
-        region.fence().map_err(tembo_pool::Error::Sync)?;
-        let leaf = Leaf::new(off, low, floor, &fingerprints);
-        leaf.next.store(from.next.load());
-        Ok(leaf)
     }
 
     /// Joins the leaf to which a key belongs with a neighbour, if there is one with which it fits into one.
@@ -243,15 +134,12 @@ impl Tree {
     fn join_under(&self, key: u64, lock: &Structure<'_>, lane: &mut Lane) -> Result<()> {
         let path = self.path(key, lock)?;
         let Some((parent, at)) = path.nodes.last().copied() else { return Ok(()) };
-        if parent.len() < 2 {
-            return Ok(());
-        }
-        let at = at.min(parent.len() - 2);
+        let Some((at, next)) = parent.pair(at) else { return Ok(()) };
         let known = |at| {
             let bounds = (parent.separator(at), floor_at(&path.nodes, at));
             self.known(parent.child(at), bounds, parent.level, lock)
         };
-        let (Child::Leaf(left), Child::Leaf(right)) = (known(at)?, known(at + 1)?) else {
+        let (Child::Leaf(left), Child::Leaf(right)) = (known(at)?, known(next)?) else {
             return Err(corrupt(
                 "the children of an inner node",
                 parent.off,
@@ -277,12 +165,12 @@ impl Tree {
         tx.store(next_off(left.off), region.load_u64(next_off(right.off))?)?;
         tx.store(floor_off(left.off), floor)?;
         tx.free(right.off)?;
-        let gone = parent.child(at + 1).load();
+        let gone = parent.child(next).load();
         let mut nodes = path.nodes;
         if let Some(last) = nodes.last_mut() {
             last.1 = at;
         }
-        let rewired = self.rewire(&mut tx, &nodes, 2, Vec::new(), |left| vec![left], lock)?;
+        let rewired = self.rewire(&mut tx, &nodes, 2, |left| vec![left], lock)?;
         if let Err(e) = tx.commit() {
             rewired.undo();
             return Err(e.into());
@@ -334,17 +222,17 @@ impl Tree {
     }
 
     /// Puts `children` (made of the first of them) into the place of `count` children of the last of the nodes, from its
-    /// position on; `made` are new nodes among them.
-    fn rewire<'g>(
+    /// position on.
+    pub(super) fn rewire<'g>(
         &'g self,
         tx: &mut Tx<'_>,
         nodes: &[(&'g Inner, usize)],
         count: usize,
-        made: Vec<Link>,
         children: impl FnOnce(Entry) -> Vec<Entry>,
         lock: &'g Structure<'g>,
     ) -> Result<Rewired<'g>> {
-        let mut rewired = Rewired { lock, word: &self.root, new: Link::NONE, replaced: Vec::new(), made };
+        let (replaced, made) = (Vec::new(), Vec::new());
+        let mut rewired = Rewired { lock, word: &self.root, new: Link::NONE, replaced, made };
         let first = match nodes.last() {
             Some((node, at)) => node.entry(*at),
             None => {
@@ -376,7 +264,8 @@ impl Tree {
         };
         let word = above.last().map_or(&self.root, |(parent, at)| parent.child(*at));
         let mut entries = node.entries();
-        let gone: Vec<Entry> = entries.splice(*at..*at + count, children).collect();
+        let first = node.before(*at);
+        let gone: Vec<Entry> = entries.splice(first..first + count, children).collect();
         rewired.replaced.push(word.load());
         if above.is_empty() && entries.len() == 1 {
             tx.free(node.off)?;
@@ -440,11 +329,9 @@ impl Tree {
         level: u64,
         rewired: &mut Rewired<'g>,
     ) -> Result<Option<(usize, Vec<Entry>)>> {
-        let Some((parent, at)) = above.last().copied().filter(|(parent, _)| parent.len() > 1) else {
-            return Ok(None);
-        };
-        let first = at.min(parent.len() - 2);
-        let other = if first == at { at + 1 } else { first };
+        let Some((parent, at)) = above.last().copied() else { return Ok(None) };
+        let Some((first, second)) = parent.pair(at) else { return Ok(None) };
+        let other = if first == at { second } else { first };
         let bounds = (parent.separator(other), floor_at(above, other));
         let Child::Inner(neighbour) = self.known(parent.child(other), bounds, parent.level, rewired.lock)?
         else {
@@ -484,7 +371,7 @@ impl Tree {
     }
 
     /// Shows a change of the inner nodes, which is durable, to everybody.
-    fn publish(&self, rewired: Rewired<'_>) {
+    pub(super) fn publish(&self, rewired: Rewired<'_>) {
         rewired.word.store(rewired.new);
         // These images were in the words that the change removed, each in one.
         rewired.replaced.into_iter().for_each(|image| image.discard(&self.garbage, &self.claim));
@@ -494,8 +381,8 @@ impl Tree {
 /// The bound that the nodes on a way say of what is at position `at` of the last of them.
 fn floor_at(nodes: &[(&Inner, usize)], at: usize) -> u64 {
     let Some(((node, _), above)) = nodes.split_last() else { return 0 };
-    if at + 1 < node.len() {
-        return !node.separator(at + 1);
+    if let Some(next) = node.next(at) {
+        return !node.separator(next);
     }
     above.last().map_or(0, |(_, at)| floor_at(above, *at))
 }

@@ -123,13 +123,24 @@ fn joining_makes_the_tree_as_small_as_it_was() {
 }
 
 #[test]
-fn ascending_keys_fill_leaves() {
-    let pool = pool();
-    let tree = filled(&pool, []);
-    let before = pool.marks().unwrap().usage().allocated_bytes;
-    (0..100 * SLOTS as u64).for_each(|key| _ = tree.put(key, 0).unwrap());
-    let nodes = (pool.marks().unwrap().usage().allocated_bytes - before) / NODE_BYTES;
-    assert!(nodes <= 102, "{nodes} nodes for 100 leaves of records");
+fn keys_in_one_direction_fill_leaves_at_the_ends_and_at_least_half_elsewhere() {
+    let count = 100 * SLOTS as u64;
+    let (low, high) = (1 << 20, 1 << 40);
+    type Keys<'k> = (&'k str, &'k [u64], &'k dyn Fn(u64) -> u64, u64);
+    let orders: [Keys<'_>; 4] = [
+        ("ascending", &[], &|i| low + i, 102),
+        ("descending", &[], &|i| low + count - i, 102),
+        ("ascending between others", &[1, high], &|i| low + i, 152),
+        ("descending between others", &[1, high], &|i| low + count - i, 203),
+    ];
+    for (what, others, key, most) in orders {
+        let pool = pool();
+        let tree = filled(&pool, others.iter().flat_map(|from| (0..200).map(move |i| from + i)));
+        let before = pool.marks().unwrap().usage().allocated_bytes;
+        (0..count).for_each(|i| assert_eq!(tree.put(key(i), 0).unwrap(), None));
+        let nodes = (pool.marks().unwrap().usage().allocated_bytes - before) / NODE_BYTES;
+        assert!(nodes <= most, "{what}: {nodes} nodes for 100 leaves of records");
+    }
 }
 
 /// Every kind of damage that `check` looks for, seeded.

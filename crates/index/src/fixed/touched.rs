@@ -2,8 +2,9 @@
 //! and of nothing else. Nothing else calls this.
 
 use super::FixedTree;
-use super::layout::SLOTS;
-use super::node::{Child, Inner, Leaf};
+use super::group::GROUP;
+use super::inner::{GROUPS, Inner, place};
+use super::node::{Child, Leaf};
 use tembo_pmem::LINE_BYTES;
 
 /// A node in DRAM that a search comes by.
@@ -19,8 +20,11 @@ pub struct DramNode {
     /// Where in it the search reads words, in steps: which words a step reads depends on the step before, and on nothing in
     /// the step itself, or its lines are asked for ahead.
     pub reads: Vec<Vec<u64>>,
-    /// Where in it a change of the key's record stores a word; nowhere in an inner node.
+    /// Where in it a change of the key's record stores a word; in an inner node, where adding a child beside the one that
+    /// is taken does, if that is done in place.
     pub stores: Vec<u64>,
+    /// Children; none of a leaf.
+    pub children: usize,
 }
 
 impl FixedTree {
@@ -46,24 +50,24 @@ impl FixedTree {
     }
 }
 
-/// Separators of a group, and lines of them.
-const GROUP: usize = 8;
-/// The first separators of groups.
-const GROUPS: usize = SLOTS.div_ceil(GROUP).next_power_of_two();
-
 /// An inner node in which the child at `at` is taken: the level and the first separators of the groups, those of one group
-/// and the child, whose lines are asked for while the separators are searched.
+/// and the child, whose lines are asked for while the separators are searched. A child that is added to its right moves
+/// those behind it, and has a slot.
 fn of_inner(inner: &Inner, at: usize) -> DramNode {
     let address = address(inner);
-    let separators = self::address(inner.child(at - at % GROUP)) - address - LINE_BYTES;
-    let child = self::address(inner.child(at)) - address;
-    let mut reads = vec![vec![self::address(&inner.level) - address]];
     // The first step of the search is the level's; the next may be in the other line.
-    let mut firsts = probes(GROUPS, at / GROUP).map(|i| 8 * i);
+    let mut firsts = probes(GROUPS, at / GROUP).map(|group| place::first(group as usize));
+    let mut reads = vec![vec![place::level()]];
     reads[0].extend(firsts.next());
     reads.push(firsts.collect());
-    reads.push(probes(GROUP, at % GROUP).map(|i| separators + 8 * i).chain([child]).collect());
-    DramNode { level: inner.level, address, bytes: size_of::<Inner>() as u64, reads, stores: Vec::new() }
+    let group = at - at % GROUP;
+    let separators = probes(GROUP, at % GROUP).map(|i| place::separator(group + i as usize));
+    reads.push(separators.chain([place::child(at)]).collect());
+    let moved = (at + 1..group + GROUP).take_while(|at| inner.separator(at - 1) != u64::MAX);
+    let words = moved.flat_map(|at| [place::child_off(at), place::child(at), place::separator(at)]);
+    let stores = words.chain([place::slot(at) & !7]).collect();
+    let bytes = size_of::<Inner>() as u64;
+    DramNode { level: inner.level, address, bytes, reads, stores, children: inner.len() }
 }
 
 /// A leaf: its version, its fingerprints, and its bound; a change stores version, length and a fingerprint.
@@ -84,6 +88,7 @@ fn of_leaf(leaf: &Leaf) -> DramNode {
             version,
         ]],
         stores: vec![version, version, fingerprints, at(self::address(&leaf.len)), version],
+        children: 0,
     }
 }
 
@@ -129,7 +134,7 @@ mod tests {
                         .chain(&node.stores)
                         .all(|off| off % 8 == 0 && *off < node.bytes)
                 );
-                assert_eq!((node.stores.is_empty(), node.address % 64), (node.level > 0, 0));
+                assert_eq!((node.children > 0, node.address % 64), (node.level > 0, 0));
             }
         }
         let [one, same, other] = [5, 6, 59_997].map(|key| tree.dram_way(key));

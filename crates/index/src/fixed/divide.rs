@@ -1,0 +1,211 @@
+//! Dividing a leaf that is full: a new leaf takes the upper part of its keys.
+
+use super::create::Tree;
+use super::fingerprints::{NewPlaces, bits, fingerprint};
+use super::inner::{Entry, Inner, NEW_SLOT};
+use super::layout::{
+    LEAF_KIND, NODE_BYTES, SLOTS, child_off, floor_off, key_off, line_off, next_off, separator_off, value_off,
+};
+use super::lock::Locked;
+use super::node::{Leaf, Link};
+use super::structure::{Path, Rewired, Structure};
+use crate::error::Result;
+use std::sync::atomic::Ordering;
+use tembo_pmem::{LINE_BYTES, WORD_BYTES};
+use tembo_pool::{Lane, Tx};
+
+/// Records that a division moves. Every one is two words written to media; with fewer, leaves are divided more often and
+/// hold less, but slowly: moving a third instead of half divides 9% more often, and moves two thirds as much.
+const MOVED: usize = SLOTS / 3;
+/// It may be so many more or fewer, if that spares searching.
+const TOLERANCE: usize = SLOTS / 16;
+
+const NODE_WORDS: usize = (NODE_BYTES / WORD_BYTES) as usize;
+
+/// Where a leaf is divided.
+struct Split {
+    /// The first key that belongs to the new leaf.
+    key: u64,
+    /// The slots whose records go there.
+    moved: u128,
+}
+
+/// What the node above has to do with a new leaf.
+enum Above<'g> {
+    /// It takes it beside its left neighbour, in place.
+    Adds(&'g Inner, usize, Entry),
+    Rewired(Rewired<'g>),
+}
+
+impl Tree {
+    /// Divides the leaf to which a key belongs, if it is full.
+    #[cold]
+    pub(super) fn divide_at(&self, key: u64) -> Result<()> {
+        self.change_structure(|lock, lane| self.divide_under(key, lock, lane))
+    }
+
+    fn divide_under(&self, key: u64, lock: &Structure<'_>, lane: &mut Lane) -> Result<()> {
+        let path = self.path(key, lock)?;
+        let leaf = path.leaf;
+        // Leaves leave the tree under the lock only.
+        let Some(mut locked) = Locked::new(leaf) else { return Ok(()) };
+        if !leaf.fingerprints.is_full() {
+            return Ok(());
+        }
+        self.fetch_leaf(leaf);
+        let mut keys = [0; SLOTS];
+        for (line, keys) in keys.chunks_exact_mut(4).enumerate() {
+            let words = self.region().words(line_off(leaf.off, line), 4)?;
+            keys.iter_mut().zip(words).for_each(|(key, word)| *key = !word.load(Ordering::Relaxed));
+        }
+        let floor = leaf.floor.load(Ordering::Relaxed);
+        let split = choose_split(&keys, key, leaf.low == 0, floor == 0);
+        let mut tx = lane.begin();
+        let right = self.write_leaf(&mut tx, leaf, floor, &split, &keys)?;
+        let off = right.off;
+        let right = Link::leaf(right);
+        let above = match self.link_leaf(&mut tx, &path, split.key, off, right, lock) {
+            Ok(above) => above,
+            Err(e) => {
+                Link::drop_unused(vec![right]);
+                return Err(e);
+            }
+        };
+        if let Err(e) = tx.commit() {
+            if let Above::Rewired(rewired) = above {
+                rewired.undo();
+            }
+            Link::drop_unused(vec![right]);
+            return Err(e.into());
+        }
+        locked.change_structure();
+        leaf.next.store(right);
+        // ORDER: before the records go, and before anything can change in the new leaf: a reader looks here last.
+        leaf.floor.store(!split.key, Ordering::Release);
+        leaf.fingerprints.clear_all(split.moved);
+        let left = SLOTS as u64 - u64::from(split.moved.count_ones());
+        leaf.len.store(left, Ordering::Relaxed);
+        drop(locked);
+        match above {
+            Above::Adds(inner, at, entry) => inner.add_after(at, &entry),
+            Above::Rewired(rewired) => self.publish(rewired),
+        }
+        Ok(())
+    }
+
+    /// Writes a new leaf to the right of another, durably, with its records from a key on.
+    fn write_leaf(
+        &self,
+        tx: &mut Tx<'_>,
+        from: &Leaf,
+        floor: u64,
+        split: &Split,
+        keys: &[u64; SLOTS],
+    ) -> Result<Leaf> {
+        let region = self.region();
+        let off = tx.alloc_zeroed(NODE_BYTES)?;
+        let mut image = [0; NODE_WORDS];
+        image[..4].copy_from_slice(&[LEAF_KIND, split.key, floor, region.load_u64(next_off(from.off))?]);
+        let mut fingerprints = [0; SLOTS];
+        let count = split.moved.count_ones() as usize;
+        let mut places = NewPlaces::new(count);
+        let (mut later, mut later_count) = ([0; SLOTS], 0);
+        let mut put = |key: u64, from_slot: usize, slot: usize| -> Result<()> {
+            image[value_off(0, slot) as usize / 8] = region.load_u64(value_off(from.off, from_slot))?;
+            image[key_off(0, slot) as usize / 8] = !key;
+            fingerprints[slot] = fingerprint(key);
+            Ok(())
+        };
+        for from_slot in bits(split.moved) {
+            match places.of(keys[from_slot]) {
+                Some(slot) => put(keys[from_slot], from_slot, slot)?,
+                None => {
+                    later[later_count] = from_slot;
+                    later_count += 1;
+                }
+            }
+        }
+        for from_slot in &later[..later_count] {
+            put(keys[*from_slot], *from_slot, places.any())?;
+        }
+        let lines = 1 + count.div_ceil(4);
+        // What is not stored is zero already.
+        for (i, word) in image[..8 * lines].iter().enumerate().filter(|(_, word)| **word != 0) {
+            region.store_u64(off + WORD_BYTES * i as u64, *word)?;
+        }
+        region.flush(off, lines as u64 * LINE_BYTES);
+        // PERSIST(I5): before the record that links it, which does not cover it.
+        region.fence().map_err(tembo_pool::Error::Sync)?;
+        let leaf = Leaf::new(off, split.key, floor, &fingerprints);
+        leaf.next.store(from.next.load());
+        Ok(leaf)
+    }
+
+    /// Makes the transaction link a new leaf to the right of the one at the end of the path.
+    fn link_leaf<'g>(
+        &'g self,
+        tx: &mut Tx<'_>,
+        path: &Path<'g>,
+        separator: u64,
+        off: u64,
+        right: Link,
+        lock: &'g Structure<'g>,
+    ) -> Result<Above<'g>> {
+        tx.store(next_off(path.leaf.off), off)?;
+        tx.store(floor_off(path.leaf.off), !separator)?;
+        let mut entry = Entry { separator, child: right, off, slot: NEW_SLOT };
+        if let Some((inner, at)) = path.nodes.last().copied()
+            && let Some(slot) = inner.room_after(at)
+        {
+            entry.slot = slot;
+            tx.store(separator_off(inner.off, slot.into()), separator)?;
+            tx.store(child_off(inner.off, slot.into()), off)?;
+            return Ok(Above::Adds(inner, at, entry));
+        }
+        self.rewire(tx, &path.nodes, 1, |left| vec![left, entry], lock).map(Above::Rewired)
+    }
+}
+
+/// Where to divide a full leaf with these keys, so that it has room for one more.
+fn choose_split(keys: &[u64; SLOTS], key: u64, is_first: bool, is_last: bool) -> Split {
+    let (least, largest) =
+        keys.iter().fold((u64::MAX, 0), |(least, largest), key| (least.min(*key), largest.max(*key)));
+    // At the ends of the tree, keys that go on in their direction fill leaves.
+    if is_last && largest < key {
+        return Split { key, moved: 0 };
+    }
+    if is_first && key < least {
+        return Split { key: least, moved: at_least(keys, least) };
+    }
+    // Descending keys elsewhere leave behind what was moved.
+    let wanted = if key < least { SLOTS / 2 } else { MOVED };
+    // Keys are spread evenly, most likely.
+    let span = largest - least;
+    let above = |count: usize| {
+        span.checked_mul(count as u64).map_or(span / SLOTS as u64 * count as u64, |all| all / SLOTS as u64)
+    };
+    let mut bound = largest - above(wanted);
+    for _ in 0..2 {
+        let moved = at_least(keys, bound);
+        let count = moved.count_ones() as usize;
+        if count.abs_diff(wanted) <= TOLERANCE {
+            return Split { key: bound, moved };
+        }
+        bound = if count < wanted {
+            bound.saturating_sub(above(wanted - count)).max(least + 1)
+        } else {
+            bound.saturating_add(above(count - wanted)).min(largest)
+        };
+    }
+    let mut sorted = *keys;
+    let bound = *sorted.select_nth_unstable(SLOTS - wanted).1;
+    Split { key: bound, moved: at_least(keys, bound) }
+}
+
+/// The slots whose keys are at least as high as a bound.
+fn at_least(keys: &[u64; SLOTS], bound: u64) -> u128 {
+    let half = |keys: &[u64]| {
+        keys.iter().enumerate().fold(0u64, |slots, (slot, key)| slots | u64::from(*key >= bound) << slot)
+    };
+    u128::from(half(&keys[..64])) | u128::from(half(&keys[64..])) << 64
+}

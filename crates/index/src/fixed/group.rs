@@ -1,0 +1,118 @@
+//! Some neighbouring children of an inner node, to which one more can be added in place, beside readers that do not notice.
+//!
+//! Children are in the order of their separators; behind the last, separators are higher than every key. To add one,
+//! those to the right of its place are moved up by one, the last first, and each child before its separator. So in every
+//! place the separator only falls, and what it leads to only goes further left; and who has seen a separator finds a
+//! child that begins there or further left. A reader may come to the left of where its key belongs, as with a division
+//! that is not known to the inner node yet, and goes on by the links to the right.
+//!
+//! Nothing is ever taken out: for that the whole node is made anew.
+
+use super::sync::{AtomicU64, Ordering};
+use std::mem::offset_of;
+
+/// Children of a group: their separators fill a line.
+pub(super) const GROUP: usize = 8;
+/// The separator of no child.
+const NONE: u64 = u64::MAX;
+
+/// A word that leads to a child.
+pub(super) trait Leads {
+    type To: Copy;
+    /// Acquires what the store released.
+    fn load(&self) -> Self::To;
+    fn store(&self, to: Self::To);
+}
+
+/// A group, in three lines that follow each other. `W` leads to a child.
+#[repr(C, align(64))]
+pub(super) struct Group<W> {
+    separators: [AtomicU64; GROUP],
+    /// The words of the children, and where they are on media.
+    children: [(W, AtomicU64); GROUP],
+}
+
+impl<W: Leads> Group<W> {
+    /// An empty group; `none` makes words that lead to nothing.
+    pub(super) fn new(none: impl Fn() -> W) -> Group<W> {
+        Group {
+            separators: std::array::from_fn(|_| AtomicU64::new(NONE)),
+            children: std::array::from_fn(|_| (none(), AtomicU64::new(0))),
+        }
+    }
+
+    /// The last child whose separator is at most `key`; 0 if there is none.
+    #[inline(always)]
+    pub(super) fn position(&self, key: u64) -> usize {
+        let (mut last, mut half) = (0, GROUP / 2);
+        while half > 0 {
+            let next = last + half;
+            // ORDER: acquires the child that was stored before the separator.
+            let is_up_to = self.separators[next].load(Ordering::Acquire) <= key;
+            last = core::hint::select_unpredictable(is_up_to, next, last);
+            half /= 2;
+        }
+        last
+    }
+
+    #[inline(always)]
+    pub(super) fn child(&self, at: usize) -> &W {
+        &self.children[at].0
+    }
+
+    /// Where a child is on media. Another's, if one is being added.
+    #[inline(always)]
+    pub(super) fn child_off(&self, at: usize) -> u64 {
+        self.children[at].1.load(Ordering::Relaxed)
+    }
+
+    /// Where the children begin: as many bytes as two lines.
+    #[inline(always)]
+    pub(super) fn children_address(&self) -> *const u8 {
+        (&raw const self.children).cast()
+    }
+
+    /// The least key below a child; `None` if there is no such child.
+    pub(super) fn separator(&self, at: usize) -> Option<u64> {
+        Some(self.separators[at].load(Ordering::Relaxed)).filter(|separator| *separator != NONE)
+    }
+
+    /// Whether one more can be added.
+    pub(super) fn has_room(&self) -> bool {
+        self.separator(GROUP - 1).is_none()
+    }
+
+    /// Adds a child in the place `at`, which has to be its place, in a group that has room. The caller keeps others from adding.
+    pub(super) fn add(&self, at: usize, separator: u64, to: W::To, off: u64) {
+        let len = (at..GROUP).find(|i| self.separator(*i).is_none()).unwrap_or(GROUP - 1);
+        for i in (at..len).rev() {
+            self.set(
+                i + 1,
+                self.separators[i].load(Ordering::Relaxed),
+                self.child(i).load(),
+                self.child_off(i),
+            );
+        }
+        self.set(at, separator, to, off);
+    }
+
+    /// Where words of a group lie in it.
+    pub(super) const fn separator_place(at: usize) -> usize {
+        offset_of!(Group<W>, separators) + at * size_of::<AtomicU64>()
+    }
+
+    pub(super) const fn child_place(at: usize) -> usize {
+        offset_of!(Group<W>, children) + at * size_of::<(W, AtomicU64)>() + offset_of!((W, AtomicU64), 0)
+    }
+
+    pub(super) const fn child_off_place(at: usize) -> usize {
+        offset_of!(Group<W>, children) + at * size_of::<(W, AtomicU64)>() + offset_of!((W, AtomicU64), 1)
+    }
+
+    fn set(&self, at: usize, separator: u64, to: W::To, off: u64) {
+        self.children[at].1.store(off, Ordering::Relaxed);
+        self.children[at].0.store(to);
+        // ORDER: release, so that who goes by the separator finds this child, or one further left.
+        self.separators[at].store(separator, Ordering::Release);
+    }
+}
