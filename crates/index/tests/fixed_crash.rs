@@ -2,16 +2,20 @@
 //!
 //! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test fixed_crash` is the long campaign.
 
+mod crashes;
+#[path = "crashes/nodes.rs"]
+mod nodes;
+
+use crashes::{InPool, Script, scripted_in_a_pool, survived, text};
+use nodes::{Allocated, Changes, Nodes};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_crashsim::{Audit, Mutation, Scenario, SharedScenario, Simulation, Target, campaign};
 use tembo_index::FixedTree;
 use tembo_pmem::Region;
-use tembo_pool::{Geometry, Pool};
+use tembo_pool::{Marks, Pool};
 
 type Model = BTreeMap<u64, u64>;
 
@@ -30,42 +34,38 @@ enum Op {
 }
 
 struct Records {
-    name: String,
+    script: Script<Op>,
     /// Keys that are there before, with the value 0, and those of them that are removed again.
     start: Vec<u64>,
     removed: Vec<u64>,
-    ops: Vec<Op>,
-    continuation: Vec<Op>,
-    bytes: u64,
-    /// How many nodes divisions added, and how many joins took away, in the run that crashes are made of.
-    added: AtomicU64,
-    joined: AtomicU64,
+    nodes: Nodes,
 }
 
 struct State {
     pool: Pool,
     tree: Option<FixedTree>,
-    /// What nodes took after the last operation; `None` after a recovery.
-    node_bytes: Option<Mutex<u64>>,
+    allocated: Allocated,
 }
 
-fn text(e: impl ToString) -> String {
-    e.to_string()
-}
-
-impl State {
+impl InPool for State {
     fn open(pool: Pool) -> Result<State, String> {
         let tree = match FixedTree::open(&pool, "tree").map_err(text)? {
             Some(tree) => tree,
             None => FixedTree::create(&pool, "tree").map_err(text)?,
         };
-        Ok(State { pool, tree: Some(tree), node_bytes: None })
+        Ok(State { pool, tree: Some(tree), allocated: Allocated::default() })
     }
 
-    fn allocated_bytes(&self) -> Result<u64, String> {
-        Ok(self.pool.marks().map_err(text)?.usage().allocated_bytes)
+    fn pool(&self) -> &Pool {
+        &self.pool
     }
 
+    fn check(&self, marks: &mut Marks) -> Result<(), String> {
+        self.tree().check(marks).map(drop).map_err(text)
+    }
+}
+
+impl State {
     fn tree(&self) -> &FixedTree {
         self.tree.as_ref().expect("an open tree")
     }
@@ -83,67 +83,23 @@ impl State {
     }
 }
 
-impl Records {
-    /// Notes what an operation did to the number of nodes.
-    fn count_changes(&self, state: &State) -> Result<(), String> {
-        let Some(node_bytes) = &state.node_bytes else { return Ok(()) };
-        let mut before = node_bytes.lock().unwrap();
-        let after = state.allocated_bytes()?;
-        self.added.fetch_add(after.saturating_sub(*before) / NODE_BYTES, Ordering::Relaxed);
-        self.joined.fetch_add(before.saturating_sub(after) / NODE_BYTES, Ordering::Relaxed);
-        *before = after;
-        Ok(())
-    }
-
-    /// Nodes added and joined.
-    fn changes(&self) -> (u64, u64) {
-        (self.added.load(Ordering::Relaxed), self.joined.load(Ordering::Relaxed))
-    }
-}
-
 impl Scenario for Records {
     type State = State;
     type Op = Op;
     type Model = Model;
 
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn region_bytes(&self) -> u64 {
-        self.bytes
-    }
+    scripted_in_a_pool!();
 
     fn setup(&self, region: Region) -> Result<State, String> {
-        let mut state = State::open(Pool::create_in(region, &Geometry::tiny()).map_err(text)?)?;
+        let mut state = State::create_in(region)?;
         for key in &self.start {
             state.perform(Op::Put(*key, 0))?;
         }
         for key in &self.removed {
             state.perform(Op::Remove(*key))?;
         }
-        state.node_bytes = Some(Mutex::new(state.allocated_bytes()?));
+        state.allocated = Allocated::now(&state.pool)?;
         Ok(state)
-    }
-
-    fn is_uncreated(&self, region: &Region) -> bool {
-        region.load_u64(0) == Ok(0)
-    }
-
-    fn recover(&self, region: Region) -> Result<State, String> {
-        State::open(Pool::open_in(region).map_err(text)?)
-    }
-
-    fn region<'s>(&self, state: &'s State) -> &'s Region {
-        state.pool.region()
-    }
-
-    fn ops(&self) -> &[Op] {
-        &self.ops
-    }
-
-    fn continuation(&self) -> &[Op] {
-        &self.continuation
     }
 
     fn apply(&self, state: &mut State, op: &Op) -> Result<(), String> {
@@ -153,7 +109,7 @@ impl Scenario for Records {
             state.tree = FixedTree::open(&state.pool, "tree").map_err(text)?;
         }
         state.perform(*op)?;
-        self.count_changes(state)
+        self.nodes.note(&state.allocated, &state.pool)
     }
 
     fn initial(&self) -> Model {
@@ -182,12 +138,6 @@ impl Scenario for Records {
         }
         Ok(walked)
     }
-
-    fn check(&self, state: &State) -> Result<(), String> {
-        let mut marks = state.pool.marks().map_err(text)?;
-        state.tree().check(&mut marks).map_err(text)?;
-        marks.finish().map(drop).map_err(text)
-    }
 }
 
 /// A writer's numbers, and what a reader saw of them.
@@ -202,7 +152,7 @@ impl SharedScenario for Records {
 
     fn apply_shared(&self, state: &State, op: &Op) -> Result<Vec<usize>, String> {
         let seen = state.perform(*op)?;
-        self.count_changes(state)?;
+        self.nodes.note(&state.allocated, &state.pool)?;
         match op {
             Op::Get(_) => Ok(seen.and_then(|value| (value as usize).checked_sub(1)).into_iter().collect()),
             _ => Ok(Vec::new()),
@@ -221,15 +171,13 @@ fn audit(changes_structure: bool) -> Audit {
 
 /// Runs a scenario that adds and joins so many nodes.
 fn run(scenario: &Records, limit: usize, changes: (u64, u64)) {
-    let report = Simulation::new(scenario).limit(limit).audit(audit(true)).run();
-    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
-    assert_eq!(scenario.changes(), changes, "nodes added and joined by {:?}", scenario.name);
+    survived(Simulation::new(scenario).limit(limit).audit(audit(true)).run());
+    assert_eq!(scenario.nodes.changes(), changes, "nodes added and joined by {:?}", scenario.script.name);
 }
 
 fn directed(name: &str, start: Vec<u64>, removed: Vec<u64>, ops: Vec<Op>) -> Records {
     let continuation = vec![Op::Put(5, 50), Op::Remove(10), Op::Put(u64::MAX, 1)];
-    let (added, joined) = Default::default();
-    Records { name: name.to_owned(), start, removed, ops, continuation, bytes: 256 << 10, added, joined }
+    Records { script: Script::new(name, ops, continuation), start, removed, nodes: Nodes::of(NODE_BYTES) }
 }
 
 fn tens(count: u64) -> Vec<u64> {
@@ -253,8 +201,7 @@ fn records_survive_crashes_and_leave_nothing_to_flush() {
         Op::Remove(0),
     ];
     let scenario = directed("records", tens(20), vec![], ops);
-    let report = Simulation::new(&scenario).limit(4096).audit(audit(false)).run();
-    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+    survived(Simulation::new(&scenario).limit(4096).audit(audit(false)).run());
 }
 
 #[test]
@@ -302,34 +249,11 @@ fn inner_nodes_survive_crashes() {
     let start: Vec<u64> = (0..124 * 124).map(|i| i * 2).collect();
     let middle = 124 * 124;
     let ops = vec![Op::Put(middle + 1, 1), Op::Put(middle + 3, 2), Op::Open, Op::Remove(middle)];
-    let scenario = Records { bytes: 640 << 10, ..directed("division of an inner node", start, vec![], ops) };
+    let mut scenario = directed("division of an inner node", start, vec![], ops);
+    scenario.script.bytes = 640 << 10;
     let simulation = Simulation::new(&scenario).limit(6).depth(0).audit(audit(true));
-    println!("{}", simulation.run().unwrap_or_else(|failure| panic!("{failure}")));
-    assert_eq!(scenario.changes(), (3, 0), "a leaf, an inner node, and a new root");
-}
-
-/// What the runs of a campaign did to the structure.
-#[derive(Debug, Default)]
-struct Changes {
-    runs: usize,
-    /// Runs that added a node, and runs that joined some.
-    adding: usize,
-    joining: usize,
-}
-
-impl Changes {
-    fn add(&mut self, records: &Records) {
-        let (added, joined) = records.changes();
-        self.runs += 1;
-        self.adding += usize::from(added > 0);
-        self.joining += usize::from(joined > 0);
-    }
-
-    /// That a campaign of some length had runs of both kinds.
-    fn assert_both(&self) {
-        println!("{self:?}");
-        assert!(self.runs < 5 || self.adding > 0 && self.joining > 0, "{self:?}");
-    }
+    survived(simulation.run());
+    assert_eq!(scenario.nodes.changes(), (3, 0), "a leaf, an inner node, and a new root");
 }
 
 /// Three leaves: a full one, one that is half full, and one that is joined to that after two removals. Keys are `11 * i`.
@@ -385,34 +309,35 @@ fn random(seed: u64) -> Records {
     };
     let ops = (0..10).map(&mut op).collect();
     let continuation = (10..13).map(&mut op).collect();
-    Records { continuation, ..directed(&format!("random records, seed {seed}"), start, removed, ops) }
+    let mut records = directed(&format!("random records, seed {seed}"), start, removed, ops);
+    records.script.continuation = continuation;
+    records
 }
 
 #[test]
 fn campaign_of_random_operations() {
     let mut changes = Changes::default();
-    let report = campaign(20_000, |seed| {
+    survived(campaign(20_000, |seed| {
         let records = random(seed);
         let simulation = Simulation::new(&records).seed(seed).limit(48).nested_limit(6).depth(1);
         let report = simulation.audit(audit(true)).run()?;
-        changes.add(&records);
+        changes.add(&records.nodes);
         Ok(report)
-    });
-    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
-    changes.assert_both();
+    }));
+    changes.assert_in_campaign(true, true);
 }
 
 #[test]
 fn creation_survives_crashes() {
-    let scenario = Records { bytes: 128 << 10, ..directed("creation", vec![], vec![], vec![Op::Put(1, 1)]) };
-    let report = Simulation::new(&scenario).crash_setup(true).limit(256).audit(audit(true)).run();
-    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
+    let mut scenario = directed("creation", vec![], vec![], vec![Op::Put(1, 1)]);
+    scenario.script.bytes = 128 << 10;
+    survived(Simulation::new(&scenario).crash_setup(true).limit(256).audit(audit(true)).run());
 }
 
 #[test]
 fn threads_that_write_at_once_survive_crashes_and_readers_saw_what_is_durable() {
     let mut changes = Changes::default();
-    let report = campaign(6_000, |seed| {
+    survived(campaign(6_000, |seed| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut ops = Vec::new();
         for _ in 0..12 {
@@ -426,22 +351,20 @@ fn threads_that_write_at_once_survive_crashes_and_readers_saw_what_is_durable() 
         }
         // Nearly full leaves, so that some of the insertions divide one.
         let start: Vec<u64> = (0..[60, 121, 122][seed as usize % 3]).map(|i| 1000 + i).collect();
-        let records = Records { ops, ..directed(&format!("threads, seed {seed}"), start, vec![], vec![]) };
+        let records = directed(&format!("threads, seed {seed}"), start, vec![], ops);
         let report =
             Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()?;
-        changes.add(&records);
+        changes.add(&records.nodes);
         Ok(report)
-    });
-    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
-    println!("{changes:?}");
-    assert!(changes.runs < 5 || changes.adding > 0, "{changes:?}");
+    }));
+    changes.assert_in_campaign(true, false);
 }
 
 /// Removals by two threads that join leaves, and insertions that divide others, while a reader looks.
 #[test]
 fn threads_that_join_and_divide_leaves_survive_crashes() {
     let mut changes = Changes::default();
-    let report = campaign(4_000, |seed| {
+    survived(campaign(4_000, |seed| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         // What is left of two leaves after the division of 125 records, of which the lower or the upper is about to be sparse;
         // or three leaves of which one is divided.
@@ -465,15 +388,13 @@ fn threads_that_join_and_divide_leaves_survive_crashes() {
                 _ => Op::Remove(rng.random_range(sparse.clone()) * 11),
             });
         }
-        let records =
-            Records { ops, ..directed(&format!("threads that join, seed {seed}"), start, removed, vec![]) };
+        let records = directed(&format!("threads that join, seed {seed}"), start, removed, ops);
         let report =
             Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()?;
-        changes.add(&records);
+        changes.add(&records.nodes);
         Ok(report)
-    });
-    println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
-    changes.assert_both();
+    }));
+    changes.assert_in_campaign(true, true);
 }
 
 #[test]
