@@ -2,6 +2,8 @@
 //!
 //! `cargo bench -p tembo-heap --bench heap -- [page-cache|emulated|synced] [directory]`
 //!
+//! A third argument is the number of keys of the hash table, a fourth a part of the names of the rows that are wanted.
+//!
 //! Times depend on the machine; beside them stands the time of a bare flush and fence of one line in the same
 //! run, which is the floor of any durable operation.
 
@@ -27,12 +29,19 @@ struct Node {
     next: PRc<Node>,
 }
 
+#[derive(Persist)]
+#[repr(C)]
+struct Linked {
+    line: Line,
+    next: PRc<Linked>,
+}
+
 #[derive(Default, Persist)]
 #[repr(C)]
 struct Root {
     lines: PArr<PRc<Line>>,
     buckets: PArr<PRc<Node>>,
-    first: PRc<Line>,
+    first: PRc<Linked>,
 }
 
 /// Nanoseconds per call, the best of five runs.
@@ -107,6 +116,15 @@ fn run(path: &Path, durability: Durability, keys: u64) -> Result<(), Error> {
         };
         row("write one random object of 64 bytes", write(1)?);
         row("write ten random objects of 64 bytes", write(10)?);
+        let list = per_call(100_000, |round| {
+            heap.write::<_, Error>(|tx, root| {
+                let line = tx.alloc(Linked { line: Line { words: [round; 8] }, next: PRc::null() })?;
+                let first = tx.load(root.first())?;
+                tx.link(line.next(), first)?;
+                tx.link(root.first(), line)
+            })
+        })?;
+        row("allocate and link into a list", list);
         let link = per_call(100_000, |round| {
             heap.write::<_, Error>(|tx, root| {
                 let lines = tx.array(root.lines())?.expect("made above");

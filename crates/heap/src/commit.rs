@@ -297,11 +297,17 @@ impl Deaths<'_> {
     fn make_orphan(&mut self, object: u64) -> Result<()> {
         let slot = match self.core.handles.find_slot(object) {
             FoundSlot::HasOne => return Ok(()),
-            FoundSlot::Free(slot) => slot,
-            FoundSlot::NoneFree => self.new_slot()?,
+            FoundSlot::Free(slot) => {
+                self.session.writes.set(slot, object);
+                slot
+            }
+            FoundSlot::NoneFree => {
+                let slot = self.new_slot()?;
+                self.session.ptx.store(slot, object)?;
+                slot
+            }
         };
         self.core.handles.make_orphan(object, slot);
-        self.session.writes.set(slot, object);
         self.session.scratch.orphaned.push(object);
         Ok(())
     }
@@ -492,8 +498,8 @@ fn publish(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
     {
         return Err(Error::Conflict);
     }
-    for (off, word) in session.writes.iter() {
-        session.ptx.store(off, word)?;
+    for (off, writes) in session.writes.lines() {
+        session.ptx.store_line(off, writes)?;
     }
     session.ptx.commit_and_begin()?;
     Ok(version)

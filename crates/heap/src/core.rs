@@ -6,8 +6,8 @@ use crate::handle::Handles;
 use crate::layout::{LINE, PmHeap};
 use crate::orec::{Clock, Orecs};
 use crate::session::{COUNT_RECORD, Session};
+use crate::sessions::SessionSlot;
 use crate::types::Types;
-use crossbeam_utils::atomic::AtomicCell;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,10 @@ use std::sync::{Arc, Weak};
 use tembo_pmem::{Region, offset_of};
 use tembo_pool::Pool;
 
-/// 2^18 ownership records, 2 MiB: of those that some tens of transactions own, hardly two are the same.
-const OREC_BITS: u32 = 18;
+/// 2^15 ownership records for each processor, so that of those that are owned at a time hardly two are the same; and not so many more that
+/// they would push each other out of the caches.
+const OREC_BITS: u32 = 15;
+const OREC_BITS_MAX: u32 = 22;
 const COUNT_OREC_BITS: u32 = 14;
 
 /// An open heap.
@@ -43,12 +45,6 @@ pub(crate) struct Core {
     _brand: Option<BrandLease>,
 }
 
-struct SessionSlot {
-    idle: AtomicCell<Option<Box<Session>>>,
-    /// Whether there is a session.
-    exists: AtomicBool,
-}
-
 thread_local! {
     /// The session that the thread had last: it is in its cache.
     static LAST_SESSION: Cell<u32> = const { Cell::new(0) };
@@ -66,9 +62,9 @@ impl Core {
                 Err(e) => Some(Err(e.into())),
             })
             .collect::<Result<Vec<_>>>()?;
-        let slot = |_| SessionSlot { idle: AtomicCell::new(None), exists: AtomicBool::new(false) };
         let handles = Handles::read(region, off)?;
         let root = region.load_u64(off + offset_of!(PmHeap, root) as u64)?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Arc::new_cyclic(|me| Core {
             me: me.clone(),
             root,
@@ -76,10 +72,10 @@ impl Core {
             pool,
             off,
             types,
-            orecs: Orecs::new(OREC_BITS),
+            orecs: Orecs::new((OREC_BITS + processors.ilog2()).min(OREC_BITS_MAX)),
             count_orecs: Orecs::new(COUNT_OREC_BITS),
             clock: Clock::default(),
-            sessions: (0..lanes).map(slot).collect(),
+            sessions: (0..lanes).map(|_| SessionSlot::new()).collect(),
             leftovers: Mutex::new(leftovers),
             alone: Mutex::new(()),
             wants_alone: AtomicBool::new(false),
@@ -114,7 +110,7 @@ impl Core {
     pub(crate) fn take_session(&self) -> Result<Box<Session>> {
         let last = LAST_SESSION.get() as usize;
         if let Some(slot) = self.sessions.get(last)
-            && let Some(session) = slot.idle.swap(None)
+            && let Some(session) = slot.take()
         {
             return Ok(session);
         }
@@ -125,7 +121,7 @@ impl Core {
     fn take_another_session(&self) -> Result<Box<Session>> {
         for round in 0.. {
             for (number, slot) in self.sessions.iter().enumerate() {
-                if let Some(session) = slot.idle.swap(None) {
+                if let Some(session) = slot.take() {
                     LAST_SESSION.set(number as u32);
                     return Ok(session);
                 }
@@ -178,6 +174,6 @@ impl Core {
     #[inline]
     pub(crate) fn put_session(&self, session: Box<Session>) {
         let slot = session.number as usize - 1;
-        self.sessions[slot].idle.store(Some(session));
+        self.sessions[slot].put(session);
     }
 }

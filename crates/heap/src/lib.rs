@@ -110,6 +110,8 @@ mod persist;
 mod place;
 mod run;
 mod session;
+#[expect(unsafe_code, reason = "boxes in atomic pointers")]
+mod sessions;
 #[allow(unsafe_code, reason = "implementations of unsafe traits")]
 mod slots;
 mod tx;

@@ -273,7 +273,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// [`Error::Conflict`]; the pool's own.
     #[inline]
     pub fn set<T: Plain>(&mut self, place: Ref<'t, B, T>, value: T) -> Result<()> {
-        self.own(place.key)?;
+        self.own(place.key, place.off)?;
         self.write_value(place, &value)
     }
 
@@ -284,7 +284,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// As for [`set`](Self::set).
     #[inline]
     pub fn get_mut<'a, T: Plain>(&'a mut self, place: Ref<'t, B, T>) -> Result<RefMut<'a, 't, B, T>> {
-        self.own(place.key)?;
+        self.own(place.key, place.off)?;
         let value = self.get(place)?;
         Ok(RefMut { tx: self, place, value })
     }
@@ -295,7 +295,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     ///
     /// As for [`set`](Self::set).
     pub fn put<T: Persist>(&mut self, place: Ref<'t, B, T>, value: T) -> Result<()> {
-        self.own(place.key)?;
+        self.own(place.key, place.off)?;
         let (info, _) = crate::describe::TypeInfo::of::<T>();
         let mut targets = Vec::new();
         if !info.pointers.is_empty() {
@@ -402,7 +402,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     }
 
     fn link_slot(&mut self, key: u64, off: u64, to: u64, kind: crate::describe::PointerKind) -> Result<()> {
-        self.own(key)?;
+        self.own(key, off)?;
         let old = self.read_word(key, off)?;
         if old == to {
             return Ok(());
@@ -469,7 +469,7 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     /// Becomes the owner of what a key stands for.
     #[inline(always)]
-    fn own(&mut self, key: u64) -> Result<()> {
+    fn own(&mut self, key: u64, off: u64) -> Result<()> {
         let (state, core) = (self.state, self.core);
         if state.doomed.get() {
             return Err(Error::Conflict);
@@ -497,6 +497,8 @@ impl<'t, B: Brand> Tx<'t, B> {
                 continue;
             }
             if core.orecs.try_own(index, seen, number) {
+                // The commit stores there, and what comes next should not have to wait for that.
+                core.region().prefetch_for_store(off);
                 self.session()?.owned.push(index);
                 return Ok(());
             }

@@ -1,5 +1,7 @@
 //! What a transaction is going to store: words, gathered by line, in the order in which lines were first written.
 
+use tembo_pool::LineWrites;
+
 /// Maps keys to values of a transaction: a few are searched one by one, more through an index.
 #[derive(Debug)]
 pub(crate) struct SmallMap<V> {
@@ -66,14 +68,6 @@ impl<V> SmallMap<V> {
     }
 }
 
-/// Words of one line that are going to be stored.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LineWrites {
-    /// Bit i: word i is.
-    pub mask: u8,
-    pub words: [u64; 8],
-}
-
 /// The words that a transaction is going to store.
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
@@ -97,13 +91,10 @@ impl Writes {
         line.words[word] = value;
     }
 
-    /// All of them: offset and value.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.lines.entries().iter().flat_map(|(line, writes)| {
-            (0..8)
-                .filter(|word| writes.mask >> word & 1 != 0)
-                .map(move |word| (line * 64 + 8 * word, writes.words[word as usize]))
-        })
+    /// All of them, by the offsets of their lines.
+    #[inline]
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (u64, &LineWrites)> + '_ {
+        self.lines.entries().iter().map(|(line, writes)| (line * 64, writes))
     }
 
     #[inline]

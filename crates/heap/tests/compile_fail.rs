@@ -53,8 +53,10 @@ fn every_misuse_has_a_twin_that_compiles_and_runs() {
     for case in cases() {
         let text = fs::read_to_string(&case).unwrap();
         let head = text.lines().next().unwrap_or_default();
-        let named = head.strip_prefix("//! ").and_then(|head| head.split("Twin: `").nth(1)?.strip_suffix("`."));
-        let named = named.unwrap_or_else(|| panic!("{}: the first line names no twin: {head}", case.display()));
+        let named =
+            head.strip_prefix("//! ").and_then(|head| head.split("Twin: `").nth(1)?.strip_suffix("`."));
+        let named =
+            named.unwrap_or_else(|| panic!("{}: the first line names no twin: {head}", case.display()));
         let is_test = twins.contains(&format!("#[test]\nfn {named}() {{"));
         assert!(is_test, "{}: there is no test `{named}` in types.rs", case.display());
     }
@@ -90,7 +92,8 @@ struct Compiler {
 
 impl Compiler {
     fn find() -> Compiler {
-        let version = text_of(&Command::new(rustc()).arg("--version").output().unwrap().stdout).trim().to_owned();
+        let version =
+            text_of(&Command::new(rustc()).arg("--version").output().unwrap().stdout).trim().to_owned();
         let dependencies = env::current_exe().unwrap().parent().unwrap().to_owned();
         // There may be others, of builds before changes of the source.
         let libraries = fs::read_dir(&dependencies).unwrap().map(|entry| entry.unwrap());
@@ -158,60 +161,103 @@ fn text_of(bytes: &[u8]) -> String {
 /// The errors in a text by their codes; those that have none by what they say.
 fn codes(text: &str) -> BTreeSet<String> {
     let errors = text.lines().filter(|line| line.starts_with("error"));
-    errors.map(|line| if line.starts_with("error[") { line[..12].to_owned() } else { line.to_owned() }).collect()
+    errors
+        .map(|line| if line.starts_with("error[") { line[..12].to_owned() } else { line.to_owned() })
+        .collect()
 }
 
-/// What the compiler says about the case: without lines of other files, which change by themselves, without lists of types, without the summary, and
-/// with margins of one width.
+/// What the compiler says about the case, without what has nothing to do with it: lines of other files, lists of types, the summary.
 fn normalized(raw: &str, case: &Path) -> String {
-    let here = case.display().to_string();
-    let mut text = String::new();
-    let mut elsewhere = false;
-    let mut in_list = false;
-    for line in raw.lines() {
-        let bare = line.trim_start();
-        let number = bare.find(|c: char| !c.is_ascii_digit()).unwrap_or(bare.len());
-        let is_margin = bare[number..].trim_start().starts_with('|') || line.starts_with("...");
-        let is_new = line.is_empty() || bare.starts_with('=') || bare.starts_with("--> ") || line == bare && !is_margin;
-        if is_new {
-            in_list = false;
-        }
+    let mut errors: Vec<String> = Vec::new();
+    for error in raw.split("\n\n").filter(|error| error.starts_with("error")) {
         let is_summary = ["error: aborting", "Some errors have", "For more information"];
-        if is_summary.iter().any(|summary| line.starts_with(summary)) || in_list {
+        if is_summary.iter().any(|summary| error.starts_with(summary)) {
             continue;
         }
-        if bare.contains("the following other types implement trait") {
-            in_list = true;
-            continue;
-        }
-        if bare.contains("the full name for the type has been") || bare.contains("consider using `--verbose`") {
-            continue;
-        }
-        let (arrow, place) = bare.split_at(bare.len().min(4));
-        if arrow == "--> " || arrow == "::: " {
-            elsewhere = !place.starts_with(&here);
-            let place = if elsewhere { place_elsewhere(place) } else { place.to_owned() };
-            text += &format!("   {arrow}{place}\n");
-            continue;
-        }
-        if is_margin {
-            let (number, rest) = (&bare[..number], bare[number..].trim_start());
-            if !elsewhere && !line.starts_with("...") {
-                text += &format!("{number:>3} {rest}\n");
-            } else if !elsewhere {
-                text += "...\n";
+        let error = normalized_error(error, case);
+        // Something that may not be sent, say, is one error for each of its parts. The last speaks for all.
+        let place = |error: &str| error.lines().nth(1).map(str::to_owned);
+        errors.retain(|other| {
+            other[..12.min(other.len())] != error[..12.min(error.len())] || place(other) != place(&error)
+        });
+        errors.push(error);
+    }
+    errors.join("\n")
+}
+
+fn normalized_error(raw: &str, case: &Path) -> String {
+    let here = case.display().to_string();
+    let (mut text, mut is_elsewhere, mut is_in_list) = (String::new(), false, false);
+    for line in raw.lines() {
+        match Line::of(line) {
+            Line::Place { arrow, place } => {
+                is_in_list = false;
+                is_elsewhere = !place.starts_with(&here);
+                match is_elsewhere.then(|| place_elsewhere(place)) {
+                    None => text += &format!("   {arrow}{place}\n"),
+                    Some(place) if place.starts_with("library/") => {}
+                    Some(place) => text += &format!("   {arrow}{place}\n"),
+                }
             }
-            continue;
-        }
-        elsewhere = false;
-        match line {
-            "" => text.push('\n'),
-            _ if bare.starts_with("= ") => text += &format!("    {bare}\n"),
-            _ if line == bare => text += &format!("{line}\n"),
-            _ => text += &format!("            {bare}\n"),
+            Line::Source { .. } if is_elsewhere => {}
+            Line::Source { number, rest } => text += &format!("{number:>3} {rest}\n"),
+            Line::Gap if is_elsewhere => {}
+            Line::Gap => text += "...\n",
+            Line::Note(note) => {
+                is_in_list = note.contains("the following other types implement trait");
+                let is_noise = is_in_list
+                    || note.contains("the full name for the type has been")
+                    || note.contains("consider using `--verbose`")
+                    || is_elsewhere && note.contains("` implements `");
+                if !is_noise {
+                    text += &format!("    {note}\n");
+                }
+            }
+            Line::Head(head) => {
+                (is_in_list, is_elsewhere) = (false, false);
+                text += &format!("{head}\n");
+            }
+            Line::More(_) if is_in_list => {}
+            Line::More(more) => text += &format!("            {more}\n"),
         }
     }
-    format!("{}\n", text.trim_end())
+    text
+}
+
+/// A line of a message. Margins are as wide as the longest line number, so they are left out.
+enum Line<'a> {
+    /// `error: ...`, `note: ...`
+    Head(&'a str),
+    /// `--> file.rs:1:2`
+    Place { arrow: &'a str, place: &'a str },
+    /// `12 | source`, `12 + source`, `| marks`
+    Source { number: &'a str, rest: &'a str },
+    /// `...`
+    Gap,
+    /// `= note: ...`
+    Note(&'a str),
+    /// What goes on with the line before.
+    More(&'a str),
+}
+
+impl Line<'_> {
+    fn of(line: &str) -> Line<'_> {
+        let bare = line.trim_start();
+        let (number, rest) = bare.split_at(bare.find(|c: char| !c.is_ascii_digit()).unwrap_or(bare.len()));
+        let rest = rest.trim_start();
+        if rest.starts_with('|')
+            || !number.is_empty() && ["+ ", "- ", "~ "].iter().any(|mark| rest.starts_with(mark))
+        {
+            return Line::Source { number, rest };
+        }
+        match bare.get(..4) {
+            Some(arrow @ ("--> " | "::: ")) => Line::Place { arrow, place: &bare[4..] },
+            _ if bare == "..." => Line::Gap,
+            _ if bare.starts_with("= ") => Line::Note(bare),
+            _ if bare == line => Line::Head(line),
+            _ => Line::More(bare),
+        }
+    }
 }
 
 /// A place in another file, without what differs from machine to machine and from change to change: directories above the library, and the line.

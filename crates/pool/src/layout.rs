@@ -104,11 +104,11 @@ media_struct! {
 }
 
 media_struct! {
-    /// A payload entry: one change of one word.
+    /// A payload entry: one change of one word, or, as the last entries, stores of words of a line.
     pub(crate) struct PmEntry: 16 {
-        /// The word's offset; its low 3 bits say what to do: 0 store, 1 set bits, 2 clear bits, 3 maximum.
+        /// The word's offset; its low 3 bits say what to do: 0 store, 1 set bits, 2 clear bits, 3 maximum; 4 store words of the line at this offset: those of the mask in the high 8 bits.
         0 => target: u64,
-        /// The value or the bits.
+        /// The value or the bits. With 4, the first of the values, all of which follow the target; the next target follows these. No value begins a line of the record. A target 4 without words fills up the last entry.
         8 => operand: u64,
     }
 }

@@ -96,6 +96,7 @@ pub use lane::{Lane, Writer};
 pub use layout::Geometry;
 pub use options::Options;
 pub use pool::{BriefPin, Claim, Pin, Pool, Stats};
+pub use record::LineWrites;
 pub use recover::Recovery;
 pub use roots::Root;
 pub use tx::{Savepoint, Tx};

@@ -50,6 +50,37 @@ impl Change {
     }
 }
 
+/// The kind of an entry that stores words of a line.
+const LINE_KIND: u64 = 4;
+/// Where such an entry says which words.
+const LINE_MASK_SHIFT: u32 = 56;
+
+fn line_target(off: u64, mask: u8) -> u64 {
+    off | LINE_KIND | u64::from(mask) << LINE_MASK_SHIFT
+}
+
+/// Words of one line that are stored together.
+#[derive(Debug, Clone, Copy)]
+pub struct LineWrites {
+    /// Bit i: word i is stored.
+    pub mask: u8,
+    /// The values.
+    pub words: [u64; 8],
+}
+
+impl LineWrites {
+    /// The words, with their offsets in the line.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let mut mask = self.mask;
+        std::iter::from_fn(move || {
+            let word = (mask != 0).then(|| mask.trailing_zeros())?;
+            mask &= mask - 1;
+            Some((8 * u64::from(word), self.words[word as usize]))
+        })
+    }
+}
+
 /// Bytes that a record vouches for: it is valid only if they arrived too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cover {
@@ -105,6 +136,38 @@ impl RecordImage {
         entry[..8].copy_from_slice(&(off | kind).to_le_bytes());
         entry[8..].copy_from_slice(&operand.to_le_bytes());
         self.bytes.extend_from_slice(&entry);
+    }
+
+    /// Adds stores of some words of a line, after all other entries. No word of the line that anybody else chose comes to lie at the start of a
+    /// line of the record (`HEAD_MARK`): where the record's line ends, the rest follows behind a target of its own.
+    #[inline]
+    pub(crate) fn line(&mut self, off: u64, writes: &LineWrites) {
+        debug_assert!(self.covers_at.is_none() && off.is_multiple_of(LINE_BYTES));
+        let mut mask = writes.mask;
+        while mask != 0 {
+            let room = (LINE_BYTES as usize - self.bytes.len() % LINE_BYTES as usize) / 8 - 1;
+            let mut part = 0;
+            let at = self.bytes.len();
+            self.bytes.extend_from_slice(&[0; 8]);
+            for _ in 0..room {
+                if mask == 0 {
+                    break;
+                }
+                let word = mask.trailing_zeros();
+                part |= 1 << word;
+                mask &= mask - 1;
+                self.bytes.extend_from_slice(&writes.words[word as usize].to_le_bytes());
+            }
+            self.bytes[at..at + 8].copy_from_slice(&line_target(off, part).to_le_bytes());
+        }
+    }
+
+    /// Ends the entries: they are a whole number of `PmEntry`s long.
+    #[inline]
+    pub(crate) fn end_lines(&mut self) {
+        if !(self.bytes.len() - HEAD_BYTES).is_multiple_of(size_of::<PmEntry>()) {
+            self.bytes.extend_from_slice(&line_target(0, 0).to_le_bytes());
+        }
     }
 
     #[inline]
@@ -300,12 +363,23 @@ impl FoundRecord<'_> {
     /// [`Error::Corrupt`] if that makes no sense.
     pub(crate) fn changes(&self, region: &Region, geometry: &Geometry) -> Result<Vec<(u64, Change)>> {
         let mut changes = Vec::with_capacity(self.entries.len() / size_of::<PmEntry>());
-        for entry in self.entries.chunks_exact(size_of::<PmEntry>()) {
-            let (target, operand) = (u64_at(entry, 0), u64_at(entry, 8));
+        let mut at = 0;
+        while at < self.entries.len() {
+            let target = u64_at(self.entries, at);
+            at += 8;
+            if target & 7 == LINE_KIND {
+                at = self.line_changes(target, at, &mut changes)?;
+                continue;
+            }
+            let operand = if at < self.entries.len() { u64_at(self.entries, at) } else { 0 };
+            at += 8;
             let change = Change::decode(target & 7, operand).ok_or_else(|| {
-                Error::corrupt("a record's entry", self.off, "a kind of change from 0 to 3", target & 7)
+                Error::corrupt("a record's entry", self.off, "a kind of change from 0 to 4", target & 7)
             })?;
-            let target = target & !7;
+            changes.push((target & !7, change));
+        }
+        for (target, _) in &changes {
+            let target = *target;
             let is_root = target >= geometry.roots_off() && target < geometry.lanes_off();
             if !is_root && target < geometry.zones_off() {
                 let expected = "a word that records may change";
@@ -313,8 +387,26 @@ impl FoundRecord<'_> {
             }
             // An error if it leads nowhere.
             region.load_u64(target)?;
-            changes.push((target, change));
         }
         Ok(changes)
+    }
+
+    /// Adds the stores of an entry for words of a line, of which the first is at `at`. Returns where the next entry begins.
+    fn line_changes(&self, target: u64, mut at: usize, changes: &mut Vec<(u64, Change)>) -> Result<usize> {
+        let mask = (target >> LINE_MASK_SHIFT) as u8;
+        let line = target & !LINE_KIND & ((1 << LINE_MASK_SHIFT) - 1);
+        for word in (0..8).filter(|word| mask >> word & 1 != 0) {
+            if at >= self.entries.len() {
+                return Err(Error::corrupt(
+                    "a record's entry",
+                    self.off,
+                    "as many words as it says",
+                    "fewer",
+                ));
+            }
+            changes.push((line + 8 * word, Change::Store(u64_at(self.entries, at))));
+            at += 8;
+        }
+        Ok(at)
     }
 }

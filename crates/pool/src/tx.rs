@@ -6,7 +6,7 @@ use crate::alloc::{Block, Home};
 use crate::lane::{Lane, LaneHold};
 use crate::layout::{ChunkWord, MAX_SEQ, PmEntry, PmRecord};
 use crate::pool::{Pool, PoolInner};
-use crate::record::{COVER_MAX_BYTES, Change, Cover, RecordImage};
+use crate::record::{COVER_MAX_BYTES, Change, Cover, LineWrites, RecordImage};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -79,6 +79,8 @@ pub(crate) struct TxWork {
     /// Whether blocks were allocated, also if none of them is left.
     has_allocated: bool,
     freed: Vec<Block>,
+    /// Words that are stored without a step for each.
+    stored_lines: Vec<(u64, LineWrites)>,
     /// Scratch of the commit.
     lines: Vec<u64>,
     home_lines: Vec<u64>,
@@ -156,6 +158,7 @@ pub struct Savepoint {
     steps: usize,
     fresh: usize,
     freed: usize,
+    stored_lines: usize,
 }
 
 /// A transaction on a pool.
@@ -334,6 +337,24 @@ impl<'l> Tx<'l> {
         self.store_anywhere(off, value)
     }
 
+    /// Stores words of a line, without looking at what the transaction did before: for structures that keep their changes
+    /// together themselves, and hand them over when they commit.
+    ///
+    /// No word of them is stored or loaded in the transaction otherwise, and the line is in no block that it allocates.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the offset leads nowhere, to the pool's own header or lanes, or is not that of a line.
+    #[inline]
+    pub fn store_line(&mut self, off: u64, writes: &LineWrites) -> Result<()> {
+        if off < self.inner().first_zone_off || !off.is_multiple_of(LINE_BYTES) {
+            return Err(Error::corrupt("a store", off, "a line of a block", "something else"));
+        }
+        self.inner().region.words(off, LINE_BYTES / 8)?;
+        self.lane.work.stored_lines.push((off, *writes));
+        Ok(())
+    }
+
     /// As [`store`](Self::store) of a word outside of the transaction's own blocks, the root directory included.
     pub(crate) fn store_anywhere(&mut self, off: u64, value: u64) -> Result<()> {
         self.inner().region.load_u64(off)?;
@@ -344,7 +365,12 @@ impl<'l> Tx<'l> {
     /// A point to which [`rollback_to`](Self::rollback_to) goes back.
     pub fn savepoint(&self) -> Savepoint {
         let work = &self.lane.work;
-        Savepoint { steps: work.steps.len(), fresh: work.fresh.len(), freed: work.freed.len() }
+        Savepoint {
+            steps: work.steps.len(),
+            fresh: work.fresh.len(),
+            freed: work.freed.len(),
+            stored_lines: work.stored_lines.len(),
+        }
     }
 
     /// Takes back everything since the savepoint, which must be of this transaction; but not what
@@ -352,6 +378,7 @@ impl<'l> Tx<'l> {
     pub fn rollback_to(&mut self, to: Savepoint) {
         let Lane { pool, arena, work, .. } = &mut *self.lane;
         let inner: &PoolInner = &pool.inner;
+        work.stored_lines.truncate(to.stored_lines);
         while work.steps.len() > to.steps {
             match work.steps.pop() {
                 Some(Step::Redo { off, previous, .. }) => work.unpush_redo(off, previous),
@@ -397,7 +424,7 @@ impl<'l> Tx<'l> {
 
     fn take_back(&mut self) {
         if !self.lane.work.is_untouched() {
-            self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });
+            self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0, stored_lines: 0 });
         }
         let Lane { pool, arena, work, .. } = &mut *self.lane;
         if std::mem::take(&mut work.has_allocated) {
@@ -413,7 +440,7 @@ impl<'l> Tx<'l> {
     /// How many words the record will hold so far, roughly: for deciding when a group is large enough.
     pub fn pending_words(&self) -> usize {
         let work = &self.lane.work;
-        2 * (work.steps.len() + work.fresh.len() + work.freed.len())
+        2 * (work.steps.len() + work.fresh.len() + work.freed.len()) + 9 * work.stored_lines.len()
     }
 
     /// Makes the transaction durable, then visible. Costs nothing if it did nothing; otherwise one fence, or two
@@ -447,7 +474,10 @@ fn union(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
 
 impl TxWork {
     fn is_untouched(&self) -> bool {
-        self.steps.is_empty() && self.fresh.is_empty() && self.freed.is_empty()
+        self.steps.is_empty()
+            && self.fresh.is_empty()
+            && self.freed.is_empty()
+            && self.stored_lines.is_empty()
     }
 
     /// The last step that changes the word at `off` by the record.
@@ -528,7 +558,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
     }
     lane.pool.inner.check_usable()?;
     collect_homes(&mut lane.work, &lane.pool.inner)?;
-    if lane.work.homes.is_empty() && lane.work.bits.is_empty() {
+    if lane.work.homes.is_empty() && lane.work.bits.is_empty() && lane.work.stored_lines.is_empty() {
         return finish(lane, None);
     }
     let covered = collect_fresh_lines(&mut lane.work, &lane.pool.inner)?;
@@ -592,6 +622,11 @@ fn commit(lane: &mut Lane) -> Result<()> {
     let alone = touched.is_none();
     for (off, change) in &work.homes {
         change.apply(&inner.region, *off, alone)?;
+    }
+    for (off, writes) in &work.stored_lines {
+        for (word, value) in writes.iter() {
+            inner.region.store_u64(off + word, value)?;
+        }
     }
     for change in &work.bits {
         change.slab.change_media(&inner.region, change.place, change.set, alone)?;
@@ -663,6 +698,7 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
     let bit_offs = work.bits.iter().map(|change| change.place.word_off);
     work.home_lines
         .extend(work.homes.iter().map(|(off, _)| *off).chain(bit_offs).map(|off| off / LINE_BYTES));
+    work.home_lines.extend(work.stored_lines.iter().map(|(off, _)| off / LINE_BYTES));
     work.home_lines.sort_unstable();
     work.home_lines.dedup();
     Ok(())
@@ -729,6 +765,10 @@ fn build_image(work: &TxWork, image: &mut RecordImage, with_covers: bool) {
     image.clear();
     work.homes.iter().for_each(|(off, change)| image.entry(*off, *change));
     work.bits.iter().map(BitChange::entry).for_each(|(off, change)| image.entry(off, change));
+    if !work.stored_lines.is_empty() {
+        work.stored_lines.iter().for_each(|(off, writes)| image.line(*off, writes));
+        image.end_lines();
+    }
     if !with_covers {
         return;
     }
@@ -793,6 +833,7 @@ fn finish(lane: &mut Lane, done: Option<(u64, Vec<u64>)>) -> Result<()> {
         slab.set_published();
     }
     work.steps.clear();
+    work.stored_lines.clear();
     work.step_index.clear();
     let cancelled = work.fresh.iter().filter(|f| f.cancelled).map(|f| f.block.clone());
     inner.alloc.release(cancelled, Some(arena));

@@ -30,6 +30,7 @@ const BOUNDARIES: &[&str] = &[
     "crates/heap/src/current.rs",
     "crates/heap/src/persist.rs",
     "crates/heap/src/place.rs",
+    "crates/heap/src/sessions.rs",
     "crates/heap/src/slots.rs",
 ];
 

@@ -11,10 +11,10 @@ struct Root {
 }
 
 fn lend(books: &Heap<Books, Root>, readers: &Heap<Readers, Root>) -> Result<()> {
-    books.write(|tx, books| {
-        readers.write(|_, readers| {
-            tx.link(readers.first(), None)?;
-            Ok(())
+    books.write(|_, books| {
+        readers.write(|tx, readers| {
+            let object = tx.alloc(7)?;
+            tx.link(books.first(), object)
         })
     })
 }

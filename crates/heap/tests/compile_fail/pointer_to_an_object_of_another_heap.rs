@@ -10,10 +10,10 @@ struct Root {
 fn main() -> Result<()> {
     Heap::<Scoped, Root>::with("a.pool", &Options::new(), |a| {
         Heap::<Scoped, Root>::with("b.pool", &Options::new(), |b| {
-            a.write(|tx_a, root_a| {
-                b.write(|tx_b, root_b| {
-                    let object = tx_b.alloc(7)?;
-                    tx_a.link(root_a.first(), object)
+            a.write(|_, root_a| {
+                b.write(|tx, root_b| {
+                    let object = tx.load(root_b.first())?;
+                    tx.link(root_a.first(), object)
                 })
             })
         })
