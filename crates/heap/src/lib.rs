@@ -92,6 +92,7 @@
 #[allow(unsafe_code, reason = "declares an unsafe trait")]
 mod brand;
 mod check;
+pub mod collections;
 mod commit;
 mod core;
 #[expect(unsafe_code, reason = "finds the running transaction of a thread again")]
@@ -101,6 +102,7 @@ mod error;
 mod handle;
 mod heap;
 mod layout;
+mod moves;
 #[expect(unsafe_code, reason = "values as words")]
 mod node;
 mod orec;

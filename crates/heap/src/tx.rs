@@ -9,7 +9,6 @@ use crate::persist::{Persist, Plain};
 use crate::place::{Arr, FRESH, Obj, Ref, Tie};
 use crate::session::{COUNT_RECORD, FreshObject, Session, State};
 use crate::slots::{PArr, PRc, PWeak};
-use crate::types::for_each_pointer;
 use std::cell::RefMut as CellMut;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -235,7 +234,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 
     /// Reads bytes that may begin and end inside words.
     #[inline(never)]
-    fn read_bytes(&self, key: u64, off: u64, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_bytes(&self, key: u64, off: u64, out: &mut [u8]) -> Result<()> {
         let first = off & !7;
         let at = (off - first) as usize;
         let count = (at + out.len()).div_ceil(8);
@@ -296,18 +295,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// As for [`set`](Self::set).
     pub fn put<T: Persist>(&mut self, place: Ref<'t, B, T>, value: T) -> Result<()> {
         self.own(place.key, place.off)?;
-        let (info, _) = crate::describe::TypeInfo::of::<T>();
-        let mut targets = Vec::new();
-        if !info.pointers.is_empty() {
-            let word = |off| self.read_word(place.key, place.off + off);
-            for_each_pointer(&info, &word, |off, pointer| {
-                targets.push((self.read_word(place.key, place.off + off)?, pointer.kind));
-                Ok(())
-            })?;
-        }
-        for (target, kind) in targets {
-            self.count(target, kind, -1)?;
-        }
+        self.let_go(place)?;
         self.write_value(place, &value)
     }
 
@@ -413,7 +401,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     }
 
     /// Notes one pointer more or less to an object.
-    fn count(&mut self, object: u64, kind: crate::describe::PointerKind, by: i64) -> Result<()> {
+    pub(crate) fn count(&mut self, object: u64, kind: crate::describe::PointerKind, by: i64) -> Result<()> {
         if object == 0 {
             return Ok(());
         }
@@ -436,7 +424,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     }
 
     #[inline(always)]
-    fn write_words(&mut self, key: u64, off: u64, words: &[u64]) -> Result<()> {
+    pub(crate) fn write_words(&mut self, key: u64, off: u64, words: &[u64]) -> Result<()> {
         let mut session = self.session()?;
         for (i, word) in words.iter().enumerate() {
             let at = off + 8 * i as u64;
@@ -451,7 +439,7 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     /// Writes bytes that begin or end inside words.
     #[inline(never)]
-    fn write_bytes(&mut self, key: u64, off: u64, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write_bytes(&mut self, key: u64, off: u64, bytes: &[u8]) -> Result<()> {
         let mut at = off;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -465,6 +453,12 @@ impl<'t, B: Brand> Tx<'t, B> {
             rest = &rest[count..];
         }
         Ok(())
+    }
+
+    /// Becomes the owner of a place.
+    #[inline(always)]
+    pub(crate) fn own_place<T>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
+        self.own(place.key, place.off)
     }
 
     /// Becomes the owner of what a key stands for.
@@ -527,7 +521,13 @@ pub(crate) fn session_of<'s>(core: &Core, state: &'s State) -> Result<CellMut<'s
     Ok(CellMut::map(session, |session| &mut **session.as_mut().expect("taken above")))
 }
 
-fn write_head(session: &mut Session, off: u64, type_number: u16, is_array: bool, body: &[u8]) -> Result<()> {
+pub(crate) fn write_head(
+    session: &mut Session,
+    off: u64,
+    type_number: u16,
+    is_array: bool,
+    body: &[u8],
+) -> Result<()> {
     const INLINE: usize = 256;
     let kind = Kind::new(type_number, is_array);
     // What most objects have when the transaction commits; the others are corrected then.

@@ -1,0 +1,18 @@
+//! Collections: vectors, texts, maps and boxes, as fields of a program's own types.
+//!
+//! | type | what | an operation costs |
+//! |---|---|---|
+//! | [`PVec`] | values one after another | a constant number of words at the end, on average |
+//! | [`PBytes`], [`PString`] | bytes, and a text | a line for up to 16 bytes, an allocation for more |
+//! | [`PBox`] | one value, in an object that nothing else leads to | an allocation |
+//!
+//! They are made of objects, and changed by the transaction that they are given, together with everything else that it
+//! changes: none of them logs, locks or flushes anything. Their methods are those of their places, and take the transaction first.
+
+mod text;
+mod unique;
+mod vec;
+
+pub use text::{PBytes, PString};
+pub use unique::PBox;
+pub use vec::{PVec, Places};

@@ -1,0 +1,75 @@
+//! A pointer that owns its object alone.
+
+use crate::Persist;
+use crate::brand::Brand;
+use crate::error::Result;
+use crate::place::Ref;
+use crate::slots::PRc;
+use crate::tx::{ReadTx, Tx};
+
+/// An object of its own that nothing else leads to: for large, optional or recursive fields.
+///
+/// What sharing is for stays with [`PRc`]: an object that several pointers lead to, or weak ones, is allocated and linked. A
+/// box is opened as a [`Ref`], which no pointer can be linked to, so that the box stays the only one, and what is in it
+/// dies when it is emptied, filled anew, or dies itself.
+#[derive(Debug, Persist)]
+#[persist(crate = crate)]
+#[repr(C)]
+pub struct PBox<T: Persist> {
+    to: PRc<T>,
+}
+
+impl<T: Persist> PBox<T> {
+    /// A box with nothing in it.
+    pub const fn empty() -> PBox<T> {
+        PBox { to: PRc::null() }
+    }
+}
+
+impl<T: Persist> Default for PBox<T> {
+    fn default() -> PBox<T> {
+        PBox::empty()
+    }
+}
+
+impl<'t, B: Brand, T: Persist> Ref<'t, B, PBox<T>> {
+    /// What is in the box.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`](crate::Error::Conflict), as in all methods.
+    pub fn open(self, tx: &ReadTx<'t, B>) -> Result<Option<Ref<'t, B, T>>> {
+        Ok(tx.load(self.to())?.map(|object| *object))
+    }
+
+    /// Allocates a value, puts it into the box, and returns its place. What was there before dies.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tx::alloc`].
+    pub fn fill(self, tx: &mut Tx<'t, B>, value: T) -> Result<Ref<'t, B, T>> {
+        let object = tx.alloc(value)?;
+        tx.link(self.to(), object)?;
+        Ok(*object)
+    }
+
+    /// Lets what is in the box die.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tx::link`].
+    pub fn empty(self, tx: &mut Tx<'t, B>) -> Result<()> {
+        tx.link(self.to(), None)
+    }
+
+    /// Moves what is in the other box to this one, and leaves the other one empty. What was here dies.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tx::link`].
+    pub fn take_from(self, tx: &mut Tx<'t, B>, other: Ref<'t, B, PBox<T>>) -> Result<()> {
+        let object = tx.load(other.to())?;
+        tx.link(other.to(), None)?;
+        tx.link(self.to(), object)
+    }
+}

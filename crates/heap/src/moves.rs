@@ -1,0 +1,161 @@
+//! What collections do with whole values, pointers and all: leave room for them, move them, and let go of what they name.
+//!
+//! A *blank* is a place whose pointers are null, but that need not be a value of its type: all words are zero, or it has no
+//! pointers at all. Whoever leaves blanks says how many values there are, and shows only those.
+
+use crate::brand::Brand;
+use crate::describe::TypeInfo;
+use crate::error::{Error, Result};
+use crate::layout::OBJECT_HEAD_BYTES;
+use crate::node::Words;
+use crate::persist::Persist;
+use crate::place::{Arr, FRESH, Obj, Ref};
+use crate::tx::{ReadTx, Tx, session_of, write_head};
+use crate::types::for_each_pointer;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+thread_local! {
+    /// Descriptions by hash of layout, as of each type only one is needed.
+    static KNOWN: RefCell<HashMap<u64, Rc<TypeInfo>, foldhash::fast::FixedState>> = RefCell::default();
+}
+
+fn info_of<T: Persist>() -> Rc<TypeInfo> {
+    KNOWN.with_borrow_mut(|known| {
+        known.entry(T::HASH).or_insert_with(|| Rc::new(TypeInfo::of::<T>().0)).clone()
+    })
+}
+
+fn has_pointers<T: Persist>() -> bool {
+    size_of::<T>() >= 8 && !info_of::<T>().pointers.is_empty()
+}
+
+impl<'t, B: Brand> ReadTx<'t, B> {
+    fn image<T: Persist>(&self, place: Ref<'t, B, T>) -> Result<Words<T>> {
+        let mut words = Words::zeroed();
+        if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
+            self.read_words(place.key, place.off, words.words_mut())?;
+        } else {
+            self.read_bytes(place.key, place.off, &mut words.bytes_mut()[..size_of::<T>()])?;
+        }
+        Ok(words)
+    }
+
+    /// The first words of an array whose elements never change once it is linked: the pointer that leads to it is what
+    /// conflicts.
+    pub(crate) fn constant_words(&self, array: Arr<'t, B, u64>, out: &mut [u64]) -> Result<()> {
+        let count = out.len().min(array.len());
+        if count == 0 {
+            return Ok(());
+        }
+        self.read_words(FRESH, array.at(0).off, &mut out[..count])
+    }
+}
+
+impl<'t, B: Brand> Tx<'t, B> {
+    fn set_image<T: Persist>(&mut self, place: Ref<'t, B, T>, words: &Words<T>) -> Result<()> {
+        if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
+            return self.write_words(place.key, place.off, words.words());
+        }
+        self.write_bytes(place.key, place.off, &words.bytes()[..size_of::<T>()])
+    }
+
+    /// Moves a value to a blank, and leaves a blank. No count changes.
+    pub(crate) fn move_value<T: Persist>(&mut self, from: Ref<'t, B, T>, to: Ref<'t, B, T>) -> Result<()> {
+        if from.off == to.off {
+            return Ok(());
+        }
+        self.own_place(from)?;
+        self.own_place(to)?;
+        let words = self.image(from)?;
+        self.set_image(to, &words)?;
+        if has_pointers::<T>() { self.set_image(from, &Words::zeroed()) } else { Ok(()) }
+    }
+
+    /// Leaves a blank; what the value's pointers led to is let go.
+    pub(crate) fn clear_value<T: Persist>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
+        self.own_place(place)?;
+        if self.let_go(place)? {
+            self.set_image(place, &Words::zeroed())?;
+        }
+        Ok(())
+    }
+
+    /// Takes away from the counts what the pointers of an owned value led to, before it is written over. Returns whether it
+    /// has any.
+    pub(crate) fn let_go<T: Persist>(&mut self, place: Ref<'t, B, T>) -> Result<bool> {
+        if size_of::<T>() < 8 {
+            return Ok(false);
+        }
+        let info = info_of::<T>();
+        if info.pointers.is_empty() {
+            return Ok(false);
+        }
+        let mut targets = Vec::new();
+        let word = |off| self.read_word(place.key, place.off + off);
+        for_each_pointer(&info, &word, |off, pointer| {
+            targets.push((self.read_word(place.key, place.off + off)?, pointer.kind));
+            Ok(())
+        })?;
+        for (target, kind) in targets {
+            self.count(target, kind, -1)?;
+        }
+        Ok(true)
+    }
+
+    /// Allocates an object that is blank.
+    pub(crate) fn alloc_blank<T: Persist>(&mut self) -> Result<Obj<'t, B, T>> {
+        let type_number = self.core.types.number_of::<T>()?;
+        let words = Words::<T>::zeroed();
+        let mut session = session_of(self.core, self.state)?;
+        let off = session.ptx.alloc(OBJECT_HEAD_BYTES + words.bytes().len() as u64)?;
+        write_head(&mut session, off, type_number, false, words.bytes())?;
+        Ok(Obj::new(off + OBJECT_HEAD_BYTES, FRESH))
+    }
+
+    /// Allocates an array of blanks.
+    pub(crate) fn alloc_blanks<T: Persist>(&mut self, len: usize) -> Result<Arr<'t, B, T>> {
+        self.alloc_elements(len, &[])
+    }
+
+    /// Allocates an array that begins with these elements, followed by blanks.
+    fn alloc_elements<T: Persist>(&mut self, len: usize, first: &[u8]) -> Result<Arr<'t, B, T>> {
+        let too_long = || Error::ArrayTooLong { len: len as u64 };
+        let type_number = self.core.types.number_of::<T>()?;
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
+        u32::try_from(len).map_err(|_| too_long())?;
+        let mut image = vec![0; 8 + bytes.next_multiple_of(8)];
+        image[..8].copy_from_slice(&(len as u64).to_ne_bytes());
+        image[8..8 + first.len()].copy_from_slice(first);
+        let mut session = session_of(self.core, self.state)?;
+        let off = session.ptx.alloc(OBJECT_HEAD_BYTES + image.len() as u64)?;
+        write_head(&mut session, off, type_number, true, &image)?;
+        Ok(Arr::new(off, len as u64, true))
+    }
+
+    /// Moves the first `count` elements of an array to the start of one of `len` elements, which is allocated, and whose
+    /// other elements are blanks.
+    ///
+    /// The transaction takes the only pointer to `from` away: nobody may see it after.
+    pub(crate) fn move_array<T: Persist>(
+        &mut self,
+        from: Arr<'t, B, T>,
+        count: usize,
+        len: usize,
+    ) -> Result<Arr<'t, B, T>> {
+        let each = size_of::<T>();
+        let mut first = vec![0; count * each];
+        for (i, out) in first.chunks_exact_mut(each.max(1)).enumerate() {
+            out.copy_from_slice(&self.image(from.at(i))?.bytes()[..each]);
+        }
+        let to = self.alloc_elements(len, &first)?;
+        // Its elements are released already, in the sense of dying arrays, so that their targets keep their counts.
+        let released = from.len | from.len << 32;
+        let key = if from.is_fresh { FRESH } else { from.off | 1 };
+        let head = Ref::<'t, B, u64>::new(from.off + OBJECT_HEAD_BYTES, key);
+        self.own_place(head)?;
+        self.write_words(head.key, head.off, &[released])?;
+        Ok(to)
+    }
+}
