@@ -9,7 +9,7 @@
 //! Then it goes all ways again. If every leaf is as it was found, nothing of it changed between the two looks, and all of
 //! them were so when the first part ended: that is the moment. None of what is noted comes back once it has changed: the
 //! memory of nodes and records is not used again under the scan's pin, and a state has a version. Otherwise the scan starts
-//! again, and after some tries it makes the writers wait.
+//! again, and after some tries it lets nobody begin to write.
 
 use super::WbTree;
 use super::layout::{LEAF_BYTES, LeafState};
@@ -21,12 +21,9 @@ use super::scan::{
 use super::writers::Writers;
 use crate::error::{Result, corrupt};
 use std::ops::{Bound, RangeBounds};
-use std::time::Duration;
 
 /// Tries without making writers wait.
 const FREE_TRIES: usize = 16;
-/// How long a scan waits for the writers' turns, all of them, before it tries again without: its own thread may have one.
-const PATIENCE: Duration = Duration::from_millis(1);
 
 /// A record, copied out.
 pub type OwnedRecord = (Vec<u8>, Vec<u8>);
@@ -47,12 +44,10 @@ impl WbTree {
     /// The first `limit` records whose keys lie in `bounds`, in order, as they were at one moment: single changes and
     /// transactions that [`Writers::commit`] committed are there in full or not at all.
     ///
-    /// Waits for nobody, and starts again when something changed meanwhile; when that has happened some times it makes the
-    /// writers wait for one more try. `writers` are those of all who write to the tree, or none if nobody does. O(log n) per
-    /// leaf of 28 records.
-    ///
-    /// A thread that has a transaction of these writers, or is called by [`Beside::modify`](super::Beside::modify), cannot make
-    /// itself wait: it scans until nothing changes meanwhile.
+    /// Waits for nobody, and starts again when something changed meanwhile. When that has happened some times it makes the
+    /// writers wait: after at most one change more of each thread that had begun one, it ends. So it does for a thread that has a
+    /// transaction of these writers, or is called by [`Beside::modify`](super::Beside::modify). `writers` are those of all who
+    /// write to the tree, or none if nobody does. O(log n) per leaf of 28 records.
     ///
     /// # Errors
     ///
@@ -64,6 +59,7 @@ impl WbTree {
         limit: usize,
     ) -> Result<Vec<OwnedRecord>> {
         let (lower, upper) = owned_bounds(bounds);
+        let mut held_back = None;
         for tries in 1.. {
             // Not longer than this, since what writers free waits for the pin.
             let pin = self.pool().pin();
@@ -71,14 +67,10 @@ impl WbTree {
                 return Ok(records);
             }
             drop(pin);
-            if tries < FREE_TRIES {
-                std::thread::yield_now();
-            } else if let Some(_nobody_else) = writers.and_then(|writers| writers.begin_within(PATIENCE)) {
-                let _pin = self.pool().pin();
-                if let Some(records) = self.try_scan(None, &lower, &upper, limit)? {
-                    return Ok(records);
-                }
+            if tries >= FREE_TRIES && held_back.is_none() {
+                held_back = writers.map(Writers::hold_back);
             }
+            std::thread::yield_now();
         }
         unreachable!("it tries until it has succeeded")
     }

@@ -39,6 +39,15 @@ struct Line<T>(T);
 #[derive(Default)]
 struct Lock(AtomicBool);
 
+/// Waits a little, longer the oftener it was for nothing.
+pub(super) fn pause(round: u32) {
+    match round {
+        0..100 => std::hint::spin_loop(),
+        100..116 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(20)),
+    }
+}
+
 impl Lock {
     #[inline]
     fn lock(&self) {
@@ -58,11 +67,7 @@ impl Lock {
             {
                 return;
             }
-            match round {
-                0..100 => std::hint::spin_loop(),
-                100..116 => std::thread::yield_now(),
-                _ => std::thread::sleep(Duration::from_micros(20)),
-            }
+            pause(round);
         }
     }
 

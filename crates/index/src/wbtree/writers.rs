@@ -1,11 +1,10 @@
 //! Lanes with which threads write at once.
 
-use super::locks::Locks;
+use super::locks::{Locks, pause};
 use crate::error::Result;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::time::{Duration, Instant};
 use tembo_pool::{Error, Lane, Pool, Tx, Writer};
 
 /// Writers of a pool, at most.
@@ -31,6 +30,8 @@ pub struct Writers {
     /// How many there may be; fewer, for good, once the pool had no lane for another.
     limit: AtomicUsize,
     meetings: AtomicU32,
+    /// Scans for which nobody begins to write.
+    scans: AtomicU32,
     /// Made before there are two writers.
     locks: OnceLock<Locks>,
     /// Transactions whose commit began, and ended.
@@ -50,6 +51,15 @@ pub(crate) struct Turn<'w> {
     pub(crate) locks: Option<&'w Locks>,
 }
 
+/// What [`Writers::hold_back`] lasts.
+pub(crate) struct HeldBack<'w>(&'w AtomicU32);
+
+impl Drop for HeldBack<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 thread_local! {
     /// The number of the writer that this thread used last.
     static PREFERRED: Cell<usize> = const { Cell::new(0) };
@@ -66,6 +76,7 @@ impl Writers {
             count: AtomicUsize::new(1),
             limit: AtomicUsize::new(UNKNOWN),
             meetings: AtomicU32::new(0),
+            scans: AtomicU32::new(0),
             locks: OnceLock::new(),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -75,13 +86,28 @@ impl Writers {
     /// Waits until nobody writes and begins a transaction. As long as it lasts nobody else does.
     #[inline]
     pub fn begin(&self) -> Tx<'_> {
+        self.wait_for_scans();
         self.first.begin_before(|| (1..self.count()).filter_map(|number| self.writer(number)))
     }
 
-    /// As [`begin`](Self::begin), if that takes no longer than about `patience`.
-    pub(crate) fn begin_within(&self, patience: Duration) -> Option<Tx<'_>> {
-        let others = || (1..self.count()).filter_map(|number| self.writer(number));
-        self.first.try_begin_before(Instant::now() + patience, others)
+    /// Lets nobody begin to write as long as the result lives. Who has begun goes on, and so changes something once more; after
+    /// that nothing changes. The caller waits for nobody, so that it may have a turn itself, or locks that others wait for.
+    pub(crate) fn hold_back(&self) -> HeldBack<'_> {
+        self.scans.fetch_add(1, Ordering::Relaxed);
+        HeldBack(&self.scans)
+    }
+
+    /// Waits as long as somebody [holds writers back](Self::hold_back). A number that is seen late lets one more begin.
+    #[inline]
+    fn wait_for_scans(&self) {
+        /// Scans last micro- or milliseconds.
+        #[cold]
+        fn wait(scans: &AtomicU32) {
+            (0u32..).take_while(|_| scans.load(Ordering::Relaxed) != 0).for_each(pause);
+        }
+        if self.scans.load(Ordering::Relaxed) != 0 {
+            wait(&self.scans);
+        }
     }
 
     /// Commits a transaction of [`begin`](Self::begin). It is durable on return, and [scans](super::WbTree::scan) see all of it
@@ -159,6 +185,7 @@ impl Writers {
     /// Waits for the turn of one of the writers.
     #[inline]
     pub(crate) fn turn(&self) -> Result<Turn<'_>> {
+        self.wait_for_scans();
         if self.count() == 1
             && let Some(tx) = self.first.try_begin()
         {

@@ -1,7 +1,10 @@
-//! A scan whose two looks at each leaf fall between chosen changes.
+//! Scans whose two looks at each leaf fall between chosen changes, and for which nothing changes.
 
 use super::Bench;
+use crate::wbtree::Writers;
 use std::ops::Bound;
+use std::sync::Barrier;
+use std::time::Duration;
 
 fn key(i: u32) -> [u8; 4] {
     i.to_be_bytes()
@@ -43,4 +46,34 @@ fn leaves_that_came_and_went_between_two_looks_are_noticed() {
         is_same &= tree.look(bound).unwrap().as_ref() == Some(found);
     }
     assert!(!is_same, "a moment at which neither was there");
+}
+
+/// What a long scan relies on in the end. The pause can only hide a change that comes too early, never make one.
+#[test]
+fn nobody_begins_to_write_while_writers_are_held_back() {
+    let bench = Bench::new();
+    let writers = Writers::new(bench.lane);
+    assert!(writers.add().unwrap());
+    let (tree, begun) = (&bench.tree, Barrier::new(3));
+    let count = || tree.scan::<&[u8]>(Some(&writers), .., usize::MAX).unwrap().len();
+    std::thread::scope(|scope| {
+        let held_back = [writers.hold_back(), writers.hold_back()];
+        scope.spawn(|| {
+            begun.wait();
+            tree.beside(&writers).put(&key(1), &[]).unwrap();
+        });
+        scope.spawn(|| {
+            begun.wait();
+            let mut tx = writers.begin();
+            tree.put(&mut tx, &key(2), &[]).unwrap();
+            writers.commit(tx).unwrap();
+        });
+        begun.wait();
+        for one in held_back {
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(count(), 0);
+            drop(one);
+        }
+    });
+    assert_eq!(count(), 2);
 }
