@@ -57,6 +57,8 @@ pub(crate) struct Scratch {
     pointers: Vec<(u64, PointerKind)>,
     /// Dying objects all of whose pointers are released.
     finished: Vec<u64>,
+    /// All dead objects whose pointers are released: when that has been done for all of them, they are freed, or are shells.
+    ended: Vec<(u64, Kind)>,
     /// Orphans that nobody holds any more.
     abandoned: Vec<u64>,
     /// Changes of the orphan slots: objects that have got one, and that are to lose theirs.
@@ -75,6 +77,7 @@ impl Scratch {
         self.deaths.clear();
         self.pointers.clear();
         self.finished.clear();
+        self.ended.clear();
         self.abandoned.clear();
         self.orphaned.clear();
         self.adopted.clear();
@@ -138,6 +141,7 @@ fn prepare(core: &Core, session: &mut Session) -> Result<()> {
     while let Some(object) = of.session.scratch.deaths.pop() {
         of.destroy(object)?;
     }
+    of.end_all()?;
     of.write_counts()
 }
 
@@ -245,7 +249,9 @@ impl Deaths<'_> {
             }
         }
         for i in 0..self.session.scratch.finished.len() {
-            self.finish(self.session.scratch.finished[i])?;
+            let object = self.session.scratch.finished[i];
+            let kind = self.counts(object)?.kind;
+            self.session.scratch.ended.push((object, kind));
         }
         Ok(())
     }
@@ -294,9 +300,23 @@ impl Deaths<'_> {
         }
     }
 
+    /// An orphan that this commit has taken the slot of is one again: what was linked to it has died.
+    fn keep_slot(&mut self, object: u64) {
+        let adopted = &mut self.session.scratch.adopted;
+        if let Some(at) = adopted.iter().position(|adopted| *adopted == object)
+            && let Some(slot) = self.core.handles.slot_of(object)
+        {
+            adopted.swap_remove(at);
+            self.session.writes.set(slot, object);
+        }
+    }
+
     fn make_orphan(&mut self, object: u64) -> Result<()> {
         let slot = match self.core.handles.find_slot(object) {
-            FoundSlot::HasOne => return Ok(()),
+            FoundSlot::HasOne => {
+                self.keep_slot(object);
+                return Ok(());
+            }
             FoundSlot::Free(slot) => {
                 self.session.writes.set(slot, object);
                 slot
@@ -320,9 +340,12 @@ impl Deaths<'_> {
                 return Err(Error::Conflict);
             }
             let head = self.core.off + offset_of!(PmHeap, orphans) as u64;
+            let next = self.word(head)?;
             let session = &mut *self.session;
-            let block = session.ptx.alloc_zeroed(size_of::<PmOrphans>() as u64)?;
-            session.ptx.store(block, self.core.region().load_u64(head)?)?;
+            let block = session.ptx.alloc(size_of::<PmOrphans>() as u64)?;
+            // The zeros are a part of the commit, as slots that are in use would be.
+            session.ptx.write_fresh(block, &[0; size_of::<PmOrphans>()])?;
+            session.ptx.store(block, next)?;
             session.writes.set(head, block);
             let slots = block + offset_of!(PmOrphans, slots) as u64;
             session.scratch.new_slots.extend((0..ORPHAN_SLOTS).map(|i| slots + 8 * i));
@@ -365,11 +388,21 @@ impl Deaths<'_> {
                 return self.defer(object, kind);
             }
         }
-        self.end(object, kind, is_fresh)
+        self.session.scratch.ended.push((object, kind));
+        Ok(())
     }
 
-    /// Ends an object whose pointers are released.
-    fn end(&mut self, object: u64, kind: Kind, is_fresh: bool) -> Result<()> {
+    /// Frees the dead, or makes them shells if weak pointers of what is left lead to them.
+    fn end_all(&mut self) -> Result<()> {
+        for i in 0..self.session.scratch.ended.len() {
+            let (object, kind) = self.session.scratch.ended[i];
+            self.end(object, kind)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, object: u64, kind: Kind) -> Result<()> {
+        let is_fresh = self.session.fresh.get(object).is_some();
         let weak = match self.session.deltas.get(object) {
             _ if !is_fresh => u64::from(self.counts(object)?.new.weak),
             Some(delta) => delta.weak as u64,
@@ -453,12 +486,6 @@ impl Deaths<'_> {
         self.session.dying_first = object;
         self.session.writes.set(self.session.dying_off, object);
         Ok(())
-    }
-
-    /// Ends a dying object whose pointers [`collect`] has released.
-    fn finish(&mut self, object: u64) -> Result<()> {
-        let kind = self.counts(object)?.kind;
-        self.end(object, kind, false)
     }
 
     fn write_counts(&mut self) -> Result<()> {

@@ -30,6 +30,10 @@ pub struct Handle<B: Brand, T> {
 /// Ties a handle to a heap and a type, and to no thread.
 pub(crate) type Of<B, T> = PhantomData<(fn(B) -> B, fn() -> T)>;
 
+// What a transaction that panics does with a handle is forgotten with it.
+impl<B: Brand, T> std::panic::UnwindSafe for Handle<B, T> {}
+impl<B: Brand, T> std::panic::RefUnwindSafe for Handle<B, T> {}
+
 impl<B: Brand, T> Clone for Handle<B, T> {
     fn clone(&self) -> Self {
         Handle { shared: self.shared.clone(), of: PhantomData }
