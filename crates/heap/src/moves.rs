@@ -61,6 +61,22 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.write_bytes(place.key, place.off, &words.bytes()[..size_of::<T>()])
     }
 
+    /// Exchanges two values, pointers and all: no count changes, and no object dies.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set`](Self::set).
+    pub fn swap<T: Persist>(&mut self, a: Ref<'t, B, T>, b: Ref<'t, B, T>) -> Result<()> {
+        if a.off == b.off {
+            return Ok(());
+        }
+        self.own_place(a)?;
+        self.own_place(b)?;
+        let (in_a, in_b) = (self.image(a)?, self.image(b)?);
+        self.set_image(a, &in_b)?;
+        self.set_image(b, &in_a)
+    }
+
     /// Moves a value to a blank, and leaves a blank. No count changes.
     pub(crate) fn move_value<T: Persist>(&mut self, from: Ref<'t, B, T>, to: Ref<'t, B, T>) -> Result<()> {
         if from.off == to.off {

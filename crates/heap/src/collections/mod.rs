@@ -4,15 +4,21 @@
 //! |---|---|---|
 //! | [`PVec`] | values one after another | a constant number of words at the end, on average |
 //! | [`PBytes`], [`PString`] | bytes, and a text | a line for up to 16 bytes, an allocation for more |
+//! | [`PHashMap`] | values by key, in no order | a few lines |
 //! | [`PBox`] | one value, in an object that nothing else leads to | an allocation |
 //!
 //! They are made of objects, and changed by the transaction that they are given, together with everything else that it
 //! changes: none of them logs, locks or flushes anything. Their methods are those of their places, and take the transaction first.
 
+mod hash;
+mod keys;
+mod tally;
 mod text;
 mod unique;
 mod vec;
 
+pub use hash::{Entries, PHashMap};
+pub use keys::{MapKey, OrdKey};
 pub use text::{PBytes, PString};
 pub use unique::PBox;
 pub use vec::{PVec, Places};

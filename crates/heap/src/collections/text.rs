@@ -23,7 +23,7 @@ impl Near {
 
     fn of(content: &[u8]) -> Near {
         let mut near = Near { bytes: content.len() as u64, words: [0; 2] };
-        if content.len() <= NEAR_BYTES {
+        if PBytes::is_short(content) {
             for (word, bytes) in near.words.iter_mut().zip(content.chunks(8)) {
                 *word = word_of(bytes);
             }
@@ -66,6 +66,11 @@ impl PBytes {
     /// No bytes.
     pub const fn new() -> PBytes {
         PBytes { near: Near::EMPTY, far: PArr::null() }
+    }
+
+    /// Whether these bytes need no array.
+    pub(super) fn is_short(content: &[u8]) -> bool {
+        content.len() <= NEAR_BYTES
     }
 
     /// These bytes, if they are at most 16, so that they need no array.

@@ -1,6 +1,7 @@
 //! Collections against those of the standard library: random changes, several to a transaction, some taken back, the heap closed and
 //! opened again, and checked.
 
+mod hash;
 mod text;
 mod vec;
 

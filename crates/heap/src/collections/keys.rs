@@ -1,0 +1,192 @@
+//! What maps find their entries by.
+
+use super::text::{PBytes, PString};
+use crate::brand::Brand;
+use crate::error::Result;
+use crate::node::Words;
+use crate::place::Ref;
+use crate::tx::{ReadTx, Tx};
+use crate::{Persist, Plain};
+use std::cmp::Ordering;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A key of maps: any [`Plain`] type, of which keys are the same if all their bytes are, and [`PString`] and [`PBytes`], which are
+/// looked up by `&str` and `&[u8]`.
+///
+/// Hashes are on media, in the order of entries: they are the same in every program and version (XXH3 with 64 bits). They are no
+/// protection from those who choose keys that collide.
+pub trait MapKey: Persist {
+    /// What it is looked up by.
+    type Query: ?Sized;
+    /// A copy of it in ordinary memory.
+    type Owned;
+
+    /// The hash of a key.
+    fn hash(query: &Self::Query) -> u64;
+
+    /// The hash of the key at a place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`](crate::Error::Conflict), as in all methods.
+    fn hash_at<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>) -> Result<u64>;
+
+    /// Whether the key at a place is this one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`hash_at`](Self::hash_at).
+    fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>, query: &Self::Query) -> Result<bool>;
+
+    /// The key, as far as it is without pointers.
+    fn new(query: &Self::Query) -> Self;
+
+    /// Adds to what [`new`](Self::new) made, where it lies now, what is still missing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`hash_at`](Self::hash_at), and [`Tx::alloc_array`].
+    fn complete<'t, B: Brand>(tx: &mut Tx<'t, B>, place: Ref<'t, B, Self>, query: &Self::Query)
+    -> Result<()>;
+
+    /// A copy of the key at a place.
+    ///
+    /// # Errors
+    ///
+    /// As for [`hash_at`](Self::hash_at).
+    fn get<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>) -> Result<Self::Owned>;
+}
+
+/// A key that has an order: a [`Plain`] type with [`Ord`], or [`PString`] and [`PBytes`] by their bytes.
+pub trait OrdKey: MapKey {
+    /// How the key at a place compares with this one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`](crate::Error::Conflict).
+    fn compare<'t, B: Brand>(
+        tx: &ReadTx<'t, B>,
+        place: Ref<'t, B, Self>,
+        query: &Self::Query,
+    ) -> Result<Ordering>;
+}
+
+impl<K: Plain> MapKey for K {
+    type Query = K;
+    type Owned = K;
+
+    #[inline]
+    fn hash(query: &K) -> u64 {
+        xxh3_64(&Words::of(query).bytes()[..size_of::<K>()])
+    }
+
+    #[inline]
+    fn hash_at<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, K>) -> Result<u64> {
+        Ok(K::hash(&tx.get(place)?))
+    }
+
+    #[inline]
+    fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, K>, query: &K) -> Result<bool> {
+        Ok(Words::of(&tx.get(place)?).words() == Words::of(query).words())
+    }
+
+    #[inline]
+    fn new(query: &K) -> K {
+        *query
+    }
+
+    #[inline]
+    fn complete<'t, B: Brand>(_: &mut Tx<'t, B>, _: Ref<'t, B, K>, _: &K) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn get<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, K>) -> Result<K> {
+        tx.get(place)
+    }
+}
+
+impl<K: Plain + Ord> OrdKey for K {
+    #[inline]
+    fn compare<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, K>, query: &K) -> Result<Ordering> {
+        Ok(tx.get(place)?.cmp(query))
+    }
+}
+
+impl MapKey for PBytes {
+    type Query = [u8];
+    type Owned = Vec<u8>;
+
+    fn hash(query: &[u8]) -> u64 {
+        xxh3_64(query)
+    }
+
+    fn hash_at<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, PBytes>) -> Result<u64> {
+        Ok(xxh3_64(&place.get(tx)?))
+    }
+
+    fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, PBytes>, query: &[u8]) -> Result<bool> {
+        place.is(tx, query)
+    }
+
+    fn new(query: &[u8]) -> PBytes {
+        PBytes::short(query).unwrap_or_default()
+    }
+
+    fn complete<'t, B: Brand>(tx: &mut Tx<'t, B>, place: Ref<'t, B, PBytes>, query: &[u8]) -> Result<()> {
+        if PBytes::is_short(query) { Ok(()) } else { place.set(tx, query) }
+    }
+
+    fn get<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, PBytes>) -> Result<Vec<u8>> {
+        place.get(tx)
+    }
+}
+
+impl OrdKey for PBytes {
+    fn compare<'t, B: Brand>(
+        tx: &ReadTx<'t, B>,
+        place: Ref<'t, B, PBytes>,
+        query: &[u8],
+    ) -> Result<Ordering> {
+        Ok(place.get(tx)?.as_slice().cmp(query))
+    }
+}
+
+impl MapKey for PString {
+    type Query = str;
+    type Owned = String;
+
+    fn hash(query: &str) -> u64 {
+        xxh3_64(query.as_bytes())
+    }
+
+    fn hash_at<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, PString>) -> Result<u64> {
+        PBytes::hash_at(tx, place.as_bytes())
+    }
+
+    fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, PString>, query: &str) -> Result<bool> {
+        place.is(tx, query)
+    }
+
+    fn new(query: &str) -> PString {
+        PString::short(query).unwrap_or_default()
+    }
+
+    fn complete<'t, B: Brand>(tx: &mut Tx<'t, B>, place: Ref<'t, B, PString>, query: &str) -> Result<()> {
+        PBytes::complete(tx, place.as_bytes(), query.as_bytes())
+    }
+
+    fn get<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, PString>) -> Result<String> {
+        place.get(tx)
+    }
+}
+
+impl OrdKey for PString {
+    fn compare<'t, B: Brand>(
+        tx: &ReadTx<'t, B>,
+        place: Ref<'t, B, PString>,
+        query: &str,
+    ) -> Result<Ordering> {
+        PBytes::compare(tx, place.as_bytes(), query.as_bytes())
+    }
+}
