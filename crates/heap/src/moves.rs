@@ -53,6 +53,15 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     }
 }
 
+impl<'t, B: Brand, T: Persist, const N: usize> Ref<'t, B, [T; N]> {
+    /// The place of `count` elements from `at` on, and whether it begins with a word.
+    fn part(self, at: usize, count: usize) -> (Ref<'t, B, T>, bool) {
+        assert!(at + count <= N, "{count} elements from {at} on in an array of {N}");
+        let off = self.off + (at * size_of::<T>()) as u64;
+        (Ref::new(off, self.key), off.is_multiple_of(8))
+    }
+}
+
 impl<'t, B: Brand> Tx<'t, B> {
     fn set_image<T: Persist>(&mut self, place: Ref<'t, B, T>, words: &Words<T>) -> Result<()> {
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
@@ -87,6 +96,33 @@ impl<'t, B: Brand> Tx<'t, B> {
         let words = self.image(from)?;
         self.set_image(to, &words)?;
         if has_pointers::<T>() { self.set_image(from, &Words::zeroed()) } else { Ok(()) }
+    }
+
+    /// Moves `count` elements, which may overlap, to blanks (or where elements came from that move too), and leaves blanks.
+    pub(crate) fn move_elements<T: Persist, const N: usize>(
+        &mut self,
+        from: (Ref<'t, B, [T; N]>, usize),
+        to: (Ref<'t, B, [T; N]>, usize),
+        count: usize,
+    ) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let (from, to) = (from.0.part(from.1, count), to.0.part(to.1, count));
+        self.own_place(from.0)?;
+        self.own_place(to.0)?;
+        let bytes = count * size_of::<T>();
+        if from.1 && to.1 && bytes.is_multiple_of(8) {
+            let mut words = vec![0; bytes / 8];
+            self.read_words(from.0.key, from.0.off, &mut words)?;
+            if has_pointers::<T>() {
+                self.write_words(from.0.key, from.0.off, &vec![0; bytes / 8])?;
+            }
+            return self.write_words(to.0.key, to.0.off, &words);
+        }
+        let mut image = vec![0; bytes];
+        self.read_bytes(from.0.key, from.0.off, &mut image)?;
+        self.write_bytes(to.0.key, to.0.off, &image)
     }
 
     /// Leaves a blank; what the value's pointers led to is let go.

@@ -5,6 +5,7 @@
 //! | [`PVec`] | values one after another | a constant number of words at the end, on average |
 //! | [`PBytes`], [`PString`] | bytes, and a text | a line for up to 16 bytes, an allocation for more |
 //! | [`PHashMap`] | values by key, in no order | a few lines |
+//! | [`PMap`] | values by key, in the keys' order | a line or two for each level of a tree |
 //! | [`PBox`] | one value, in an object that nothing else leads to | an allocation |
 //!
 //! They are made of objects, and changed by the transaction that they are given, together with everything else that it
@@ -12,6 +13,7 @@
 
 mod hash;
 mod keys;
+mod ordered;
 mod tally;
 mod text;
 mod unique;
@@ -19,6 +21,7 @@ mod vec;
 
 pub use hash::{Entries, PHashMap};
 pub use keys::{MapKey, OrdKey};
+pub use ordered::{PMap, Range};
 pub use text::{PBytes, PString};
 pub use unique::PBox;
 pub use vec::{PVec, Places};

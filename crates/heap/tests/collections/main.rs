@@ -2,6 +2,7 @@
 //! opened again, and checked.
 
 mod hash;
+mod ordered;
 mod text;
 mod vec;
 

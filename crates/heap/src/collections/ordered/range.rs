@@ -1,0 +1,180 @@
+//! Ways through the tree, and ranges of it.
+
+use super::{DEPTH, NodeObj, NodePrivateFields, PMap, PMapPrivateFields, child, entries_of};
+use crate::Persist;
+use crate::brand::Brand;
+use crate::collections::keys::OrdKey;
+use crate::error::Result;
+use crate::place::Ref;
+use crate::tx::ReadTx;
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+/// Nodes from the root on. The last step says which entry, those before it which child was taken.
+pub(super) type Path<'t, B, K, V> = Vec<(NodeObj<'t, B, K, V>, usize)>;
+
+/// The entries of a [`PMap`] in a range, in order, from both ends.
+pub struct Range<'x, 't, B: Brand, K: OrdKey, V: Persist> {
+    tx: &'x ReadTx<'t, B>,
+    /// Ways to the first entry and to the last, unless there are none left.
+    ends: Option<(Path<'t, B, K, V>, Path<'t, B, K, V>)>,
+}
+
+impl<B: Brand, K: OrdKey, V: Persist> std::fmt::Debug for Range<'_, '_, B, K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Range").field("is_empty", &self.ends.is_none()).finish_non_exhaustive()
+    }
+}
+
+type Item<'t, B, K, V> = (<K as super::super::MapKey>::Owned, Ref<'t, B, V>);
+
+impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
+    pub(super) fn new(
+        map: Ref<'t, B, PMap<K, V>>,
+        tx: &'x ReadTx<'t, B>,
+        start: Bound<&K::Query>,
+        end: Bound<&K::Query>,
+    ) -> Result<Self> {
+        let Some(root) = tx.load(map.root())? else { return Ok(Range { tx, ends: None }) };
+        let first = match start {
+            Bound::Unbounded => down_first(tx, Path::new(), root)?,
+            Bound::Included(key) | Bound::Excluded(key) => {
+                let (mut path, is_there) = map.path(tx, root, key)?;
+                if !is_there {
+                    settle_forward(tx, &mut path)?;
+                } else if matches!(start, Bound::Excluded(_)) {
+                    forward(tx, &mut path)?;
+                }
+                path
+            }
+        };
+        let last = match end {
+            Bound::Unbounded => down_last(tx, Path::new(), root)?,
+            Bound::Included(key) | Bound::Excluded(key) => {
+                let (mut path, is_there) = map.path(tx, root, key)?;
+                if !is_there || matches!(end, Bound::Excluded(_)) {
+                    back(tx, &mut path)?;
+                }
+                path
+            }
+        };
+        let has_any = !first.is_empty() && !last.is_empty() && order(&first, &last) != Ordering::Greater;
+        Ok(Range { tx, ends: has_any.then_some((first, last)) })
+    }
+
+    fn step(&mut self, is_forward: bool) -> Result<Option<Item<'t, B, K, V>>> {
+        // On an error nothing is left.
+        let Some((mut first, mut last)) = self.ends.take() else { return Ok(None) };
+        let end = if is_forward { &first } else { &last };
+        let Some(&(node, at)) = end.last() else { return Ok(None) };
+        let item = (K::get(self.tx, node.keys().at(at))?, node.values().at(at));
+        if order(&first, &last) != Ordering::Equal {
+            if is_forward {
+                forward(self.tx, &mut first)?;
+            } else {
+                back(self.tx, &mut last)?;
+            }
+            self.ends = Some((first, last));
+        }
+        Ok(Some(item))
+    }
+}
+
+impl<'t, B: Brand, K: OrdKey, V: Persist> Iterator for Range<'_, 't, B, K, V> {
+    type Item = Result<Item<'t, B, K, V>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(true).transpose()
+    }
+}
+
+impl<B: Brand, K: OrdKey, V: Persist> DoubleEndedIterator for Range<'_, '_, B, K, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(false).transpose()
+    }
+}
+
+/// Which of two entries comes first. A child stands before the entry of its number.
+fn order<B: Brand, K: OrdKey, V: Persist>(a: &Path<'_, B, K, V>, b: &Path<'_, B, K, V>) -> Ordering {
+    let steps = a.iter().zip(b).map(|((_, a), (_, b))| a.cmp(b));
+    steps.into_iter().find(|order| order.is_ne()).unwrap_or_else(|| b.len().cmp(&a.len()))
+}
+
+/// To the first entry below a node.
+fn down_first<'t, B: Brand, K: OrdKey, V: Persist>(
+    tx: &ReadTx<'t, B>,
+    mut path: Path<'t, B, K, V>,
+    node: NodeObj<'t, B, K, V>,
+) -> Result<Path<'t, B, K, V>> {
+    let mut next = Some(node);
+    while let Some(node) = next.filter(|_| path.len() < DEPTH) {
+        path.push((node, 0));
+        next = child(tx, node, 0)?;
+    }
+    Ok(path)
+}
+
+/// To the last entry below a node.
+fn down_last<'t, B: Brand, K: OrdKey, V: Persist>(
+    tx: &ReadTx<'t, B>,
+    mut path: Path<'t, B, K, V>,
+    node: NodeObj<'t, B, K, V>,
+) -> Result<Path<'t, B, K, V>> {
+    let mut next = Some(node);
+    while let Some(node) = next.filter(|_| path.len() < DEPTH) {
+        let entries = entries_of(tx, node)?;
+        path.push((node, entries));
+        next = child(tx, node, entries)?;
+    }
+    settle_back(&mut path);
+    Ok(path)
+}
+
+/// From between two entries to the next: upwards, until a step leads to a child that has an entry after it.
+fn settle_forward<'t, B: Brand, K: OrdKey, V: Persist>(
+    tx: &ReadTx<'t, B>,
+    path: &mut Path<'t, B, K, V>,
+) -> Result<()> {
+    while let Some(&(node, at)) = path.last() {
+        if at < entries_of(tx, node)? {
+            break;
+        }
+        path.pop();
+    }
+    Ok(())
+}
+
+/// From between two entries to the one before.
+fn settle_back<B: Brand, K: OrdKey, V: Persist>(path: &mut Path<'_, B, K, V>) {
+    while let Some((_, at)) = path.last_mut() {
+        if *at > 0 {
+            *at -= 1;
+            break;
+        }
+        path.pop();
+    }
+}
+
+/// From an entry to the next.
+fn forward<'t, B: Brand, K: OrdKey, V: Persist>(
+    tx: &ReadTx<'t, B>,
+    path: &mut Path<'t, B, K, V>,
+) -> Result<()> {
+    let Some((node, at)) = path.last_mut() else { return Ok(()) };
+    *at += 1;
+    match child(tx, *node, *at)? {
+        Some(below) => *path = down_first(tx, std::mem::take(path), below)?,
+        None => settle_forward(tx, path)?,
+    }
+    Ok(())
+}
+
+/// From an entry, or from between two of a leaf, to the one before.
+fn back<'t, B: Brand, K: OrdKey, V: Persist>(tx: &ReadTx<'t, B>, path: &mut Path<'t, B, K, V>) -> Result<()> {
+    let Some(&(node, at)) = path.last() else { return Ok(()) };
+    match child(tx, node, at)? {
+        Some(below) => *path = down_last(tx, std::mem::take(path), below)?,
+        None => settle_back(path),
+    }
+    Ok(())
+}
