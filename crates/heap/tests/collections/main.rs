@@ -4,6 +4,7 @@
 mod hash;
 mod ordered;
 mod text;
+mod threads;
 mod vec;
 
 use rand::{Rng, SeedableRng};
