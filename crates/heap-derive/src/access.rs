@@ -39,7 +39,7 @@ struct Scope {
 impl Scope {
     fn new(input: &Input) -> Scope {
         let mut taken = BTreeSet::new();
-        names(input.generics.to_token_stream(), &mut taken);
+        names(input.generics.params.to_token_stream(), &mut taken);
         names(input.generics.where_clause.to_token_stream(), &mut taken);
         names(input.ident.to_token_stream(), &mut taken);
         let fields: Box<dyn Iterator<Item = &Field>> = match &input.shape {
@@ -140,6 +140,7 @@ fn fields_trait(input: &Input, scope: &Scope, group: &Group<'_>) -> TokenStream 
     });
     quote! {
         #[doc = #about]
+        #[allow(dead_code)]
         #vis trait #name #generics #conditions {
             #(#methods)*
         }
@@ -179,7 +180,8 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
     let conditions = &generics.where_clause;
     let (parameters, all_arguments, _) = generics.split_for_impl();
     let (_, arguments, _) = input.generics.split_for_impl();
-    let about = format!("What lies where a [`{0}`] is: the variant, and the places of its fields.", ident.unraw());
+    let about =
+        format!("What lies where a [`{0}`] is: the variant, and the places of its fields.", ident.unraw());
     let about_trait = format!("Tells which variant of [`{0}`] lies at a place.", ident.unraw());
     let of_variants = variants.iter().map(|variant| variant_of_places(input, &scope, variant));
     let arms = variants.iter().map(|variant| {
@@ -193,11 +195,13 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
     });
     let items = quote! {
         #[doc = #about]
+        #[allow(dead_code)]
         #vis enum #by_place #generics #conditions {
             #(#of_variants)*
         }
 
         #[doc = #about_trait]
+        #[allow(dead_code)]
         #vis trait #by_variant #generics #conditions {
             /// The variant that lies here, with the places of its fields.
             ///

@@ -252,7 +252,8 @@ impl Repr {
                     "C" => repr.c = Some(ident.clone()),
                     "align" => {}
                     "packed" => {
-                        let message = "a packed type cannot lie in a heap: its words would not be stored as wholes";
+                        let message =
+                            "a packed type cannot lie in a heap: its words would not be stored as wholes";
                         return Err(Error::new_spanned(hint, message));
                     }
                     "transparent" | "Rust" => {
@@ -279,7 +280,8 @@ impl Repr {
 
     fn of_enum(&self, ident: &Ident) -> Result<Ident> {
         if let Some(c) = &self.c {
-            let message = "a persistent enum has the width of its tag as its only representation: #[repr(u32)] alone";
+            let message =
+                "a persistent enum has the width of its tag as its only representation: #[repr(u32)] alone";
             return Err(Error::new_spanned(c, message));
         }
         let tags = ["u8", "u16", "u32", "u64"];

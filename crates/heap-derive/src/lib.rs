@@ -11,6 +11,8 @@ mod access;
 mod input;
 mod persist;
 mod plain;
+#[cfg(test)]
+mod tests;
 
 use input::Input;
 use proc_macro2::TokenStream;

@@ -64,7 +64,8 @@ struct Body {
 fn of_struct(input: &Input, fields: &[Field]) -> Body {
     let heap = &input.heap;
     let places: Vec<_> = fields.iter().map(|f| struct_offset(input, &f.member)).collect();
-    let bindings = fields.iter().map(|f| (&f.member, &f.binding)).map(|(member, binding)| quote!(#member: #binding));
+    let bindings =
+        fields.iter().map(|f| (&f.member, &f.binding)).map(|(member, binding)| quote!(#member: #binding));
     let encode = encode_fields(heap, fields, &places);
     Body {
         hash: hash_fields(heap, fields, &places),
@@ -98,7 +99,8 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Body {
                 #fields
             });
         });
-        let members = variant.fields.iter().map(|f| (&f.member, &f.binding)).map(|(m, binding)| quote!(#m: #binding));
+        let members =
+            variant.fields.iter().map(|f| (&f.member, &f.binding)).map(|(m, binding)| quote!(#m: #binding));
         let fields = encode_fields(heap, &variant.fields, &places);
         encode.extend(quote! {
             Self::#ident { #(#members),* } => {
@@ -170,9 +172,10 @@ pub(crate) fn asked_before(heap: &syn::Path, ty: &TokenStream) -> TokenStream {
 }
 
 fn hash_fields(heap: &syn::Path, fields: &[Field], places: &[TokenStream]) -> TokenStream {
-    let hash = fields.iter().zip(places).map(|(Field { key, ty, .. }, place)| {
-        quote!(.field(#key, #place, <#ty as #heap::Persist>::HASH))
-    });
+    let hash = fields
+        .iter()
+        .zip(places)
+        .map(|(Field { key, ty, .. }, place)| quote!(.field(#key, #place, <#ty as #heap::Persist>::HASH)));
     quote!(#(#hash)*)
 }
 
@@ -218,7 +221,11 @@ fn full_name(input: &Input) -> TokenStream {
     if parameters.is_empty() {
         return quote!(::std::borrow::ToOwned::to_owned(#name));
     }
-    let format = format!("{}<{}>", name.replace('{', "{{").replace('}', "}}"), vec!["{}"; parameters.len()].join(", "));
+    let format = format!(
+        "{}<{}>",
+        name.replace('{', "{{").replace('}', "}}"),
+        vec!["{}"; parameters.len()].join(", ")
+    );
     quote!(::std::format!(#format, #(#parameters),*))
 }
 

@@ -64,6 +64,9 @@ fn every_misuse_has_a_twin_that_compiles_and_runs() {
 
 #[test]
 fn no_text_is_left_of_a_case_that_is_gone() {
+    if is_blessing() {
+        return;
+    }
     let texts = files_with_extension("stderr").into_iter().map(|text| text.with_extension("rs"));
     assert_eq!(texts.collect::<Vec<_>>(), cases());
 }
@@ -123,7 +126,7 @@ impl Compiler {
             return Err(format!("the library in {} cannot be used:\n{raw}", self.library.display()));
         }
         let pinned = case.with_extension("stderr");
-        if self.is_pinned && env::var_os("TEMBO_BLESS").is_some() {
+        if self.is_pinned && is_blessing() {
             return fs::write(&pinned, &found).map_err(|e| e.to_string());
         }
         let expected = fs::read_to_string(&pinned).unwrap_or_default();
@@ -150,6 +153,10 @@ impl Compiler {
     }
 }
 
+fn is_blessing() -> bool {
+    env::var_os("TEMBO_BLESS").is_some()
+}
+
 fn rustc() -> std::ffi::OsString {
     env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
 }
@@ -160,10 +167,13 @@ fn text_of(bytes: &[u8]) -> String {
 
 /// The errors in a text by their codes; those that have none by what they say.
 fn codes(text: &str) -> BTreeSet<String> {
-    let errors = text.lines().filter(|line| line.starts_with("error"));
-    errors
-        .map(|line| if line.starts_with("error[") { line[..12].to_owned() } else { line.to_owned() })
-        .collect()
+    let code = |line: &str| match line {
+        // Which of the two it says of a borrow that escapes differs from compiler to compiler.
+        "error: lifetime may not live long enough" => "error[E0521]".to_owned(),
+        _ if line.starts_with("error[") => line[..12].to_owned(),
+        _ => line.to_owned(),
+    };
+    text.lines().filter(|line| line.starts_with("error")).map(code).collect()
 }
 
 /// What the compiler says about the case, without what has nothing to do with it: lines of other files, lists of types, the summary.

@@ -25,8 +25,4 @@ fn whole_values<B: Brand>(heap: &Heap<B, Root>) -> Result<Root> {
     heap.read(|tx, root| tx.get(*root))
 }
 
-fn made_of_numbers() -> PRc<u64> {
-    PRc { off: 4096, target: std::marker::PhantomData }
-}
-
 fn main() {}

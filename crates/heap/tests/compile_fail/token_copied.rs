@@ -10,9 +10,14 @@ struct Root {
 fn copy<B: Brand>(heap: &Heap<B, Root>) -> Result<()> {
     heap.write(|tx, root| {
         let mut again = *tx;
-        again.set(root.count(), 1)?;
-        let mut third = Clone::clone(&*tx);
-        third.set(root.count(), 1)
+        again.set(root.count(), 1)
+    })
+}
+
+fn clone<B: Brand>(heap: &Heap<B, Root>) -> Result<()> {
+    heap.write(|tx, root| {
+        let mut again = Clone::clone(&*tx);
+        again.set(root.count(), 1)
     })
 }
 
