@@ -1,7 +1,7 @@
 //! Dividing a leaf that is full: a new leaf takes the upper part of its keys.
 
 use super::create::Tree;
-use super::fingerprints::{NewPlaces, bits, fingerprint};
+use super::fingerprints::{FIRST_LINES, NewPlaces, bits, fingerprint};
 use super::inner::{Entry, Inner, NEW_SLOT};
 use super::layout::{
     LEAF_KIND, NODE_BYTES, SLOTS, child_off, floor_off, key_off, line_off, next_off, separator_off, value_off,
@@ -14,11 +14,12 @@ use std::sync::atomic::Ordering;
 use tembo_pmem::{LINE_BYTES, WORD_BYTES};
 use tembo_pool::{Lane, Tx};
 
-/// Records that a division moves. Every one is two words written to media; with fewer, leaves are divided more often and
-/// hold less, but slowly: moving a third instead of half divides 9% more often, and moves two thirds as much.
-const MOVED: usize = SLOTS / 3;
-/// It may be so many more or fewer, if that spares searching.
-const TOLERANCE: usize = SLOTS / 16;
+/// Records that a division moves, more or less. Each is two words written to media. With fewer, leaves are divided more often
+/// and hold less, but slowly: moving a third instead of half divides 9% more often, and moves two thirds as much.
+const MOVED: usize = 40;
+/// It may be so many more or fewer, if that spares sorting; but not more than eleven lines of them.
+const TOLERANCE: usize = 4;
+const _: () = assert!(MOVED + TOLERANCE == 4 * FIRST_LINES as usize);
 
 const NODE_WORDS: usize = (NODE_BYTES / WORD_BYTES) as usize;
 
@@ -52,7 +53,6 @@ impl Tree {
         if !leaf.fingerprints.is_full() {
             return Ok(());
         }
-        self.fetch_leaf(leaf);
         let mut keys = [0; SLOTS];
         for (line, keys) in keys.chunks_exact_mut(4).enumerate() {
             let words = self.region().words(line_off(leaf.off, line), 4)?;
@@ -62,6 +62,8 @@ impl Tree {
         let split = choose_split(&keys, key, leaf.low == 0, floor == 0);
         let mut tx = lane.begin();
         let right = self.write_leaf(&mut tx, leaf, floor, &split, &keys)?;
+        // PERSIST(I5): the new leaf, before the record that links it, which does not cover it.
+        self.region().fence().map_err(tembo_pool::Error::Sync)?;
         let off = right.off;
         let right = Link::leaf(right);
         let above = match self.link_leaf(&mut tx, &path, split.key, off, right, lock) {
@@ -93,7 +95,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes a new leaf to the right of another, durably, with its records from a key on.
+    /// Writes a new leaf to the right of another, with its records from a key on; durable with this thread's next fence.
     fn write_leaf(
         &self,
         tx: &mut Tx<'_>,
@@ -134,8 +136,6 @@ impl Tree {
             region.store_u64(off + WORD_BYTES * i as u64, *word)?;
         }
         region.flush(off, lines as u64 * LINE_BYTES);
-        // PERSIST(I5): before the record that links it, which does not cover it.
-        region.fence().map_err(tembo_pool::Error::Sync)?;
         let leaf = Leaf::new(off, split.key, floor, &fingerprints);
         leaf.next.store(from.next.load());
         Ok(leaf)
@@ -177,7 +177,7 @@ fn choose_split(keys: &[u64; SLOTS], key: u64, is_first: bool, is_last: bool) ->
     if is_first && key < least {
         return Split { key: least, moved: at_least(keys, least) };
     }
-    // Descending keys elsewhere leave behind what was moved.
+    // Of keys that descend elsewhere, leaves keep what was moved.
     let wanted = if key < least { SLOTS / 2 } else { MOVED };
     // Keys are spread evenly, most likely.
     let span = largest - least;
@@ -185,7 +185,7 @@ fn choose_split(keys: &[u64; SLOTS], key: u64, is_first: bool, is_last: bool) ->
         span.checked_mul(count as u64).map_or(span / SLOTS as u64 * count as u64, |all| all / SLOTS as u64)
     };
     let mut bound = largest - above(wanted);
-    for _ in 0..2 {
+    for _ in 0..3 {
         let moved = at_least(keys, bound);
         let count = moved.count_ones() as usize;
         if count.abs_diff(wanted) <= TOLERANCE {

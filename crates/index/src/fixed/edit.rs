@@ -166,7 +166,11 @@ impl Tree {
                 leaf.len.store(leaf.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
             }
             (None, Some(value)) => {
-                let Some(slot) = leaf.fingerprints.unused_slot_for(key) else { return Ok(None) };
+                let Some(slot) = leaf.fingerprints.unused_slot_for(key) else {
+                    // It will be divided.
+                    self.fetch_leaf(leaf);
+                    return Ok(None);
+                };
                 locked.change(slot);
                 region.store_u64(value_off(leaf.off, slot), value)?;
                 // I3: after the value, in the same line.

@@ -25,7 +25,7 @@ pub(super) fn fingerprint(key: u64) -> u8 {
 const SLOTS_PER_LINE: usize = 4;
 const LINE_MASK: u128 = (1 << SLOTS_PER_LINE) - 1;
 /// Lines that a new leaf fills, and the others.
-const FIRST_LINES: u64 = 11;
+pub(super) const FIRST_LINES: u64 = 11;
 const OTHER_LINES: u64 = (SLOTS / SLOTS_PER_LINE) as u64 - FIRST_LINES;
 
 /// The lines in which a key's record likely is: one of those that a division fills, and one of those that insertions fill
