@@ -147,11 +147,7 @@ fn prepare(core: &Core, session: &mut Session) -> Result<()> {
 
 fn lock_counts(core: &Core, session: &mut Session) {
     let Session { deltas, fresh, held, scratch, number, .. } = session;
-    let changed = deltas
-        .entries()
-        .iter()
-        .filter(|(_, delta)| delta.strong != 0 || delta.weak != 0)
-        .map(|(off, _)| *off);
+    let changed = deltas.iter().filter(|(_, delta)| delta.strong != 0 || delta.weak != 0).map(|(off, _)| off);
     let others = held.iter().map(|claim| claim.off());
     let more = scratch.finished.iter().chain(&scratch.abandoned).copied();
     let existing = changed.chain(others).chain(more).filter(|off| fresh.get(*off).is_none());
@@ -218,15 +214,16 @@ impl Deaths<'_> {
     }
 
     fn apply_deltas(&mut self) -> Result<()> {
-        for i in 0..self.session.deltas.entries().len() {
-            let (object, delta) = self.session.deltas.entries()[i];
+        for i in 0..self.session.deltas.len() {
+            let (object, delta) = self.session.deltas.entry(i);
+            let delta = *delta;
             if self.session.fresh.get(object).is_none() && (delta.strong != 0 || delta.weak != 0) {
                 self.change(object, delta.strong, delta.weak)?;
                 self.settle(object)?;
             }
         }
-        for i in 0..self.session.fresh.entries().len() {
-            let object = self.session.fresh.entries()[i].0;
+        for i in 0..self.session.fresh.len() {
+            let object = self.session.fresh.entry(i).0;
             if self.session.deltas.get(object).is_none_or(|delta| delta.strong == 0) {
                 self.settle_fresh(object)?;
             }
@@ -490,18 +487,18 @@ impl Deaths<'_> {
 
     fn write_counts(&mut self) -> Result<()> {
         let Session { scratch, writes, fresh, deltas, ptx, .. } = &mut *self.session;
-        for (object, counts) in scratch.counts.entries() {
+        for (object, counts) in scratch.counts.iter() {
             if !counts.is_freed && counts.new != counts.old {
                 writes.set(object + 8, counts.new.encode());
             }
         }
-        for (object, _) in fresh.entries() {
-            let (strong, weak) = deltas.get(*object).map_or((0, 0), |delta| (delta.strong, delta.weak));
+        for (object, _) in fresh.iter() {
+            let (strong, weak) = deltas.get(object).map_or((0, 0), |delta| (delta.strong, delta.weak));
             if (strong, weak) == (1, 0) {
                 continue;
             }
             let counts = Counts { strong: 0, weak: 0 }.changed(strong, weak);
-            let counts = counts.ok_or(Error::TooManyPointers { off: *object })?;
+            let counts = counts.ok_or(Error::TooManyPointers { off: object })?;
             // A block that was freed again may be stored to as well.
             ptx.store(object + 8, counts.encode())?;
         }

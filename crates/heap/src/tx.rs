@@ -426,13 +426,12 @@ impl<'t, B: Brand> Tx<'t, B> {
     #[inline(always)]
     pub(crate) fn write_words(&mut self, key: u64, off: u64, words: &[u64]) -> Result<()> {
         let mut session = self.session()?;
+        if key != FRESH {
+            session.writes.set_words(off, words);
+            return Ok(());
+        }
         for (i, word) in words.iter().enumerate() {
-            let at = off + 8 * i as u64;
-            if key == FRESH {
-                session.ptx.store(at, *word)?;
-            } else {
-                session.writes.set(at, *word);
-            }
+            session.ptx.store(off + 8 * i as u64, *word)?;
         }
         Ok(())
     }
@@ -463,7 +462,7 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     /// Becomes the owner of what a key stands for.
     #[inline(always)]
-    fn own(&mut self, key: u64, off: u64) -> Result<()> {
+    pub(crate) fn own(&mut self, key: u64, off: u64) -> Result<()> {
         let (state, core) = (self.state, self.core);
         if state.doomed.get() {
             return Err(Error::Conflict);

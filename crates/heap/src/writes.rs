@@ -2,69 +2,108 @@
 
 use tembo_pool::LineWrites;
 
-/// Maps keys to values of a transaction: a few are searched one by one, more through an index.
+/// Maps keys to values of a transaction, and keeps the order in which they came. Emptied once for every transaction, so that this takes time with the number of
+/// entries only.
 #[derive(Debug)]
 pub(crate) struct SmallMap<V> {
-    entries: Vec<(u64, V)>,
-    index: hashbrown::HashMap<u64, u32, foldhash::fast::FixedState>,
+    keys: Vec<u64>,
+    values: Vec<V>,
+    /// Number of the entry plus one, or 0, by the key's hash and linear probing. At most half of them are used.
+    table: Vec<u32>,
 }
 
-const SEARCH_MAX: usize = 12;
+const TABLE_MIN: usize = 64;
 
 impl<V> Default for SmallMap<V> {
     fn default() -> Self {
-        SmallMap { entries: Vec::new(), index: hashbrown::HashMap::default() }
+        SmallMap { keys: Vec::new(), values: Vec::new(), table: vec![0; TABLE_MIN] }
     }
 }
 
 impl<V> SmallMap<V> {
+    /// The number of the key's entry, or the place in the table where it belongs.
     #[inline]
-    fn find(&self, key: u64) -> Option<usize> {
-        if self.entries.len() <= SEARCH_MAX {
-            return self.entries.iter().rposition(|(k, _)| *k == key);
+    fn find(&self, key: u64) -> Result<usize, usize> {
+        let mask = self.table.len() - 1;
+        let mut slot = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
+        loop {
+            match self.table[slot] as usize {
+                0 => return Err(slot),
+                at if self.keys[at - 1] == key => return Ok(at - 1),
+                _ => slot = (slot + 1) & mask,
+            }
         }
-        self.index.get(&key).map(|i| *i as usize)
     }
 
     #[inline]
     pub(crate) fn get(&self, key: u64) -> Option<&V> {
-        self.find(key).map(|i| &self.entries[i].1)
+        if self.keys.is_empty() {
+            return None;
+        }
+        self.find(key).ok().map(|at| &self.values[at])
     }
 
     #[inline]
     pub(crate) fn get_or_insert_with(&mut self, key: u64, value: impl FnOnce() -> V) -> &mut V {
-        let at = self.find(key).unwrap_or_else(|| self.push(key, value()));
-        &mut self.entries[at].1
+        let at = match self.find(key) {
+            Ok(at) => at,
+            Err(slot) => {
+                self.keys.push(key);
+                self.values.push(value());
+                self.table[slot] = self.keys.len() as u32;
+                if self.keys.len() * 2 > self.table.len() {
+                    self.grow();
+                }
+                self.keys.len() - 1
+            }
+        };
+        &mut self.values[at]
     }
 
-    #[inline]
-    fn push(&mut self, key: u64, value: V) -> usize {
-        let at = self.entries.len();
-        self.entries.push((key, value));
-        if at == SEARCH_MAX {
-            self.index.extend(self.entries.iter().enumerate().map(|(i, (k, _))| (*k, i as u32)));
-        } else if at > SEARCH_MAX {
-            self.index.insert(key, at as u32);
+    #[cold]
+    fn grow(&mut self) {
+        self.table = vec![0; self.table.len() * 4];
+        for at in 0..self.keys.len() {
+            if let Err(slot) = self.find(self.keys[at]) {
+                self.table[slot] = at as u32 + 1;
+            }
         }
-        at
+    }
+
+    /// The entry that came as number `at`.
+    #[inline]
+    pub(crate) fn entry(&self, at: usize) -> (u64, &V) {
+        (self.keys[at], &self.values[at])
     }
 
     #[inline]
-    pub(crate) fn entries(&self) -> &[(u64, V)] {
-        &self.entries
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The entries, in the order in which they came.
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> + '_ {
+        self.keys.iter().copied().zip(&self.values)
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.keys.is_empty()
     }
 
     #[inline]
     pub(crate) fn clear(&mut self) {
-        if self.entries.len() > SEARCH_MAX {
-            self.index.clear();
+        if self.keys.is_empty() {
+            return;
         }
-        self.entries.clear();
+        if self.table.len() > TABLE_MIN {
+            self.table = vec![0; TABLE_MIN];
+        } else {
+            self.table.fill(0);
+        }
+        self.keys.clear();
+        self.values.clear();
     }
 }
 
@@ -73,6 +112,8 @@ impl<V> SmallMap<V> {
 pub(crate) struct Writes {
     lines: SmallMap<LineWrites>,
 }
+
+const NOTHING: LineWrites = LineWrites { mask: 0, words: [0; 8] };
 
 impl Writes {
     /// The word at `off`, if it is going to be stored.
@@ -85,16 +126,30 @@ impl Writes {
 
     #[inline]
     pub(crate) fn set(&mut self, off: u64, value: u64) {
-        let line = self.lines.get_or_insert_with(off / 64, || LineWrites { mask: 0, words: [0; 8] });
+        let line = self.lines.get_or_insert_with(off / 64, || NOTHING);
         let word = (off / 8 % 8) as usize;
         line.mask |= 1 << word;
         line.words[word] = value;
     }
 
+    /// Sets words from `off` on.
+    #[inline]
+    pub(crate) fn set_words(&mut self, mut off: u64, mut words: &[u64]) {
+        while !words.is_empty() {
+            let first = (off / 8 % 8) as usize;
+            let count = words.len().min(8 - first);
+            let line = self.lines.get_or_insert_with(off / 64, || NOTHING);
+            line.mask |= (0xFF >> (8 - count)) << first;
+            line.words[first..first + count].copy_from_slice(&words[..count]);
+            off += 8 * count as u64;
+            words = &words[count..];
+        }
+    }
+
     /// All of them, by the offsets of their lines.
     #[inline]
     pub(crate) fn lines(&self) -> impl Iterator<Item = (u64, &LineWrites)> + '_ {
-        self.lines.entries().iter().map(|(line, writes)| (line * 64, writes))
+        self.lines.iter().map(|(line, writes)| (line * 64, writes))
     }
 
     #[inline]

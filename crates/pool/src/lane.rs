@@ -233,6 +233,17 @@ pub(crate) struct LaneSlot {
     state: SpinMutex<LaneState>,
 }
 
+const KNOWN_LINES_SHIFT: u32 = 64 - 7;
+
+#[derive(Debug)]
+struct KnownLines(Box<[(u64, u64); 1 << (64 - KNOWN_LINES_SHIFT)]>);
+
+impl Default for KnownLines {
+    fn default() -> Self {
+        KnownLines(Box::new([(u64::MAX, 0); 1 << (64 - KNOWN_LINES_SHIFT)]))
+    }
+}
+
 /// What a lane's lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct LaneState {
@@ -243,6 +254,10 @@ pub(crate) struct LaneState {
     pub tail: Tail,
     /// Lines of home words of this half's records, which are flushed with the next that switches.
     pub home_lines: Vec<u64>,
+    /// Lines that were added to these, by hash, and the number of switches by then.
+    known_lines: KnownLines,
+    /// How often the lane has switched halves, or was settled.
+    switches: u64,
     /// Freed blocks that a live record or a reader may still look at.
     limbo: VecDeque<Limbo>,
     limbo_bytes: u64,
@@ -316,11 +331,15 @@ impl LaneState {
         self.tail = Tail { half: place.half, records: place.record + 1, used_bytes };
         if place.switches {
             self.home_lines.clear();
+            self.switches += 1;
         }
-        // A line that many transactions change is flushed once. Many lines are not looked for one by one.
-        let known = self.home_lines.len().min(HOME_LINES_MAX);
+        let switches = self.switches;
+        // A line that many transactions change is flushed once, as long as no other takes its place here.
         for line in lines {
-            if !self.home_lines[..known].contains(line) {
+            let known = &mut self.known_lines.0
+                [(line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> KNOWN_LINES_SHIFT) as usize];
+            if *known != (*line, switches) {
+                *known = (*line, switches);
                 self.home_lines.push(*line);
             }
         }
@@ -441,6 +460,7 @@ impl LaneSlot {
         // PERSIST(L3): the record is dead on media before the lane that settles commits a newer one.
         pool.region.persist(retired_off, 8)?;
         state.home_lines.clear();
+        state.switches += 1;
         self.settled.store(state.commits, Ordering::Release);
         Ok(state.seq)
     }

@@ -69,15 +69,17 @@ pub struct LineWrites {
 }
 
 impl LineWrites {
-    /// The words, with their offsets in the line.
+    /// Stores them at their places in the line at `off`.
     #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub(crate) fn apply(&self, region: &Region, off: u64) -> Result<()> {
         let mut mask = self.mask;
-        std::iter::from_fn(move || {
-            let word = (mask != 0).then(|| mask.trailing_zeros())?;
-            mask &= mask - 1;
-            Some((8 * u64::from(word), self.words[word as usize]))
-        })
+        while mask != 0 {
+            let first = mask.trailing_zeros() as usize;
+            let count = (mask >> first).trailing_ones() as usize;
+            region.store_words(off + 8 * first as u64, &self.words[first..first + count])?;
+            mask &= !((((1_u16 << count) - 1) << first) as u8);
+        }
+        Ok(())
     }
 }
 
@@ -146,19 +148,17 @@ impl RecordImage {
         let mut mask = writes.mask;
         while mask != 0 {
             let room = (LINE_BYTES as usize - self.bytes.len() % LINE_BYTES as usize) / 8 - 1;
-            let mut part = 0;
-            let at = self.bytes.len();
-            self.bytes.extend_from_slice(&[0; 8]);
-            for _ in 0..room {
-                if mask == 0 {
-                    break;
-                }
-                let word = mask.trailing_zeros();
-                part |= 1 << word;
-                mask &= mask - 1;
-                self.bytes.extend_from_slice(&writes.words[word as usize].to_le_bytes());
+            // As many words that follow each other as there is room for.
+            let first = mask.trailing_zeros() as usize;
+            let count = ((mask >> first).trailing_ones() as usize).min(room);
+            let part = (((1_u16 << count) - 1) << first) as u8;
+            mask &= !part;
+            let mut image = [0; 64];
+            image[..8].copy_from_slice(&line_target(off, part).to_le_bytes());
+            for (out, word) in image[8..].chunks_exact_mut(8).zip(&writes.words[first..]) {
+                out.copy_from_slice(&word.to_le_bytes());
             }
-            self.bytes[at..at + 8].copy_from_slice(&line_target(off, part).to_le_bytes());
+            self.bytes.extend_from_slice(&image[..8 + 8 * count]);
         }
     }
 

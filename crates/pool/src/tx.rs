@@ -624,9 +624,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
         change.apply(&inner.region, *off, alone)?;
     }
     for (off, writes) in &work.stored_lines {
-        for (word, value) in writes.iter() {
-            inner.region.store_u64(off + word, value)?;
-        }
+        writes.apply(&inner.region, *off)?;
     }
     for change in &work.bits {
         change.slab.change_media(&inner.region, change.place, change.set, alone)?;
@@ -699,8 +697,6 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
     work.home_lines
         .extend(work.homes.iter().map(|(off, _)| *off).chain(bit_offs).map(|off| off / LINE_BYTES));
     work.home_lines.extend(work.stored_lines.iter().map(|(off, _)| off / LINE_BYTES));
-    work.home_lines.sort_unstable();
-    work.home_lines.dedup();
     Ok(())
 }
 
