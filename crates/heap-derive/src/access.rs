@@ -160,7 +160,7 @@ fn fields_of_place(input: &Input, scope: &Scope, group: &Group<'_>) -> TokenStre
             #[inline(always)]
             fn #accessor(self) -> #heap::Ref<#tx, #brand, #ty> {
                 #asked
-                unsafe { #heap::Ref::project::<#ty>(self, #place) }
+                unsafe { #heap::Ref::__project::<#ty>(self, #place) }
             }
         }
     });
@@ -189,7 +189,7 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
         let fields = variant.fields.iter().enumerate().map(|(at, Field { member, ty, .. })| {
             let place = variant_offset(input, variant, at);
             let asked = asked_before(heap, ty);
-            quote!(#member: { #asked unsafe { #heap::Ref::project::<#ty>(self, #place) } })
+            quote!(#member: { #asked unsafe { #heap::Ref::__project::<#ty>(place, #place) } })
         });
         quote!(#value => #by_place::#name { #(#fields),* },)
     });
@@ -229,7 +229,8 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
         impl #parameters #by_variant #all_arguments for #heap::Ref<#tx, #brand, #ident #arguments> #conditions {
             #[inline]
             fn variant(self, tx: &#heap::ReadTx<#tx, #brand>) -> #heap::Result<#by_place #all_arguments> {
-                let tag: #tag = tx.get(unsafe { #heap::Ref::project::<#tag>(self, 0) })?;
+                let tag: #tag = tx.get(unsafe { #heap::Ref::__project::<#tag>(self, 0) })?;
+                let place = tx.as_now(self);
                 ::core::result::Result::Ok(match tag {
                     #(#arms)*
                     _ => return ::core::result::Result::Err(tx.unknown_variant(self, tag as u64)),

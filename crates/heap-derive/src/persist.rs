@@ -12,7 +12,7 @@ pub(crate) fn implement(input: &Input) -> TokenStream {
     let (parameters, arguments, conditions) = generics.split_for_impl();
     let name_hash = name_hash(input);
     let full_name = full_name(input);
-    let Body { hash, describe, encode } = match &input.shape {
+    let Body { hash, describe, encode, has_variants } = match &input.shape {
         Shape::Struct(fields) => of_struct(input, fields),
         Shape::Enum { tag, variants } => of_enum(input, tag, variants),
     };
@@ -29,6 +29,7 @@ pub(crate) fn implement(input: &Input) -> TokenStream {
                 .number(::core::mem::align_of::<Self>() as u64)
                 #hash
                 .finish();
+            const HAS_VARIANTS: bool = #has_variants;
 
             fn name() -> ::std::string::String {
                 #full_name
@@ -59,6 +60,7 @@ struct Body {
     hash: TokenStream,
     describe: TokenStream,
     encode: TokenStream,
+    has_variants: TokenStream,
 }
 
 fn of_struct(input: &Input, fields: &[Field]) -> Body {
@@ -67,7 +69,9 @@ fn of_struct(input: &Input, fields: &[Field]) -> Body {
     let bindings =
         fields.iter().map(|f| (&f.member, &f.binding)).map(|(member, binding)| quote!(#member: #binding));
     let encode = encode_fields(heap, fields, &places);
+    let types = fields.iter().map(|field| &field.ty);
     Body {
+        has_variants: quote!(false #(|| <#types as #heap::Persist>::HAS_VARIANTS)*),
         hash: hash_fields(heap, fields, &places),
         describe: describe_fields(heap, fields, &places),
         encode: quote! {
@@ -109,7 +113,8 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Body {
             }
         });
     }
-    Body { hash, describe, encode: quote!(match self { #encode }) }
+    let has_variants = variants.iter().any(|variant| !variant.fields.is_empty());
+    Body { hash, describe, encode: quote!(match self { #encode }), has_variants: quote!(#has_variants) }
 }
 
 /// A constant for the tag of each variant, numbered as the compiler does.

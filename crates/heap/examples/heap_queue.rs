@@ -119,10 +119,8 @@ pub(crate) fn run(path: &Path) -> Result<(), Error> {
                 }
             })
         });
-        let threads = adders.into_iter().chain(workers);
-        threads
-            .map(|thread| thread.join().expect("a thread that ran to its end"))
-            .collect::<Result<(), Error>>()
+        let mut threads = adders.into_iter().chain(workers);
+        threads.try_for_each(|thread| thread.join().expect("a thread that ran to its end"))
     })?;
 
     let (count, sum) = heap.read::<_, Error>(|tx, work| {

@@ -66,6 +66,11 @@ pub enum Error {
     /// A transaction that only reads cannot change anything, and neither can one that is nested in it.
     #[error("this transaction only reads; run the change in one that writes, from the outermost on")]
     ReadTransaction,
+    /// A place in a variant of an enum was used after the transaction had written values that have variants.
+    #[error(
+        "an enum was written since its variant was looked at, so that another may lie there; look again with `variant`"
+    )]
+    StaleVariant,
     /// The transaction was ended by the program.
     #[error("the transaction was cancelled")]
     Cancelled,

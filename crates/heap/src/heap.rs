@@ -19,6 +19,19 @@ use std::sync::Arc;
 use tembo_pmem::offset_of;
 use tembo_pool::{Options, Pool};
 
+/// What may be run again, and given up in the middle: a closure that holds nothing that it could change. Whatever is
+/// [`UnwindSafe`] is.
+#[diagnostic::on_unimplemented(
+    message = "a transaction cannot change anything outside of its heap",
+    label = "holds something outside that it could change",
+    note = "it is run again when another transaction's changes come between, and taken back when it fails: what it changed elsewhere would stay",
+    note = "give results back as the closure's value; `&mut`, `Cell` and `RefCell` cannot be captured"
+)]
+pub trait Repeatable {}
+
+#[diagnostic::do_not_recommend]
+impl<T: UnwindSafe> Repeatable for T {}
+
 /// An open heap, with a root of type `R`.
 ///
 /// It may be shared by any number of threads, each of which runs transactions of its own.
@@ -98,7 +111,7 @@ fn lease<B: NamedBrand>() -> Result<BrandLease> {
 impl<B: Brand, R: Persist> Heap<B, R> {
     /// Runs a transaction that may write. It is committed when the closure returns `Ok`, and then durable; changes nothing
     /// if it returns an error or panics; and is run again if it met another transaction's changes. So the closure must have no effects of its own, which
-    /// `Fn` and `UnwindSafe` see to as far as the compiler can.
+    /// `Fn` and [`Repeatable`] see to as far as the compiler can.
     ///
     /// In a transaction of the same heap it becomes a part of that.
     ///
@@ -109,7 +122,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     /// The closure's; the pool's own (full, device failed).
     pub fn write<O, E: From<Error>>(
         &self,
-        body: impl for<'t> Fn(&mut Tx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + UnwindSafe,
+        body: impl for<'t> Fn(&mut Tx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + Repeatable,
     ) -> Result<O, E> {
         let run = |running: &Running<'_>| {
             let mut tx = Tx::new(&self.core, running.state());
@@ -130,7 +143,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     /// The closure's.
     pub fn read<O, E: From<Error>>(
         &self,
-        body: impl for<'t> Fn(&ReadTx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + UnwindSafe,
+        body: impl for<'t> Fn(&ReadTx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + Repeatable,
     ) -> Result<O, E> {
         let run = |running: &Running<'_>| {
             let tx = ReadTx::new(&self.core, running.state());

@@ -125,7 +125,7 @@ pub use check::{Summary, TypeUsage, check};
 pub use describe::Describe;
 pub use error::{Error, Result};
 pub use handle::Handle;
-pub use heap::Heap;
+pub use heap::{Heap, Repeatable};
 pub use persist::{LayoutHash, Persist, Plain};
 pub use place::{Arr, Obj, Ref};
 pub use slots::{PArr, PRc, PWeak};

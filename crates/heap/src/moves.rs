@@ -33,6 +33,7 @@ fn has_pointers<T: Persist>() -> bool {
 
 impl<'t, B: Brand> ReadTx<'t, B> {
     fn image<T: Persist>(&self, place: Ref<'t, B, T>) -> Result<Words<T>> {
+        self.check_stamp(place.stamp)?;
         let mut words = Words::zeroed();
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
             self.read_words(place.key, place.off, words.words_mut())?;
@@ -55,15 +56,16 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 
 impl<'t, B: Brand, T: Persist, const N: usize> Ref<'t, B, [T; N]> {
     /// The place of `count` elements from `at` on, and whether it begins with a word.
-    fn part(self, at: usize, count: usize) -> (Ref<'t, B, T>, bool) {
+    fn run(self, at: usize, count: usize) -> (Ref<'t, B, T>, bool) {
         assert!(at + count <= N, "{count} elements from {at} on in an array of {N}");
-        let off = self.off + (at * size_of::<T>()) as u64;
-        (Ref::new(off, self.key), off.is_multiple_of(8))
+        let place = self.part((at * size_of::<T>()) as u64);
+        (place, place.off.is_multiple_of(8))
     }
 }
 
 impl<'t, B: Brand> Tx<'t, B> {
     fn set_image<T: Persist>(&mut self, place: Ref<'t, B, T>, words: &Words<T>) -> Result<()> {
+        self.note_variants::<T>();
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
             return self.write_words(place.key, place.off, words.words());
         }
@@ -108,9 +110,10 @@ impl<'t, B: Brand> Tx<'t, B> {
         if count == 0 {
             return Ok(());
         }
-        let (from, to) = (from.0.part(from.1, count), to.0.part(to.1, count));
+        let (from, to) = (from.0.run(from.1, count), to.0.run(to.1, count));
         self.own_place(from.0)?;
         self.own_place(to.0)?;
+        self.note_variants::<T>();
         let bytes = count * size_of::<T>();
         if from.1 && to.1 && bytes.is_multiple_of(8) {
             let mut words = vec![0; bytes / 8];

@@ -23,6 +23,8 @@ pub unsafe trait Persist: Sized + 'static {
     const NAME_HASH: u64;
     /// Hash of the type's name and layout.
     const HASH: u64;
+    /// Whether there is an enum in it whose variants have fields: writing the whole value may then change what lies at a place.
+    const HAS_VARIANTS: bool;
 
     /// The type's name, with its parameters.
     fn name() -> String;
@@ -99,6 +101,7 @@ macro_rules! numbers {
         unsafe impl Persist for $number {
             const NAME_HASH: u64 = LayoutHash::new(stringify!($number)).finish();
             const HASH: u64 = Self::NAME_HASH;
+            const HAS_VARIANTS: bool = false;
             fn name() -> String {
                 stringify!($number).to_owned()
             }
@@ -126,6 +129,7 @@ macro_rules! narrow {
         unsafe impl Persist for $narrow {
             const NAME_HASH: u64 = LayoutHash::new(stringify!($narrow)).finish();
             const HASH: u64 = Self::NAME_HASH;
+            const HAS_VARIANTS: bool = false;
             fn name() -> String {
                 stringify!($narrow).to_owned()
             }
@@ -153,6 +157,7 @@ narrow! {
 unsafe impl<T: Persist, const N: usize> Persist for [T; N] {
     const NAME_HASH: u64 = LayoutHash::new("array").number(N as u64).number(T::NAME_HASH).finish();
     const HASH: u64 = LayoutHash::new("array").number(N as u64).number(T::HASH).finish();
+    const HAS_VARIANTS: bool = T::HAS_VARIANTS;
     fn name() -> String {
         format!("[{}; {N}]", T::name())
     }
@@ -195,6 +200,7 @@ fn array_of_none<T, const N: usize>() -> Option<[T; N]> {
 unsafe impl Persist for () {
     const NAME_HASH: u64 = LayoutHash::new("()").finish();
     const HASH: u64 = Self::NAME_HASH;
+    const HAS_VARIANTS: bool = false;
     fn name() -> String {
         "()".to_owned()
     }
@@ -213,6 +219,7 @@ unsafe impl Plain for () {
 unsafe impl<T: 'static> Persist for std::marker::PhantomData<T> {
     const NAME_HASH: u64 = LayoutHash::new("PhantomData").finish();
     const HASH: u64 = Self::NAME_HASH;
+    const HAS_VARIANTS: bool = false;
     fn name() -> String {
         "PhantomData".to_owned()
     }

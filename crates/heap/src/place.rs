@@ -17,6 +17,8 @@ pub struct Ref<'t, B: Brand, T> {
     pub(crate) off: u64,
     /// What is owned to write here, and whose version tells of changes.
     pub(crate) key: u64,
+    /// For a place in a variant of an enum: how often values that may have variants were written before it was made; else 0.
+    pub(crate) stamp: u64,
     tie: Tie<'t, B, T>,
 }
 
@@ -94,7 +96,7 @@ impl<B: Brand, T: Persist> std::fmt::Debug for Arr<'_, B, T> {
 impl<'t, B: Brand, T> Ref<'t, B, T> {
     #[inline(always)]
     pub(crate) fn new(off: u64, key: u64) -> Self {
-        Ref { off, key, tie: PhantomData }
+        Ref { off, key, stamp: 0, tie: PhantomData }
     }
 
     /// A field of the value: what the accessors that `#[derive(Persist)]` makes are made of.
@@ -104,8 +106,14 @@ impl<'t, B: Brand, T> Ref<'t, B, T> {
     /// A `U` lies `off` bytes from the start of every `T`.
     #[doc(hidden)]
     #[inline(always)]
-    pub unsafe fn project<U: Persist>(self, off: usize) -> Ref<'t, B, U> {
-        Ref::new(self.off + off as u64, self.key)
+    pub unsafe fn __project<U: Persist>(self, off: usize) -> Ref<'t, B, U> {
+        self.part(off as u64)
+    }
+
+    /// A place in this one.
+    #[inline(always)]
+    pub(crate) fn part<U>(self, off: u64) -> Ref<'t, B, U> {
+        Ref { off: self.off + off, key: self.key, stamp: self.stamp, tie: PhantomData }
     }
 }
 
@@ -118,7 +126,7 @@ impl<'t, B: Brand, T: Persist, const N: usize> Ref<'t, B, [T; N]> {
     #[inline]
     pub fn at(self, index: usize) -> Ref<'t, B, T> {
         assert!(index < N, "index {index} in an array of {N} elements");
-        Ref::new(self.off + (index * size_of::<T>()) as u64, self.key)
+        self.part((index * size_of::<T>()) as u64)
     }
 }
 

@@ -70,6 +70,8 @@ pub(crate) struct State {
     pub number: Cell<u64>,
     /// It has met a conflict: whatever it does, it is going to be run again.
     pub doomed: Cell<bool>,
+    /// One more than the number of values written that may have variants.
+    pub stamp: Cell<u64>,
     /// Whether what it reads is noted, so that its clock can be advanced, and its commit be validated.
     pub notes_reads: bool,
     pub may_write: bool,
@@ -95,6 +97,7 @@ impl State {
             rv: Cell::new(core.clock.now()),
             number: Cell::new(0),
             doomed: Cell::new(false),
+            stamp: Cell::new(1),
             notes_reads,
             may_write,
             reads: RefCell::new(reads),

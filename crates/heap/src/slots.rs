@@ -38,6 +38,7 @@ macro_rules! slot {
         unsafe impl<T: Persist> Persist for $slot<T> {
             const NAME_HASH: u64 = LayoutHash::new($name).number(T::NAME_HASH).finish();
             const HASH: u64 = Self::NAME_HASH;
+            const HAS_VARIANTS: bool = false;
             fn name() -> String {
                 format!(concat!($name, "<{}>"), T::name())
             }

@@ -59,6 +59,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// [`Error::Conflict`]; corruption if the bytes there are none of `T`.
     #[inline]
     pub fn get<T: Plain>(&self, place: Ref<'t, B, T>) -> Result<T> {
+        self.check_stamp(place.stamp)?;
         let mut words = Words::<T>::zeroed();
         if place.off.is_multiple_of(8) {
             self.read_words(place.key, place.off, words.words_mut())?;
@@ -75,6 +76,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// [`Error::Conflict`].
     #[inline]
     pub fn load<T: Persist>(&self, slot: Ref<'t, B, PRc<T>>) -> Result<Option<Obj<'t, B, T>>> {
+        self.check_stamp(slot.stamp)?;
         let off = self.read_word(slot.key, slot.off)?;
         Ok((off != 0).then(|| self.object(off)))
     }
@@ -85,6 +87,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     ///
     /// [`Error::Conflict`].
     pub fn upgrade<T: Persist>(&self, slot: Ref<'t, B, PWeak<T>>) -> Result<Option<Obj<'t, B, T>>> {
+        self.check_stamp(slot.stamp)?;
         let off = self.read_word(slot.key, slot.off)?;
         if off == 0 {
             return Ok(None);
@@ -103,6 +106,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// [`Error::Conflict`].
     #[inline]
     pub fn array<T: Persist>(&self, slot: Ref<'t, B, PArr<T>>) -> Result<Option<Arr<'t, B, T>>> {
+        self.check_stamp(slot.stamp)?;
         let off = self.read_word(slot.key, slot.off)?;
         if off == 0 {
             return Ok(None);
@@ -117,6 +121,24 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[cold]
     pub fn unknown_variant<T: Persist>(&self, place: Ref<'t, B, T>, tag: u64) -> Error {
         corrupt("an enum's tag", place.off, format!("one of {}", T::name()), tag)
+    }
+
+    /// The place, as it is before anything else is written. For code that `#[derive(Persist)]` makes: the places in a variant are no
+    /// longer what they were once another variant lies there.
+    #[doc(hidden)]
+    #[inline]
+    pub fn as_now<T>(&self, mut place: Ref<'t, B, T>) -> Ref<'t, B, T> {
+        place.stamp = self.state.stamp.get();
+        place
+    }
+
+    /// Refuses a place in a variant if a value with variants was written since.
+    #[inline(always)]
+    pub(crate) fn check_stamp(&self, stamp: u64) -> Result<()> {
+        if stamp != 0 && stamp != self.state.stamp.get() {
+            return Err(Error::StaleVariant);
+        }
+        Ok(())
     }
 
     #[inline(always)]
@@ -272,7 +294,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// [`Error::Conflict`]; the pool's own.
     #[inline]
     pub fn set<T: Plain>(&mut self, place: Ref<'t, B, T>, value: T) -> Result<()> {
-        self.own(place.key, place.off)?;
+        self.own_place(place)?;
         self.write_value(place, &value)
     }
 
@@ -283,7 +305,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// As for [`set`](Self::set).
     #[inline]
     pub fn get_mut<'a, T: Plain>(&'a mut self, place: Ref<'t, B, T>) -> Result<RefMut<'a, 't, B, T>> {
-        self.own(place.key, place.off)?;
+        self.own_place(place)?;
         let value = self.get(place)?;
         Ok(RefMut { tx: self, place, value })
     }
@@ -294,7 +316,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     ///
     /// As for [`set`](Self::set).
     pub fn put<T: Persist>(&mut self, place: Ref<'t, B, T>, value: T) -> Result<()> {
-        self.own(place.key, place.off)?;
+        self.own_place(place)?;
         self.let_go(place)?;
         self.write_value(place, &value)
     }
@@ -353,6 +375,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         to: impl Into<Option<Obj<'t, B, T>>>,
     ) -> Result<()> {
         let to = to.into().map_or(0, |object| object.off - OBJECT_HEAD_BYTES);
+        self.check_stamp(slot.stamp)?;
         self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Strong)
     }
 
@@ -367,6 +390,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         to: impl Into<Option<Obj<'t, B, T>>>,
     ) -> Result<()> {
         let to = to.into().map_or(0, |object| object.off - OBJECT_HEAD_BYTES);
+        self.check_stamp(slot.stamp)?;
         self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Weak)
     }
 
@@ -381,6 +405,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         to: impl Into<Option<Arr<'t, B, T>>>,
     ) -> Result<()> {
         let to = to.into().map_or(0, |array| array.off);
+        self.check_stamp(slot.stamp)?;
         self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Array)
     }
 
@@ -416,6 +441,7 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     #[inline(always)]
     fn write_value<T: Persist>(&mut self, place: Ref<'t, B, T>, value: &T) -> Result<()> {
+        self.note_variants::<T>();
         let words = Words::of(value);
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
             return self.write_words(place.key, place.off, words.words());
@@ -457,6 +483,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// Becomes the owner of a place.
     #[inline(always)]
     pub(crate) fn own_place<T>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
+        self.check_stamp(place.stamp)?;
         self.own(place.key, place.off)
     }
 
@@ -495,6 +522,14 @@ impl<'t, B: Brand> Tx<'t, B> {
                 self.session()?.owned.push(index);
                 return Ok(());
             }
+        }
+    }
+
+    /// Notes that a whole value is being written: if it may have variants, places in variants are known no longer.
+    #[inline(always)]
+    pub(crate) fn note_variants<T: Persist>(&self) {
+        if T::HAS_VARIANTS {
+            self.state.stamp.set(self.state.stamp.get() + 1);
         }
     }
 

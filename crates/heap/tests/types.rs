@@ -722,3 +722,50 @@ fn the_hash_tells_every_change_of_a_layout() {
     }
     assert_ne!(Value::HASH, Colour::HASH);
 }
+
+/// A place in a variant could be kept while another variant was put there: a number written to it became a pointer.
+#[test]
+fn a_place_in_a_variant_ends_with_the_variant() -> Result<(), Error> {
+    #[derive(Persist)]
+    #[repr(u32)]
+    enum Shape {
+        Number(u64),
+        Link(PRc<u64>),
+    }
+    #[derive(Persist)]
+    #[repr(C)]
+    struct Holder {
+        shape: Shape,
+    }
+    #[derive(Default, Persist)]
+    #[repr(C)]
+    struct Root {
+        holder: PRc<Holder>,
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::new();
+    options.create = true;
+    Heap::<_, Root>::with(dir.path().join("shape.heap"), &options, |heap| {
+        heap.write::<_, Error>(|tx, root| {
+            let holder = tx.alloc(Holder { shape: Shape::Number(1) })?;
+            tx.link(root.holder(), holder)
+        })?;
+        heap.write::<_, Error>(|tx, root| {
+            let holder = tx.load(root.holder())?.expect("linked above");
+            let ShapeRef::Number(number) = holder.shape().variant(tx)? else { panic!("a number") };
+            tx.set(number, 2)?;
+            tx.put(holder.shape(), Shape::Link(PRc::null()))?;
+            assert!(matches!(tx.set(number, 0x1230), Err(Error::StaleVariant)));
+            assert!(matches!(tx.get(number), Err(Error::StaleVariant)));
+            let ShapeRef::Link(link) = holder.shape().variant(tx)? else { panic!("a link") };
+            assert!(tx.load(link)?.is_none());
+            let target = tx.alloc(7)?;
+            tx.link(link, target)?;
+            // As a part of the whole, too.
+            tx.put(*holder, Holder { shape: Shape::Number(3) })?;
+            assert!(matches!(tx.load(link), Err(Error::StaleVariant)));
+            assert!(matches!(tx.link(link, target), Err(Error::StaleVariant)));
+            Ok(())
+        })
+    })
+}
