@@ -138,8 +138,7 @@ fn hash_maps_of_numbers_and_texts_are_as_hash_map() {
     };
     compare::<Hashed, Root, HashMap<u64, u64>, _, _>(
         "hash",
-        1200,
-        20,
+        (1200, 20),
         HashMap::new(),
         op,
         model,

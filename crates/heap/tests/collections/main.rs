@@ -9,8 +9,10 @@ mod vec;
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::fmt::Debug;
+use std::panic::RefUnwindSafe;
 use std::path::PathBuf;
-use tembo_heap::{Brand, Error, Heap, NamedBrand, Options, Persist, check};
+use tembo_heap::{Brand, Error, Heap, NamedBrand, Obj, Options, Persist, Tx, check};
 
 /// A file that is gone when this is.
 struct Place {
@@ -56,27 +58,26 @@ fn random(name: &str) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
 
+/// How many batches of changes there are, and how many changes one has at most.
+type Batches = (usize, usize);
+
 /// Runs batches of random changes on a collection and on its model: each batch in a transaction, some of which are cancelled.
 ///
 /// `change` makes one change and says what came of it; so does `model`.
-fn compare<
-    B: NamedBrand,
-    R: Persist + Default,
-    M: Clone,
-    Op: Clone + std::fmt::Debug,
-    Out: PartialEq + std::fmt::Debug,
->(
+fn compare<B, R, M, Op, Out>(
     name: &str,
-    rounds: usize,
-    most: usize,
+    (rounds, most): Batches,
     start: M,
     op: impl Fn(&mut Xoshiro256PlusPlus, &M) -> Op,
     model: impl Fn(&mut M, &Op) -> Out,
-    change: impl for<'t> Fn(&mut tembo_heap::Tx<'t, B>, tembo_heap::Obj<'t, B, R>, &Op) -> Result<Out, Error>
-    + std::panic::RefUnwindSafe,
+    change: impl for<'t> Fn(&mut Tx<'t, B>, Obj<'t, B, R>, &Op) -> Result<Out, Error> + RefUnwindSafe,
     same: impl Fn(&Heap<B, R>, &M),
 ) where
-    Op: std::panic::RefUnwindSafe,
+    B: NamedBrand,
+    R: Persist + Default,
+    M: Clone,
+    Op: Debug + RefUnwindSafe,
+    Out: PartialEq + Debug,
 {
     let mut random = random(name);
     let place = Place::new();

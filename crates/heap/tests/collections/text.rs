@@ -49,8 +49,7 @@ fn same(heap: &Heap<Texts, Root>, (texts, bytes): &Model) {
 fn texts_of_all_lengths_are_what_was_set_last() {
     compare::<Texts, Root, Model, _, _>(
         "text",
-        1500,
-        4,
+        (1500, 4),
         (vec![String::new(); 4], Vec::new()),
         |random, (texts, _)| {
             let at = random.random_range(0..4);

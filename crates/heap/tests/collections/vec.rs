@@ -78,7 +78,8 @@ fn model(list: &mut Vec<u64>, op: &Op) -> usize {
 
 brand!(Vectors);
 
-fn random_op(random: &mut impl Rng, list: &Vec<u64>) -> Op {
+#[allow(clippy::ptr_arg, reason = "the model is a vector")]
+fn random_op(random: &mut rand_xoshiro::Xoshiro256PlusPlus, list: &Vec<u64>) -> Op {
     let value = random.random();
     let at = random.random_range(0..=list.len());
     match random.random_range(0..100) {
@@ -98,16 +99,7 @@ fn random_op(random: &mut impl Rng, list: &Vec<u64>) -> Op {
 
 #[test]
 fn vectors_of_all_kinds_are_as_vec() {
-    compare::<Vectors, Root, _, _, _>(
-        "vec",
-        1500,
-        12,
-        Vec::new(),
-        |r, m| random_op(r, m),
-        model,
-        change,
-        same,
-    );
+    compare::<Vectors, Root, _, _, _>("vec", (1500, 12), Vec::new(), random_op, model, change, same);
 }
 
 fn change<'t>(
@@ -197,6 +189,7 @@ fn change<'t>(
     root.numbers().len(tx)
 }
 
+#[allow(clippy::ptr_arg, reason = "the model is a vector")]
 fn same(heap: &Heap<Vectors, Root>, list: &Vec<u64>) {
     heap.read::<_, Error>(|tx, root| {
         assert_eq!(root.numbers().to_vec(tx)?, *list);
