@@ -7,6 +7,7 @@ use crate::report::{Lines, print, print_json};
 use crate::size::human_bytes;
 use serde::Serialize;
 use std::time::Instant;
+use tembo::heap::Summary;
 use tembo::{Options, Pool};
 
 /// What a check found out.
@@ -30,10 +31,52 @@ struct Seen {
     /// Of both kinds.
     maps: usize,
     entries: u64,
+    /// Live objects of the heap, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heap: Option<HeapSeen>,
     /// Allocated blocks, each reachable exactly once.
     blocks: u64,
     allocated_bytes: u64,
     pool_bytes: u64,
+}
+
+/// What was looked at in a heap.
+#[derive(Debug, Serialize)]
+struct HeapSeen {
+    objects: u64,
+    /// Objects that died and are still to be released, those that only handles kept alive, and those that only weak pointers lead to.
+    dying: u64,
+    orphans: u64,
+    shells: u64,
+    types: Vec<TypeSeen>,
+}
+
+/// Objects of one type.
+#[derive(Debug, Serialize)]
+struct TypeSeen {
+    name: String,
+    objects: u64,
+    arrays: u64,
+    bytes: u64,
+}
+
+impl HeapSeen {
+    fn of(summary: Summary) -> HeapSeen {
+        let types = summary.types.into_iter().map(|usage| TypeSeen {
+            name: usage.name,
+            objects: usage.objects,
+            arrays: usage.arrays,
+            bytes: usage.bytes,
+        });
+        let types: Vec<TypeSeen> = types.collect();
+        HeapSeen {
+            objects: types.iter().map(|usage| usage.objects + usage.arrays).sum(),
+            dying: summary.dying,
+            orphans: summary.orphans,
+            shells: summary.shells,
+            types,
+        }
+    }
 }
 
 /// Checks, and prints the verdict that was asked for.
@@ -78,6 +121,7 @@ fn look(pool: &Pool) -> Outcome<Seen> {
     Ok(Seen {
         maps: report.maps.len() + report.fixed_maps.len(),
         entries: report.maps.iter().chain(&report.fixed_maps).map(|(_, entries)| entries).sum(),
+        heap: report.heap.map(HeapSeen::of),
         blocks: report.usage.allocated_blocks,
         allocated_bytes: report.usage.allocated_bytes,
         pool_bytes: report.usage.pool_bytes,
@@ -92,6 +136,22 @@ impl Verdict {
                 "in use",
                 format!("{} of {}", human_bytes(seen.allocated_bytes), human_bytes(seen.pool_bytes)),
             );
+        }
+        if let Some(heap) = self.seen.as_ref().and_then(|seen| seen.heap.as_ref()) {
+            lines.add("objects", heap.objects);
+            if heap.dying + heap.orphans + heap.shells > 0 {
+                let left = format!("{} dying, {} orphans, {} shells", heap.dying, heap.orphans, heap.shells);
+                lines.add("to release", left);
+            }
+            for usage in heap.types.iter().filter(|usage| usage.objects + usage.arrays > 0) {
+                let bytes = human_bytes(usage.bytes);
+                let what = match (usage.objects, usage.arrays) {
+                    (objects, 0) => format!("{objects} {}", usage.name),
+                    (0, arrays) => format!("{arrays} arrays of {}", usage.name),
+                    (objects, arrays) => format!("{objects} {0}, {arrays} arrays of {0}", usage.name),
+                };
+                lines.add("", format!("{what}: {bytes}"));
+            }
         }
         if let Some(operations) = self.seeded_operations {
             lines.add("seeded", format!("the state after {operations} operations"));
@@ -113,7 +173,14 @@ mod tests {
             path: "a.pool".to_owned(),
             ok: error.is_none(),
             error: error.map(str::to_owned),
-            seen: Some(Seen { maps: 2, entries: 7, blocks: 9, allocated_bytes: 2048, pool_bytes: 4096 }),
+            seen: Some(Seen {
+                maps: 2,
+                entries: 7,
+                heap: None,
+                blocks: 9,
+                allocated_bytes: 2048,
+                pool_bytes: 4096,
+            }),
             seeded_operations: None,
         }
     }

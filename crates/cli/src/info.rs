@@ -18,6 +18,23 @@ struct Description {
     /// Of them, in chunks that hold nothing.
     unused_bytes: u64,
     maps: Vec<MapDescription>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heap: Option<HeapDescription>,
+}
+
+/// A heap of persistent objects.
+#[derive(Debug, Serialize)]
+struct HeapDescription {
+    root: String,
+    /// How often it was opened for writing.
+    generation: u64,
+    types: Vec<TypeDescription>,
+}
+
+#[derive(Debug, Serialize)]
+struct TypeDescription {
+    name: String,
+    layout: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -63,6 +80,11 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
         pool_bytes: stats.pool_bytes,
         unused_bytes: stats.unused_bytes,
         maps,
+        heap: pool.describe_heap()?.map(|heap| HeapDescription {
+            root: heap.root_type,
+            generation: heap.generation,
+            types: heap.types.into_iter().map(|(name, layout)| TypeDescription { name, layout }).collect(),
+        }),
     })
 }
 
@@ -85,6 +107,10 @@ impl Description {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "    {:width$}  {what}", map.name);
         }
+        if let Some(heap) = &self.heap {
+            let _ = writeln!(text, "  heap    with a root of type {}; its types:", heap.root);
+            heap.types.iter().for_each(|each| _ = writeln!(text, "    {}", each.layout));
+        }
         text
     }
 }
@@ -105,6 +131,7 @@ mod tests {
                 map("ids", Kind::Fixed, None),
                 map("été", Kind::Bytes, Some(1)),
             ],
+            heap: None,
         }
     }
 

@@ -62,6 +62,42 @@ struct Walk<'w> {
     next: Vec<u64>,
 }
 
+/// What a heap says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// How often the heap was opened for writing.
+    pub generation: u64,
+    /// The root's type.
+    pub root_type: String,
+    /// Every type's name, and its fields and where they lie.
+    pub types: Vec<(String, String)>,
+}
+
+/// Describes the heap of a pool, if there is one. Takes time with the number of types only.
+///
+/// # Errors
+///
+/// Corruption.
+pub fn describe(pool: &Pool) -> Result<Option<Description>> {
+    let Some(heap) = find(pool)? else { return Ok(None) };
+    let region = pool.region();
+    let types = Types::read(region, heap, |_, _| Ok(()))?;
+    let root = region.load_u64(heap + offset_of!(PmHeap, root) as u64)?;
+    let root_type = types.get(Kind(region.load_u64(root)?).type_number());
+    let root_type =
+        root_type.ok_or_else(|| corrupt("the root's type", root, "a type of the heap", "none"))?;
+    Ok(Some(Description {
+        generation: region.load_u64(heap + offset_of!(PmHeap, generation) as u64)?,
+        root_type: root_type.name.clone(),
+        types: types.iter().map(|info| (info.name.clone(), info.text.clone())).collect(),
+    }))
+}
+
+/// Where the heap of a pool lies.
+fn find(pool: &Pool) -> Result<Option<u64>> {
+    Ok(pool.root(ROOT_NAME)?.filter(|root| root.kind == ROOT_KIND).map(|root| root.off))
+}
+
 /// Checks the heap of a pool: every pointer leads to an object of its type, every count is exact, and every object is reached. `marks` are the
 /// pool's blocks, each of which is ticked off. Takes memory with the number of objects.
 ///
@@ -69,8 +105,7 @@ struct Walk<'w> {
 ///
 /// [`Error::NotAHeap`], and corruption with the first violation found.
 pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
-    let root = pool.root(ROOT_NAME)?.filter(|root| root.kind == ROOT_KIND);
-    let Some(heap) = root.map(|root| root.off) else {
+    let Some(heap) = find(pool)? else {
         return Err(Error::NotAHeap { found: "it has no root `heap` of the kind of heaps".to_owned() });
     };
     let region = pool.region();

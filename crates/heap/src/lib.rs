@@ -99,6 +99,7 @@ mod core;
 mod current;
 mod describe;
 mod error;
+pub mod format;
 mod handle;
 mod heap;
 mod layout;
@@ -121,7 +122,7 @@ mod types;
 mod writes;
 
 pub use brand::{Brand, NamedBrand, Scoped};
-pub use check::{Summary, TypeUsage, check};
+pub use check::{Description, Summary, TypeUsage, check, describe};
 pub use describe::Describe;
 pub use error::{Error, Result};
 pub use handle::Handle;

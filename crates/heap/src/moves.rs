@@ -43,6 +43,12 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         Ok(words)
     }
 
+    /// Has what lies at a place brought into the cache, for a look at it a little later.
+    #[inline]
+    pub(crate) fn fetch<T>(&self, place: Ref<'t, B, T>) {
+        self.core.region().prefetch(place.off);
+    }
+
     /// The first words of an array whose elements never change once it is linked: the pointer that leads to it is what
     /// conflicts.
     pub(crate) fn constant_words(&self, array: Arr<'t, B, u64>, out: &mut [u64]) -> Result<()> {

@@ -39,9 +39,21 @@ pub enum Error {
     /// The pool cannot be opened, is damaged, or its device failed.
     #[error(transparent)]
     Pool(tembo_pool::Error),
+    /// The heap in the pool is damaged.
+    #[error(transparent)]
+    Heap(tembo_heap::Error),
     /// The index refused the operation.
     #[error(transparent)]
     Index(tembo_index::Error),
+}
+
+impl From<tembo_heap::Error> for Error {
+    fn from(e: tembo_heap::Error) -> Error {
+        match e {
+            tembo_heap::Error::Pool(e) => e.into(),
+            other => Error::Heap(other),
+        }
+    }
 }
 
 impl From<tembo_pool::Error> for Error {

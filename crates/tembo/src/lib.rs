@@ -27,6 +27,8 @@
 //! A pool holds two kinds of maps, which any number of threads may read and write at once. A [`Map`] has byte strings of any
 //! length for keys and values; changes of several maps can be grouped in a [`Batch`]. A [`FixedMap`] has 8-byte keys
 //! and values, and each change costs one cache line and one fence.
+//!
+//! A program's own structs, linked by pointers and changed in transactions, live in a [`heap`].
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -35,6 +37,13 @@ mod fixed;
 mod map;
 mod options;
 mod pool;
+
+/// Persistent objects: see its own first page. Where this crate is used by its name only, types say
+/// `#[persist(crate = tembo::heap)]` beside their derives.
+pub mod heap {
+    #[doc(inline)]
+    pub use tembo_heap::*;
+}
 
 pub use batch::Batch;
 pub use error::{Error, Result};

@@ -4,6 +4,7 @@ use crate::fixed::OpenTrees;
 use crate::{Batch, FixedMap, Map, Result};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tembo_heap::{Description, Summary};
 use tembo_index::{FixedTree, WbTree, Writers};
 use tembo_pmem::{Domain, FlushInstruction};
 use tembo_pool::{Recovery, Stats, Usage};
@@ -64,6 +65,8 @@ pub struct CheckReport {
     pub maps: Vec<(String, u64)>,
     /// Every map of fixed-size keys with its number of records.
     pub fixed_maps: Vec<(String, u64)>,
+    /// The heap of persistent objects, if there is one.
+    pub heap: Option<Summary>,
     /// How the space is used.
     pub usage: Usage,
 }
@@ -152,6 +155,15 @@ impl Pool {
         Ok(FixedTree::names(&self.shared.pool)?)
     }
 
+    /// What the [heap](crate::heap) of persistent objects in this pool says of itself, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
+    pub fn describe_heap(&self) -> Result<Option<Description>> {
+        Ok(tembo_heap::describe(&self.shared.pool)?)
+    }
+
     /// Waits until nobody else writes to a [`Map`] and begins a group of changes, which become durable together, with one fence.
     ///
     /// Do not begin another, or write otherwise, in the same thread before it is over: that would wait forever.
@@ -237,6 +249,10 @@ impl Pool {
                 fixed_maps.push((name, len));
             }
         }
-        Ok(CheckReport { maps, fixed_maps, usage: marks.finish()? })
+        let heap = match self.describe_heap()? {
+            Some(_) => Some(tembo_heap::check(&self.shared.pool, &mut marks)?),
+            None => None,
+        };
+        Ok(CheckReport { maps, fixed_maps, heap, usage: marks.finish()? })
     }
 }

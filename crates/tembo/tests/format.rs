@@ -12,7 +12,12 @@ fn the_format_document_matches_the_code() {
     let text = std::fs::read_to_string(&path).unwrap();
     let (head, rest) = text.split_once(BEGIN).expect("the mark before the generated part");
     let (generated, tail) = rest.split_once(END).expect("the mark after the generated part");
-    let expected = format!("\n{}{}", tembo_pool::format::describe(), tembo_index::format::describe());
+    let expected = format!(
+        "\n{}{}{}",
+        tembo_pool::format::describe(),
+        tembo_index::format::describe(),
+        tembo_heap::format::describe()
+    );
     if std::env::var_os("TEMBO_BLESS").is_some() {
         std::fs::write(&path, format!("{head}{BEGIN}{expected}\n{END}{tail}")).unwrap();
         return;

@@ -201,6 +201,18 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         Ok(None)
     }
 
+    /// Has the first nodes of buckets brought into the cache, all at once.
+    fn fetch(self, tx: &ReadTx<'t, B>, from: usize, to: usize) -> Result<()> {
+        for index in from..to {
+            if let Some(bucket) = self.bucket(tx, index)?
+                && let Some(node) = tx.load(bucket)?
+            {
+                tx.fetch(*node);
+            }
+        }
+        Ok(())
+    }
+
     /// Divides a bucket: nodes that belong into the one that is `buckets` further go there.
     fn divide(self, tx: &mut Tx<'t, B>, index: usize) -> Result<()> {
         let Some(mut slot) = self.bucket(tx, index)? else { return Ok(()) };
@@ -215,6 +227,17 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         }
         Ok(())
     }
+}
+
+/// The node of a key in a map that may not have any buckets.
+#[inline]
+fn find<'t, B: Brand, K: MapKey, V: Persist>(
+    tx: &ReadTx<'t, B>,
+    table: Option<Table<'t, B, K, V>>,
+    hash: u64,
+    key: &K::Query,
+) -> Result<Option<Found<'t, B, K, V>>> {
+    table.map_or(Ok(None), |table| table.find(tx, hash, key))
 }
 
 struct Found<'t, B: Brand, K: MapKey, V: Persist> {
@@ -307,13 +330,12 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     /// As for [`len`](Self::len); the pool's own, when it is full.
     pub fn insert(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<Ref<'t, B, V>> {
         let hash = K::hash(key);
-        if let Some(table) = self.table(tx)?
-            && let Some(found) = table.find(tx, hash, key)?
-        {
+        let table = self.table(tx)?;
+        if let Some(found) = find(tx, table, hash, key)? {
             tx.put(found.node.value(), value)?;
             return Ok(found.node.value());
         }
-        self.insert_new(tx, hash, key, value)
+        self.insert_new(tx, table, hash, key, value)
     }
 
     /// The place of a key's value, which is made if there is none.
@@ -328,23 +350,31 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         value: impl FnOnce() -> V,
     ) -> Result<Ref<'t, B, V>> {
         let hash = K::hash(key);
-        if let Some(table) = self.table(tx)?
-            && let Some(found) = table.find(tx, hash, key)?
-        {
+        let table = self.table(tx)?;
+        if let Some(found) = find(tx, table, hash, key)? {
             return Ok(found.node.value());
         }
-        self.insert_new(tx, hash, key, value())
+        self.insert_new(tx, table, hash, key, value())
     }
 
-    fn insert_new(self, tx: &mut Tx<'t, B>, hash: u64, key: &K::Query, value: V) -> Result<Ref<'t, B, V>> {
-        let table = match self.table(tx)? {
+    fn insert_new(
+        self,
+        tx: &mut Tx<'t, B>,
+        table: Option<Table<'t, B, K, V>>,
+        hash: u64,
+        key: &K::Query,
+        value: V,
+    ) -> Result<Ref<'t, B, V>> {
+        let table = match table {
             Some(table) => table,
             None => self.begin(tx)?,
         };
         let bucket = table.make_bucket(tx, table.index(hash))?;
         let node = tx.alloc(Node { next: PRc::null(), key: K::new(key), value })?;
         K::complete(tx, node.key(), key)?;
-        tx.swap(bucket, node.next())?;
+        if tx.load(bucket)?.is_some() {
+            tx.swap(bucket, node.next())?;
+        }
         tx.link(bucket, node)?;
         self.count_one_more(tx, table, hash)?;
         Ok(node.value())
@@ -366,15 +396,18 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let tallies = tallies(tx, self.tallies())?;
         let part = part_of(hash, tallies.len());
         let place = tallies.at(part);
-        let Tally { count, grown, .. } = tx.get(place)?;
+        let count = tx.get(place.count())?;
         tx.set(place.count(), count + 1)?;
         let buckets = (table.buckets / tallies.len()) as u64;
         if table.is_growing {
+            let grown = tx.get(place.grown())?;
             if grown < buckets {
                 let end = buckets.min(grown + DIVIDED);
                 tx.set(place.grown(), end)?;
+                let first = part * buckets as usize;
+                table.fetch(tx, first + grown as usize, first + end as usize)?;
                 for i in grown..end {
-                    table.divide(tx, part * buckets as usize + i as usize)?;
+                    table.divide(tx, first + i as usize)?;
                 }
                 if end == buckets {
                     self.end_growth(tx, table, tallies)?;
@@ -512,15 +545,14 @@ impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
     /// As for [`insert`](Ref::insert).
     pub fn replace(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<Option<V>> {
         let hash = K::hash(key);
-        if let Some(table) = self.table(tx)?
-            && let Some(found) = table.find(tx, hash, key)?
-        {
+        let table = self.table(tx)?;
+        if let Some(found) = find(tx, table, hash, key)? {
             let place = found.node.value();
             let old = tx.get(place)?;
             tx.set(place, value)?;
             return Ok(Some(old));
         }
-        self.insert_new(tx, hash, key, value)?;
+        self.insert_new(tx, table, hash, key, value)?;
         Ok(None)
     }
 
