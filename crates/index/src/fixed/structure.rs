@@ -196,26 +196,26 @@ impl Tree {
     /// raised; returns keys and slots.
     fn copy_records(&self, left: &Leaf, right: &Leaf) -> Result<Vec<(u64, usize)>> {
         let region = self.region();
-        let used = left.fingerprints.used();
-        let unused: Vec<usize> = (0..SLOTS).filter(|slot| used >> slot & 1 == 0).collect();
-        // What does not count now would, once the bound is raised.
-        for slot in &unused {
-            if region.load_u64(key_off(left.off, *slot))? != 0 {
-                region.store_u64(key_off(left.off, *slot), 0)?;
-                region.flush(key_off(left.off, *slot), 8);
+        let unused = !left.fingerprints.used() & ((1 << SLOTS) - 1);
+        let mut copied = Vec::with_capacity(JOINED_MAX);
+        let mut from = bits(right.fingerprints.used());
+        // Lines of the leaf, a bit each, so that each is flushed once.
+        let mut changed = 0u64;
+        for to in bits(unused) {
+            if let Some(from) = from.next() {
+                let key = !region.load_u64(key_off(right.off, from))?;
+                region.store_u64(value_off(left.off, to), region.load_u64(value_off(right.off, from))?)?;
+                region.store_u64(key_off(left.off, to), !key)?;
+                copied.push((key, to));
+            } else if region.load_u64(key_off(left.off, to))? != 0 {
+                // What does not count now would, once the bound is raised.
+                region.store_u64(key_off(left.off, to), 0)?;
+            } else {
+                continue;
             }
+            changed |= 1 << ((key_off(left.off, to) - left.off) / LINE_BYTES);
         }
-        let (mut copied, mut lines) = (Vec::new(), Vec::new());
-        for (from, to) in bits(right.fingerprints.used()).zip(unused) {
-            let key = !region.load_u64(key_off(right.off, from))?;
-            region.store_u64(value_off(left.off, to), region.load_u64(value_off(right.off, from))?)?;
-            region.store_u64(key_off(left.off, to), !key)?;
-            lines.push(key_off(left.off, to) / LINE_BYTES);
-            copied.push((key, to));
-        }
-        // The slots are in order, so that those of one line follow each other.
-        lines.dedup();
-        lines.into_iter().for_each(|line| region.flush(line * LINE_BYTES, 8));
+        bits(changed.into()).for_each(|line| region.flush(left.off + line as u64 * LINE_BYTES, LINE_BYTES));
         // PERSIST(I2): before the record that raises the bound.
         region.fence().map_err(tembo_pool::Error::Sync)?;
         Ok(copied)
