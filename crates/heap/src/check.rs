@@ -25,6 +25,31 @@ pub struct Summary {
     pub dying: u64,
     /// Objects of which only the memory is left, for the weak pointers that lead to it.
     pub shells: u64,
+    /// Circles of strong pointers that nothing else leads to: counting never finds them dead.
+    pub circles: Vec<Circle>,
+}
+
+/// Objects that keep each other alive, while neither the root nor a handle leads to them. A weak pointer in place of one of the
+/// circle's strong ones would let them die.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Circle {
+    /// Where one of its objects lies.
+    pub off: u64,
+    /// Names of the types of its objects, in the order of the pointers; of a long one the first few.
+    pub path: String,
+    /// How many objects it keeps alive, its own among them.
+    pub objects: u64,
+}
+
+impl std::fmt::Display for Circle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Circle { off, path, objects } = self;
+        write!(
+            f,
+            "{objects} objects that nothing leads to are kept alive by a circle of strong pointers: {path}, the first at {off:#x}; \
+             make one of these pointers weak"
+        )
+    }
 }
 
 /// How much of a heap objects of one type take.
@@ -53,9 +78,13 @@ struct Seen {
     is_walked: bool,
     is_orphan: bool,
     is_listed: bool,
+    /// Neither the root nor an orphan nor a dying object leads to it.
+    is_apart: bool,
 }
 
 struct Walk<'w> {
+    /// Of objects apart: another one with a strong pointer to it.
+    before: HashMap<u64, u64, foldhash::fast::FixedState>,
     region: &'w Region,
     types: Types,
     seen: HashMap<u64, Seen, foldhash::fast::FixedState>,
@@ -116,7 +145,8 @@ pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
         return Err(corrupt("a heap", heap, MAGIC, magic));
     }
     let types = Types::read(region, heap, |off, bytes| Ok(marks.reach(off, bytes)?))?;
-    let mut walk = Walk { region, types, seen: HashMap::default(), next: Vec::new() };
+    let mut walk =
+        Walk { region, types, seen: HashMap::default(), next: Vec::new(), before: HashMap::default() };
     walk.seen.entry(field(offset_of!(PmHeap, root))?).or_default().strong = 1;
     walk.next.push(field(offset_of!(PmHeap, root))?);
 
@@ -155,17 +185,29 @@ pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
     while let Some(object) = walk.next.pop() {
         walk.follow(object)?;
     }
+    let apart = walk.find_apart(marks)?;
     let mut summary = Summary {
         generation: field(offset_of!(PmHeap, generation))?,
         types: walk.types.iter().map(usage_of).collect(),
         orphans: orphans.len() as u64,
         dying: listed,
         shells: 0,
+        circles: Vec::new(),
     };
     for (object, seen) in &walk.seen {
         walk.judge(*object, seen, marks, &mut summary)?;
     }
+    summary.circles = walk.circles(&apart)?;
     Ok(summary)
+}
+
+fn leaked(object: u64, type_name: &str) -> Error {
+    corrupt(
+        "an object",
+        object,
+        "reachable, or in a circle",
+        format!("a {type_name} that nothing leads to, a leak"),
+    )
 }
 
 fn usage_of(info: &TypeInfo) -> TypeUsage {
@@ -173,6 +215,72 @@ fn usage_of(info: &TypeInfo) -> TypeUsage {
 }
 
 impl Walk<'_> {
+    /// Objects in blocks that nothing leads to: in circles, or leaked, which their counts tell.
+    fn find_apart(&mut self, marks: &Marks) -> Result<Vec<u64>> {
+        let mut apart = Vec::new();
+        for (object, block_bytes) in marks.unreached() {
+            if !self.seen.contains_key(&object) && self.may_be_alive(object, block_bytes)? {
+                apart.push(object);
+            }
+        }
+        for object in &apart {
+            self.seen.insert(*object, Seen { is_apart: true, ..Seen::default() });
+        }
+        for object in &apart {
+            self.follow(*object)?;
+        }
+        self.next.clear();
+        Ok(apart)
+    }
+
+    /// Whether a block looks like an object that pointers lead to.
+    fn may_be_alive(&self, block: u64, block_bytes: u64) -> Result<bool> {
+        let Ok((kind, info)) = self.type_of(block) else { return Ok(false) };
+        let counts = Counts::decode(self.region.load_u64(block + 8)?);
+        let bytes = match kind.is_array() {
+            false => Some(OBJECT_HEAD_BYTES + info.bytes),
+            true => {
+                let len = self.region.load_u64(block + OBJECT_HEAD_BYTES)?;
+                len.checked_mul(info.bytes).and_then(|bytes| bytes.checked_add(ARRAY_HEAD_BYTES))
+            }
+        };
+        let fits = bytes.is_some_and(|bytes| bytes <= block_bytes);
+        Ok(fits && counts.strong > 0 && !kind.is_dying() && !kind.is_shell())
+    }
+
+    /// The circles among objects apart, whose counts are exact: so each has another one before it, and whoever goes back comes to a circle.
+    fn circles(&self, apart: &[u64]) -> Result<Vec<Circle>> {
+        const SHOWN_MAX: usize = 8;
+        // The circle that going back from an object comes to, by its number.
+        let mut circle_of: HashMap<u64, usize, foldhash::fast::FixedState> = HashMap::default();
+        let mut circles: Vec<Circle> = Vec::new();
+        for object in apart {
+            let mut way = Vec::new();
+            let mut on_way = HashMap::new();
+            let mut at = *object;
+            while !circle_of.contains_key(&at) && !on_way.contains_key(&at) {
+                on_way.insert(at, way.len());
+                way.push(at);
+                at = self.before.get(&at).copied().ok_or_else(|| leaked(at, "an object"))?;
+            }
+            let number = match on_way.get(&at) {
+                None => circle_of[&at],
+                Some(start) => {
+                    let circle: Vec<u64> = way[*start..].iter().rev().copied().collect();
+                    let names =
+                        circle.iter().take(SHOWN_MAX).map(|object| Ok(&*self.type_of(*object)?.1.name));
+                    let mut path = names.collect::<Result<Vec<_>>>()?.join(" -> ");
+                    path.push_str(if circle.len() > SHOWN_MAX { " -> ..." } else { " -> the first" });
+                    circles.push(Circle { off: circle[0], path, objects: 0 });
+                    circles.len() - 1
+                }
+            };
+            circles[number].objects += way.len() as u64;
+            circle_of.extend(way.into_iter().map(|object| (object, number)));
+        }
+        Ok(circles)
+    }
+
     fn type_of(&self, object: u64) -> Result<(Kind, &TypeInfo)> {
         let kind = Kind(self.region.load_u64(object)?);
         if !kind.is_sane() {
@@ -231,7 +339,11 @@ impl Walk<'_> {
             if target_info.name_hash != name_hash || target_kind.is_array() != (kind == PointerKind::Array) {
                 return Err(corrupt("a pointer", slot, "an object of its type", &target_info.name));
             }
+            let is_apart = self.seen[&object].is_apart;
             let seen = self.seen.entry(target).or_default();
+            if is_apart && seen.is_apart && kind != PointerKind::Weak {
+                self.before.entry(target).or_insert(object);
+            }
             if kind == PointerKind::Weak {
                 seen.weak += 1;
             } else {
@@ -248,6 +360,9 @@ impl Walk<'_> {
     fn judge(&self, object: u64, seen: &Seen, marks: &mut Marks, summary: &mut Summary) -> Result<()> {
         let (kind, info) = self.type_of(object)?;
         let counts = Counts::decode(self.region.load_u64(object + 8)?);
+        if seen.is_apart && seen.strong == 0 {
+            return Err(leaked(object, &info.name));
+        }
         if (u64::from(counts.strong), u64::from(counts.weak)) != (seen.strong, seen.weak) {
             let expected = format!("{} strong and {} weak pointers", seen.strong, seen.weak);
             return Err(corrupt("an object's counts", object, expected, format!("{counts:?}")));

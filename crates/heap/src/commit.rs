@@ -28,6 +28,7 @@ use crate::orec::Orecs;
 use crate::session::{Session, State};
 use crate::types::for_each_pointer;
 use crate::writes::SmallMap;
+use std::time::Duration;
 use tembo_pmem::offset_of;
 
 /// Objects that one commit destroys, at most; the others wait in the lane's list.
@@ -61,13 +62,20 @@ pub(crate) struct Scratch {
     ended: Vec<(u64, Kind)>,
     /// Orphans that nobody holds any more.
     abandoned: Vec<u64>,
-    /// Changes of the orphan slots: objects that have got one, and that are to lose theirs.
-    orphaned: Vec<u64>,
+    /// Changes of the orphan slots: objects that are to get one, and that are to lose theirs.
+    orphaned: Vec<NewOrphan>,
     adopted: Vec<u64>,
     /// Slots of a block that this commit makes.
     new_slots: Vec<u64>,
-    /// Whether it makes one.
-    has_new_slots: bool,
+}
+
+/// An object that becomes an orphan. Nobody else is to know before that is committed.
+#[derive(Debug, Clone, Copy)]
+struct NewOrphan {
+    object: u64,
+    slot: u64,
+    /// Whether the slot is in a block that the commit makes.
+    is_new_slot: bool,
 }
 
 impl Scratch {
@@ -82,7 +90,6 @@ impl Scratch {
         self.orphaned.clear();
         self.adopted.clear();
         self.new_slots.clear();
-        self.has_new_slots = false;
     }
 }
 
@@ -111,17 +118,15 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
             if !slots.is_empty() {
                 core.handles.add_slots(slots);
             }
-            scratch.orphaned.iter().for_each(|object| core.handles.look_again(*object));
+            scratch.orphaned.iter().for_each(|new| core.handles.make_orphan(new.object, new.slot));
             session.scratch.locks.drain(..).for_each(|index| core.count_orecs.release(index, version));
         }
         Err(_) => {
             session.dying_first = dying_first;
-            let scratch = &session.scratch;
-            for object in &scratch.orphaned {
-                let slot = core.handles.forget_orphan(*object);
-                if !scratch.has_new_slots {
-                    core.handles.add_slots(slot);
-                }
+            let unused = session.scratch.orphaned.iter().filter(|new| !new.is_new_slot).map(|new| new.slot);
+            let unused: Vec<u64> = unused.collect();
+            if !unused.is_empty() {
+                core.handles.add_slots(unused);
             }
             session.scratch.locks.drain(..).for_each(|index| core.count_orecs.give_back(index));
             session.owned.drain(..).for_each(|index| core.orecs.give_back(index));
@@ -158,7 +163,12 @@ fn lock_counts(core: &Core, session: &mut Session) {
         let mut round = 0_u32;
         while !try_lock(&core.count_orecs, *index, *number) {
             round += 1;
-            if round > 200 { std::thread::yield_now() } else { std::hint::spin_loop() }
+            match round {
+                0..200 => std::hint::spin_loop(),
+                200..1000 => std::thread::yield_now(),
+                // Who owns it was stopped by the system.
+                _ => std::thread::sleep(Duration::from_micros(20)),
+            }
         }
     }
 }
@@ -309,27 +319,26 @@ impl Deaths<'_> {
     }
 
     fn make_orphan(&mut self, object: u64) -> Result<()> {
-        let slot = match self.core.handles.find_slot(object) {
+        let new = match self.core.handles.find_slot(object) {
             FoundSlot::HasOne => {
                 self.keep_slot(object);
                 return Ok(());
             }
             FoundSlot::Free(slot) => {
                 self.session.writes.set(slot, object);
-                slot
+                NewOrphan { object, slot, is_new_slot: false }
             }
             FoundSlot::NoneFree => {
                 let slot = self.new_slot()?;
                 self.session.ptx.store(slot, object)?;
-                slot
+                NewOrphan { object, slot, is_new_slot: true }
             }
         };
-        self.core.handles.make_orphan(object, slot);
-        self.session.scratch.orphaned.push(object);
+        self.session.scratch.orphaned.push(new);
         Ok(())
     }
 
-    /// A slot of a block that this commit makes. (If it fails, slots that were free before are lost with it until the heap is opened again.)
+    /// A slot of a block that this commit makes.
     fn new_slot(&mut self) -> Result<u64> {
         if self.session.scratch.new_slots.is_empty() {
             // Its record stands for the chain of blocks, until the commit is over.
@@ -346,7 +355,6 @@ impl Deaths<'_> {
             session.writes.set(head, block);
             let slots = block + offset_of!(PmOrphans, slots) as u64;
             session.scratch.new_slots.extend((0..ORPHAN_SLOTS).map(|i| slots + 8 * i));
-            session.scratch.has_new_slots = true;
         }
         Ok(self.session.scratch.new_slots.pop().expect("a slot of the new block"))
     }
@@ -535,7 +543,16 @@ pub(crate) fn collect(core: &Core, session: &mut Session, budget: usize) -> Resu
     while done < budget {
         session.scratch.abandoned = core.handles.take_abandoned(LIST_MAX);
         let (abandoned, first) = (session.scratch.abandoned.clone(), session.dying_first);
-        let taken = take_dying(core, session)?;
+        let taken = match take_dying(core, session) {
+            Ok(taken) => taken,
+            Err(e) => {
+                session.abort(core);
+                session.scratch.clear();
+                session.dying_first = first;
+                core.handles.put_abandoned(abandoned);
+                return Err(e);
+            }
+        };
         if taken == 0 && abandoned.is_empty() {
             return Ok(session.dying_first == 0);
         }

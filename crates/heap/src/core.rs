@@ -171,6 +171,18 @@ impl Core {
         }))
     }
 
+    /// A session that nobody uses, and that has dying objects.
+    pub(crate) fn take_session_with_dying(&self) -> Option<Box<Session>> {
+        self.sessions.iter().find_map(|slot| {
+            let session = slot.take()?;
+            if session.dying_first != 0 {
+                return Some(session);
+            }
+            slot.put(session);
+            None
+        })
+    }
+
     #[inline]
     pub(crate) fn put_session(&self, session: Box<Session>) {
         let slot = session.number as usize - 1;

@@ -6,14 +6,15 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 /// A running transaction, as nested ones find it.
-#[derive(Clone, Copy)]
 struct Entry {
     core: *const Core,
     state: *const State,
+    /// The transaction of another heap in which this one runs, or null.
+    outer: *const Entry,
 }
 
 thread_local! {
-    static CURRENT: Cell<Entry> = const { Cell::new(Entry { core: std::ptr::null(), state: std::ptr::null() }) };
+    static CURRENT: Cell<*const Entry> = const { Cell::new(std::ptr::null()) };
 }
 
 /// A transaction that is running.
@@ -33,19 +34,28 @@ impl Running<'_> {
 /// The transaction of the heap that runs on this thread.
 #[inline]
 pub(crate) fn of(core: &Core) -> Option<Running<'_>> {
-    let entry = CURRENT.get();
-    std::ptr::eq(entry.core, core).then_some(Running { state: entry.state, of: PhantomData })
+    let mut at = CURRENT.get();
+    // SAFETY: every entry that can be found lies in a call of `enter` that has not returned.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        if std::ptr::eq(entry.core, core) {
+            return Some(Running { state: entry.state, of: PhantomData });
+        }
+        at = entry.outer;
+    }
+    None
 }
 
 /// Calls `body` while `state` is the thread's transaction.
 #[inline]
 pub(crate) fn enter<T>(core: &Core, state: &State, body: impl FnOnce(&Running<'_>) -> T) -> T {
-    struct Restore(Entry);
+    struct Restore(*const Entry);
     impl Drop for Restore {
         fn drop(&mut self) {
             CURRENT.set(self.0);
         }
     }
-    let _restore = Restore(CURRENT.replace(Entry { core, state }));
+    let entry = Entry { core, state, outer: CURRENT.get() };
+    let _restore = Restore(entry.outer);
+    CURRENT.set(&raw const entry);
     body(&Running { state, of: PhantomData })
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result, corrupt};
 use crate::layout::{ORPHAN_SLOTS, PmHeap, PmOrphans};
 use crate::persist::Persist;
 use crate::place::Obj;
-use crate::tx::{Tx, session_of};
+use crate::tx::{ReadTx, Tx, session_of};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -194,17 +194,11 @@ impl Handles {
         })
     }
 
-    /// Makes an object an orphan, with this slot.
+    /// After the commit that made an object an orphan, with this slot: nobody may hold it any more.
     pub(crate) fn make_orphan(&self, object: u64, slot: u64) {
         self.with(|inner| {
             inner.slots.insert(object, slot);
-        });
-    }
-
-    /// After the commit that made it an orphan: nobody may hold it any more.
-    pub(crate) fn look_again(&self, object: u64) {
-        self.with(|inner| {
-            if !inner.held.contains_key(&object) && inner.slots.contains_key(&object) {
+            if !inner.held.contains_key(&object) {
                 inner.abandoned.push(object);
             }
         });
@@ -274,15 +268,21 @@ impl<'t, B: Brand> Tx<'t, B> {
         session_of(self.core, self.state)?.held.push(Claim { shared: shared.clone() });
         Ok(Handle { shared, of: PhantomData })
     }
+}
 
+impl<'t, B: Brand> ReadTx<'t, B> {
     /// The object of a handle.
     ///
     /// # Errors
     ///
-    /// [`Error::Cancelled`] if the handle comes from a transaction that was not committed.
+    /// [`Error::Cancelled`] if the handle comes from a transaction that was not committed; [`Error::Conflict`].
     pub fn enter<T: Persist>(&self, handle: &Handle<B, T>) -> Result<Obj<'t, B, T>> {
         if !handle.shared.counts.load(Ordering::Acquire) {
             return Err(Error::Cancelled);
+        }
+        // That it is alive is read as everything else is: the handle may be dropped before the transaction is committed.
+        if !self.is_alive(handle.shared.off)? {
+            return self.state.conflict();
         }
         Ok(self.object(handle.shared.off))
     }

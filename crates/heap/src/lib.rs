@@ -117,12 +117,13 @@ mod session;
 mod sessions;
 #[allow(unsafe_code, reason = "implementations of unsafe traits")]
 mod slots;
+mod sync;
 mod tx;
 mod types;
 mod writes;
 
 pub use brand::{Brand, NamedBrand, Scoped};
-pub use check::{Description, Summary, TypeUsage, check, describe};
+pub use check::{Circle, Description, Summary, TypeUsage, check, describe};
 pub use describe::Describe;
 pub use error::{Error, Result};
 pub use handle::Handle;

@@ -22,7 +22,7 @@
 //! transactional memories that it builds on: one clock and its extension for opacity. D1: changes are redone rather than undone, so that
 //! readers are not in conflict with an owner before it commits.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use super::sync::{AtomicU64, Ordering, fence};
 
 /// A record's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -150,21 +150,32 @@ fn go_on_collecting(core: &Core, state: &State) {
 
 pub(crate) fn collect_all(core: &Core) -> Result<()> {
     let mut session = core.take_session()?;
-    let outcome = collect_everything(core, &mut session);
+    let outcome = collect_list(core, &mut session).and_then(|()| collect_leftovers(core, &mut session));
     core.put_session(session);
-    outcome
+    outcome?;
+    // The lists of sessions that are in use are for those who use them.
+    while let Some(mut session) = core.take_session_with_dying() {
+        let outcome = collect_list(core, &mut session);
+        core.put_session(session);
+        outcome?;
+    }
+    Ok(())
 }
 
-fn collect_everything(core: &Core, session: &mut Session) -> Result<()> {
-    loop {
-        let mut stuck = 0;
-        while !collect(core, session, COLLECT_MAX)? {
-            stuck += 1;
-            if stuck > 1000 {
-                std::thread::yield_now();
-            }
+fn collect_list(core: &Core, session: &mut Session) -> Result<()> {
+    let mut stuck = 0;
+    while !collect(core, session, COLLECT_MAX)? {
+        stuck += 1;
+        if stuck > 1000 {
+            std::thread::yield_now();
         }
-        // Lists that threads of an earlier process left, and that no session of this one has taken over.
+    }
+    Ok(())
+}
+
+/// Lists that threads of an earlier process left, and that no session of this one has taken over.
+fn collect_leftovers(core: &Core, session: &mut Session) -> Result<()> {
+    loop {
         let mut leftovers = core.leftovers.lock();
         let Some(slot) = leftovers.last().copied() else { return Ok(()) };
         let own = (session.dying_off, session.dying_first);

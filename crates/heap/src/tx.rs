@@ -158,7 +158,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     }
 
     /// Whether an object that was there before the transaction is alive.
-    fn is_alive(&self, off: u64) -> Result<bool> {
+    pub(crate) fn is_alive(&self, off: u64) -> Result<bool> {
         let (state, records) = (self.state, &self.core.count_orecs);
         let index = records.index(off);
         let mut round = 0;

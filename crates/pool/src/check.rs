@@ -203,6 +203,21 @@ impl Marks {
         Ok(())
     }
 
+    /// The blocks that have not been reached so far: offset and length of each.
+    pub fn unreached(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.units.values().flat_map(|unit| {
+            let words = unit.allocated.iter().zip(&unit.reached).enumerate();
+            words.flat_map(move |(word, (allocated, reached))| {
+                let left = allocated & !reached;
+                let bits = (0..64).filter(move |bit| left >> bit & 1 != 0);
+                bits.map(move |bit| {
+                    let index = 64 * word as u64 + bit;
+                    (unit.first_block_off + index * unit.block_bytes, unit.block_bytes)
+                })
+            })
+        })
+    }
+
     /// Ends the check.
     ///
     /// # Errors

@@ -1,0 +1,3 @@
+//! What the ownership records are made of. `tests/threads_protocol.rs` runs `orec.rs` with a model checker's in its place.
+
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};

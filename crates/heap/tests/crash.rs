@@ -1,0 +1,352 @@
+//! Crashes at every flush and fence of a heap: each kind of change, deaths in parts, orphans, recovery itself, and writing after it.
+//!
+//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-heap --release --test crash` is the long campaign.
+
+#[path = "crash/damage.rs"]
+mod damage;
+mod support;
+
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::marker::PhantomData;
+use support::ops::NewShape;
+use support::{Base, Look, Model, Op, Place, Random, Store, text};
+use tembo_crashsim::{Audit, Failure, Mutation, Report, Scenario, Simulation, Target, campaign};
+use tembo_heap::{NamedBrand, brand};
+use tembo_pmem::Region;
+use tembo_pool::{Geometry, Pool};
+
+/// Operations on the graph. Only one heap with the brand is open at a time, so that one worker tries the images.
+struct Graph<B> {
+    name: String,
+    start: Vec<Op>,
+    ops: Vec<Op>,
+    continuation: Vec<Op>,
+    bytes: u64,
+    brand: PhantomData<fn() -> B>,
+}
+
+impl<B: NamedBrand> Graph<B> {
+    fn new(name: impl Into<String>, start: Vec<Op>, ops: Vec<Op>) -> Graph<B> {
+        let continuation = vec![
+            Op::New { at: Place::Slot(0), id: 900_001, push: true },
+            Op::Unlink { at: Place::Slot(1) },
+            Op::Collect,
+        ];
+        Graph { name: name.into(), start, ops, continuation, bytes: 256 << 10, brand: PhantomData }
+    }
+
+    fn simulation(&self) -> Simulation<'_, Self> {
+        Simulation::new(self).audit(audit()).workers(1).continue_ops(3)
+    }
+
+    fn survives(&self, limit: usize) {
+        survived(self.simulation().limit(limit).run());
+    }
+}
+
+/// Home lines are flushed by later commits, and several lanes settle each other's; objects that die in the transaction that made them leave lines
+/// that are never flushed.
+fn audit() -> Audit {
+    let late = Audit::strict().flushed_within(None).fenced_within(None);
+    late.allow_idle_flush(true).allow_idle_fence(true)
+}
+
+fn survived(outcome: Result<Report, Box<Failure>>) {
+    println!("{}", outcome.unwrap_or_else(|failure| panic!("{failure}")));
+}
+
+impl<B: NamedBrand> Scenario for Graph<B> {
+    type State = Store<B>;
+    type Op = Op;
+    type Model = Model;
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn region_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn setup(&self, region: Region) -> Result<Store<B>, String> {
+        let mut store = Store::open(Pool::create_in(region, &Geometry::tiny()).map_err(text)?)?;
+        self.start.iter().try_for_each(|op| store.apply(op))?;
+        Ok(store)
+    }
+
+    fn is_uncreated(&self, region: &Region) -> bool {
+        region.load_u64(0) == Ok(0)
+    }
+
+    fn recover(&self, region: Region) -> Result<Store<B>, String> {
+        Store::open(Pool::open_in(region).map_err(text)?)
+    }
+
+    fn region<'s>(&self, state: &'s Store<B>) -> &'s Region {
+        state.pool.region()
+    }
+
+    fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    fn continuation(&self) -> &[Op] {
+        &self.continuation
+    }
+
+    fn apply(&self, state: &mut Store<B>, op: &Op) -> Result<(), String> {
+        state.apply(op)
+    }
+
+    fn initial(&self) -> Model {
+        let mut model = Model::default();
+        self.start.iter().for_each(|op| model.apply(op));
+        model
+    }
+
+    fn apply_model(&self, model: &mut Model, op: &Op) {
+        model.apply(op);
+    }
+
+    fn between(&self, before: &Model, op: &Op) -> Vec<Model> {
+        let Op::Detour { at, .. } = op else { return Vec::new() };
+        let mut between = before.clone();
+        between.apply(&Op::Unlink { at: *at });
+        vec![between]
+    }
+
+    fn observe(&self, state: &Store<B>) -> Result<Model, String> {
+        state.observe()
+    }
+
+    fn check(&self, state: &Store<B>) -> Result<(), String> {
+        state.check().map(drop)
+    }
+}
+
+fn slot(slot: usize) -> Place {
+    Place::Slot(slot)
+}
+
+fn at(slot: usize, depth: usize) -> Base {
+    Base::Nth { slot, depth }
+}
+
+fn chain(to: usize, id: u64, count: u64) -> Op {
+    Op::Chain { at: slot(to), id, count }
+}
+
+#[test]
+fn pointers_survive_crashes() {
+    brand!(Pointers);
+    let ops = vec![
+        Op::New { at: slot(0), id: 1, push: false },
+        Op::New { at: slot(0), id: 2, push: true },
+        Op::Link { at: slot(1), to: Place::Next(at(0, 0)) },
+        Op::Link { at: Place::Other(at(0, 0)), to: slot(1) },
+        Op::Value { base: at(1, 0), value: 5 },
+        Op::New { at: Place::Next(at(0, 0)), id: 3, push: true },
+        Op::Link { at: slot(1), to: slot(0) },
+        Op::Unlink { at: slot(0) },
+        Op::Second(Box::new(Op::Unlink { at: slot(1) })),
+        Op::Collect,
+    ];
+    Graph::<Pointers>::new("pointers", vec![], ops).survives(1024);
+}
+
+#[test]
+fn weak_pointers_and_shells_survive_crashes() {
+    brand!(Weak);
+    let ops = vec![
+        chain(0, 1, 3),
+        Op::Look { at: Look::Root(0), to: slot(0) },
+        Op::Look { at: Look::Root(1), to: Place::Next(at(0, 0)) },
+        Op::Unlink { at: slot(0) },
+        Op::Collect,
+        Op::Unlook { at: Look::Root(0) },
+        chain(0, 10, 2),
+        Op::Look { at: Look::Root(1), to: slot(0) },
+        Op::Unlink { at: slot(0) },
+        Op::Unlook { at: Look::Root(1) },
+        Op::Follow { at: slot(0), look: Look::Root(1) },
+    ];
+    Graph::<Weak>::new("weak pointers", vec![], ops).survives(512);
+}
+
+#[test]
+fn long_chains_die_in_parts() {
+    brand!(Long);
+    let start = vec![chain(0, 1, 120), Op::Look { at: Look::Root(0), to: Place::Next(at(0, 60)) }];
+    // The two sessions each leave a list of dying objects, and go on with it with every commit.
+    let ops = vec![
+        Op::Unlink { at: slot(0) },
+        chain(1, 200, 55),
+        Op::Second(Box::new(Op::Unlink { at: slot(1) })),
+        Op::Second(Box::new(Op::Value { base: Base::Root, value: 1 })),
+        Op::Collect,
+    ];
+    Graph::<Long>::new("long chains", start, ops).survives(48);
+}
+
+#[test]
+fn arrays_die_in_parts() {
+    brand!(Arrays);
+    let start = vec![
+        Op::List { base: Base::Root, id: 1, len: 150, fill: true },
+        Op::Link { at: slot(0), to: Place::Element(Base::Root, 140) },
+        Op::Look { at: Look::Root(0), to: Place::Element(Base::Root, 3) },
+    ];
+    let ops = vec![
+        Op::DropList { base: Base::Root },
+        Op::List { base: Base::Root, id: 1000, len: 3, fill: true },
+        Op::ShareList { base: at(0, 0), from: Base::Root },
+        Op::DropList { base: Base::Root },
+        Op::Unlink { at: slot(0) },
+        Op::Numbers { len: 100, seed: 3 },
+        Op::Numbers { len: 3, seed: 4 },
+        Op::Collect,
+    ];
+    let graph = Graph::<Arrays> { bytes: 320 << 10, ..Graph::new("arrays", start, ops) };
+    graph.survives(48);
+}
+
+#[test]
+fn enums_survive_crashes() {
+    brand!(Enums);
+    let start = vec![chain(0, 1, 3)];
+    let ops = vec![
+        Op::Shape { base: Base::Root, shape: NewShape::Link, to: slot(0) },
+        Op::Shape { base: at(0, 0), shape: NewShape::Both(2, 100), to: Place::Next(at(0, 0)) },
+        Op::Shape { base: Base::Root, shape: NewShape::Look(3), to: Place::Next(at(0, 0)) },
+        Op::Unlink { at: Place::InShape(at(0, 0)) },
+        Op::Shape { base: at(0, 0), shape: NewShape::Dot, to: slot(0) },
+        Op::Unlink { at: slot(0) },
+        Op::Shape { base: Base::Root, shape: NewShape::Both(3, 200), to: slot(1) },
+        Op::Shape { base: Base::Root, shape: NewShape::Dot, to: slot(1) },
+    ];
+    Graph::<Enums>::new("enums", start, ops).survives(256);
+}
+
+#[test]
+fn orphans_survive_crashes() {
+    brand!(Orphans);
+    // A block that was in use before holds what is to become slots.
+    let start =
+        vec![chain(0, 1, 4), Op::Numbers { len: 60, seed: u64::MAX }, Op::Numbers { len: 1, seed: 1 }];
+    let ops = vec![
+        Op::Keep { at: slot(0) },
+        chain(0, 10, 2),
+        Op::Detour { at: slot(0), to: slot(1) },
+        Op::Bounce { id: 30 },
+        Op::Orphans { id: 100, count: 5 },
+        Op::DropHandles,
+        Op::Value { base: Base::Root, value: 1 },
+        Op::Keep { at: slot(1) },
+        Op::Reopen,
+        Op::Collect,
+    ];
+    Graph::<Orphans>::new("orphans", start, ops).survives(256);
+}
+
+/// A new block of slots was all zeros only after a fence that its commit did not wait for.
+#[test]
+fn blocks_of_orphan_slots_survive_crashes() {
+    brand!(Blocks);
+    let start = vec![Op::Numbers { len: 60, seed: u64::MAX }, Op::Numbers { len: 1, seed: 1 }];
+    let ops = vec![
+        Op::Orphans { id: 100, count: 1 },
+        Op::Orphans { id: 200, count: 70 },
+        Op::DropHandles,
+        Op::Collect,
+        Op::Orphans { id: 500, count: 65 },
+    ];
+    Graph::<Blocks>::new("blocks of orphan slots", start, ops).survives(48);
+}
+
+#[test]
+fn aborted_transactions_leave_nothing() {
+    brand!(Aborted);
+    let parts = || {
+        vec![
+            Op::Unlink { at: slot(0) },
+            chain(1, 50, 3),
+            Op::List { base: Base::Root, id: 60, len: 3, fill: true },
+            Op::Shape { base: Base::Root, shape: NewShape::Link, to: slot(1) },
+        ]
+    };
+    let start = vec![chain(0, 1, 3)];
+    let ops = vec![
+        Op::Aborted(parts(), false),
+        Op::New { at: slot(2), id: 20, push: false },
+        Op::Aborted(parts(), true),
+        Op::Unlink { at: slot(0) },
+        Op::Together(parts()),
+        Op::Collect,
+    ];
+    Graph::<Aborted>::new("aborted transactions", start, ops).survives(256);
+}
+
+#[test]
+fn creation_and_opening_survive_crashes() {
+    brand!(Creation);
+    let ops = vec![Op::Reopen, Op::New { at: slot(0), id: 1, push: false }, Op::Reopen, Op::Reopen];
+    let graph = Graph::<Creation>::new("creation and opening", vec![], ops);
+    survived(graph.simulation().crash_setup(true).limit(1024).run());
+}
+
+/// Random operations, of which every third releases all that is dead.
+fn random<B: NamedBrand>(seed: u64) -> Graph<B> {
+    let mut random = Random {
+        rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+        model: Model::default(),
+        next_id: 1,
+        circles: false,
+        handles: false,
+        longest: if seed.is_multiple_of(4) { 70 } else { 8 },
+    };
+    let mut ops = |count: usize, collects: bool| -> Vec<Op> {
+        let op = |i: usize| if collects && i % 3 == 2 { Op::Collect } else { random.op() };
+        (0..count).map(op).collect()
+    };
+    let (start, ops, continuation) = (ops(12, false), ops(9, true), ops(3, true));
+    let bytes = if seed.is_multiple_of(4) { 512 << 10 } else { 256 << 10 };
+    let name = format!("random operations, seed {seed}");
+    Graph { name, start, ops, continuation, bytes, brand: PhantomData }
+}
+
+#[test]
+fn campaign_of_random_operations() {
+    brand!(Campaign);
+    survived(campaign(6_000, |seed| {
+        let graph = random::<Campaign>(seed);
+        graph.simulation().seed(seed).limit(32).nested_limit(6).depth(2).run()
+    }));
+}
+
+#[test]
+fn seeded_bugs_are_caught() {
+    brand!(Seeded);
+    let start = vec![chain(0, 1, 3), Op::Look { at: Look::Root(0), to: slot(0) }];
+    let ops = vec![
+        Op::New { at: slot(1), id: 10, push: false },
+        Op::Link { at: slot(2), to: slot(1) },
+        Op::Unlink { at: slot(0) },
+        Op::Keep { at: slot(2) },
+        Op::Value { base: Base::Root, value: 4 },
+    ];
+    let graph = Graph::<Seeded>::new("seeded bugs", start, ops);
+    let simulation = graph.simulation().limit(48).depth(0).continue_ops(1);
+    simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+    let mutants = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
+    let report = mutants.unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
+    report.assert_all_caught_but(&Mutation::ALWAYS_HARMFUL, |survivor| {
+        let line = survivor.what.split("flush of line 0x").nth(1).and_then(|rest| rest.split(' ').next());
+        let line = u64::from_str_radix(line?, 16).expect("a line's number");
+        // The record, which is in a lane, must not be excused.
+        let is_home = line * 64 >= 0x10000;
+        (is_home && survivor.what.contains("Unlink"))
+            .then_some("a home line of an object that dies in the same commit")
+    });
+}

@@ -1,0 +1,402 @@
+//! Ownership and versions under a model checker: `src/orec.rs` itself, with loom's atomics in place of the processor's, so that every
+//! interleaving and every value that the orderings allow is tried.
+//!
+//! What surrounds it is modelled: reads, writes and commits with the steps of `tx.rs`, `session.rs` and `commit.rs` in their order, on two
+//! words. Each of a list of weakenings has to be caught.
+//!
+//! `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-heap --test threads_protocol` is the long form.
+
+#[path = "../src/orec.rs"]
+mod orec;
+
+/// What `orec.rs` is built on, with weakenings.
+mod sync {
+    use super::{Mutant, is};
+    pub(super) use std::sync::atomic::Ordering;
+
+    #[derive(Debug, Default)]
+    pub(super) struct AtomicU64(loom::sync::atomic::AtomicU64);
+
+    impl AtomicU64 {
+        pub(super) fn new(value: u64) -> AtomicU64 {
+            AtomicU64(loom::sync::atomic::AtomicU64::new(value))
+        }
+
+        pub(super) fn load(&self, order: Ordering) -> u64 {
+            let is_weak = is(Mutant::LoadsRelaxed) && order == Ordering::Acquire;
+            self.0.load(if is_weak { Ordering::Relaxed } else { order })
+        }
+
+        pub(super) fn store(&self, value: u64, order: Ordering) {
+            let is_weak = is(Mutant::ReleasesRelaxed) && order == Ordering::Release;
+            self.0.store(value, if is_weak { Ordering::Relaxed } else { order });
+        }
+
+        pub(super) fn compare_exchange(
+            &self,
+            old: u64,
+            new: u64,
+            order: Ordering,
+            failure: Ordering,
+        ) -> Result<u64, u64> {
+            self.0.compare_exchange(old, new, order, failure)
+        }
+
+        pub(super) fn fetch_add(&self, by: u64, order: Ordering) -> u64 {
+            self.0.fetch_add(by, if is(Mutant::ClockRelaxed) { Ordering::Relaxed } else { order })
+        }
+    }
+
+    pub(super) fn fence(order: Ordering) {
+        if !is(Mutant::NoOrderOfLoads) {
+            loom::sync::atomic::fence(order);
+        }
+    }
+}
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+use loom::thread;
+use orec::{Clock, Orec, Orecs};
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mutant {
+    None,
+    LoadsRelaxed,
+    ReleasesRelaxed,
+    ClockRelaxed,
+    /// Nothing orders the loads of places before the second look at the record. (Loads with acquire would do, and so would the fence alone.)
+    NoOrderOfLoads,
+    /// A commit does not say that it is going to store.
+    NoMark,
+    /// It says so only after it has validated.
+    MarksLate,
+    /// It does not validate what was read.
+    NoValidation,
+    /// It validates versions, and not whether somebody is storing.
+    IgnoresMarks,
+    /// A reader does not look at the record again.
+    LooksOnce,
+    /// A reader takes what is newer than its clock.
+    TakesNewer,
+    /// A writer owns what has changed since its clock.
+    OwnsNewer,
+    /// A transaction whose clock nobody advanced validates nothing, although it was read before.
+    ExtendsBlindly,
+}
+
+thread_local! {
+    // Loom runs the threads of a model on one thread.
+    static MUTANT: Cell<Mutant> = const { Cell::new(Mutant::None) };
+}
+
+fn is(mutant: Mutant) -> bool {
+    MUTANT.get() == mutant
+}
+
+/// Two words, each with its own record.
+struct Shared {
+    orecs: Orecs,
+    clock: Clock,
+    words: [AtomicU64; 2],
+    records: [u32; 2],
+}
+
+impl Shared {
+    fn new() -> Shared {
+        let orecs = Orecs::new(1);
+        let key = |record| (0..).find(|key| orecs.index(*key) == record).expect("some key has it");
+        let records = [orecs.index(key(0)), orecs.index(key(1))];
+        Shared { orecs, clock: Clock::default(), words: [AtomicU64::new(0), AtomicU64::new(0)], records }
+    }
+}
+
+struct Conflict;
+
+/// One attempt of a transaction.
+struct Tx<'s> {
+    shared: &'s Shared,
+    me: u64,
+    rv: u64,
+    reads: Vec<(u32, Orec)>,
+    writes: Vec<(usize, u64)>,
+    owned: Vec<u32>,
+}
+
+impl<'s> Tx<'s> {
+    fn begin(shared: &'s Shared, me: u64) -> Tx<'s> {
+        Tx { shared, me, rv: shared.clock.now(), reads: vec![], writes: vec![], owned: vec![] }
+    }
+
+    /// As `State::reads_hold`.
+    fn reads_hold(&self) -> bool {
+        self.reads.iter().all(|(record, seen)| {
+            let now = self.shared.orecs.load(*record);
+            let is_stored_to = now.is_committing() && now.owner() != self.me && !is(Mutant::IgnoresMarks);
+            now.version() == seen.version() && !is_stored_to
+        })
+    }
+
+    /// As `State::extend`.
+    fn extend(&mut self) -> Result<(), Conflict> {
+        let now = self.shared.clock.now();
+        if !is(Mutant::ExtendsBlindly) && !self.reads_hold() {
+            return Err(Conflict);
+        }
+        self.rv = now;
+        Ok(())
+    }
+
+    /// As `ReadTx::read_words`; waiting is giving up.
+    fn read(&mut self, place: usize) -> Result<u64, Conflict> {
+        let record = self.shared.records[place];
+        let mut seen = self.shared.orecs.load(record);
+        if seen.owner() == self.me {
+            let own = self.writes.iter().rev().find(|(written, _)| *written == place);
+            return Ok(own.map_or_else(|| self.shared.words[place].load(Acquire), |(_, value)| *value));
+        }
+        if seen.is_committing() {
+            return Err(Conflict);
+        }
+        if seen.version() > self.rv && !is(Mutant::TakesNewer) {
+            self.extend()?;
+            seen = self.shared.orecs.load(record);
+            if seen.is_committing() || seen.version() > self.rv {
+                return Err(Conflict);
+            }
+        }
+        let order = if is(Mutant::NoOrderOfLoads) { Relaxed } else { Acquire };
+        let value = self.shared.words[place].load(order);
+        let again = self.shared.orecs.load_again(record);
+        if !is(Mutant::LooksOnce) && (again.version() != seen.version() || again.is_committing()) {
+            return Err(Conflict);
+        }
+        self.reads.push((record, seen));
+        Ok(value)
+    }
+
+    /// As `Tx::write_words`.
+    fn write(&mut self, place: usize, value: u64) -> Result<(), Conflict> {
+        self.own(place)?;
+        self.writes.push((place, value));
+        Ok(())
+    }
+
+    /// As `Tx::own`.
+    fn own(&mut self, place: usize) -> Result<(), Conflict> {
+        let record = self.shared.records[place];
+        let seen = self.shared.orecs.load(record);
+        if seen.owner() != self.me {
+            if seen.owner() != 0 {
+                return Err(Conflict);
+            }
+            if seen.version() > self.rv && !is(Mutant::OwnsNewer) {
+                self.extend()?;
+            }
+            if !self.shared.orecs.try_own(record, seen, self.me) {
+                return Err(Conflict);
+            }
+            self.owned.push(record);
+        }
+        Ok(())
+    }
+
+    fn mark(&self) {
+        self.owned.iter().for_each(|record| self.shared.orecs.mark_committing(*record));
+    }
+
+    /// As `publish` and the end of `commit_work`.
+    fn commit(mut self) -> Result<(), Conflict> {
+        if !is(Mutant::NoMark) && !is(Mutant::MarksLate) {
+            self.mark();
+        }
+        let version = self.shared.clock.advance();
+        if version != self.rv + 1 && !is(Mutant::NoValidation) && !self.reads_hold() {
+            return Err(Conflict);
+        }
+        if is(Mutant::MarksLate) {
+            self.mark();
+        }
+        for (place, value) in &self.writes {
+            self.shared.words[*place].store(*value, Release);
+        }
+        self.owned.drain(..).for_each(|record| self.shared.orecs.release(record, version));
+        Ok(())
+    }
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        self.owned.iter().for_each(|record| self.shared.orecs.give_back(*record));
+    }
+}
+
+/// Runs a model under every schedule with so many preemptions.
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.check(model);
+}
+
+fn spawn(shared: &Arc<Shared>, run: impl Fn(&Shared) + 'static) -> thread::JoinHandle<()> {
+    let shared = shared.clone();
+    thread::spawn(move || run(&shared))
+}
+
+/// Writes both words, which are the same in every state.
+fn write_both(shared: &Shared, me: u64, value: u64) -> Result<(), Conflict> {
+    let mut tx = Tx::begin(shared, me);
+    tx.write(0, value)?;
+    tx.write(1, value)?;
+    tx.commit()
+}
+
+/// Reads both words, in a transaction that need not be committed.
+fn read_both(shared: &Shared, me: u64) -> Result<u64, Conflict> {
+    let mut tx = Tx::begin(shared, me);
+    let first = tx.read(0)?;
+    let second = tx.read(1)?;
+    assert_eq!(first, second, "one state");
+    Ok(first)
+}
+
+/// Also a transaction that is going to be run again sees one state.
+fn readers_see_one_state() {
+    explore(3, || {
+        let shared = Arc::new(Shared::new());
+        let writer = spawn(&shared, |shared| _ = write_both(shared, 1, 1));
+        let _ = read_both(&shared, 9);
+        writer.join().unwrap();
+        assert!(matches!(read_both(&shared, 9), Ok(1)), "the writer met nobody");
+    });
+}
+
+/// The same after something else was read, with a second commit that the clock is advanced for.
+fn readers_see_one_state_between_two_commits() {
+    explore(2, || {
+        let shared = Arc::new(Shared::new());
+        let writer = spawn(&shared, |shared| {
+            let _ = write_both(shared, 1, 1);
+            let _ = write_both(shared, 1, 2);
+        });
+        if let (Ok(first), Ok(second)) = (read_both(&shared, 9), read_both(&shared, 9)) {
+            assert!(first <= second, "{first}, then {second}");
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// A writer that has read one word, and owns the other.
+fn writers_see_one_state() {
+    explore(3, || {
+        let shared = Arc::new(Shared::new());
+        let writer = spawn(&shared, |shared| _ = write_both(shared, 1, 1));
+        let attempt = || {
+            let mut tx = Tx::begin(&shared, 2);
+            let first = tx.read(0)?;
+            tx.own(1)?;
+            assert_eq!(tx.read(1)?, first, "one state");
+            Ok::<_, Conflict>(())
+        };
+        let _ = attempt();
+        writer.join().unwrap();
+    });
+}
+
+/// Two transactions add one each to a word.
+fn no_update_is_lost() {
+    explore(3, || {
+        let shared = Arc::new(Shared::new());
+        let done = Arc::new(AtomicU64::new(0));
+        let add = |me: u64, done: Arc<AtomicU64>| {
+            move |shared: &Shared| {
+                let attempt = || {
+                    let mut tx = Tx::begin(shared, me);
+                    let value = tx.read(0)?;
+                    tx.write(0, value + 1)?;
+                    tx.commit()
+                };
+                if attempt().is_ok() {
+                    done.fetch_add(1, Relaxed);
+                }
+            }
+        };
+        let other = spawn(&shared, add(1, done.clone()));
+        add(2, done.clone())(&shared);
+        other.join().unwrap();
+        assert_eq!(shared.words[0].load(Relaxed), done.load(Relaxed), "every commit counts");
+    });
+}
+
+/// Each writes what the other reads: one of them has to see the other's change.
+fn no_write_is_skewed() {
+    explore(3, || {
+        let shared = Arc::new(Shared::new());
+        let take = |me: u64, mine: usize| {
+            move |shared: &Shared| {
+                let attempt = || {
+                    let mut tx = Tx::begin(shared, me);
+                    if tx.read(1 - mine)? == 0 {
+                        tx.write(mine, 1)?;
+                        tx.commit()?;
+                    }
+                    Ok::<_, Conflict>(())
+                };
+                let _ = attempt();
+            }
+        };
+        let other = spawn(&shared, take(1, 0));
+        take(2, 1)(&shared);
+        other.join().unwrap();
+        let both = [shared.words[0].load(Relaxed), shared.words[1].load(Relaxed)];
+        assert_ne!(both, [1, 1], "each thought that the other had not");
+    });
+}
+
+const MODELS: [(&str, fn()); 5] = [
+    ("readers see one state", readers_see_one_state),
+    ("readers see one state between two commits", readers_see_one_state_between_two_commits),
+    ("writers see one state", writers_see_one_state),
+    ("no update is lost", no_update_is_lost),
+    ("no write is skewed", no_write_is_skewed),
+];
+
+#[test]
+fn the_protocol_holds_under_every_interleaving() {
+    for (name, model) in MODELS {
+        let start = std::time::Instant::now();
+        model();
+        println!("{name}: {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn weakenings_are_caught() {
+    let mutants = [
+        Mutant::LoadsRelaxed,
+        Mutant::ReleasesRelaxed,
+        Mutant::ClockRelaxed,
+        Mutant::NoOrderOfLoads,
+        Mutant::NoMark,
+        Mutant::MarksLate,
+        Mutant::NoValidation,
+        Mutant::IgnoresMarks,
+        Mutant::LooksOnce,
+        Mutant::TakesNewer,
+        Mutant::OwnsNewer,
+        Mutant::ExtendsBlindly,
+    ];
+    let mut missed = Vec::new();
+    for mutant in mutants {
+        MUTANT.set(mutant);
+        let caught = MODELS.iter().find(|(_, model)| std::panic::catch_unwind(model).is_err());
+        println!("{mutant:?}: {}", caught.map_or("missed", |(name, _)| name));
+        if caught.is_none() {
+            missed.push(mutant);
+        }
+        MUTANT.set(Mutant::None);
+    }
+    assert!(missed.is_empty(), "nothing caught {missed:?}");
+}
