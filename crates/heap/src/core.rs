@@ -29,6 +29,8 @@ pub(crate) struct Core {
     pub off: u64,
     /// Its root object.
     pub root: u64,
+    /// How often it was opened for writing: what held generational locks hold.
+    pub generation: u64,
     pub types: Types,
     /// Of places.
     pub orecs: Orecs,
@@ -64,10 +66,12 @@ impl Core {
             .collect::<Result<Vec<_>>>()?;
         let handles = Handles::read(region, off)?;
         let root = region.load_u64(off + offset_of!(PmHeap, root) as u64)?;
+        let generation = region.load_u64(off + offset_of!(PmHeap, generation) as u64)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Arc::new_cyclic(|me| Core {
             me: me.clone(),
             root,
+            generation,
             handles,
             pool,
             off,

@@ -1,0 +1,84 @@
+//! Generational locks: held from one transaction to later ones, and free after a crash.
+//!
+//! A lock is a word: the number of the heap's generation if it is held, anything else if not. Opening a heap for writing makes the
+//! next generation, which frees all locks of those before at once, wherever they are (NV-heaps 3.3). Transactions need no such
+//! locks for themselves; they are for what takes longer than one: a job that a worker has taken, a document that is being edited.
+
+use crate::Persist;
+use crate::brand::Brand;
+use crate::error::Result;
+
+use crate::place::Ref;
+use crate::tx::{ReadTx, Tx};
+
+/// A lock in an object, which no crash leaves held.
+///
+/// ```
+/// use tembo_heap::{Error, GenLock, Heap, Options, Persist};
+///
+/// #[derive(Default, Persist)]
+/// #[repr(C)]
+/// struct Job {
+///     is_taken: GenLock,
+///     number: u64,
+/// }
+///
+/// # fn main() -> Result<(), Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("job.heap");
+/// let mut options = Options::new();
+/// options.create = true;
+/// Heap::<_, Job>::with(&path, &options, |heap| {
+///     assert!(heap.write::<_, Error>(|tx, job| job.is_taken().try_lock(tx))?);
+///     // Work that takes many transactions; nobody else gets the job meanwhile.
+///     assert!(!heap.write::<_, Error>(|tx, job| job.is_taken().try_lock(tx))?);
+///     Ok::<_, Error>(())
+/// })?; // The process ends without unlocking.
+/// Heap::<_, Job>::with(&path, &options, |heap| {
+///     assert!(heap.write::<_, Error>(|tx, job| job.is_taken().try_lock(tx))?);
+///     heap.write::<_, Error>(|tx, job| job.is_taken().unlock(tx))
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default, Persist)]
+#[persist(crate = crate)]
+#[repr(C)]
+pub struct GenLock {
+    generation: u64,
+}
+
+impl<'t, B: Brand> Ref<'t, B, GenLock> {
+    /// Whether somebody holds the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`](crate::Error::Conflict).
+    pub fn is_locked(self, tx: &ReadTx<'t, B>) -> Result<bool> {
+        Ok(tx.get(self.generation())? == tx.core.generation)
+    }
+
+    /// Takes the lock with the commit, if nobody holds it. It stays held until it is [unlocked](Self::unlock), or the heap is opened
+    /// again. Whoever unlocks it is not checked.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tx::set`].
+    pub fn try_lock(self, tx: &mut Tx<'t, B>) -> Result<bool> {
+        if self.is_locked(tx)? {
+            return Ok(false);
+        }
+        let generation = tx.core.generation;
+        tx.set(self.generation(), generation)?;
+        Ok(true)
+    }
+
+    /// Frees the lock with the commit.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tx::set`].
+    pub fn unlock(self, tx: &mut Tx<'t, B>) -> Result<()> {
+        tx.set(self.generation(), 0)
+    }
+}
