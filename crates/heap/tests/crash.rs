@@ -6,13 +6,15 @@
 mod damage;
 mod support;
 
-use rand::SeedableRng;
+use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::marker::PhantomData;
-use support::ops::NewShape;
-use support::{Base, Look, Model, Op, Place, Random, Store, text};
-use tembo_crashsim::{Audit, Failure, Mutation, Report, Scenario, Simulation, Target, campaign};
-use tembo_heap::{NamedBrand, brand};
+use support::ops::{NewShape, perform};
+use support::{Base, Look, Model, Node, Op, Place, Random, Store, text};
+use tembo_crashsim::{
+    Audit, Failure, Mutation, Report, Scenario, SharedScenario, Simulation, Target, campaign,
+};
+use tembo_heap::{Error, NamedBrand, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
@@ -321,6 +323,52 @@ fn campaign_of_random_operations() {
     survived(campaign(6_000, |seed| {
         let graph = random::<Campaign>(seed);
         graph.simulation().seed(seed).limit(32).nested_limit(6).depth(2).run()
+    }));
+}
+
+/// Threads that each have two slots of the one root.
+impl<B: NamedBrand> SharedScenario for Graph<B> {
+    fn thread_of(&self, op: &Op) -> usize {
+        match op {
+            Op::New { at: Place::Slot(slot), .. }
+            | Op::Chain { at: Place::Slot(slot), .. }
+            | Op::Link { at: Place::Slot(slot), .. }
+            | Op::Unlink { at: Place::Slot(slot) } => slot / 2,
+            other => unreachable!("{other:?} is no thread's"),
+        }
+    }
+
+    fn apply_shared(&self, state: &Store<B>, op: &Op) -> Result<Vec<usize>, String> {
+        let done = state.heap().write::<_, Error>(|tx, root| {
+            // Threads take turns at stores: this is one where whoever met another transaction lets it go on.
+            tx.alloc(Node::new(0, 0))?;
+            perform(tx, root, op)
+        });
+        done.map(|()| Vec::new()).map_err(text)
+    }
+}
+
+/// All are in conflict about the root, so that commits of one come between the parts of another's.
+#[test]
+fn threads_that_write_at_once_survive_crashes() {
+    brand!(Shared);
+    survived(campaign(4_000, |seed| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let start = vec![chain(0, 1, 3), chain(2, 10, 60)];
+        let ops = (0..12).map(|i| {
+            let (slot_number, id) = (rng.random_range(0..4), 1000 + 100 * i);
+            let at = slot(slot_number);
+            match rng.random_range(0..6) {
+                0 | 1 => Op::New { at, id, push: rng.random() },
+                2 => Op::Chain { at, id, count: rng.random_range(1..5) },
+                3 => Op::Link { at, to: slot(slot_number ^ 1) },
+                _ => Op::Unlink { at },
+            }
+        });
+        let name = format!("threads, seed {seed}");
+        let mut graph = Graph::<Shared>::new(name, start, ops.collect());
+        graph.continuation.clear();
+        graph.simulation().seed(seed).limit(16).depth(0).audit(Audit::off()).run_shared()
     }));
 }
 
