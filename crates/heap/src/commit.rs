@@ -103,6 +103,16 @@ pub(crate) fn commit(core: &Core, state: &State, session: &mut Session) -> Resul
 }
 
 fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Result<()> {
+    if state.is_some() && session.only_writes() {
+        // No count changes and nobody dies: most transactions that change fields.
+        let outcome = publish(core, state, session);
+        match outcome {
+            Ok(version) => session.owned.drain(..).for_each(|index| core.orecs.release(index, version)),
+            Err(_) => session.abort(core),
+        }
+        session.writes.clear();
+        return outcome.map(drop);
+    }
     let dying_first = session.dying_first;
     let outcome = prepare(core, session).and_then(|()| publish(core, state, session));
     match outcome {

@@ -1,10 +1,13 @@
 //! What collections do with whole values, pointers and all: leave room for them, move them, and let go of what they name.
 //!
-//! A *blank* is a place whose pointers are null, but that need not be a value of its type: all words are zero, or it has no
-//! pointers at all. Whoever leaves blanks says how many values there are, and shows only those.
+//! A *blank* is a place whose pointers are null, but that need not be a value of its type. Whoever leaves blanks says how many
+//! values there are, and shows only those.
+//!
+//! Programs may have kept places from before a value moved. What they link there is counted like any other pointer; so
+//! whatever is written over a place lets go of what is there, blank or not.
 
 use crate::brand::Brand;
-use crate::describe::TypeInfo;
+use crate::describe::{PointerKind, TypeInfo};
 use crate::error::{Error, Result};
 use crate::layout::OBJECT_HEAD_BYTES;
 use crate::node::Words;
@@ -94,19 +97,21 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.set_image(b, &in_a)
     }
 
-    /// Moves a value to a blank, and leaves a blank. No count changes.
+    /// Moves a value, and leaves a blank. Nobody's count changes but of what pointers led to where it goes.
     pub(crate) fn move_value<T: Persist>(&mut self, from: Ref<'t, B, T>, to: Ref<'t, B, T>) -> Result<()> {
         if from.off == to.off {
             return Ok(());
         }
         self.own_place(from)?;
         self.own_place(to)?;
+        self.let_go(to)?;
         let words = self.image(from)?;
         self.set_image(to, &words)?;
-        if has_pointers::<T>() { self.set_image(from, &Words::zeroed()) } else { Ok(()) }
+        self.forget_pointers(from)
     }
 
-    /// Moves `count` elements, which may overlap, to blanks (or where elements came from that move too), and leaves blanks.
+    /// Moves `count` elements, which may overlap, to blanks of objects that programs have no places of (or where elements came
+    /// from that move too), and leaves blanks.
     pub(crate) fn move_elements<T: Persist, const N: usize>(
         &mut self,
         from: (Ref<'t, B, [T; N]>, usize),
@@ -137,32 +142,41 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// Leaves a blank; what the value's pointers led to is let go.
     pub(crate) fn clear_value<T: Persist>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
         self.own_place(place)?;
-        if self.let_go(place)? {
-            self.set_image(place, &Words::zeroed())?;
+        self.let_go(place)?;
+        self.forget_pointers(place)
+    }
+
+    /// Takes away from the counts what the pointers of an owned value led to, before it is written over.
+    pub(crate) fn let_go<T: Persist>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
+        for (off, kind) in self.pointers_in(place)? {
+            let target = self.read_word(place.key, off)?;
+            self.count(target, kind, -1)?;
         }
         Ok(())
     }
 
-    /// Takes away from the counts what the pointers of an owned value led to, before it is written over. Returns whether it
-    /// has any.
-    pub(crate) fn let_go<T: Persist>(&mut self, place: Ref<'t, B, T>) -> Result<bool> {
-        if size_of::<T>() < 8 {
-            return Ok(false);
+    /// Makes the pointers of an owned value null, without a change of any count.
+    fn forget_pointers<T: Persist>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
+        for (off, _) in self.pointers_in(place)? {
+            self.write_words(place.key, off, &[0])?;
         }
-        let info = info_of::<T>();
-        if info.pointers.is_empty() {
-            return Ok(false);
+        Ok(())
+    }
+
+    /// Where the pointers of a value lie that are not null.
+    fn pointers_in<T: Persist>(&self, place: Ref<'t, B, T>) -> Result<Vec<(u64, PointerKind)>> {
+        let mut found = Vec::new();
+        if size_of::<T>() >= 8 {
+            let info = info_of::<T>();
+            let word = |off| self.read_word(place.key, place.off + off);
+            for_each_pointer(&info, &word, |off, pointer| {
+                if word(off)? != 0 {
+                    found.push((place.off + off, pointer.kind));
+                }
+                Ok(())
+            })?;
         }
-        let mut targets = Vec::new();
-        let word = |off| self.read_word(place.key, place.off + off);
-        for_each_pointer(&info, &word, |off, pointer| {
-            targets.push((self.read_word(place.key, place.off + off)?, pointer.kind));
-            Ok(())
-        })?;
-        for (target, kind) in targets {
-            self.count(target, kind, -1)?;
-        }
-        Ok(true)
+        Ok(found)
     }
 
     /// Allocates an object that is blank.
@@ -195,18 +209,12 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(Arr::new(off, len as u64, true))
     }
 
-    /// Moves the first `count` elements of an array to the start of one of `len` elements, which is allocated, and whose
-    /// other elements are blanks.
+    /// Moves the elements of an array to the start of one of `len` elements, whose other elements are blanks.
     ///
-    /// The transaction takes the only pointer to `from` away: nobody may see it after.
-    pub(crate) fn move_array<T: Persist>(
-        &mut self,
-        from: Arr<'t, B, T>,
-        count: usize,
-        len: usize,
-    ) -> Result<Arr<'t, B, T>> {
+    /// The transaction takes the only pointer to `from` away, and nobody else has places in it.
+    pub(crate) fn grow_array<T: Persist>(&mut self, from: Arr<'t, B, T>, len: usize) -> Result<Arr<'t, B, T>> {
         let each = size_of::<T>();
-        let mut first = vec![0; count * each];
+        let mut first = vec![0; from.len() * each];
         for (i, out) in first.chunks_exact_mut(each.max(1)).enumerate() {
             out.copy_from_slice(&self.image(from.at(i))?.bytes()[..each]);
         }

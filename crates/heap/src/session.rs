@@ -46,6 +46,11 @@ impl Session {
         !(self.writes.is_empty() && self.deltas.is_empty() && self.fresh.is_empty() && self.held.is_empty())
     }
 
+    /// Whether nothing is to be done but to store what was written.
+    pub(crate) fn only_writes(&self) -> bool {
+        self.deltas.is_empty() && self.fresh.is_empty() && self.held.is_empty()
+    }
+
     /// Forgets the transaction. The records that it owns are given back.
     pub(crate) fn abort(&mut self, core: &Core) {
         self.owned.drain(..).for_each(|index| core.orecs.give_back(index));

@@ -455,10 +455,10 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
             tx.set(tallies.at(i).grown(), 0)?;
         }
         let count = table.buckets / SEGMENT;
-        if table.segments.len() < count {
+        if table.segments.len() != count {
             return Err(table.damage());
         }
-        let segments = tx.move_array(table.segments, count, 2 * count)?;
+        let segments = tx.grow_array(table.segments, 2 * count)?;
         tx.link_array(self.segments(), segments)?;
         tx.set(self.size(), Size { buckets: table.buckets as u32, is_growing: 1 })
     }

@@ -1,7 +1,7 @@
-//! A vector: values one after another, in an array that doubles.
+//! A vector: values one after another, in arrays each of which is as long as all before it.
 
 use crate::brand::Brand;
-use crate::error::Result;
+use crate::error::{Error, Result, corrupt};
 use crate::place::{Arr, Obj, Ref};
 use crate::slots::{PArr, PRc};
 use crate::tx::{ReadTx, Tx};
@@ -38,23 +38,31 @@ use crate::{Persist, Plain};
 /// # }).unwrap();
 /// ```
 ///
+/// # Places
+///
+/// An element stays where it is when others are pushed, and its place is good until then too. A place is that of an index, not of a
+/// value: after `insert`, `remove` and `swap_remove` it may be another element's, and after `pop`, `truncate`, `clear` and `shrink` nobody's.
+///
 /// # Conflicts
 ///
-/// Its length and the pointer to its array belong to the object that it is a field of, so that two pushes at once are in
+/// Its length and the pointers to its arrays belong to the object that it is a field of, so that two pushes at once are in
 /// conflict. An element of less than 64 bytes is written together with its neighbours in a line; a larger one alone; and all
 /// of them together if their size is no multiple of eight bytes (and not 1, 2 or 4).
 #[derive(Debug, Persist)]
 #[persist(crate = crate)]
 #[repr(C)]
 pub struct PVec<T: Persist> {
-    items: PArr<T>,
     count: u64,
+    /// The first [`first_room`] elements.
+    first: PArr<T>,
+    /// [`PARTS`] arrays: each has room for as many as all before it.
+    rest: PArr<PArr<T>>,
 }
 
 impl<T: Persist> PVec<T> {
     /// A vector of nothing, which takes no memory beside itself.
     pub const fn new() -> PVec<T> {
-        PVec { items: PArr::null(), count: 0 }
+        PVec { count: 0, first: PArr::null(), rest: PArr::null() }
     }
 }
 
@@ -64,9 +72,29 @@ impl<T: Persist> Default for PVec<T> {
     }
 }
 
-/// Elements that a vector has room for at first: about a line of them.
-fn first_room<T>() -> usize {
-    (64 / size_of::<T>().max(1)).clamp(2, 16)
+/// Elements that a vector has room for at first: about a line of them. A power of two.
+const fn first_room<T>() -> usize {
+    match size_of::<T>() {
+        0..=4 => 16,
+        5..=8 => 8,
+        9..=16 => 4,
+        _ => 2,
+    }
+}
+
+/// Arrays after the first.
+const PARTS: usize = 28;
+
+/// Where an element is: in the first array, or in one of the others.
+fn part_of<T>(index: usize) -> (Option<usize>, usize) {
+    let first = first_room::<T>();
+    match index / first {
+        0 => (None, index),
+        times => {
+            let part = times.ilog2() as usize;
+            (Some(part), index - (first << part))
+        }
+    }
 }
 
 #[cold]
@@ -93,11 +121,55 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         Ok(self.len(tx)? == 0)
     }
 
-    /// The elements that there are, and the array that they are in. Media may say anything, but the array's length is that of its elements.
-    fn parts(self, tx: &ReadTx<'t, B>) -> Result<(usize, Option<Arr<'t, B, T>>)> {
-        let array = tx.array(self.items())?;
-        let len = self.len(tx)?.min(array.map_or(0, Arr::len));
-        Ok((len, array))
+    /// The array that is to hold an element, if it is there, and where in it.
+    fn array_of(self, tx: &ReadTx<'t, B>, index: usize) -> Result<(Option<Arr<'t, B, T>>, usize)> {
+        let (part, at) = part_of::<T>(index);
+        let array = match part {
+            None => tx.array(self.first())?,
+            Some(part) => match tx.array(self.rest())?.and_then(|parts| parts.get(part)) {
+                Some(slot) => tx.array(slot)?,
+                None => None,
+            },
+        };
+        Ok((array, at))
+    }
+
+    /// The place of an index that there is.
+    fn place(self, tx: &ReadTx<'t, B>, index: usize) -> Result<Ref<'t, B, T>> {
+        let (array, at) = self.array_of(tx, index)?;
+        match array.and_then(|array| array.get(at)) {
+            Some(place) => Ok(place),
+            None => Err(corrupt("a vector", self.off, format!("an array with element {index}"), "none")),
+        }
+    }
+
+    /// The place of an index that there may not be yet: its array is made.
+    fn make_place(self, tx: &mut Tx<'t, B>, index: usize) -> Result<Ref<'t, B, T>> {
+        let (part, at) = part_of::<T>(index);
+        if let (Some(array), _) = self.array_of(tx, index)? {
+            return array.get(at).ok_or_else(|| corrupt("a vector", self.off, at, array.len()));
+        }
+        let room = first_room::<T>();
+        let Some(part) = part else {
+            let array = tx.alloc_blanks(room)?;
+            tx.link_array(self.first(), array)?;
+            return Ok(array.at(at));
+        };
+        if part >= PARTS {
+            return Err(Error::ArrayTooLong { len: index as u64 + 1 });
+        }
+        let parts = match tx.array(self.rest())? {
+            Some(parts) => parts,
+            None => {
+                let parts = tx.alloc_blanks(PARTS)?;
+                tx.link_array(self.rest(), parts)?;
+                parts
+            }
+        };
+        let array = tx.alloc_blanks(room << part)?;
+        let slot = parts.get(part).ok_or_else(|| corrupt("a vector", self.off, PARTS, parts.len()))?;
+        tx.link_array(slot, array)?;
+        Ok(array.at(at))
     }
 
     /// The place of the element at `index`, if there is one.
@@ -106,8 +178,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
     ///
     /// As for [`len`](Self::len).
     pub fn get(self, tx: &ReadTx<'t, B>, index: usize) -> Result<Option<Ref<'t, B, T>>> {
-        let (len, array) = self.parts(tx)?;
-        Ok(if index < len { array.and_then(|array| array.get(index)) } else { None })
+        if index < self.len(tx)? { self.place(tx, index).map(Some) } else { Ok(None) }
     }
 
     /// The place of the element at `index`.
@@ -126,69 +197,59 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         }
     }
 
-    /// The places of all elements that there are now, which may be changed while one goes through them. An element that is removed
-    /// meanwhile is not a value any more: ask for the places again after that.
+    /// The places of all elements that there are now, which may be changed while one goes through them.
     ///
     /// # Errors
     ///
     /// As for [`len`](Self::len).
     pub fn iter(self, tx: &ReadTx<'t, B>) -> Result<Places<'t, B, T>> {
-        let (len, array) = self.parts(tx)?;
-        Ok(Places { array, range: 0..len })
+        let len = self.len(tx)?;
+        let mut arrays = Vec::new();
+        let mut room = 0;
+        while room < len {
+            let (array, _) = self.array_of(tx, room)?;
+            let expected = room.max(first_room::<T>());
+            let array = array.filter(|array| array.len() == expected);
+            let found = || corrupt("a vector", self.off, format!("an array of {expected} elements"), "none");
+            arrays.push(array.ok_or_else(found)?);
+            room += expected;
+        }
+        Ok(Places { arrays, range: 0..len })
     }
 
     /// Appends a value, and returns its place.
     ///
-    /// A constant number of words on average: when the array is full, all elements move to one of twice the length in this transaction.
+    /// No other element moves; when there is no room, an array for as many elements again as there are is allocated.
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len); [`Error::ArrayTooLong`](crate::Error::ArrayTooLong) beyond 2^32 elements; the pool's own, when it is full.
+    /// As for [`len`](Self::len); [`Error::ArrayTooLong`] beyond 2^29 elements (2^32 small ones); the pool's own, when it is full.
     pub fn push(self, tx: &mut Tx<'t, B>, value: T) -> Result<Ref<'t, B, T>> {
-        let (len, array) = self.parts(tx)?;
-        let array = match array {
-            Some(array) if len < array.len() => array,
-            _ => self.grow(tx, array, len, len + 1)?,
-        };
-        let place = array.at(len);
-        // It is a blank: there is nothing to let go.
+        let len = self.len(tx)?;
+        let place = self.make_place(tx, len)?;
         tx.put(place, value)?;
         tx.set(self.count(), len as u64 + 1)?;
         Ok(place)
     }
 
-    /// Makes room for `more` elements beyond those there are, so that they are pushed without moving anything.
+    /// Makes room for `more` elements beyond those there are.
     ///
     /// # Errors
     ///
     /// As for [`push`](Self::push).
     pub fn reserve(self, tx: &mut Tx<'t, B>, more: usize) -> Result<()> {
-        let (len, array) = self.parts(tx)?;
-        let room = array.map_or(0, Arr::len);
-        if more > room - len {
-            self.grow(tx, array, len, len.saturating_add(more))?;
+        let end = self.len(tx)?.saturating_add(more);
+        let mut room = 0;
+        while room < end {
+            self.make_place(tx, room)?;
+            room += room.max(first_room::<T>());
         }
         Ok(())
     }
 
-    fn grow(
-        self,
-        tx: &mut Tx<'t, B>,
-        old: Option<Arr<'t, B, T>>,
-        len: usize,
-        least: usize,
-    ) -> Result<Arr<'t, B, T>> {
-        let new = match old {
-            None => tx.alloc_blanks(least.max(first_room::<T>()))?,
-            Some(old) => tx.move_array(old, len, least.max(old.len().saturating_mul(2)))?,
-        };
-        tx.link_array(self.items(), new)?;
-        Ok(new)
-    }
-
     /// Removes the last element; its pointers let go of what they led to. Returns whether there was one.
     ///
-    /// The array keeps its length: [`shrink`](Self::shrink) gives memory back.
+    /// The room stays: [`shrink`](Self::shrink) gives memory back.
     ///
     /// # Errors
     ///
@@ -208,43 +269,46 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
     ///
     /// As for [`push`](Self::push).
     pub fn truncate(self, tx: &mut Tx<'t, B>, len: usize) -> Result<()> {
-        let (old, array) = self.parts(tx)?;
+        let old = self.len(tx)?;
         if len >= old {
             return Ok(());
         }
-        if let Some(array) = array {
-            for i in len..old {
-                tx.clear_value(array.at(i))?;
-            }
+        for i in len..old {
+            tx.clear_value(self.place(tx, i)?)?;
         }
         tx.set(self.count(), len as u64)
     }
 
-    /// Removes all elements, and gives the array back. What they led to dies a bounded part with each commit, so that the length does not matter.
+    /// Removes all elements, and gives the room back. What they led to dies a bounded part with each commit, so that the length does not matter.
     ///
     /// # Errors
     ///
     /// As for [`push`](Self::push).
     pub fn clear(self, tx: &mut Tx<'t, B>) -> Result<()> {
         tx.set(self.count(), 0)?;
-        tx.link_array(self.items(), None)
+        tx.link_array(self.first(), None)?;
+        tx.link_array(self.rest(), None)
     }
 
-    /// Moves the elements to an array that has room for no others.
+    /// Gives back the arrays in which there are no elements. Nothing moves.
     ///
     /// # Errors
     ///
     /// As for [`push`](Self::push).
     pub fn shrink(self, tx: &mut Tx<'t, B>) -> Result<()> {
-        let (len, array) = self.parts(tx)?;
-        match array {
-            Some(_) if len == 0 => tx.link_array(self.items(), None),
-            Some(array) if len < array.len() => {
-                let new = tx.move_array(array, len, len)?;
-                tx.link_array(self.items(), new)
-            }
-            _ => Ok(()),
+        let len = self.len(tx)?;
+        if len == 0 {
+            return self.clear(tx);
         }
+        let used = part_of::<T>(len - 1).0.map_or(0, |part| part + 1);
+        if used == 0 {
+            return tx.link_array(self.rest(), None);
+        }
+        let Some(parts) = tx.array(self.rest())? else { return Ok(()) };
+        for i in used..parts.len() {
+            tx.link_array(parts.at(i), None)?;
+        }
+        Ok(())
     }
 
     /// Inserts a value before the element at `index`, and returns its place. Moves every element from there on.
@@ -257,20 +321,19 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
     ///
     /// If `index` is beyond the end.
     pub fn insert(self, tx: &mut Tx<'t, B>, index: usize, value: T) -> Result<Ref<'t, B, T>> {
-        let (len, array) = self.parts(tx)?;
+        let len = self.len(tx)?;
         if index > len {
             no_element(index, len);
         }
-        let array = match array {
-            Some(array) if len < array.len() => array,
-            _ => self.grow(tx, array, len, len + 1)?,
-        };
+        let mut free = self.make_place(tx, len)?;
         for i in (index..len).rev() {
-            tx.move_value(array.at(i), array.at(i + 1))?;
+            let place = self.place(tx, i)?;
+            tx.move_value(place, free)?;
+            free = place;
         }
-        tx.put(array.at(index), value)?;
+        tx.put(free, value)?;
         tx.set(self.count(), len as u64 + 1)?;
-        Ok(array.at(index))
+        Ok(free)
     }
 
     /// Removes the element at `index`, and moves every element after it.
@@ -283,10 +346,13 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
     ///
     /// If there is none.
     pub fn remove(self, tx: &mut Tx<'t, B>, index: usize) -> Result<()> {
-        let (array, len) = self.element(tx, index)?;
-        tx.clear_value(array.at(index))?;
+        let len = self.len(tx)?;
+        let mut free = self.at(tx, index)?;
+        tx.clear_value(free)?;
         for i in index + 1..len {
-            tx.move_value(array.at(i), array.at(i - 1))?;
+            let place = self.place(tx, i)?;
+            tx.move_value(place, free)?;
+            free = place;
         }
         tx.set(self.count(), len as u64 - 1)
     }
@@ -301,17 +367,11 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
     ///
     /// If there is none.
     pub fn swap_remove(self, tx: &mut Tx<'t, B>, index: usize) -> Result<()> {
-        let (array, len) = self.element(tx, index)?;
-        tx.clear_value(array.at(index))?;
-        tx.move_value(array.at(len - 1), array.at(index))?;
+        let len = self.len(tx)?;
+        let place = self.at(tx, index)?;
+        tx.clear_value(place)?;
+        tx.move_value(self.place(tx, len - 1)?, place)?;
         tx.set(self.count(), len as u64 - 1)
-    }
-
-    fn element(self, tx: &ReadTx<'t, B>, index: usize) -> Result<(Arr<'t, B, T>, usize)> {
-        match self.parts(tx)? {
-            (len, Some(array)) if index < len => Ok((array, len)),
-            (len, _) => no_element(index, len),
-        }
     }
 }
 
@@ -331,11 +391,10 @@ impl<'t, B: Brand, T: Plain> Ref<'t, B, PVec<T>> {
     ///
     /// As for [`push`](Ref::push).
     pub fn extend_from_slice(self, tx: &mut Tx<'t, B>, values: &[T]) -> Result<()> {
-        self.reserve(tx, values.len())?;
-        let (len, array) = self.parts(tx)?;
-        let Some(array) = array else { return Ok(()) };
+        let len = self.len(tx)?;
         for (i, value) in values.iter().enumerate() {
-            tx.set(array.at(len + i), *value)?;
+            let place = self.make_place(tx, len + i)?;
+            tx.set(place, *value)?;
         }
         tx.set(self.count(), (len + values.len()) as u64)
     }
@@ -346,9 +405,11 @@ impl<'t, B: Brand, T: Plain> Ref<'t, B, PVec<T>> {
     ///
     /// As for [`push`](Ref::push).
     pub fn pop_value(self, tx: &mut Tx<'t, B>) -> Result<Option<T>> {
-        let (len, array) = self.parts(tx)?;
-        let Some(array) = array.filter(|_| len > 0) else { return Ok(None) };
-        let value = tx.get(array.at(len - 1))?;
+        let len = self.len(tx)?;
+        if len == 0 {
+            return Ok(None);
+        }
+        let value = tx.get(self.place(tx, len - 1)?)?;
         tx.set(self.count(), len as u64 - 1)?;
         Ok(Some(value))
     }
@@ -384,7 +445,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<PRc<T>>> {
 
 /// The places of a vector's elements: see [`PVec`].
 pub struct Places<'t, B: Brand, T> {
-    array: Option<Arr<'t, B, T>>,
+    arrays: Vec<Arr<'t, B, T>>,
     range: std::ops::Range<usize>,
 }
 
@@ -394,12 +455,19 @@ impl<B: Brand, T> std::fmt::Debug for Places<'_, B, T> {
     }
 }
 
+impl<'t, B: Brand, T: Persist> Places<'t, B, T> {
+    fn place(&self, index: usize) -> Option<Ref<'t, B, T>> {
+        let (part, at) = part_of::<T>(index);
+        self.arrays.get(part.map_or(0, |part| part + 1))?.get(at)
+    }
+}
+
 impl<'t, B: Brand, T: Persist> Iterator for Places<'t, B, T> {
     type Item = Ref<'t, B, T>;
 
     fn next(&mut self) -> Option<Ref<'t, B, T>> {
         let index = self.range.next()?;
-        self.array.and_then(|array| array.get(index))
+        self.place(index)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -412,6 +480,6 @@ impl<B: Brand, T: Persist> ExactSizeIterator for Places<'_, B, T> {}
 impl<B: Brand, T: Persist> DoubleEndedIterator for Places<'_, B, T> {
     fn next_back(&mut self) -> Option<Self::Item> {
         let index = self.range.next_back()?;
-        self.array.and_then(|array| array.get(index))
+        self.place(index)
     }
 }

@@ -47,16 +47,15 @@ fn inner<'t, B: Brand, K: OrdKey, V: Persist>(
     children(tx, node)?.ok_or_else(|| damaged(node))
 }
 
-/// Makes room for an entry of a node that is not full, and returns the place of its value, which is blank, as is the key's.
-pub(super) fn insert_entry<'t, B: Brand, K: OrdKey, V: Persist>(
+/// Makes room for an entry of a node that is not full.
+pub(super) fn insert_blank<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     node: NodeObj<'t, B, K, V>,
     at: usize,
-) -> Result<Ref<'t, B, V>> {
+) -> Result<()> {
     let entries = entries_of(tx, node)?;
     move_entries(tx, (node, at), (node, at + 1), entries - at)?;
-    tx.set(node.entries(), entries as u64 + 1)?;
-    Ok(node.values().at(at))
+    tx.set(node.entries(), entries as u64 + 1)
 }
 
 /// Closes the gap that a blank entry leaves.
@@ -112,7 +111,7 @@ fn divide<'t, B: Brand, K: OrdKey, V: Persist>(
     }
     let above = inner(tx, parent)?;
     let entries = entries_of(tx, parent)?;
-    insert_entry(tx, parent, at)?;
+    insert_blank(tx, parent, at)?;
     move_entries(tx, (full, MIDDLE), (parent, at), 1)?;
     tx.set(full.entries(), MIDDLE as u64)?;
     move_children(tx, (above, at + 1), (above, at + 2), entries - at)?;
@@ -258,7 +257,7 @@ fn take_last<'t, B: Brand, K: OrdKey, V: Persist>(
     b: NodeObj<'t, B, K, V>,
 ) -> Result<()> {
     let (in_a, in_b) = (entries_of(tx, a)?, entries_of(tx, b)?);
-    insert_entry(tx, b, 0)?;
+    insert_blank(tx, b, 0)?;
     move_entries(tx, (parent, at), (b, 0), 1)?;
     move_entries(tx, (a, in_a - 1), (parent, at), 1)?;
     tx.set(a.entries(), in_a as u64 - 1)?;

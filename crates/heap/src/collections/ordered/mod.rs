@@ -5,8 +5,8 @@
 //!
 //! # Media layout
 //!
-//! `PMap` leads to the root node. A node has up to [`KEYS`] entries in the order of their keys, and, unless it is a leaf, an array of one more
-//! pointers to nodes: those between its entries. The tallies (`tally.rs`) say how many entries there are, once the root is more than a
+//! `PMap` leads to the root node. A node has up to [`KEYS`] entries in the order of their keys, each with a pointer to its value, which is
+//! an object; and, unless it is a leaf, an array of one more pointers to nodes: those between its entries. The tallies (`tally.rs`) say how many entries there are, once the root is more than a
 //! leaf.
 //!
 //! # Invariants
@@ -67,7 +67,27 @@ struct Node<K: Persist, V: Persist> {
     entries: u64,
     children: PArr<PRc<Node<K, V>>>,
     keys: [K; KEYS],
-    values: [V; KEYS],
+    values: [PRc<Held<V>>; KEYS],
+}
+
+/// A value.
+#[derive(Debug, Persist)]
+#[persist(crate = crate, name = "PMap::Value")]
+#[repr(C)]
+struct Held<V: Persist> {
+    value: V,
+}
+
+/// The place of the value of an entry that there is.
+fn value_at<'t, B: Brand, K: OrdKey, V: Persist>(
+    tx: &ReadTx<'t, B>,
+    node: NodeObj<'t, B, K, V>,
+    at: usize,
+) -> Result<Ref<'t, B, V>> {
+    match tx.load(node.values().at(at))? {
+        Some(held) => Ok(held.value()),
+        None => Err(corrupt("a map's node", node.off, format!("a value {at}"), "none")),
+    }
 }
 
 /// A map from `K` to `V` in the order of the keys: as a field of a type of your own, or in an object of its own.
@@ -100,10 +120,10 @@ struct Node<K: Persist, V: Persist> {
 /// # Cost and conflicts
 ///
 /// An operation goes down a tree of nodes with 5 to 15 entries each; a change writes to one node, and sometimes to its
-/// neighbours and the one above. Keys and values lie in the nodes: values of more than some tens of bytes are better off
-/// in a [`PBox`](super::PBox) or behind a [`PRc`].
+/// neighbours and the one above. Keys lie in the nodes, and each value in an object of its own, so that a place of a value is that value's
+/// until it is removed, whatever else is done to the map.
 ///
-/// Two transactions are in conflict if one changes a node that the other looks at, or, for one insertion or removal in
+/// Two transactions are in conflict if one changes a value or a node that the other looks at, or, for one insertion or removal in
 /// sixteen, the same count; or the object that the map is a field of. [`len`](Ref::len) is in conflict with all insertions and
 /// removals.
 #[derive(Debug, Persist)]
@@ -208,7 +228,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         for _ in 0..DEPTH {
             let Some(node) = next else { return Ok(None) };
             match search(tx, node, key)? {
-                Ok(at) => return Ok(Some(node.values().at(at))),
+                Ok(at) => return value_at(tx, node, at).map(Some),
                 Err(at) => next = child(tx, node, at)?,
             }
         }
@@ -256,8 +276,13 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Err(self.too_deep())
     }
 
-    /// The place of a key's value, and whether it is new: blank then.
-    fn entry(self, tx: &mut Tx<'t, B>, key: &K::Query) -> Result<(Ref<'t, B, V>, bool)> {
+    /// The place of a key's value, which is made of `value` if there is none; else the value is given back.
+    fn entry<F: FnOnce() -> V>(
+        self,
+        tx: &mut Tx<'t, B>,
+        key: &K::Query,
+        value: F,
+    ) -> Result<(Ref<'t, B, V>, Option<F>)> {
         let root = match tx.load(self.root())? {
             Some(root) => root,
             None => {
@@ -269,14 +294,16 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         let (path, is_there) = self.path(tx, root, key)?;
         let Some(&(node, at)) = path.last() else { return Err(self.too_deep()) };
         if is_there {
-            return Ok((node.values().at(at), false));
+            return Ok((value_at(tx, node, at)?, Some(value)));
         }
         let (leaf, at) = if entries_of(tx, node)? < KEYS { (node, at) } else { self.make_room(tx, &path)? };
-        let place = edit::insert_entry(tx, leaf, at)?;
+        edit::insert_blank(tx, leaf, at)?;
         tx.put(leaf.keys().at(at), K::new(key))?;
         K::complete(tx, leaf.keys().at(at), key)?;
+        let held = tx.alloc(Held { value: value() })?;
+        tx.link(leaf.values().at(at), held)?;
         self.count(tx, leaf, 1)?;
-        Ok((place, true))
+        Ok((held.value(), None))
     }
 
     /// Counts an entry more or less, unless the root's own number is enough.
@@ -298,8 +325,10 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ///
     /// As for [`len`](Self::len); the pool's own, when it is full.
     pub fn insert(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<Ref<'t, B, V>> {
-        let (place, _) = self.entry(tx, key)?;
-        tx.put(place, value)?;
+        let (place, value) = self.entry(tx, key, || value)?;
+        if let Some(value) = value {
+            tx.put(place, value())?;
+        }
         Ok(place)
     }
 
@@ -314,11 +343,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         key: &K::Query,
         value: impl FnOnce() -> V,
     ) -> Result<Ref<'t, B, V>> {
-        let (place, is_new) = self.entry(tx, key)?;
-        if is_new {
-            tx.put(place, value())?;
-        }
-        Ok(place)
+        Ok(self.entry(tx, key, value)?.0)
     }
 
     /// Removes the entry of a key. Returns whether there was one.
@@ -403,10 +428,13 @@ impl<'t, B: Brand, K: OrdKey, V: Plain> Ref<'t, B, PMap<K, V>> {
     ///
     /// As for [`insert`](Ref::insert).
     pub fn replace(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<Option<V>> {
-        let (place, is_new) = self.entry(tx, key)?;
-        let old = if is_new { None } else { Some(tx.get(place)?) };
+        let (place, is_there) = self.entry(tx, key, || value)?;
+        if is_there.is_none() {
+            return Ok(None);
+        }
+        let old = tx.get(place)?;
         tx.set(place, value)?;
-        Ok(old)
+        Ok(Some(old))
     }
 
     /// Removes the entry of a key, and returns its value.

@@ -1,6 +1,6 @@
 //! Ways through the tree, and ranges of it.
 
-use super::{DEPTH, NodeObj, NodePrivateFields, PMap, PMapPrivateFields, child, entries_of};
+use super::{DEPTH, NodeObj, NodePrivateFields, PMap, PMapPrivateFields, child, entries_of, value_at};
 use crate::Persist;
 use crate::brand::Brand;
 use crate::collections::keys::OrdKey;
@@ -67,7 +67,7 @@ impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
         let Some((mut first, mut last)) = self.ends.take() else { return Ok(None) };
         let end = if is_forward { &first } else { &last };
         let Some(&(node, at)) = end.last() else { return Ok(None) };
-        let item = (K::get(self.tx, node.keys().at(at))?, node.values().at(at));
+        let item = (K::get(self.tx, node.keys().at(at))?, value_at(self.tx, node, at)?);
         if order(&first, &last) != Ordering::Equal {
             if is_forward {
                 forward(self.tx, &mut first)?;
