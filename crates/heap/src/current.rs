@@ -1,6 +1,7 @@
 //! The transaction that runs on this thread, so that one begun inside it becomes a part of it.
 
 use crate::core::Core;
+use crate::error::Error;
 use crate::session::State;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -28,6 +29,32 @@ impl Running<'_> {
         // SAFETY: `enter` keeps the state borrowed for as long as the entry is there, and what `of` found is used within the call that looked,
         // which happens inside the call of `enter` (or not at all, as the entry is taken back even by a panic).
         unsafe { &*self.state }
+    }
+
+    /// Runs a transaction that writes as a part of this one, which it takes with it when it fails, by an error or a panic.
+    pub(crate) fn nested_write<O, E: From<Error>>(
+        &self,
+        body: impl FnOnce(&Running<'_>) -> Result<O, E>,
+    ) -> Result<O, E> {
+        self.nested_read(|running| {
+            let before = self.state().nested_failed.replace(true);
+            let outcome = body(running);
+            if outcome.is_ok() {
+                self.state().nested_failed.set(before);
+            }
+            outcome
+        })
+    }
+
+    /// Runs a transaction that reads as a part of this one.
+    pub(crate) fn nested_read<O, E: From<Error>>(
+        &self,
+        body: impl FnOnce(&Running<'_>) -> Result<O, E>,
+    ) -> Result<O, E> {
+        if self.state().borrowed.get() > 0 {
+            return Err(Error::Borrowed.into());
+        }
+        body(self)
     }
 }
 

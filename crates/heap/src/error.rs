@@ -71,6 +71,16 @@ pub enum Error {
         "an enum was written since its variant was looked at, so that another may lie there; look again with `variant`"
     )]
     StaleVariant,
+    /// A transaction was nested in another while a value was borrowed mutably there, and the borrow would have been written over its changes.
+    #[error(
+        "a value is borrowed mutably in the outer transaction; let the borrow end before another transaction begins in it"
+    )]
+    Borrowed,
+    /// A nested transaction failed, and the outer one went on.
+    #[error(
+        "a transaction that was nested in this one failed, so that this one cannot be committed; give the inner error back"
+    )]
+    NestedFailed,
     /// The transaction was ended by the program.
     #[error("the transaction was cancelled")]
     Cancelled,

@@ -113,7 +113,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     /// if it returns an error or panics; and is run again if it met another transaction's changes. So the closure must have no effects of its own, which
     /// `Fn` and [`Repeatable`] see to as far as the compiler can.
     ///
-    /// In a transaction of the same heap it becomes a part of that.
+    /// In a transaction of the same heap it becomes a part of that, which fails as a whole if this one fails.
     ///
     /// One fence; none if nothing was written.
     ///
@@ -130,7 +130,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
             body(&mut tx, root)
         };
         match current::of(&self.core) {
-            Some(running) => run(&running),
+            Some(running) => running.nested_write(run),
             None => run::write(&self.core, run),
         }
     }
@@ -151,7 +151,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
             body(&tx, root)
         };
         match current::of(&self.core) {
-            Some(running) => run(&running),
+            Some(running) => running.nested_read(run),
             None => run::read(&self.core, run),
         }
     }

@@ -212,7 +212,11 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// Moves the elements of an array to the start of one of `len` elements, whose other elements are blanks.
     ///
     /// The transaction takes the only pointer to `from` away, and nobody else has places in it.
-    pub(crate) fn grow_array<T: Persist>(&mut self, from: Arr<'t, B, T>, len: usize) -> Result<Arr<'t, B, T>> {
+    pub(crate) fn grow_array<T: Persist>(
+        &mut self,
+        from: Arr<'t, B, T>,
+        len: usize,
+    ) -> Result<Arr<'t, B, T>> {
         let each = size_of::<T>();
         let mut first = vec![0; from.len() * each];
         for (i, out) in first.chunks_exact_mut(each.max(1)).enumerate() {

@@ -125,6 +125,9 @@ fn attempt<O, E: From<Error>>(
         Ok(value) => value,
         Err(e) => return Some(Err(e)),
     };
+    if may_write && ending.state.nested_failed.get() {
+        return Some(Err(Error::NestedFailed.into()));
+    }
     let mut held = ending.state.session.borrow_mut();
     let Some(session) = held.as_mut() else { return Some(Ok(value)) };
     match commit(core, &ending.state, session) {

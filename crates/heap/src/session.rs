@@ -75,6 +75,10 @@ pub(crate) struct State {
     pub number: Cell<u64>,
     /// It has met a conflict: whatever it does, it is going to be run again.
     pub doomed: Cell<bool>,
+    /// A transaction nested in it has failed, so that it must not be committed either.
+    pub nested_failed: Cell<bool>,
+    /// Values that are borrowed mutably.
+    pub borrowed: Cell<u32>,
     /// One more than the number of values written that may have variants.
     pub stamp: Cell<u64>,
     /// Whether what it reads is noted, so that its clock can be advanced, and its commit be validated.
@@ -102,6 +106,8 @@ impl State {
             rv: Cell::new(core.clock.now()),
             number: Cell::new(0),
             doomed: Cell::new(false),
+            nested_failed: Cell::new(false),
+            borrowed: Cell::new(0),
             stamp: Cell::new(1),
             notes_reads,
             may_write,

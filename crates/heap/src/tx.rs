@@ -307,6 +307,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     pub fn get_mut<'a, T: Plain>(&'a mut self, place: Ref<'t, B, T>) -> Result<RefMut<'a, 't, B, T>> {
         self.own_place(place)?;
         let value = self.get(place)?;
+        self.state.borrowed.set(self.state.borrowed.get() + 1);
         Ok(RefMut { tx: self, place, value })
     }
 
@@ -602,6 +603,7 @@ impl<B: Brand, T: Plain> DerefMut for RefMut<'_, '_, B, T> {
 
 impl<B: Brand, T: Plain> Drop for RefMut<'_, '_, B, T> {
     fn drop(&mut self) {
+        self.tx.state.borrowed.set(self.tx.state.borrowed.get() - 1);
         if self.tx.write_value(self.place, &self.value).is_err() {
             // It cannot be told here, and must not be committed without.
             self.tx.state.doomed.set(true);

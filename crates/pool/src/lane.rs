@@ -73,7 +73,7 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tembo_pmem::{LINE_BYTES, offset_of};
 
 /// A writer's context in a pool: at most one transaction at a time is begun on it.
@@ -195,17 +195,6 @@ impl Writer {
             return Tx::new(LaneHold::Locked(lane));
         }
         Tx::new(LaneHold::WithOthers(Box::new((lane, others))))
-    }
-
-    /// As [`begin_before`](Self::begin_before), if all turns come before `deadline`.
-    pub fn try_begin_before<'l, I: Iterator<Item = &'l Writer>>(
-        &'l self,
-        deadline: Instant,
-        others: impl FnOnce() -> I,
-    ) -> Option<Tx<'l>> {
-        let lane = self.lane.try_lock_until(deadline)?;
-        let others = others().map(|other| other.lane.try_lock_until(deadline)).collect::<Option<Vec<_>>>()?;
-        Some(Tx::new(LaneHold::WithOthers(Box::new((lane, others)))))
     }
 }
 

@@ -285,8 +285,8 @@ impl Map {
     /// of every [`Batch`](crate::Batch) there is all or nothing.
     ///
     /// It waits for nobody, and starts again when something in these records' leaves, or a batch, changed meanwhile. When that
-    /// has happened some times, it makes the writers wait for one more try. A thread that has a `Batch`, or is in the middle
-    /// of [`modify`](Self::modify), cannot make itself wait: its scan ends when nobody changes what it looks at.
+    /// has happened some times, it makes the writers wait for one more try. In the middle
+    /// of [`modify`](Self::modify), too, it ends after at most one more change by each of the other threads.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {
