@@ -282,6 +282,47 @@ fn a_large_map_grows_and_shrinks_in_any_order() {
     }
 }
 
+brand!(Places);
+
+#[test]
+fn the_place_of_a_value_is_that_value_s_whatever_else_is_done_to_the_map() {
+    #[derive(Default, Persist)]
+    #[repr(C)]
+    struct Root {
+        map: PMap<u64, PRc<Leaf>>,
+    }
+    let place = Place::new();
+    let heap = place.open::<Places, Root>();
+    heap.write::<_, Error>(|tx, root| {
+        let map = root.map();
+        let mut slots = Vec::new();
+        for key in (0..400).map(|i| i * 37 % 400) {
+            slots.push((key, map.insert(tx, &key, PRc::null())?));
+        }
+        for key in (0..400).filter(|key| key % 3 == 0) {
+            map.remove(tx, &key)?;
+        }
+        for (key, slot) in slots {
+            let leaf = tx.alloc(Leaf { value: key })?;
+            tx.link(slot, leaf)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    prove(&heap);
+    heap.read::<_, Error>(|tx, root| {
+        let mut count = 0;
+        for entry in root.map().iter(tx)? {
+            let (key, slot) = entry?;
+            assert_eq!(tx.get(tx.load(slot)?.unwrap().value())?, key);
+            count += 1;
+        }
+        assert_eq!(count, 400 - 134);
+        Ok(())
+    })
+    .unwrap();
+}
+
 brand!(ByText);
 
 #[test]
