@@ -1,0 +1,116 @@
+//! What transactions cost: fences and lines, which do not depend on the machine.
+
+use tembo_heap::{Error, Heap, Options, PArr, PRc, Persist, Plain};
+use tembo_pmem::{Counts, Durability, snapshot};
+
+#[derive(Clone, Copy, Persist, Plain)]
+#[repr(C)]
+struct Line {
+    words: [u64; 8],
+}
+
+#[derive(Persist)]
+#[repr(C)]
+struct Node {
+    line: Line,
+    next: PRc<Node>,
+}
+
+#[derive(Default, Persist)]
+#[repr(C)]
+struct Root {
+    lines: PArr<PRc<Line>>,
+    first: PRc<Node>,
+    count: u64,
+}
+
+const ROUNDS: u64 = 200;
+
+/// Fences and lines per transaction, of many.
+fn cost(mut transaction: impl FnMut(u64) -> Result<(), Error>) -> (f64, f64) {
+    transaction(0).unwrap();
+    let before = snapshot();
+    (1..=ROUNDS).for_each(|round| transaction(round).unwrap());
+    let Counts { fences, lines, .. } = snapshot() - before;
+    (fences as f64 / ROUNDS as f64, lines as f64 / ROUNDS as f64)
+}
+
+#[test]
+fn a_transaction_costs_one_fence_and_one_that_writes_nothing_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::new().durability(Durability::Emulated);
+    options.create = true;
+    options.region.count = true;
+    Heap::<_, Root>::with(dir.path().join("counts.heap"), &options, |heap| {
+        heap.write::<_, Error>(|tx, root| {
+            let lines = tx.alloc_array(64, |_| PRc::null())?;
+            tx.link_array(root.lines(), lines)?;
+            for i in 0..64 {
+                let line = tx.alloc(Line { words: [0; 8] })?;
+                tx.link(lines.at(i), line)?;
+            }
+            Ok(())
+        })?;
+        let empty = cost(|_| heap.write(|_, _| Ok(())));
+        assert_eq!(empty, (0.0, 0.0), "an empty transaction");
+        let read = cost(|_| {
+            heap.read(|tx, root| {
+                let lines = tx.array(root.lines())?.expect("made above");
+                let line = tx.load(lines.at(3))?.expect("made above");
+                tx.get(*line).map(drop)
+            })
+        });
+        assert_eq!(read, (0.0, 0.0), "a reading transaction");
+        let failed = cost(|round| {
+            let outcome = heap.write::<(), Error>(|tx, root| {
+                tx.alloc(Line { words: [round; 8] })?;
+                tx.set(root.count(), round)?;
+                Err(tx.cancel())
+            });
+            assert!(matches!(outcome, Err(Error::Cancelled)));
+            Ok(())
+        });
+        assert_eq!(failed, (0.0, 0.0), "a transaction that fails");
+        let write = |objects: u64| {
+            cost(|round| {
+                heap.write(|tx, root| {
+                    let lines = tx.array(root.lines())?.expect("made above");
+                    for i in 0..objects {
+                        let line = tx.load(lines.at(((round * 7 + i) % 64) as usize))?.expect("made above");
+                        tx.set(*line, Line { words: [round + 1; 8] })?;
+                    }
+                    Ok(())
+                })
+            })
+        };
+        // A record of two lines, and two home lines of an object of 80 bytes, some of which are flushed together.
+        let (fences, lines) = write(1);
+        assert_eq!(fences, 1.0, "writing one object of 64 bytes");
+        assert!(lines <= 5.0, "{lines} lines for one object of 64 bytes");
+        let (fences, lines) = write(10);
+        assert_eq!(fences, 1.0, "writing ten objects of 64 bytes");
+        assert!(lines <= 41.0, "{lines} lines for ten objects of 64 bytes");
+        let (fences, lines) = cost(|round| {
+            heap.write(|tx, root| {
+                let node = tx.alloc(Node { line: Line { words: [round; 8] }, next: PRc::null() })?;
+                let first = tx.load(root.first())?;
+                tx.link(node.next(), first)?;
+                tx.link(root.first(), node)
+            })
+        });
+        // New slabs have a fence of their own now and then.
+        assert!(fences <= 1.02, "{fences} fences for allocating and linking");
+        assert!(lines <= 6.0, "{lines} lines for allocating and linking");
+        let (fences, lines) = cost(|round| {
+            heap.write(|tx, root| {
+                let lines = tx.array(root.lines())?.expect("made above");
+                let line = tx.alloc(Line { words: [round; 8] })?;
+                tx.link(lines.at((round % 64) as usize), line)
+            })
+        });
+        assert!(fences <= 1.02, "{fences} fences for replacing an object by a new one");
+        assert!(lines <= 6.5, "{lines} lines for replacing an object by a new one");
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+}
