@@ -136,6 +136,33 @@ mod tests {
         assert_eq!(seen, [(61, 3)].into_iter().chain(inner).chain([(128, 3)]).collect::<Vec<_>>());
     }
 
+    /// Remembers which bytes were loaded.
+    #[derive(Default)]
+    struct Loads(Mutex<Vec<(u64, u64)>>);
+
+    impl Observer for Loads {
+        fn store(&self, _: ThreadTag, _: u64, _: &[u8]) {}
+        fn flush(&self, _: ThreadTag, _: u64) {}
+        fn fence(&self, _: ThreadTag) {}
+        fn wants_loads(&self) -> bool {
+            true
+        }
+        fn load(&self, _: ThreadTag, off: u64, bytes: u64) {
+            self.0.lock().unwrap().push((off, bytes));
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_not_reported_as_loaded() {
+        let loads = Arc::new(Loads::default());
+        let region = Region::simulated(&[0; 4096], 4096, Some(loads.clone())).unwrap();
+        region.store_words(64, &[1, 2, 3]).unwrap();
+        region.store_u64(128, 4).unwrap();
+        assert_eq!(*loads.0.lock().unwrap(), []);
+        region.words(64, 3).unwrap();
+        assert_eq!(*loads.0.lock().unwrap(), [(64, 24)]);
+    }
+
     fn values(words: &[std::sync::atomic::AtomicU64]) -> Vec<u64> {
         words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
     }

@@ -339,12 +339,19 @@ impl Region {
     /// [`OutOfBounds`] when they are not all inside the region, or not aligned.
     #[inline]
     pub fn words(&self, off: u64, count: u64) -> Result<&[AtomicU64], OutOfBounds> {
+        let words = self.unread_words(off, count)?;
+        self.note_load(off, count * WORD_BYTES);
+        Ok(words)
+    }
+
+    /// As [`words`](Self::words), of which nobody is told that they are loaded.
+    #[inline]
+    fn unread_words(&self, off: u64, count: u64) -> Result<&[AtomicU64], OutOfBounds> {
         let bytes = count.saturating_mul(WORD_BYTES);
         self.check(off, bytes)?;
         if !off.is_multiple_of(WORD_BYTES) {
             return Err(OutOfBounds { off, bytes, region_bytes: self.len() });
         }
-        self.note_load(off, bytes);
         // SAFETY: in bounds and aligned (checked), and mapped for as long as the region lives. The shared slice claims nothing of
         // the words' values, and who loads keeps to what the unsafe bulk methods ask for.
         Ok(unsafe {
@@ -362,7 +369,7 @@ impl Region {
     /// [`OutOfBounds`] when they are not all inside the region, or not aligned; nothing is stored then.
     #[inline]
     pub fn store_words(&self, off: u64, values: &[u64]) -> Result<(), OutOfBounds> {
-        let words = self.words(off, values.len() as u64)?;
+        let words = self.unread_words(off, values.len() as u64)?;
         self.assert_writable();
         for (i, (word, value)) in words.iter().zip(values).enumerate() {
             if self.instrumented {
