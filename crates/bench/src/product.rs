@@ -201,8 +201,8 @@ fn watched(
     }
     let after = tree.dram_way(key);
     listener.tell(|model| leaf.stores.iter().for_each(|off| model.store_dram(leaf_place + off)));
-    // A division adds a child to the node above, in place where that has room; or it writes images of nodes above anew, as
-    // a join does. And it makes a leaf's descriptor. Its instructions take no time, as those of the other trees' divisions.
+    // A division adds a child to the node above, and a join takes one out, in place where that is possible; or they write
+    // images of nodes above anew. And a division makes a leaf's descriptor. Its instructions take no time, as those of the other trees' divisions.
     for (old, new) in way.iter().rev().zip(after.iter().rev()).skip(1) {
         let old_place = dram.place(old.address, old.bytes);
         if old.address != new.address {
@@ -212,12 +212,12 @@ fn watched(
                 model.load(old_place, old.bytes);
                 store_all(model, place, new.bytes);
             });
-        } else if old.children < new.children {
+        } else if old.children != new.children {
             listener.tell(|model| old.stores.iter().for_each(|off| model.store_dram(old_place + off)));
         } else {
             continue;
         }
-        if old.level == 1 {
+        if old.level == 1 && old.children < new.children {
             let place = dram.place(dram.free, leaf.bytes);
             listener.tell(|model| store_all(model, place, leaf.bytes));
         }

@@ -1,4 +1,4 @@
-//! Children are added to a group of an inner node while it is searched: `src/fixed/group.rs` itself under a model checker, with
+//! Children are added to a group of an inner node, and taken out, while it is searched: `src/fixed/group.rs` itself under a model checker, with
 //! loom's atomics in place of the processor's, so that every interleaving and every value that the orderings allow is
 //! tried. Weaker orderings have to be caught.
 //!
@@ -41,13 +41,17 @@ mod sync {
 use group::{Group, Leads};
 use loom::sync::Arc;
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mutant {
     None,
     LoadsRelaxed,
     StoresRelaxed,
+    /// What is behind a child that is taken out moves up.
+    MovesUp,
+    /// A leaf is said to be gone before no word leads to it.
+    GoneTooEarly,
 }
 
 thread_local! {
@@ -110,16 +114,84 @@ fn children_are_added() {
     });
 }
 
+/// The second of three children and then the third is taken out, and one is added where they were. A leaf that has left
+/// the tree says so, and who comes there starts again.
+fn children_are_taken_out() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(|| {
+        let group = Arc::new(Group::new(|| Begins(sync::AtomicU64::new(0))));
+        let gone = Arc::new([(); 5].map(|()| sync::AtomicU64::new(0)));
+        IS_WRITER.with(|is| is.set(true));
+        [0, 10, 20, 40].into_iter().enumerate().for_each(|(at, key)| group.add(at, key, key, 64 * key));
+        IS_WRITER.with(|is| is.set(false));
+        let writer = loom::thread::spawn({
+            let (group, gone) = (group.clone(), gone.clone());
+            move || {
+                IS_WRITER.with(|is| is.set(true));
+                let retire = |key: usize| gone[key / 10].store(1, Release);
+                if is(Mutant::GoneTooEarly) {
+                    retire(20);
+                }
+                if is(Mutant::MovesUp) {
+                    group.set(2, 40, 40, 64 * 40);
+                    group.set(3, u64::MAX, 0, 0);
+                } else {
+                    group.lead(2, 10, 64 * 10);
+                }
+                retire(20);
+                if !is(Mutant::MovesUp) {
+                    // Now the one before it, and with that what leads to it.
+                    [1, 2].into_iter().for_each(|at| group.lead(at, 0, 0));
+                    retire(10);
+                    group.add(2, 15, 15, 64 * 15);
+                    group.lead(3, 15, 64 * 15);
+                }
+            }
+        });
+        let find = |key: u64| {
+            let mut last = None;
+            loop {
+                let found = group.child(group.position(key)).load();
+                assert!(found <= key, "{key} is looked for in {found}, which is further right");
+                if found % 10 != 0 || gone[found as usize / 10].load(Acquire) == 0 {
+                    return found;
+                }
+                assert!(last != Some(found), "{key} is looked for in {found} again, which has left the tree");
+                last = Some(found);
+            }
+        };
+        let _ = (find(25), find(12), find(45));
+        writer.join().unwrap();
+        if !is(Mutant::MovesUp) {
+            assert_eq!([5, 12, 17, 25, 45].map(find), [0, 0, 15, 15, 40]);
+        }
+    });
+}
+
 #[test]
 fn a_search_beside_an_addition_never_comes_too_far_right() {
     children_are_added();
 }
 
 #[test]
+fn a_search_beside_a_removal_never_comes_too_far_right_nor_again_to_what_is_gone() {
+    children_are_taken_out();
+}
+
+#[test]
 fn weakenings_are_caught() {
-    for mutant in [Mutant::LoadsRelaxed, Mutant::StoresRelaxed] {
+    let (added, taken_out): (fn(), fn()) = (children_are_added, children_are_taken_out);
+    for (mutant, model) in [
+        (Mutant::LoadsRelaxed, added),
+        (Mutant::StoresRelaxed, added),
+        (Mutant::LoadsRelaxed, taken_out),
+        (Mutant::StoresRelaxed, taken_out),
+        (Mutant::MovesUp, taken_out),
+        (Mutant::GoneTooEarly, taken_out),
+    ] {
         MUTANT.set(mutant);
-        let outcome = std::panic::catch_unwind(children_are_added);
+        let outcome = std::panic::catch_unwind(model);
         MUTANT.set(Mutant::None);
         assert!(outcome.is_err(), "nothing caught {mutant:?}");
     }

@@ -89,7 +89,7 @@ impl Tree {
         leaf.len.store(left, Ordering::Relaxed);
         drop(locked);
         match above {
-            Above::Adds(inner, at, entry) => inner.add_after(at, &entry),
+            Above::Adds(inner, at, entry) => inner.add(at, &entry),
             Above::Rewired(rewired) => self.publish(rewired),
         }
         Ok(())
@@ -154,8 +154,8 @@ impl Tree {
         tx.store(next_off(path.leaf.off), off)?;
         tx.store(floor_off(path.leaf.off), !separator)?;
         let mut entry = Entry { separator, child: right, off, slot: NEW_SLOT };
-        if let Some((inner, at)) = path.nodes.last().copied()
-            && let Some(slot) = inner.room_after(at)
+        if let Some((inner, _)) = path.nodes.last().copied()
+            && let Some((at, slot)) = inner.room_for(separator)
         {
             entry.slot = slot;
             tx.store(separator_off(inner.off, slot.into()), separator)?;

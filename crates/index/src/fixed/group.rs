@@ -1,4 +1,5 @@
-//! Some neighbouring children of an inner node, to which one more can be added in place, beside readers that do not notice.
+//! Some neighbouring children of an inner node, to which one more can be added, and of which one can be taken, in place,
+//! beside readers that do not notice.
 //!
 //! Children are in the order of their separators; behind the last, separators are higher than every key. To add one,
 //! those to the right of its place are moved up by one, the last first, and each child before its separator. So in every
@@ -6,7 +7,9 @@
 //! child that begins there or further left. A reader may come to the left of where its key belongs, as with a division
 //! that is not known to the inner node yet, and goes on by the links to the right.
 //!
-//! Nothing is ever taken out: for that the whole node is made anew.
+//! A child whose keys its left neighbour has taken over is taken out by exchanging its word for that neighbour's. Its
+//! separator stays, since to move up those behind it would lead a reader too far right who has seen a separator that was
+//! there before. What stays leads to the last child before it; it goes when the whole node is made anew.
 
 use super::sync::{AtomicU64, Ordering};
 use std::mem::offset_of;
@@ -60,7 +63,7 @@ impl<W: Leads> Group<W> {
         &self.children[at].0
     }
 
-    /// Where a child is on media. Another's, if one is being added.
+    /// Where a child is on media. Another's, if one is being added or taken out.
     #[inline(always)]
     pub(super) fn child_off(&self, at: usize) -> u64 {
         self.children[at].1.load(Ordering::Relaxed)
@@ -82,7 +85,7 @@ impl<W: Leads> Group<W> {
         self.separator(GROUP - 1).is_none()
     }
 
-    /// Adds a child in the place `at`, which has to be its place, in a group that has room. The caller keeps others from adding.
+    /// Adds a child in the place `at`, which has to be its place, in a group that has room. The caller keeps others from it.
     pub(super) fn add(&self, at: usize, separator: u64, to: W::To, off: u64) {
         let len = (at..GROUP).find(|i| self.separator(*i).is_none()).unwrap_or(GROUP - 1);
         for i in (at..len).rev() {
@@ -94,6 +97,12 @@ impl<W: Leads> Group<W> {
             );
         }
         self.set(at, separator, to, off);
+    }
+
+    /// Makes a place lead to a child that begins at its separator or further left.
+    pub(super) fn lead(&self, at: usize, to: W::To, off: u64) {
+        self.children[at].1.store(off, Ordering::Relaxed);
+        self.children[at].0.store(to);
     }
 
     /// Where words of a group lie in it.
@@ -109,9 +118,9 @@ impl<W: Leads> Group<W> {
         offset_of!(Group<W>, children) + at * size_of::<(W, AtomicU64)>() + offset_of!((W, AtomicU64), 1)
     }
 
-    fn set(&self, at: usize, separator: u64, to: W::To, off: u64) {
-        self.children[at].1.store(off, Ordering::Relaxed);
-        self.children[at].0.store(to);
+    /// Stores a child in a place whose separator is no lower.
+    pub(super) fn set(&self, at: usize, separator: u64, to: W::To, off: u64) {
+        self.lead(at, to, off);
         // ORDER: release, so that who goes by the separator finds this child, or one further left.
         self.separators[at].store(separator, Ordering::Release);
     }

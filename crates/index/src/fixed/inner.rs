@@ -19,17 +19,22 @@ pub(super) struct Entry {
     pub(super) slot: u8,
 }
 
-/// The slot of a child that has none yet.
+/// The slot of a child that has none: it is new, or it was taken out.
 pub(super) const NEW_SLOT: u8 = u8::MAX;
 
 /// Groups of children.
 pub(super) const GROUPS: usize = 16;
 const _: () = assert!(GROUPS * GROUP >= SLOTS && GROUPS.is_power_of_two());
+/// An inner node with fewer children is joined with a neighbour.
+pub(super) const SPARSE_CHILDREN: usize = SLOTS / 5;
 /// Children of a group when a node is made, if it has not too many: the rest is room for more.
 const FILLED: usize = 5;
 
-/// An inner node's children in order. Made whole; then children can be added where their group has room, and a child
-/// word exchanged for another of the same node. Both, and what is read for that, needs the lock of structure changes.
+/// An inner node's children in order. Made whole; then children can be added where their group has room, and taken out, and
+/// a child word exchanged for another of the same node. All this, and what is read for it, needs the lock of structure
+/// changes.
+///
+/// A child that was taken out has no slot, and its word is that of the last child before it, until the node is made anew.
 #[repr(C, align(64))]
 pub(super) struct Inner {
     /// The first separator of each group: a search looks at these two lines and then at one group's.
@@ -39,7 +44,7 @@ pub(super) struct Inner {
     pub(super) level: u64,
     /// The slots on media in use.
     used: [AtomicU64; 2],
-    /// Each child's slot.
+    /// Each child's slot; [`NEW_SLOT`] of those that were taken out.
     slots: [AtomicU8; GROUPS * GROUP],
 }
 
@@ -120,9 +125,23 @@ impl Inner {
         self.groups[at / GROUP].separator(at % GROUP).unwrap_or(u64::MAX)
     }
 
+    /// Whether there is a child, which was not taken out.
+    fn is_child(&self, at: usize) -> bool {
+        self.separator(at) != u64::MAX && !self.was_taken_out(at)
+    }
+
+    fn was_taken_out(&self, at: usize) -> bool {
+        self.slots[at].load(Ordering::Relaxed) == NEW_SLOT
+    }
+
     /// Where children are, in their order.
     pub(super) fn positions(&self) -> impl DoubleEndedIterator<Item = usize> {
-        (0..GROUPS * GROUP).filter(|at| self.separator(*at) != u64::MAX)
+        (0..GROUPS * GROUP).filter(|at| self.is_child(*at))
+    }
+
+    /// The child to which a position leads: the one there, or if that was taken out, the last before it.
+    pub(super) fn taker(&self, at: usize) -> usize {
+        (0..=at).rev().find(|at| self.is_child(*at)).unwrap_or(0)
     }
 
     /// Children.
@@ -137,16 +156,14 @@ impl Inner {
 
     /// The child to the right of one.
     pub(super) fn next(&self, at: usize) -> Option<usize> {
-        [at + 1, (at / GROUP + 1) * GROUP]
-            .into_iter()
-            .find(|next| *next < GROUPS * GROUP && self.separator(*next) != u64::MAX)
+        (at + 1..GROUPS * GROUP).find(|next| self.is_child(*next))
     }
 
     /// A child and its right neighbour: this one, or if that is the last, the one before.
     pub(super) fn pair(&self, at: usize) -> Option<(usize, usize)> {
         match self.next(at) {
             Some(next) => Some((at, next)),
-            None => self.positions().rev().find(|before| *before < at).map(|before| (before, at)),
+            None => at.checked_sub(1).map(|before| (self.taker(before), at)),
         }
     }
 
@@ -162,26 +179,53 @@ impl Inner {
         entries
     }
 
-    /// The slot on media for a child to the right of the one at `at`, if that can be added in place.
-    pub(super) fn room_after(&self, at: usize) -> Option<u8> {
-        if !self.groups[at / GROUP].has_room() {
+    /// Where a child with this separator can be added in place, and its slot on media.
+    pub(super) fn room_for(&self, separator: u64) -> Option<(usize, u8)> {
+        let after = self.position(separator);
+        if !self.groups[after / GROUP].has_room() {
             return None;
         }
         let [low, high] = [0, 1].map(|i| (!self.used[i].load(Ordering::Relaxed)).trailing_zeros() as u8);
-        Some(if low < 64 { low } else { 64 + high }).filter(|slot| usize::from(*slot) < SLOTS)
+        let slot = if low < 64 { low } else { 64 + high };
+        (usize::from(slot) < SLOTS).then_some((after + 1, slot))
     }
 
-    /// Adds a child to the right of the one at `at`, in the slot that [`room_after`](Self::room_after) gave.
-    pub(super) fn add_after(&self, at: usize, entry: &Entry) {
+    /// Adds a child, where and with the slot that [`room_for`](Self::room_for) gave.
+    pub(super) fn add(&self, at: usize, entry: &Entry) {
         let group = GROUP * (at / GROUP);
         let mut slot = entry.slot;
-        for slot_of in &self.slots[at + 1..group + GROUP] {
+        for slot_of in &self.slots[at..group + GROUP] {
             let next = slot_of.load(Ordering::Relaxed);
             slot_of.store(slot, Ordering::Relaxed);
             slot = next;
         }
         self.note_used(entry.slot);
-        self.groups[at / GROUP].add(at % GROUP + 1, entry.separator, entry.child, entry.off);
+        self.groups[at / GROUP].add(at % GROUP, entry.separator, entry.child, entry.off);
+        self.lead_on(at);
+    }
+
+    /// Whether a child can be taken out without other nodes having to change, of the root or another node.
+    pub(super) fn can_spare(&self, is_root: bool) -> bool {
+        self.len() > if is_root { 2 } else { SPARSE_CHILDREN }
+    }
+
+    /// Takes out a child that is not the first, and whose keys the child before it has taken over.
+    pub(super) fn take_out(&self, at: usize) {
+        let slot = self.slots[at].load(Ordering::Relaxed);
+        let word = &self.used[usize::from(slot / 64)];
+        word.store(word.load(Ordering::Relaxed) & !(1 << (slot % 64)), Ordering::Relaxed);
+        self.slots[at].store(NEW_SLOT, Ordering::Relaxed);
+        self.lead_on(self.taker(at));
+    }
+
+    /// Makes places from which children were taken out lead to the child before them at `at`.
+    fn lead_on(&self, at: usize) {
+        let (child, off) = (self.child(at).load(), self.child_off(at));
+        for other in at + 1..self.next(at).unwrap_or(GROUPS * GROUP) {
+            if self.separator(other) != u64::MAX {
+                self.groups[other / GROUP].lead(other % GROUP, child, off);
+            }
+        }
     }
 
     fn note_used(&self, slot: u8) {
@@ -250,29 +294,15 @@ mod tests {
 
     #[test]
     fn children_that_are_added_are_in_their_places() {
-        let entry = |separator: u64, slot| Entry {
-            separator,
-            child: Link::cold(64 * (separator + 1)),
-            off: 64 * (separator + 1),
-            slot,
-        };
         for count in [1, 2, 5, 6, 40, 81, SLOTS - 1, SLOTS] {
             let mut entries: Vec<Entry> = (0..count).map(|i| entry(1000 * i as u64, i as u8)).collect();
             let mut inner = Inner::new(64, 1, &entries);
             for i in 0..SLOTS as u64 {
                 let separator = 1 + i * 7919 % (1000 * count as u64);
-                let at = inner.position(separator);
-                if inner.separator(at) == separator {
+                if entries.iter().any(|entry| entry.separator == separator) {
                     continue;
                 }
-                if let Some(slot) = inner.room_after(at) {
-                    assert!(entries.iter().all(|entry| entry.slot != slot));
-                    let new = entry(separator, slot);
-                    entries.insert(entries.partition_point(|entry| entry.separator < separator), new);
-                    inner.add_after(at, &new);
-                } else if entries.len() < SLOTS {
-                    inner = Inner::new(64, 1, &entries);
-                }
+                add(&mut inner, &mut entries, separator);
                 assert_eq!(inner.entries(), entries);
                 assert_eq!(inner.len(), entries.len());
             }
@@ -284,6 +314,66 @@ mod tests {
                 assert_eq!(inner.pair(*at), pair.map(|pair| (pair[0], pair[1])));
             }
             assert!(count >= SLOTS || entries.len() > count);
+        }
+    }
+
+    fn entry(separator: u64, slot: u8) -> Entry {
+        let off = 64 * (separator + 1);
+        Entry { separator, child: Link::cold(off), off, slot }
+    }
+
+    /// Adds a child in place, or else makes the node anew, as it does if the child has no room in it either.
+    fn add(inner: &mut Box<Inner>, entries: &mut Vec<Entry>, separator: u64) {
+        if let Some((at, slot)) = inner.room_for(separator) {
+            assert!(entries.iter().all(|entry| entry.slot != slot));
+            let new = entry(separator, slot);
+            entries.insert(entries.partition_point(|entry| entry.separator < separator), new);
+            inner.add(at, &new);
+        } else {
+            *inner = Inner::new(64, 1, entries);
+        }
+    }
+
+    /// Children come and go at places that a fixed sequence says. What is not a child any more leads to the last before it.
+    #[test]
+    fn what_was_taken_out_leads_to_the_child_before_it() {
+        let mut state = 1u64;
+        let mut below = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        for count in [2, 6, 30, 90] {
+            let mut entries: Vec<Entry> = (0..count).map(|i| entry(100 * i as u64, i as u8)).collect();
+            let mut inner = Inner::new(64, 1, &entries);
+            let mut beside = 0;
+            for _ in 0..4000 {
+                let separator = below(100 * count as u64);
+                let found = entries.binary_search_by_key(&separator, |entry| entry.separator);
+                if entries.len() > 1 && below(2) == 0 {
+                    let gone = 1 + below(entries.len() as u64 - 1) as usize;
+                    let at = inner.positions().nth(gone).unwrap();
+                    assert_eq!(inner.pair(inner.taker(at - 1)), Some((inner.taker(at - 1), at)));
+                    inner.take_out(at);
+                    entries.remove(gone);
+                    beside += usize::from(inner.positions().all(|other| other != at));
+                } else if found.is_err() && entries.len() < SLOTS {
+                    add(&mut inner, &mut entries, separator);
+                }
+                assert_eq!((inner.entries(), inner.len()), (entries.clone(), entries.len()));
+                for key in (0..20).map(|_| below(100 * count as u64)).chain([separator]) {
+                    let last = entries.partition_point(|entry| entry.separator <= key) - 1;
+                    let at = inner.position(key);
+                    assert_eq!(
+                        (inner.child(at).load(), inner.child_off(at)),
+                        (entries[last].child, entries[last].off)
+                    );
+                    assert_eq!(
+                        (inner.entry(inner.taker(at)), inner.before(inner.taker(at))),
+                        (entries[last], last)
+                    );
+                }
+            }
+            assert!(beside > 1000);
         }
     }
 }

@@ -38,7 +38,8 @@
 //! A change of a record locks its leaf (`lock.rs`). Changes of the structure are made one at a time, under one lock, and
 //! lock the leaves that they divide or join. Readers take no lock, and never wait for a writer, wherever that was
 //! stopped: they read under a version, and follow the link to the right neighbour when a leaf was divided under them. The image
-//! above takes the new leaf in place, if it has room, while readers search it (`group.rs`); otherwise it is exchanged for another.
+//! above takes the new leaf in place, if it has room, and a leaf that was joined is taken out of it in place, while readers search it
+//! (`group.rs`); otherwise it is exchanged for another.
 //! A leaf that is cold is made known by whoever comes first and can have the lock of structure changes; a reader who
 //! cannot reads media as it is. A scan reads leaf by leaf and then makes sure that none of them changed meanwhile; after
 //! some tries in vain it takes the lock of structure changes and locks its leaves, and only then it waits for writers. (For

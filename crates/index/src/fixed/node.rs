@@ -1,7 +1,7 @@
 //! Nodes as DRAM knows them: descriptors of leaves and images of inner nodes.
 //!
-//! The only unsafe code of the tree. It holds each of them by one [`Word`]: in an inner image, in the root word, or (for a leaf) in the
-//! descriptor to its left. A node that nobody has looked at since the pool was opened is *cold*: the word holds its
+//! The only unsafe code of the tree. It holds each of them by one [`Word`], in an inner image or the root word, and a leaf by that
+//! in the descriptor to its left, too, and those of children that it took the place of (`group.rs`). A node that nobody has looked at since the pool was opened is *cold*: the word holds its
 //! offset. What is taken out of the tree is freed when every pin from before is gone.
 
 use super::fingerprints::{Fingerprints, fingerprint};
@@ -103,7 +103,7 @@ impl Link {
         made.into_iter().for_each(|link| drop(link.take()));
     }
 
-    /// Drops a node that was in one word of the tree and is in none any more, when its readers are gone.
+    /// Drops a node that is in no word of the tree any more, when its readers are gone.
     pub(super) fn discard(self, garbage: &Garbage, claim: &Claim) {
         if let Some(node) = self.take() {
             garbage.add(claim, Waste::Node(node));

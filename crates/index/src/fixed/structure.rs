@@ -4,7 +4,7 @@
 
 use super::create::Tree;
 use super::fingerprints::{bits, fingerprint};
-use super::inner::{Entry, Inner, NEW_SLOT};
+use super::inner::{Entry, Inner, NEW_SLOT, SPARSE_CHILDREN};
 use super::layout::{
     INNER_KIND, LEAF_KIND, MAX_LEVEL, NODE_BYTES, SLOTS, child_off, floor_off, key_off, next_off, root_off,
     separator_off, value_off,
@@ -19,8 +19,6 @@ use tembo_pool::{Lane, Tx};
 
 /// Two nodes become one if what they hold together is at most this much.
 const JOINED_MAX: usize = SLOTS * 3 / 4;
-/// An inner node with fewer children is joined with a neighbour.
-const SPARSE_CHILDREN: usize = SLOTS / 5;
 
 /// The way from the root to a leaf: the inner nodes with the position in each.
 pub(super) struct Path<'g> {
@@ -75,7 +73,7 @@ impl Tree {
             let at = nodes.last().map_or(0, |(_, at)| *at);
             match self.known(word, (low, floor_at(&nodes, at)), below, lock)? {
                 Child::Inner(inner) => {
-                    let at = inner.position(key);
+                    let at = inner.taker(inner.position(key));
                     nodes.push((inner, at));
                     word = inner.child(at);
                 }
@@ -170,9 +168,14 @@ impl Tree {
         if let Some(last) = nodes.last_mut() {
             last.1 = at;
         }
-        let rewired = self.rewire(&mut tx, &nodes, 2, |left| vec![left], lock)?;
+        let rewired = if parent.can_spare(nodes.len() == 1) {
+            tx.store(child_off(parent.off, parent.entry(next).slot.into()), 0)?;
+            None
+        } else {
+            Some(self.rewire(&mut tx, &nodes, 2, |left| vec![left], lock)?)
+        };
         if let Err(e) = tx.commit() {
-            rewired.undo();
+            rewired.into_iter().for_each(Rewired::undo);
             return Err(e.into());
         }
         left_lock.change_structure();
@@ -180,14 +183,17 @@ impl Tree {
         left.len.store(total, Ordering::Relaxed);
         left.next.store(right.next.load());
         left.floor.store(floor, Ordering::Release);
-        self.publish(rewired);
+        match rewired {
+            Some(rewired) => self.publish(rewired),
+            None => parent.take_out(next),
+        }
         // ORDER: last, since who finds this out starts again and has to find everything in the left leaf.
         right_lock.retire();
         // The block of the right leaf was in reach until now, and so it has to wait for readers until now. The caller's pin
         // has kept it meanwhile.
         lane.unlinked_only_now();
         drop(left_lock);
-        // No word leads to the leaf any more: its parent's is gone, and that of the leaf to its left was exchanged.
+        // No word leads to the leaf any more: its parent's are gone, and that of the leaf to its left was exchanged.
         gone.discard(&self.garbage, &self.claim);
         Ok(())
     }

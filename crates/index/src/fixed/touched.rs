@@ -21,7 +21,7 @@ pub struct DramNode {
     /// the step itself, or its lines are asked for ahead.
     pub reads: Vec<Vec<u64>>,
     /// Where in it a change of the key's record stores a word; in an inner node, where adding a child beside the one that
-    /// is taken does, if that is done in place.
+    /// is taken does, if that is done in place. (Taking one out stores less.)
     pub stores: Vec<u64>,
     /// Children; none of a leaf.
     pub children: usize,
