@@ -18,7 +18,9 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub(crate) fn run(arguments: &Dump) -> Outcome {
     let pool = Options::new().read_only(true).open(&arguments.pool)?;
     if pool.describe_heap()?.is_some() {
-        eprintln!("note: the pool also has a heap of persistent objects, which a dump does not hold; copy the file to keep it");
+        eprintln!(
+            "note: the pool also has a heap of persistent objects, which a dump does not hold; copy the file to keep it"
+        );
     }
     let Some(path) = &arguments.output else {
         let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
