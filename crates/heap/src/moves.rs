@@ -35,7 +35,9 @@ fn has_pointers<T: Persist>() -> bool {
 }
 
 impl<'t, B: Brand> ReadTx<'t, B> {
-    fn image<T: Persist>(&self, place: Ref<'t, B, T>) -> Result<Words<T>> {
+    /// The words of a value, whatever they say.
+    #[inline]
+    pub(crate) fn image<T: Persist>(&self, place: Ref<'t, B, T>) -> Result<Words<T>> {
         self.check_stamp(place.stamp)?;
         let mut words = Words::zeroed();
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {

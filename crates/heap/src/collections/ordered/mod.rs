@@ -46,7 +46,6 @@ use crate::slots::{PArr, PRc};
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use range::Path;
-use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 
 /// Most entries of a node: odd, so that the two halves of a full one are as long.
@@ -183,16 +182,7 @@ fn search<'t, B: Brand, K: OrdKey, V: Persist>(
     node: NodeObj<'t, B, K, V>,
     key: &K::Query,
 ) -> Result<Found> {
-    let (mut low, mut high) = (0, entries_of(tx, node)?);
-    while low < high {
-        let middle = (low + high) / 2;
-        match K::compare(tx, node.keys().at(middle), key)? {
-            Ordering::Less => low = middle + 1,
-            Ordering::Equal => return Ok(Ok(middle)),
-            Ordering::Greater => high = middle,
-        }
-    }
-    Ok(Err(low))
+    K::search(tx, node.keys(), entries_of(tx, node)?, key)
 }
 
 impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
