@@ -26,8 +26,8 @@ pub enum Error {
     },
     /// A type of the program is not laid out as the heap has it.
     #[error(
-        "the type {name} has another layout in this heap: there it is `{stored}`, in this program `{ours}`; open it with the program that \
-         wrote it, or say how it changes with `Options::migrate`"
+        "the type {name} has another layout in this heap: there it is `{stored}`, in this program `{ours}`; open it with a program that \
+         has that one, and copy what it holds into a new heap"
     )]
     Layout {
         /// The type's name.
