@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use tembo_pmem::{Region, offset_of};
-use tembo_pool::Pool;
+use tembo_pool::{Hold, Pool};
 
 /// 2^15 ownership records for each processor, so that of those that are owned at a time hardly two are the same; and not so many more that
 /// they would push each other out of the caches.
@@ -44,7 +44,7 @@ pub(crate) struct Core {
     /// A transaction that had no luck for long runs alone.
     pub alone: Mutex<()>,
     pub wants_alone: AtomicBool,
-    _brand: Option<BrandLease>,
+    _leases: (Option<BrandLease>, Hold),
 }
 
 thread_local! {
@@ -53,7 +53,12 @@ thread_local! {
 }
 
 impl Core {
-    pub(crate) fn open(pool: Pool, off: u64, types: Types, brand: Option<BrandLease>) -> Result<Arc<Core>> {
+    pub(crate) fn open(
+        pool: Pool,
+        off: u64,
+        types: Types,
+        leases: (Option<BrandLease>, Hold),
+    ) -> Result<Arc<Core>> {
         let region = pool.region();
         let lanes = pool.geometry().lane_count;
         let dying = region.load_u64(off + offset_of!(PmHeap, dying) as u64)?;
@@ -83,7 +88,7 @@ impl Core {
             leftovers: Mutex::new(leftovers),
             alone: Mutex::new(()),
             wants_alone: AtomicBool::new(false),
-            _brand: brand,
+            _leases: leases,
         }))
     }
 

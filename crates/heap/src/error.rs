@@ -57,6 +57,9 @@ pub enum Error {
         /// The most there can be.
         max: u64,
     },
+    /// The pool's heap is open already.
+    #[error("the heap in this pool is open already; use the handle that is open, which threads can share")]
+    InUse,
     /// A heap with this named brand is open already.
     #[error("a heap with the brand {brand} is open already; close it, or make another brand")]
     BrandInUse {

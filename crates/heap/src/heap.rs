@@ -173,6 +173,9 @@ impl<B: Brand, R: Persist> Heap<B, R> {
 
 /// Opens the heap of a pool, or makes it if the pool has no roots yet.
 fn open_core<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>) -> Result<Arc<Core>> {
+    // Who owns what is noted in memory, so that there must be one such memory. No structure lies at 0: that stands for the pool's
+    // heap, also before there is one.
+    let hold = pool.hold(0).ok_or(Error::InUse)?;
     let root = pool.roots()?.into_iter().find(|root| root.name == ROOT_NAME);
     let (off, types) = match root {
         Some(root) if root.kind == ROOT_KIND => reopen::<R>(&pool, root.off)?,
@@ -186,7 +189,7 @@ fn open_core<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>) -> Res
             None => create::<R>(&pool)?,
         },
     };
-    Core::open(pool, off, types, brand)
+    Core::open(pool, off, types, (brand, hold))
 }
 
 fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {

@@ -62,3 +62,17 @@ fn a_list_is_there_again_after_the_heap_was_closed() -> Result<(), Error> {
     assert_eq!(values, (0..10).rev().collect::<Vec<u64>>());
     Ok(())
 }
+
+/// Two heaps on one pool would each know nothing of what the other's transactions own.
+#[test]
+fn the_heap_of_a_pool_is_open_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = tembo_pool::Pool::open(dir.path().join("once.heap"), &create()).unwrap();
+    brand!(First);
+    brand!(Second);
+    let first = Heap::<First, Root>::open_pool(pool.clone()).unwrap();
+    assert!(matches!(Heap::<Second, Root>::open_pool(pool.clone()), Err(Error::InUse)));
+    assert!(matches!(Heap::<First, Root>::open_pool(pool.clone()), Err(Error::BrandInUse { .. })));
+    drop(first);
+    Heap::<Second, Root>::open_pool(pool).unwrap();
+}

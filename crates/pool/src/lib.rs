@@ -95,7 +95,7 @@ pub use error::{Error, Result};
 pub use lane::{Lane, Writer};
 pub use layout::Geometry;
 pub use options::Options;
-pub use pool::{BriefPin, Claim, Pin, Pool, Stats};
+pub use pool::{BriefPin, Claim, Hold, Pin, Pool, Stats};
 pub use record::LineWrites;
 pub use recover::Recovery;
 pub use roots::Root;

@@ -125,6 +125,19 @@ impl Claim {
     }
 }
 
+/// An object that is open once ([`Pool::hold`]), until this is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    pool: Pool,
+    off: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.pool.inner.claims.lock().remove(&self.off);
+    }
+}
+
 impl std::fmt::Debug for Claim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Claim").field("off", &self.off).finish_non_exhaustive()
@@ -299,6 +312,11 @@ impl Pool {
         // ORDER: from here on no lane believes to be alone, so that a claim can end epochs beside it.
         self.inner.touches.turn_on(&self.inner)?;
         Ok(self.inner.claims.lock().insert(off).then(|| Claim { pool: self.clone(), off }))
+    }
+
+    /// As [`claim`](Self::claim), for a structure that ends no epochs: costs the pool's writers nothing.
+    pub fn hold(&self, off: u64) -> Option<Hold> {
+        self.inner.claims.lock().insert(off).then(|| Hold { pool: self.clone(), off })
     }
 
     /// Takes a lane, to write with.
