@@ -30,6 +30,9 @@ fn main() {
     for library in LIBRARIES {
         if has_header(library.header) {
             compile(library);
+            if library.name == "pmemobj" {
+                compile_heaps(library);
+            }
         } else {
             missing.push(library.package);
         }
@@ -61,6 +64,24 @@ fn compile(library: &Library) {
         .compile(&format!("peer_{}", library.name));
     println!("cargo::rustc-link-lib=dylib={}", library.link);
     println!("cargo::rustc-cfg=peer=\"{}\"", library.name);
+}
+
+/// Compiles the comparison of heaps, and the library that counts fences.
+fn compile_heaps(library: &Library) {
+    let version = format!("\"{}\"", package_version(library.package));
+    cc::Build::new()
+        .files(["c/heap_pmemobj.c", "c/heap_floor.c"])
+        .std("gnu11")
+        .opt_level(3)
+        .define("PEER_VERSION", version.as_str())
+        .extra_warnings(true)
+        .flag_if_supported("-Wno-clobbered")
+        .compile("peer_heaps");
+    let counting = Path::new(&env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("libpeer_count.so");
+    let mut compiler = cc::Build::new().pic(true).std("gnu11").get_compiler().to_command();
+    let made = compiler.args(["-shared", "c/heap_count.c", "-ldl", "-o"]).arg(&counting).status();
+    assert!(made.is_ok_and(|status| status.success()), "the library that counts fences could not be built");
+    println!("cargo::rustc-env=PEERS_COUNT_LIBRARY={}", counting.display());
 }
 
 /// The version of an installed Debian package, without its packaging's part.

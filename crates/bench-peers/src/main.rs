@@ -2,8 +2,11 @@
 //!
 //! [`engines`] has a file for each; [`workload`] the keys; [`measure`] what one run is; [`supervise`] runs engines by
 //! turns in processes of their own; [`report`] prints. `docs/peers.md` says what is compared and how.
+//! [`heap`] compares heaps of objects.
 
 mod engines;
+#[cfg(peer = "pmemobj")]
+mod heap;
 mod measure;
 mod report;
 mod supervise;
@@ -27,7 +30,7 @@ use workload::Shape;
 #[command(version)]
 struct Cli {
     #[command(subcommand)]
-    child: Option<Child>,
+    task: Option<Task>,
     #[command(flatten)]
     options: CompareOptions,
 }
@@ -63,7 +66,17 @@ struct CompareOptions {
 }
 
 #[derive(Subcommand)]
-enum Child {
+enum Task {
+    /// The heap of objects beside libpmemobj's (docs/heap-costs.md)
+    #[cfg(peer = "pmemobj")]
+    Heap(heap::HeapOptions),
+    /// A part of that in a process of its own
+    #[cfg(peer = "pmemobj")]
+    #[command(hide = true)]
+    ChildHeap {
+        #[command(subcommand)]
+        child: heap::HeapChild,
+    },
     /// One run of one engine; prints a line and waits to be killed
     #[command(hide = true)]
     ChildMeasure(ChildPlan),
@@ -101,11 +114,15 @@ impl ChildPlan {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result = match &cli.child {
-        Some(Child::ChildMeasure(child)) => {
+    let result = match &cli.task {
+        #[cfg(peer = "pmemobj")]
+        Some(Task::Heap(options)) => heap::compare(&cli.options.folder, options),
+        #[cfg(peer = "pmemobj")]
+        Some(Task::ChildHeap { child }) => heap::child(child),
+        Some(Task::ChildMeasure(child)) => {
             answer(child.kind().and_then(|kind| measure::measure(&kind, &child.plan(), &child.folder)))
         }
-        Some(Child::ChildReopen { plan: child, inserted, removed }) => {
+        Some(Task::ChildReopen { plan: child, inserted, removed }) => {
             let reopen =
                 |kind: Kind| measure::reopen(&kind, &child.plan(), &child.folder, *inserted, *removed);
             answer(child.kind().and_then(reopen))

@@ -107,6 +107,12 @@ fn in_part(part: &'static str) -> impl Fn(Box<dyn std::error::Error>) -> Box<dyn
     move |e| format!("{part}: {e}").into()
 }
 
+/// As [`ask`], of a child that takes a few minutes at most.
+#[cfg(peer = "pmemobj")]
+pub(crate) fn ask_in_place<T: DeserializeOwned + Send + 'static>(command: &mut Command) -> Result<T> {
+    ask(command, Duration::from_secs(600))
+}
+
 /// Starts a child, takes its one line, and kills it.
 fn ask<T: DeserializeOwned + Send + 'static>(command: &mut Command, patience: Duration) -> Result<T> {
     // libpmemobj flushes lines on tmpfs only if it is told to; without this it syncs pages.

@@ -1,4 +1,4 @@
-//! The engines with a C interface: the Rust side of `c/engine.h`, and the only unsafe code of this program.
+//! The engines with a C interface: the Rust side of `c/engine.h`. This and `heap/native.rs` are the only unsafe code of this program.
 
 use super::{Engine, Kind, Result, Setup};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
