@@ -114,10 +114,11 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
         return outcome.map(drop);
     }
     let dying_first = session.dying_first;
-    let outcome = prepare(core, session).and_then(|()| publish(core, state, session));
+    let outcome = prepare(core, state, session).and_then(|()| publish(core, state, session));
     match outcome {
         Ok(version) => {
-            session.owned.drain(..).for_each(|index| core.orecs.release(index, version));
+            // Before any record is released: nobody can come to what this commit has allocated until then, and decide about it
+            // without knowing its handles.
             session.held.iter().for_each(|claim| {
                 core.handles.hold(claim.off());
                 claim.confirm();
@@ -129,6 +130,7 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
                 core.handles.add_slots(slots);
             }
             scratch.orphaned.iter().for_each(|new| core.handles.make_orphan(new.object, new.slot));
+            session.owned.drain(..).for_each(|index| core.orecs.release(index, version));
             session.scratch.locks.drain(..).for_each(|index| core.count_orecs.release(index, version));
         }
         Err(_) => {
@@ -149,8 +151,15 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
 }
 
 /// Steps 1 and 2.
-fn prepare(core: &Core, session: &mut Session) -> Result<()> {
+fn prepare(core: &Core, state: Option<&State>, session: &mut Session) -> Result<()> {
     lock_counts(core, session);
+    // Who has seen pointers that are gone would count objects that have died since. From here on none of those that it counts can.
+    if let Some(state) = state
+        && core.clock.now() != state.rv.get()
+        && !state.reads_hold(core)
+    {
+        return Err(Error::Conflict);
+    }
     let mut of = Deaths { core, session, budget: DEATHS_MAX };
     of.apply_deltas()?;
     while let Some(object) = of.session.scratch.deaths.pop() {
