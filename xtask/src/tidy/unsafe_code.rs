@@ -121,7 +121,7 @@ mod tests {
             "crates/index/src/wbtree/layout.rs",
             "crates/index/src/wbtree/node/search.rs",
             "crates/bench-peers/src/engines/native.rs",
-    "crates/bench-peers/src/heap/native.rs",
+            "crates/bench-peers/src/heap/native.rs",
             "crates/capi/src/ffi/map.rs",
         ];
         for path in inside {
