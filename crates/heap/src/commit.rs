@@ -140,9 +140,10 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
             if !unused.is_empty() {
                 core.handles.add_slots(unused);
             }
+            // First of all: a block that was to be freed is not one that others can free before this is taken back.
+            session.ptx.roll_back();
             session.scratch.locks.drain(..).for_each(|index| core.count_orecs.give_back(index));
             session.owned.drain(..).for_each(|index| core.orecs.give_back(index));
-            session.ptx.roll_back();
         }
     }
     session.scratch.clear();

@@ -53,8 +53,8 @@ impl Session {
 
     /// Forgets the transaction. The records that it owns are given back.
     pub(crate) fn abort(&mut self, core: &Core) {
-        self.owned.drain(..).for_each(|index| core.orecs.give_back(index));
         self.ptx.roll_back();
+        self.owned.drain(..).for_each(|index| core.orecs.give_back(index));
         self.forget();
     }
 
