@@ -5,7 +5,8 @@ use crate::describe::{PointerKind, TypeInfo};
 use crate::error::{Error, Result, corrupt};
 use crate::handle::for_each_slot;
 use crate::layout::{
-    ARRAY_HEAD_BYTES, Counts, Kind, LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, PmOrphans, ROOT_KIND, ROOT_NAME,
+    ARRAY_HEAD_BYTES, Counts, Kind, LINE, MAGIC, OBJECT_HEAD_BYTES, PmDying, PmHeap, PmOrphans, ROOT_KIND,
+    ROOT_NAME,
 };
 use crate::types::{Types, for_each_pointer};
 use std::collections::HashMap;
@@ -144,6 +145,7 @@ pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
     if magic != MAGIC {
         return Err(corrupt("a heap", heap, MAGIC, magic));
     }
+    expect_zero(region, heap + offset_of!(PmHeap, reserved) as u64, 8)?;
     let types = Types::read(region, heap, |off, bytes| Ok(marks.reach(off, bytes)?))?;
     let mut walk =
         Walk { region, types, seen: HashMap::default(), next: Vec::new(), before: HashMap::default() };
@@ -171,6 +173,7 @@ pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
     marks.reach(dying, lists.saturating_mul(LINE))?;
     let mut listed = 0;
     for list in 0..lists {
+        expect_zero(region, dying + list * LINE + offset_of!(PmDying, reserved) as u64, LINE - 8)?;
         let mut object = region.load_u64(dying + list * LINE)?;
         while object != 0 {
             let seen = walk.seen.entry(object).or_default();
@@ -208,6 +211,17 @@ fn leaked(object: u64, type_name: &str) -> Error {
         "reachable, or in a circle",
         format!("a {type_name} that nothing leads to, a leak"),
     )
+}
+
+/// What no field is in is zero.
+fn expect_zero(region: &Region, off: u64, bytes: u64) -> Result<()> {
+    for off in (off..off + bytes).step_by(8) {
+        let found = region.load_u64(off)?;
+        if found != 0 {
+            return Err(corrupt("a reserved word", off, 0, found));
+        }
+    }
+    Ok(())
 }
 
 fn usage_of(info: &TypeInfo) -> TypeUsage {

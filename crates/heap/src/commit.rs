@@ -134,14 +134,14 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
             session.scratch.locks.drain(..).for_each(|index| core.count_orecs.release(index, version));
         }
         Err(_) => {
+            // First of all: a block that was to be freed is not one that others can free before this is taken back.
+            session.ptx.roll_back();
             session.dying_first = dying_first;
             let unused = session.scratch.orphaned.iter().filter(|new| !new.is_new_slot).map(|new| new.slot);
             let unused: Vec<u64> = unused.collect();
             if !unused.is_empty() {
                 core.handles.add_slots(unused);
             }
-            // First of all: a block that was to be freed is not one that others can free before this is taken back.
-            session.ptx.roll_back();
             session.scratch.locks.drain(..).for_each(|index| core.count_orecs.give_back(index));
             session.owned.drain(..).for_each(|index| core.orecs.give_back(index));
         }

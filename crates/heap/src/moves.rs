@@ -170,10 +170,10 @@ impl<'t, B: Brand> Tx<'t, B> {
         let mut found = Vec::new();
         if size_of::<T>() >= 8 {
             let info = info_of::<T>();
-            let word = |off| self.read_word(place.key, place.off + off);
+            let word = |off| self.read_word(place.key, place.off.wrapping_add(off));
             for_each_pointer(&info, &word, |off, pointer| {
                 if word(off)? != 0 {
-                    found.push((place.off + off, pointer.kind));
+                    found.push((place.off.wrapping_add(off), pointer.kind));
                 }
                 Ok(())
             })?;

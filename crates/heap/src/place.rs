@@ -113,7 +113,7 @@ impl<'t, B: Brand, T> Ref<'t, B, T> {
     /// A place in this one.
     #[inline(always)]
     pub(crate) fn part<U>(self, off: u64) -> Ref<'t, B, U> {
-        Ref { off: self.off + off, key: self.key, stamp: self.stamp, tie: PhantomData }
+        Ref { off: self.off.wrapping_add(off), key: self.key, stamp: self.stamp, tie: PhantomData }
     }
 }
 

@@ -181,9 +181,10 @@ fn collect_leftovers(core: &Core, session: &mut Session) -> Result<()> {
     loop {
         let mut leftovers = core.leftovers.lock();
         let Some(slot) = leftovers.last().copied() else { return Ok(()) };
+        let left_off = core.dying_off(slot)?;
+        let left = (left_off, core.region().load_u64(left_off)?);
         let own = (session.dying_off, session.dying_first);
-        session.dying_off = core.dying_off(slot)?;
-        session.dying_first = core.region().load_u64(session.dying_off)?;
+        (session.dying_off, session.dying_first) = left;
         let outcome = collect(core, session, COLLECT_MAX);
         let is_empty = session.dying_first == 0;
         (session.dying_off, session.dying_first) = own;

@@ -112,7 +112,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             return Ok(None);
         }
         // The length never changes, and the pin keeps the memory from being used for anything else.
-        let len = self.core.region().load_u64(off + OBJECT_HEAD_BYTES)? & 0xFFFF_FFFF;
+        let len = self.core.region().load_u64(off.wrapping_add(OBJECT_HEAD_BYTES))? & 0xFFFF_FFFF;
         Ok(Some(Arr::new(off, len, self.is_fresh(off))))
     }
 
@@ -172,8 +172,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                 state.extend(self.core)?;
                 continue;
             }
-            let counts = Counts::decode(self.core.region().load_u64(off + 8)?);
             let kind = Kind(self.core.region().load_u64(off)?);
+            let counts = Counts::decode(self.core.region().load_u64(off + 8)?);
             let is_alive =
                 !kind.is_dying() && !kind.is_shell() && (counts.strong > 0 || self.core.handles.holds(off));
             let again = records.load_again(index);
@@ -375,7 +375,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         slot: Ref<'t, B, PRc<T>>,
         to: impl Into<Option<Obj<'t, B, T>>>,
     ) -> Result<()> {
-        let to = to.into().map_or(0, |object| object.off - OBJECT_HEAD_BYTES);
+        let to = to.into().map_or(0, |object| object.off.wrapping_sub(OBJECT_HEAD_BYTES));
         self.check_stamp(slot.stamp)?;
         self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Strong)
     }
@@ -390,7 +390,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         slot: Ref<'t, B, PWeak<T>>,
         to: impl Into<Option<Obj<'t, B, T>>>,
     ) -> Result<()> {
-        let to = to.into().map_or(0, |object| object.off - OBJECT_HEAD_BYTES);
+        let to = to.into().map_or(0, |object| object.off.wrapping_sub(OBJECT_HEAD_BYTES));
         self.check_stamp(slot.stamp)?;
         self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Weak)
     }

@@ -175,6 +175,9 @@ fn record_image(info: &TypeInfo, number: u64, next: u64) -> Vec<u8> {
 /// Longest record that is believed.
 const RECORD_BYTES_MAX: u64 = 16 << 20;
 
+/// Longest value that is believed: with it, no array's length overflows.
+const VALUE_BYTES_MAX: u64 = 1 << 31;
+
 fn read_record(region: &Region, off: u64) -> Result<(u64, u64, TypeInfo)> {
     let at = |field: usize| region.load_u64(off + field as u64);
     let record_bytes = at(offset_of!(PmType, record_bytes))?;
@@ -187,6 +190,9 @@ fn read_record(region: &Region, off: u64) -> Result<(u64, u64, TypeInfo)> {
     let mut rest = words.iter().copied().skip(size_of::<PmType>() / 8);
     let mut take = || rest.next().ok_or_else(|| corrupt("a type record", off, "all of it", "its end"));
     let value_bytes = at(offset_of!(PmType, value_bytes))?;
+    if value_bytes > VALUE_BYTES_MAX {
+        return refuse(format!("values of {value_bytes} bytes"));
+    }
     let count = at(offset_of!(PmType, pointers))?;
     let mut used_words = size_of::<PmType>() as u64 / 8;
     let mut pointers = Vec::new();

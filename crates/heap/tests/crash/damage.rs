@@ -1,7 +1,7 @@
 //! Damage of each kind, done to single words of a heap, is found by `check`.
 
 use crate::support::ops::{self, NewShape};
-use crate::support::{Base, Look, Model, Op, Place, RootFields, Store};
+use crate::support::{Base, Look, Model, NodeFields, Op, Place, RootFields, Store};
 use tembo_heap::{Error, NamedBrand, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
@@ -175,4 +175,35 @@ fn tags_that_hide_or_make_pointers() {
     is_found(&store, tag, 0, "an object's counts");
     is_found(&store, tag, 2, "an object's counts");
     is_found(&store, tag, 3, "damaged");
+}
+
+#[test]
+fn a_reserved_word_that_is_not_zero_is_found() {
+    brand!(Reserved);
+    let store = create::<Reserved>(&[chain(0, 1, 2)]);
+    let heap = store.pool.root("heap").unwrap().unwrap().off;
+    is_found(&store, heap + 56, 1, "a reserved word");
+    is_found(&store, load(&store, heap + 32) + 8, 1, "a reserved word");
+}
+
+/// The offset of a field of such an object may be past the highest number there is, and then a small one, where bytes can be read.
+#[test]
+fn pointers_that_lead_nowhere_are_errors_and_no_panics() {
+    brand!(Nowhere);
+    let store = create::<Nowhere>(&[chain(0, 1, 2)]);
+    let at = slot_off(&store, 0);
+    for nowhere in [u64::MAX, u64::MAX & !7, u64::MAX & !15, 1 << 47] {
+        is_found(&store, at, nowhere, "");
+        let old = load(&store, at);
+        store.pool.region().store_u64(at, nowhere).unwrap();
+        let read = store.heap().read::<_, Error>(|tx, root| {
+            let Some(node) = tx.load(root.slots().at(0))? else { return Ok(0) };
+            tx.get(node.id())
+        });
+        assert!(read.is_err() || nowhere > u64::MAX - 24, "{nowhere:#x}");
+        let unlinked = store.heap().write::<_, Error>(|tx, root| tx.link(root.slots().at(0), None));
+        assert!(unlinked.is_err(), "{nowhere:#x}");
+        store.pool.region().store_u64(at, old).unwrap();
+    }
+    store.check().unwrap();
 }
