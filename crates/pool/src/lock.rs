@@ -29,7 +29,8 @@ pub(crate) fn lock(file: &File, path: &Path, exclusive: bool) -> Result<()> {
 fn holder_of(file: &File) -> String {
     let unknown = || "another process".to_owned();
     let Ok(meta) = file.metadata() else { return unknown() };
-    let listed = std::fs::read_to_string("/proc/locks").ok().and_then(|table| find_holder(&table, meta.ino()));
+    let listed =
+        std::fs::read_to_string("/proc/locks").ok().and_then(|table| find_holder(&table, meta.ino()));
     let Some(pid) = listed.or_else(|| find_opener((meta.dev(), meta.ino()))) else { return unknown() };
     match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
         Ok(name) => format!("process {pid} ({})", name.trim()),
