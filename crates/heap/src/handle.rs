@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tembo_pmem::{Region, offset_of};
 
-/// Keeps an object alive outside of transactions; [`Tx::enter`] gives the object back.
+/// Keeps an object alive outside of transactions; [`enter`](ReadTx::enter) gives the object back.
 ///
 /// It may be sent to other threads, kept in structs, and cloned. When the last one is dropped and no pointer leads to the
 /// object, it dies with one of the next commits, or, if the process ends before, when the heap is opened the next time.

@@ -322,7 +322,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.write_value(place, &value)
     }
 
-    /// Allocates an object. It dies with the commit unless it is linked, or [held](ReadTx::hold).
+    /// Allocates an object. It dies with the commit unless it is linked, or [held](Self::hold).
     ///
     /// Costs no fence of its own.
     ///
