@@ -12,7 +12,7 @@ pub(crate) fn implement(input: &Input) -> TokenStream {
     let (parameters, arguments, conditions) = generics.split_for_impl();
     let name_hash = name_hash(input);
     let full_name = full_name(input);
-    let Body { hash, describe, encode, has_variants } = match &input.shape {
+    let Body { hash, describe, encode, has_variants, has_pointers } = match &input.shape {
         Shape::Struct(fields) => of_struct(input, fields),
         Shape::Enum { tag, variants } => of_enum(input, tag, variants),
     };
@@ -30,6 +30,7 @@ pub(crate) fn implement(input: &Input) -> TokenStream {
                 #hash
                 .finish();
             const HAS_VARIANTS: bool = #has_variants;
+            const HAS_POINTERS: bool = #has_pointers;
 
             fn name() -> ::std::string::String {
                 #full_name
@@ -61,6 +62,7 @@ struct Body {
     describe: TokenStream,
     encode: TokenStream,
     has_variants: TokenStream,
+    has_pointers: TokenStream,
 }
 
 fn of_struct(input: &Input, fields: &[Field]) -> Body {
@@ -69,9 +71,10 @@ fn of_struct(input: &Input, fields: &[Field]) -> Body {
     let bindings =
         fields.iter().map(|f| (&f.member, &f.binding)).map(|(member, binding)| quote!(#member: #binding));
     let encode = encode_fields(heap, fields, &places);
-    let types = fields.iter().map(|field| &field.ty);
+    let types: Vec<_> = fields.iter().map(|field| &field.ty).collect();
     Body {
         has_variants: quote!(false #(|| <#types as #heap::Persist>::HAS_VARIANTS)*),
+        has_pointers: quote!(false #(|| <#types as #heap::Persist>::HAS_POINTERS)*),
         hash: hash_fields(heap, fields, &places),
         describe: describe_fields(heap, fields, &places),
         encode: quote! {
@@ -114,7 +117,14 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Body {
         });
     }
     let has_variants = variants.iter().any(|variant| !variant.fields.is_empty());
-    Body { hash, describe, encode: quote!(match self { #encode }), has_variants: quote!(#has_variants) }
+    let types = variants.iter().flat_map(|variant| &variant.fields).map(|field| &field.ty);
+    Body {
+        hash,
+        describe,
+        encode: quote!(match self { #encode }),
+        has_variants: quote!(#has_variants),
+        has_pointers: quote!(false #(|| <#types as #heap::Persist>::HAS_POINTERS)*),
+    }
 }
 
 /// A constant for the tag of each variant, numbered as the compiler does.

@@ -104,6 +104,7 @@ mod gen_lock;
 mod handle;
 mod heap;
 mod layout;
+mod look;
 mod moves;
 #[expect(unsafe_code, reason = "values as words")]
 mod node;

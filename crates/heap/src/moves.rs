@@ -30,10 +30,6 @@ fn info_of<T: Persist>() -> Rc<TypeInfo> {
     })
 }
 
-fn has_pointers<T: Persist>() -> bool {
-    size_of::<T>() >= 8 && !info_of::<T>().pointers.is_empty()
-}
-
 impl<'t, B: Brand> ReadTx<'t, B> {
     /// The words of a value, whatever they say.
     #[inline]
@@ -62,15 +58,6 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             return Ok(());
         }
         self.read_words(FRESH, array.at(0).off, &mut out[..count])
-    }
-}
-
-impl<'t, B: Brand, T: Persist, const N: usize> Ref<'t, B, [T; N]> {
-    /// The place of `count` elements from `at` on, and whether it begins with a word.
-    fn run(self, at: usize, count: usize) -> (Ref<'t, B, T>, bool) {
-        assert!(at + count <= N, "{count} elements from {at} on in an array of {N}");
-        let place = self.part((at * size_of::<T>()) as u64);
-        (place, place.off.is_multiple_of(8))
     }
 }
 
@@ -112,35 +99,6 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.forget_pointers(from)
     }
 
-    /// Moves `count` elements, which may overlap, to blanks of objects that programs have no places of (or where elements came
-    /// from that move too), and leaves blanks.
-    pub(crate) fn move_elements<T: Persist, const N: usize>(
-        &mut self,
-        from: (Ref<'t, B, [T; N]>, usize),
-        to: (Ref<'t, B, [T; N]>, usize),
-        count: usize,
-    ) -> Result<()> {
-        if count == 0 {
-            return Ok(());
-        }
-        let (from, to) = (from.0.run(from.1, count), to.0.run(to.1, count));
-        self.own_place(from.0)?;
-        self.own_place(to.0)?;
-        self.note_variants::<T>();
-        let bytes = count * size_of::<T>();
-        if from.1 && to.1 && bytes.is_multiple_of(8) {
-            let mut words = vec![0; bytes / 8];
-            self.read_words(from.0.key, from.0.off, &mut words)?;
-            if has_pointers::<T>() {
-                self.write_words(from.0.key, from.0.off, &vec![0; bytes / 8])?;
-            }
-            return self.write_words(to.0.key, to.0.off, &words);
-        }
-        let mut image = vec![0; bytes];
-        self.read_bytes(from.0.key, from.0.off, &mut image)?;
-        self.write_bytes(to.0.key, to.0.off, &image)
-    }
-
     /// Leaves a blank; what the value's pointers led to is let go.
     pub(crate) fn clear_value<T: Persist>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
         self.own_place(place)?;
@@ -168,7 +126,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// Where the pointers of a value lie that are not null.
     fn pointers_in<T: Persist>(&self, place: Ref<'t, B, T>) -> Result<Vec<(u64, PointerKind)>> {
         let mut found = Vec::new();
-        if size_of::<T>() >= 8 {
+        if T::HAS_POINTERS {
             let info = info_of::<T>();
             let word = |off| self.read_word(place.key, place.off.wrapping_add(off));
             for_each_pointer(&info, &word, |off, pointer| {
@@ -181,13 +139,14 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(found)
     }
 
-    /// Allocates an object that is blank.
-    pub(crate) fn alloc_blank<T: Persist>(&mut self) -> Result<Obj<'t, B, T>> {
+    /// Allocates an object with these bytes, which are those of a value, or blank where they are zero. Whatever their pointers lead to is
+    /// counted already.
+    pub(crate) fn alloc_image<T: Persist>(&mut self, image: &[u8]) -> Result<Obj<'t, B, T>> {
+        assert_eq!(image.len(), size_of::<Words<T>>(), "the bytes of {}", T::name());
         let type_number = self.core.types.number_of::<T>()?;
-        let words = Words::<T>::zeroed();
         let mut session = session_of(self.core, self.state)?;
-        let off = session.ptx.alloc(OBJECT_HEAD_BYTES + words.bytes().len() as u64)?;
-        write_head(&mut session, off, type_number, false, words.bytes())?;
+        let off = session.ptx.alloc(OBJECT_HEAD_BYTES + image.len() as u64)?;
+        write_head(&mut session, off, type_number, false, image)?;
         Ok(Obj::new(off + OBJECT_HEAD_BYTES, FRESH))
     }
 

@@ -25,6 +25,8 @@ pub unsafe trait Persist: Sized + 'static {
     const HASH: u64;
     /// Whether there is an enum in it whose variants have fields: writing the whole value may then change what lies at a place.
     const HAS_VARIANTS: bool;
+    /// Whether there is a pointer in it, in one of its variants at least.
+    const HAS_POINTERS: bool;
 
     /// The type's name, with its parameters.
     fn name() -> String;
@@ -102,6 +104,7 @@ macro_rules! numbers {
             const NAME_HASH: u64 = LayoutHash::new(stringify!($number)).finish();
             const HASH: u64 = Self::NAME_HASH;
             const HAS_VARIANTS: bool = false;
+            const HAS_POINTERS: bool = false;
             fn name() -> String {
                 stringify!($number).to_owned()
             }
@@ -130,6 +133,7 @@ macro_rules! narrow {
             const NAME_HASH: u64 = LayoutHash::new(stringify!($narrow)).finish();
             const HASH: u64 = Self::NAME_HASH;
             const HAS_VARIANTS: bool = false;
+            const HAS_POINTERS: bool = false;
             fn name() -> String {
                 stringify!($narrow).to_owned()
             }
@@ -158,6 +162,7 @@ unsafe impl<T: Persist, const N: usize> Persist for [T; N] {
     const NAME_HASH: u64 = LayoutHash::new("array").number(N as u64).number(T::NAME_HASH).finish();
     const HASH: u64 = LayoutHash::new("array").number(N as u64).number(T::HASH).finish();
     const HAS_VARIANTS: bool = T::HAS_VARIANTS;
+    const HAS_POINTERS: bool = T::HAS_POINTERS;
     fn name() -> String {
         format!("[{}; {N}]", T::name())
     }
@@ -201,6 +206,7 @@ unsafe impl Persist for () {
     const NAME_HASH: u64 = LayoutHash::new("()").finish();
     const HASH: u64 = Self::NAME_HASH;
     const HAS_VARIANTS: bool = false;
+    const HAS_POINTERS: bool = false;
     fn name() -> String {
         "()".to_owned()
     }
@@ -220,6 +226,7 @@ unsafe impl<T: 'static> Persist for std::marker::PhantomData<T> {
     const NAME_HASH: u64 = LayoutHash::new("PhantomData").finish();
     const HASH: u64 = Self::NAME_HASH;
     const HAS_VARIANTS: bool = false;
+    const HAS_POINTERS: bool = false;
     fn name() -> String {
         "PhantomData".to_owned()
     }

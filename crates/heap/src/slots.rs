@@ -39,6 +39,7 @@ macro_rules! slot {
             const NAME_HASH: u64 = LayoutHash::new($name).number(T::NAME_HASH).finish();
             const HASH: u64 = Self::NAME_HASH;
             const HAS_VARIANTS: bool = false;
+            const HAS_POINTERS: bool = true;
             fn name() -> String {
                 format!(concat!($name, "<{}>"), T::name())
             }

@@ -124,6 +124,12 @@ impl Writes {
         (line.mask >> word & 1 != 0).then(|| line.words[word])
     }
 
+    /// What is going to be stored in the line that `off` lies in, if anything.
+    #[inline]
+    pub(crate) fn line(&self, off: u64) -> Option<&LineWrites> {
+        self.lines.get(off / 64)
+    }
+
     #[inline]
     pub(crate) fn set(&mut self, off: u64, value: u64) {
         let line = self.lines.get_or_insert_with(off / 64, || NOTHING);

@@ -1,8 +1,9 @@
 //! What maps find their entries by.
 
+use super::sorted::{Found, Sorted};
 use super::text::{PBytes, PString};
 use crate::brand::Brand;
-use crate::error::{Result, corrupt};
+use crate::error::Result;
 use crate::node::Words;
 use crate::place::Ref;
 use crate::tx::{ReadTx, Tx};
@@ -70,37 +71,19 @@ pub trait OrdKey: MapKey {
         query: &Self::Query,
     ) -> Result<Ordering>;
 
-    /// Which of the first `count` keys, which are in order, this one is; or how many are before it.
+    /// Looks for a key in a node of a [`PMap`](super::PMap).
     ///
     /// # Errors
     ///
     /// As for [`compare`](Self::compare).
-    fn search<'t, B: Brand, const N: usize>(
+    #[doc(hidden)]
+    fn find<'t, B: Brand>(
         tx: &ReadTx<'t, B>,
-        keys: Ref<'t, B, [Self; N]>,
-        count: usize,
+        keys: Sorted<'t, B, Self>,
         query: &Self::Query,
-    ) -> Result<std::result::Result<usize, usize>> {
-        bisect(count, |at| Self::compare(tx, keys.at(at), query))
+    ) -> Result<Found> {
+        keys.find_by(tx, |place| Self::compare(tx, place, query))
     }
-}
-
-/// Looks for a key among `count` that are in order, each of which `compare` compares with it.
-#[inline]
-fn bisect(
-    count: usize,
-    compare: impl Fn(usize) -> Result<Ordering>,
-) -> Result<std::result::Result<usize, usize>> {
-    let (mut low, mut high) = (0, count);
-    while low < high {
-        let middle = (low + high) / 2;
-        match compare(middle)? {
-            Ordering::Less => low = middle + 1,
-            Ordering::Equal => return Ok(Ok(middle)),
-            Ordering::Greater => high = middle,
-        }
-    }
-    Ok(Err(low))
 }
 
 impl<K: Plain> MapKey for K {
@@ -144,24 +127,9 @@ impl<K: Plain + Ord> OrdKey for K {
         Ok(tx.get(place)?.cmp(query))
     }
 
-    /// Reads all of them at once.
-    #[inline]
-    fn search<'t, B: Brand, const N: usize>(
-        tx: &ReadTx<'t, B>,
-        keys: Ref<'t, B, [K; N]>,
-        count: usize,
-        query: &K,
-    ) -> Result<std::result::Result<usize, usize>> {
-        let image = tx.image(keys)?;
-        bisect(count, |at| {
-            let bytes =
-                image.bytes().get(at * size_of::<K>()..).and_then(|bytes| bytes.get(..size_of::<K>()));
-            let key = bytes.and_then(K::decode);
-            let key = key.ok_or_else(|| {
-                corrupt("a key", keys.off, format!("a {}", K::name()), "bytes that are none")
-            })?;
-            Ok(key.cmp(query))
-        })
+    #[inline(always)]
+    fn find<'t, B: Brand>(tx: &ReadTx<'t, B>, keys: Sorted<'t, B, K>, query: &K) -> Result<Found> {
+        keys.find_plain(tx, query)
     }
 }
 

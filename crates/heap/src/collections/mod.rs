@@ -14,6 +14,7 @@
 mod hash;
 mod keys;
 mod ordered;
+mod sorted;
 mod tally;
 mod text;
 mod unique;

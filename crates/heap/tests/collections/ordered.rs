@@ -285,7 +285,7 @@ fn a_large_map_grows_and_shrinks_in_any_order() {
 brand!(Places);
 
 #[test]
-fn the_place_of_a_value_is_that_value_s_whatever_else_is_done_to_the_map() {
+fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Root {
@@ -293,34 +293,52 @@ fn the_place_of_a_value_is_that_value_s_whatever_else_is_done_to_the_map() {
     }
     let place = Place::new();
     let heap = place.open::<Places, Root>();
-    heap.write::<_, Error>(|tx, root| {
-        let map = root.map();
-        let mut slots = Vec::new();
-        for key in (0..400).map(|i| i * 37 % 400) {
-            slots.push((key, map.insert(tx, &key, PRc::null())?));
-        }
-        for key in (0..400).filter(|key| key % 3 == 0) {
-            map.remove(tx, &key)?;
-        }
-        for (key, slot) in slots {
-            let leaf = tx.alloc(Leaf { value: key })?;
-            tx.link(slot, leaf)?;
-        }
-        Ok(())
-    })
-    .unwrap();
-    prove(&heap);
-    heap.read::<_, Error>(|tx, root| {
-        let mut count = 0;
-        for entry in root.map().iter(tx)? {
-            let (key, slot) = entry?;
-            assert_eq!(tx.get(tx.load(slot)?.unwrap().value())?, key);
-            count += 1;
-        }
-        assert_eq!(count, 400 - 134);
-        Ok(())
-    })
-    .unwrap();
+    let before = objects(&heap);
+    for round in 0..4 {
+        heap.write::<_, Error>(|tx, root| {
+            let map = root.map();
+            let mut slots = Vec::new();
+            for key in (0..800).map(|i| i * 37 % 800) {
+                let slot = map.insert(tx, &key, PRc::null())?;
+                let leaf = tx.alloc(Leaf { value: key })?;
+                // It is this entry's until the next is inserted.
+                tx.link(slot, leaf)?;
+                assert_eq!(map.get(tx, &key)?.map(|slot| tx.load(slot)).transpose()?.flatten(), Some(leaf));
+                slots.push(slot);
+            }
+            for key in (0..800).filter(|key| key % 4 != 0 || round == 3) {
+                assert!(map.remove(tx, &key)?);
+            }
+            // What is linked where nothing is any more is counted all the same.
+            for slot in slots {
+                let leaf = tx.alloc(Leaf { value: 1000 })?;
+                tx.link(slot, leaf)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        prove(&heap);
+        heap.read::<_, Error>(|tx, root| {
+            let keys = root.map().iter(tx)?.map(|entry| Ok(entry?.0)).collect::<Result<Vec<_>>>()?;
+            let kept = (0..800).filter(|key| key % 4 == 0 && round < 3).collect::<Vec<u64>>();
+            assert_eq!(keys, kept);
+            Ok(())
+        })
+        .unwrap();
+        // It is written over.
+        heap.write::<_, Error>(|tx, root| {
+            for key in 0..2000 {
+                let slot = root.map().insert(tx, &key, PRc::null())?;
+                assert_eq!(tx.load(slot)?, None);
+            }
+            Ok(())
+        })
+        .unwrap();
+        prove(&heap);
+        heap.write::<_, Error>(|tx, root| root.map().clear(tx)).unwrap();
+        prove(&heap);
+        assert_eq!(objects(&heap), before);
+    }
 }
 
 brand!(ByText);

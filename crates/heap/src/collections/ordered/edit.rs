@@ -1,136 +1,155 @@
 //! Changes of the tree: dividing full nodes on the way of an insertion, merging empty ones on that of a removal.
 
 use super::range::Path;
-use super::{
-    CHILDREN, KEYS, LEAST, NodeObj, NodePrivateFields, PMap, PMapPrivateFields, TALLIES, child, entries_of,
-};
+use super::{Entry, INNERS, Inner, InnerPrivateFields, LEAST, LEAVES, Leaf, Node, PMap};
 use crate::Persist;
 use crate::brand::Brand;
 use crate::collections::keys::OrdKey;
-use crate::collections::tally;
-use crate::error::{Error, Result, corrupt};
-use crate::place::{Arr, Ref};
-use crate::slots::PRc;
+use crate::collections::sorted::{Order, SLOTS};
+use crate::error::Result;
+use crate::place::{Obj, Ref};
 use crate::tx::{ReadTx, Tx};
+use std::mem::offset_of;
 
 /// The entry in the middle of a full node.
-const MIDDLE: usize = KEYS / 2;
+const MIDDLE: usize = SLOTS / 2;
+/// Entries after it.
+const AFTER: usize = SLOTS - MIDDLE - 1;
 
-type Children<'t, B, K, V> = Arr<'t, B, PRc<super::Node<K, V>>>;
+/// Where a node's parts lie.
+fn entry_off<K: Persist, V: Persist>(slot: usize) -> usize {
+    offset_of!(Leaf<K, V>, slots) + slot * size_of::<Entry<K, V>>()
+}
+fn child_off<K: Persist, V: Persist>(index: usize) -> usize {
+    offset_of!(Inner<K, V>, children) + 8 + 8 * index
+}
 
-/// The children of an inner node; `None` in a leaf.
-fn children<'t, B: Brand, K: OrdKey, V: Persist>(
-    tx: &ReadTx<'t, B>,
-    node: NodeObj<'t, B, K, V>,
-) -> Result<Option<Children<'t, B, K, V>>> {
-    match tx.array(node.children())? {
-        Some(children) if children.len() != CHILDREN => Err(damaged(node)),
-        other => Ok(other),
+/// The bytes of a node with this order and nothing else.
+pub(super) fn blank<K: Persist, V: Persist>(is_inner: bool, order: Order) -> Vec<u8> {
+    let mut image = vec![0; if is_inner { size_of::<Inner<K, V>>() } else { size_of::<Leaf<K, V>>() }];
+    order.encode(&mut image[..size_of::<Order>()]);
+    image
+}
+
+/// Allocates a node with these bytes.
+pub(super) fn alloc<'t, B: Brand, K: OrdKey, V: Persist>(
+    tx: &mut Tx<'t, B>,
+    is_inner: bool,
+    image: &[u8],
+) -> Result<Node<'t, B, K, V>> {
+    if is_inner {
+        let node: Obj<'t, B, Inner<K, V>> = tx.alloc_image(image)?;
+        return Ok(Node { own: node.own(), is_inner });
+    }
+    let node: Obj<'t, B, Leaf<K, V>> = tx.alloc_image(image)?;
+    Ok(Node { own: *node, is_inner })
+}
+
+impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
+    /// Lets a pointer lead to a child, of the kind that all of them have.
+    fn link_child(self, tx: &mut Tx<'t, B>, index: usize, child: Node<'t, B, K, V>) -> Result<()> {
+        if child.is_inner {
+            tx.link(self.child_slot::<Inner<K, V>>(index), child.as_object::<Inner<K, V>>())
+        } else {
+            tx.link(self.child_slot::<Leaf<K, V>>(index), child.as_object::<Leaf<K, V>>())
+        }
+    }
+
+    /// Moves the pointer to a child, if the nodes have any.
+    fn move_child(
+        self,
+        tx: &mut Tx<'t, B>,
+        index: usize,
+        to: Node<'t, B, K, V>,
+        to_index: usize,
+    ) -> Result<()> {
+        if !self.is_inner {
+            return Ok(());
+        }
+        tx.move_value(self.child_slot::<Leaf<K, V>>(index), to.child_slot(to_index))
+    }
+
+    /// The entry `at` and the two children that it stands between.
+    fn neighbours(self, tx: &ReadTx<'t, B>, at: usize) -> Result<(Self, Self)> {
+        match self.child(tx, at)?.zip(self.child(tx, at + 1)?) {
+            Some((a, b)) if a.is_inner == b.is_inner => Ok((a, b)),
+            _ => Err(self.keys().damage()),
+        }
     }
 }
 
-#[cold]
-fn damaged<B: Brand, K: OrdKey, V: Persist>(node: NodeObj<'_, B, K, V>) -> Error {
-    corrupt(
-        "a map's node",
-        node.off,
-        format!("a tree of nodes with up to {CHILDREN} children"),
-        "another tree",
-    )
-}
-
-/// The children of a node that is none of the leaves.
-fn inner<'t, B: Brand, K: OrdKey, V: Persist>(
-    tx: &ReadTx<'t, B>,
-    node: NodeObj<'t, B, K, V>,
-) -> Result<Children<'t, B, K, V>> {
-    children(tx, node)?.ok_or_else(|| damaged(node))
-}
-
-/// Makes room for an entry of a node that is not full.
-pub(super) fn insert_blank<'t, B: Brand, K: OrdKey, V: Persist>(
+/// The half of a full node after its middle, as a node of its own; from where it was its pointers are taken away, and so is its part of
+/// the order, and that of the middle.
+fn second_half<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
-    node: NodeObj<'t, B, K, V>,
-    at: usize,
-) -> Result<()> {
-    let entries = entries_of(tx, node)?;
-    move_entries(tx, (node, at), (node, at + 1), entries - at)?;
-    tx.set(node.entries(), entries as u64 + 1)
-}
-
-/// Closes the gap that a blank entry leaves.
-fn remove_blank<'t, B: Brand, K: OrdKey, V: Persist>(
-    tx: &mut Tx<'t, B>,
-    node: NodeObj<'t, B, K, V>,
-    at: usize,
-) -> Result<()> {
-    let entries = entries_of(tx, node)?;
-    move_entries(tx, (node, at + 1), (node, at), entries - at - 1)?;
-    tx.set(node.entries(), entries as u64 - 1)
-}
-
-/// Moves entries to where there are none, or where some came from that move too.
-fn move_entries<'t, B: Brand, K: OrdKey, V: Persist>(
-    tx: &mut Tx<'t, B>,
-    from: (NodeObj<'t, B, K, V>, usize),
-    to: (NodeObj<'t, B, K, V>, usize),
-    count: usize,
-) -> Result<()> {
-    tx.move_elements((from.0.keys(), from.1), (to.0.keys(), to.1), count)?;
-    tx.move_elements((from.0.values(), from.1), (to.0.values(), to.1), count)
-}
-
-/// Moves pointers to the children, from the last to the first if they move up.
-fn move_children<'t, B: Brand, K: OrdKey, V: Persist>(
-    tx: &mut Tx<'t, B>,
-    from: (Children<'t, B, K, V>, usize),
-    to: (Children<'t, B, K, V>, usize),
-    count: usize,
-) -> Result<()> {
-    let is_up = to.1 > from.1;
-    for i in 0..count {
-        let i = if is_up { count - 1 - i } else { i };
-        tx.move_value(from.0.at(from.1 + i), to.0.at(to.1 + i))?;
+    full: Node<'t, B, K, V>,
+) -> Result<Node<'t, B, K, V>> {
+    let order = full.order(tx)?;
+    tx.own_place(full.own)?;
+    tx.note_variants::<Entry<K, V>>();
+    let (key, off) = (full.own.key, full.own.off);
+    let mut words = vec![0; Node::<B, K, V>::bytes(full.is_inner) / 8];
+    tx.read_words(key, off, &mut words)?;
+    let all: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let mut image = blank::<K, V>(full.is_inner, Order::of_first(AFTER));
+    let mut copy = |from: usize, to: usize, bytes: usize| {
+        image[to..to + bytes].copy_from_slice(&all[from..from + bytes])
+    };
+    for i in 0..AFTER {
+        let slot = order.slot(MIDDLE + 1 + i);
+        copy(entry_off::<K, V>(slot), entry_off::<K, V>(i), size_of::<Entry<K, V>>());
+        if Entry::<K, V>::HAS_POINTERS {
+            let zeros = vec![0; size_of::<Entry<K, V>>() / 8];
+            tx.write_words(key, off + entry_off::<K, V>(slot) as u64, &zeros)?;
+        }
     }
-    Ok(())
+    if full.is_inner {
+        let kind_off = offset_of!(Inner<K, V>, children);
+        copy(kind_off, kind_off, 8);
+        for i in 0..=AFTER {
+            let from = child_off::<K, V>(order.slot(MIDDLE + i) + 1);
+            copy(from, child_off::<K, V>(i), 8);
+            tx.write_words(key, off + from as u64, &[0])?;
+        }
+    }
+    let mut rest = order;
+    rest.truncate(MIDDLE);
+    full.keys().set_order(tx, &order, &rest)?;
+    alloc(tx, full.is_inner, &image)
 }
 
 /// Divides a full child of a node that is not: the half after the middle goes to a new node, the middle to the parent.
 fn divide<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
-    (parent, at): (NodeObj<'t, B, K, V>, usize),
-    full: NodeObj<'t, B, K, V>,
-) -> Result<NodeObj<'t, B, K, V>> {
-    let right: NodeObj<'t, B, K, V> = tx.alloc_blank()?;
-    move_entries(tx, (full, MIDDLE + 1), (right, 0), KEYS - MIDDLE - 1)?;
-    tx.set(right.entries(), (KEYS - MIDDLE - 1) as u64)?;
-    if let Some(from) = children(tx, full)? {
-        let to = tx.alloc_blanks(CHILDREN)?;
-        tx.link_array(right.children(), to)?;
-        move_children(tx, (from, MIDDLE + 1), (to, 0), CHILDREN - MIDDLE - 1)?;
-    }
-    let above = inner(tx, parent)?;
-    let entries = entries_of(tx, parent)?;
-    insert_blank(tx, parent, at)?;
-    move_entries(tx, (full, MIDDLE), (parent, at), 1)?;
-    tx.set(full.entries(), MIDDLE as u64)?;
-    move_children(tx, (above, at + 1), (above, at + 2), entries - at)?;
-    tx.link(above.at(at + 1), right)?;
+    (parent, at): (Node<'t, B, K, V>, usize),
+    full: Node<'t, B, K, V>,
+) -> Result<Node<'t, B, K, V>> {
+    let middle = full.entry_at(tx, MIDDLE)?;
+    let right = second_half(tx, full)?;
+    let old = parent.order(tx)?;
+    let mut order = old;
+    let slot = order.insert(at);
+    tx.move_value(middle, parent.entry(slot))?;
+    parent.link_child(tx, slot + 1, right)?;
+    parent.keys().set_order(tx, &old, &order)?;
     Ok(right)
 }
 
 impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
-    /// Divides the full leaf that a path ends in, and the full nodes above it. Returns where its last step leads now.
+    /// Divides the full leaf that a key belongs into, and the full nodes above it. Returns where the key belongs now.
+    #[cold]
     pub(super) fn make_room(
         self,
         tx: &mut Tx<'t, B>,
-        path: &Path<'t, B, K, V>,
-    ) -> Result<(NodeObj<'t, B, K, V>, usize)> {
+        root: Node<'t, B, K, V>,
+        key: &K::Query,
+    ) -> Result<(Node<'t, B, K, V>, usize)> {
+        let (path, _) = self.path(tx, root, key)?;
         let mut first = path.len() - 1;
-        while first > 0 && entries_of(tx, path[first - 1].0)? == KEYS {
+        while first > 0 && path[first - 1].0.order(tx)?.is_full() {
             first -= 1;
         }
-        let mut place = if first > 0 { path[first - 1] } else { (self.grow(tx, path[0].0)?, 0) };
+        let mut place = if first > 0 { path[first - 1] } else { (self.grow(tx, root)?, 0) };
         for &(full, at) in &path[first..] {
             let right = divide(tx, place, full)?;
             place = if at <= MIDDLE { (full, at) } else { (right, at - MIDDLE - 1) };
@@ -139,40 +158,43 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     }
 
     /// Makes a root whose only child is the root before it.
-    fn grow(self, tx: &mut Tx<'t, B>, old: NodeObj<'t, B, K, V>) -> Result<NodeObj<'t, B, K, V>> {
-        if tx.array(self.tallies())?.is_none() {
-            tally::spread(tx, self.tallies(), TALLIES, entries_of(tx, old)? as i64)?;
-        }
-        let root: NodeObj<'t, B, K, V> = tx.alloc_blank()?;
-        let below = tx.alloc_blanks(CHILDREN)?;
-        tx.link_array(root.children(), below)?;
-        tx.link(below.at(0), old)?;
-        tx.link(self.root(), root)?;
+    fn grow(self, tx: &mut Tx<'t, B>, old: Node<'t, B, K, V>) -> Result<Node<'t, B, K, V>> {
+        let mut image = blank::<K, V>(true, Order::of_first(0));
+        let kind = if old.is_inner { INNERS } else { LEAVES };
+        let kind_off = offset_of!(Inner<K, V>, children);
+        image[kind_off..kind_off + 8].copy_from_slice(&kind.to_ne_bytes());
+        let root = alloc(tx, true, &image)?;
+        root.link_child(tx, 0, old)?;
+        self.set_root(tx, Some(root))?;
         Ok(root)
     }
 
     /// Removes the entry that a path leads to.
+    #[cold]
     pub(super) fn remove_at(self, tx: &mut Tx<'t, B>, mut path: Path<'t, B, K, V>) -> Result<()> {
         let Some(&(node, at)) = path.last() else { return Ok(()) };
-        tx.clear_value(node.keys().at(at))?;
-        tx.clear_value(node.values().at(at))?;
+        let entry = node.entry_at(tx, at)?;
+        tx.clear_value(entry)?;
         // In an inner node the last entry before it takes its place.
-        let mut below = child(tx, node, at)?;
+        let mut below = node.child(tx, at)?;
         while let Some(next) = below {
-            let entries = entries_of(tx, next)?;
-            below = child(tx, next, entries)?;
+            let entries = next.order(tx)?.len();
+            below = next.child(tx, entries)?;
             path.push((next, entries));
+            if path.len() > super::DEPTH {
+                return Err(self.too_deep());
+            }
         }
-        let Some((leaf, end)) = path.last_mut() else { return Ok(()) };
-        let leaf = *leaf;
-        if leaf == node {
-            remove_blank(tx, node, at)?;
+        let Some(&(leaf, end)) = path.last() else { return Ok(()) };
+        let old = leaf.order(tx)?;
+        let mut order = old;
+        if leaf.own.off == node.own.off {
+            order.remove(at);
         } else {
-            *end = end.checked_sub(1).ok_or_else(|| damaged(leaf))?;
-            move_entries(tx, (leaf, *end), (node, at), 1)?;
-            remove_blank(tx, leaf, *end)?;
+            let last = end.checked_sub(1).ok_or_else(|| leaf.keys().damage())?;
+            tx.move_value(leaf.entry(order.remove(last)), entry)?;
         }
-        self.count(tx, leaf, -1)?;
+        leaf.keys().set_order(tx, &old, &order)?;
         self.fill_up(tx, &path)
     }
 
@@ -180,16 +202,14 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     fn fill_up(self, tx: &mut Tx<'t, B>, path: &Path<'t, B, K, V>) -> Result<()> {
         for step in path.windows(2).rev() {
             let ((parent, at), (node, _)) = (step[0], step[1]);
-            if entries_of(tx, node)? >= LEAST {
+            if node.order(tx)?.len() >= LEAST {
                 return Ok(());
             }
             // With the neighbour before it, or, if it is the first, the one after.
             let left = at.saturating_sub(1);
-            let Some((a, b)) = child(tx, parent, left)?.zip(child(tx, parent, left + 1)?) else {
-                return Err(damaged(parent));
-            };
-            let (in_a, in_b) = (entries_of(tx, a)?, entries_of(tx, b)?);
-            if in_a + in_b < KEYS {
+            let (a, b) = parent.neighbours(tx, left)?;
+            let (in_a, in_b) = (a.order(tx)?.len(), b.order(tx)?.len());
+            if in_a + in_b < SLOTS {
                 merge(tx, (parent, left), a, b)?;
             } else if in_a < in_b {
                 return take_first(tx, (parent, left), a, b);
@@ -198,12 +218,9 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
             }
         }
         let Some(&(root, _)) = path.first() else { return Ok(()) };
-        if entries_of(tx, root)? == 0 {
-            let only = child(tx, root, 0)?;
-            tx.link(self.root(), only)?;
-            if only.is_none() {
-                tx.link_array(self.tallies(), None)?;
-            }
+        if root.order(tx)?.len() == 0 {
+            let only = root.child(tx, 0)?;
+            self.set_root(tx, only)?;
         }
         Ok(())
     }
@@ -212,58 +229,65 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
 /// Makes one node of two neighbours and the entry between them.
 fn merge<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
-    (parent, at): (NodeObj<'t, B, K, V>, usize),
-    a: NodeObj<'t, B, K, V>,
-    b: NodeObj<'t, B, K, V>,
+    (parent, at): (Node<'t, B, K, V>, usize),
+    a: Node<'t, B, K, V>,
+    b: Node<'t, B, K, V>,
 ) -> Result<()> {
-    let (in_a, in_b, above) = (entries_of(tx, a)?, entries_of(tx, b)?, entries_of(tx, parent)?);
-    move_entries(tx, (parent, at), (a, in_a), 1)?;
-    move_entries(tx, (b, 0), (a, in_a + 1), in_b)?;
-    tx.set(a.entries(), (in_a + 1 + in_b) as u64)?;
-    if let (Some(of_a), Some(of_b)) = (children(tx, a)?, children(tx, b)?) {
-        move_children(tx, (of_b, 0), (of_a, in_a + 1), in_b + 1)?;
+    let (of_a, of_b, above) = (a.order(tx)?, b.order(tx)?, parent.order(tx)?);
+    let (mut merged, mut rest) = (of_a, above);
+    let between = rest.remove(at);
+    let slot = merged.insert(merged.len());
+    tx.move_value(parent.entry(between), a.entry(slot))?;
+    b.move_child(tx, 0, a, slot + 1)?;
+    for i in 0..of_b.len() {
+        let (from, slot) = (of_b.slot(i), merged.insert(merged.len()));
+        tx.move_value(b.entry(from), a.entry(slot))?;
+        b.move_child(tx, from + 1, a, slot + 1)?;
     }
-    tx.set(b.entries(), 0)?;
-    let slots = inner(tx, parent)?;
-    tx.link(slots.at(at + 1), None)?;
-    move_children(tx, (slots, at + 2), (slots, at + 1), above - at - 1)?;
-    remove_blank(tx, parent, at)
+    a.keys().set_order(tx, &of_a, &merged)?;
+    let mut none = of_b;
+    none.truncate(0);
+    b.keys().set_order(tx, &of_b, &none)?;
+    tx.link(parent.child_slot::<Leaf<K, V>>(between + 1), None)?;
+    parent.keys().set_order(tx, &above, &rest)
 }
 
 /// Moves the first entry of `b` up, and the one between the two to the end of `a`.
 fn take_first<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
-    (parent, at): (NodeObj<'t, B, K, V>, usize),
-    a: NodeObj<'t, B, K, V>,
-    b: NodeObj<'t, B, K, V>,
+    (parent, at): (Node<'t, B, K, V>, usize),
+    a: Node<'t, B, K, V>,
+    b: Node<'t, B, K, V>,
 ) -> Result<()> {
-    let (in_a, in_b) = (entries_of(tx, a)?, entries_of(tx, b)?);
-    move_entries(tx, (parent, at), (a, in_a), 1)?;
-    tx.set(a.entries(), in_a as u64 + 1)?;
-    move_entries(tx, (b, 0), (parent, at), 1)?;
-    remove_blank(tx, b, 0)?;
-    if let (Some(of_a), Some(of_b)) = (children(tx, a)?, children(tx, b)?) {
-        tx.move_value(of_b.at(0), of_a.at(in_a + 1))?;
-        move_children(tx, (of_b, 1), (of_b, 0), in_b)?;
-    }
-    Ok(())
+    let (of_a, of_b) = (a.order(tx)?, b.order(tx)?);
+    let (mut longer, mut shorter) = (of_a, of_b);
+    let between = parent.entry_at(tx, at)?;
+    let slot = longer.insert(longer.len());
+    let first = shorter.remove(0);
+    tx.move_value(between, a.entry(slot))?;
+    b.move_child(tx, 0, a, slot + 1)?;
+    tx.move_value(b.entry(first), between)?;
+    b.move_child(tx, first + 1, b, 0)?;
+    a.keys().set_order(tx, &of_a, &longer)?;
+    b.keys().set_order(tx, &of_b, &shorter)
 }
 
 /// Moves the last entry of `a` up, and the one between the two to the start of `b`.
 fn take_last<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
-    (parent, at): (NodeObj<'t, B, K, V>, usize),
-    a: NodeObj<'t, B, K, V>,
-    b: NodeObj<'t, B, K, V>,
+    (parent, at): (Node<'t, B, K, V>, usize),
+    a: Node<'t, B, K, V>,
+    b: Node<'t, B, K, V>,
 ) -> Result<()> {
-    let (in_a, in_b) = (entries_of(tx, a)?, entries_of(tx, b)?);
-    insert_blank(tx, b, 0)?;
-    move_entries(tx, (parent, at), (b, 0), 1)?;
-    move_entries(tx, (a, in_a - 1), (parent, at), 1)?;
-    tx.set(a.entries(), in_a as u64 - 1)?;
-    if let (Some(of_a), Some(of_b)) = (children(tx, a)?, children(tx, b)?) {
-        move_children(tx, (of_b, 0), (of_b, 1), in_b + 1)?;
-        tx.move_value(of_a.at(in_a), of_b.at(0))?;
-    }
-    Ok(())
+    let (of_a, of_b) = (a.order(tx)?, b.order(tx)?);
+    let (mut shorter, mut longer) = (of_a, of_b);
+    let between = parent.entry_at(tx, at)?;
+    let slot = longer.insert(0);
+    let last = shorter.remove(of_a.len() - 1);
+    tx.move_value(between, b.entry(slot))?;
+    b.move_child(tx, 0, b, slot + 1)?;
+    tx.move_value(a.entry(last), between)?;
+    a.move_child(tx, last + 1, b, 0)?;
+    a.keys().set_order(tx, &of_a, &shorter)?;
+    b.keys().set_order(tx, &of_b, &longer)
 }

@@ -5,15 +5,16 @@
 //!
 //! # Media layout
 //!
-//! `PMap` leads to the root node. A node has up to [`KEYS`] entries in the order of their keys, each with a pointer to its value, which is
-//! an object; and, unless it is a leaf, an array of one more pointers to nodes: those between its entries. The tallies (`tally.rs`) say how many entries there are, once the root is more than a
-//! leaf.
+//! `PMap` leads to the root: a leaf, or an inner node. A node has up to [`SLOTS`] entries, each a key and its value, in slots, and an [`Order`]
+//! that says which lie where (`sorted.rs`). An inner node has one more pointers to nodes too: the first of them leads to the child before
+//! all entries, and the one after a slot's number to the child after that slot's entry. Children are leaves all, or inner nodes all.
 //!
 //! # Invariants
 //!
 //! - I1: keys are in strict order, those of a child between the entries that it stands between.
 //! - I2: all leaves are at one depth. A node has at least one entry.
-//! - I3: places of a node beyond its entries are blank (`moves.rs`).
+//! - I3: pointers to children are null where there are no entries.
+//! - I4: pointers in slots without an entry are null (`moves.rs`), or what programs have linked there by places that they kept for too long.
 //!
 //! # Commit point
 //!
@@ -25,12 +26,14 @@
 //!
 //! # Concurrency
 //!
-//! The heap's: nodes are in conflict each alone, tallies each alone. The map itself changes only with its root.
+//! The heap's: nodes are in conflict each alone. The map itself changes only with its root.
 //!
 //! # Source
 //!
 //! B-trees (Bayer and McCreight), D1: entries of inner nodes are entries of the map, so that no key is there twice: keys may have arrays of their
-//! own. D2: nodes may become emptier than half before they are merged, so that removals and insertions by turns do not merge and divide.
+//! own. D2: nodes may become emptier than half before they are merged, so that removals and insertions by turns do not merge and divide. D3: entries
+//! are not moved to stand in order; bytes that say in which order they stand are (as words of permutations do in Masstree). So an
+//! insertion changes two lines. D4: there is no number of all entries, which would be one line more for each insertion.
 
 mod edit;
 mod range;
@@ -38,56 +41,63 @@ mod range;
 pub use range::Range;
 
 use super::keys::OrdKey;
-use super::tally::{self, Tally, TallyFields, tallies};
+use super::sorted::{Found, Order, SLOTS, Sorted};
 use crate::brand::Brand;
 use crate::error::{Result, corrupt};
 use crate::place::{Obj, Ref};
-use crate::slots::{PArr, PRc};
+use crate::slots::PRc;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use range::Path;
+use std::marker::PhantomData;
+use std::mem::offset_of;
 use std::ops::{Bound, RangeBounds};
 
-/// Most entries of a node: odd, so that the two halves of a full one are as long.
-const KEYS: usize = 15;
 /// Most children.
-const CHILDREN: usize = KEYS + 1;
+const CHILDREN: usize = SLOTS + 1;
 /// A node with fewer entries takes one from its neighbour, or becomes one with it.
-const LEAST: usize = KEYS / 3;
+const LEAST: usize = SLOTS / 3;
+/// Bytes of a node that are brought into the cache before they are looked at.
+const FETCHED: usize = 640;
 /// No path of a tree that is in order is as long.
-const DEPTH: usize = 40;
-/// Tallies of a map.
-const TALLIES: usize = 16;
+const DEPTH: usize = 20;
 
 #[derive(Debug, Persist)]
-#[persist(crate = crate, name = "PMap::Node")]
+#[persist(crate = crate, name = "PMap::Entry")]
 #[repr(C)]
-struct Node<K: Persist, V: Persist> {
-    entries: u64,
-    children: PArr<PRc<Node<K, V>>>,
-    keys: [K; KEYS],
-    values: [PRc<Held<V>>; KEYS],
-}
-
-/// A value.
-#[derive(Debug, Persist)]
-#[persist(crate = crate, name = "PMap::Value")]
-#[repr(C)]
-struct Held<V: Persist> {
+struct Entry<K: Persist, V: Persist> {
+    key: K,
     value: V,
 }
 
-/// The place of the value of an entry that there is.
-fn value_at<'t, B: Brand, K: OrdKey, V: Persist>(
-    tx: &ReadTx<'t, B>,
-    node: NodeObj<'t, B, K, V>,
-    at: usize,
-) -> Result<Ref<'t, B, V>> {
-    match tx.load(node.values().at(at))? {
-        Some(held) => Ok(held.value()),
-        None => Err(corrupt("a map's node", node.off, format!("a value {at}"), "none")),
-    }
+#[derive(Debug, Persist)]
+#[persist(crate = crate, name = "PMap::Leaf")]
+#[repr(C)]
+struct Leaf<K: Persist, V: Persist> {
+    order: Order,
+    slots: [Entry<K, V>; SLOTS],
 }
+
+#[derive(Debug, Persist)]
+#[persist(crate = crate, name = "PMap::Inner")]
+#[repr(C)]
+struct Inner<K: Persist, V: Persist> {
+    own: Leaf<K, V>,
+    children: Children<K, V>,
+}
+
+#[derive(Debug, Persist)]
+#[persist(crate = crate, name = "PMap::Children")]
+#[repr(u64)]
+#[expect(dead_code, reason = "nodes are made of bytes")]
+enum Children<K: Persist, V: Persist> {
+    Leaves([PRc<Leaf<K, V>>; CHILDREN]),
+    Inners([PRc<Inner<K, V>>; CHILDREN]),
+}
+
+/// Of what kind children are: the tags of [`Children`].
+const LEAVES: u64 = 0;
+const INNERS: u64 = 1;
 
 /// A map from `K` to `V` in the order of the keys: as a field of a type of your own, or in an object of its own.
 ///
@@ -118,25 +128,30 @@ fn value_at<'t, B: Brand, K: OrdKey, V: Persist>(
 ///
 /// # Cost and conflicts
 ///
-/// An operation goes down a tree of nodes with 5 to 15 entries each; a change writes to one node, and sometimes to its
-/// neighbours and the one above. Keys lie in the nodes, and each value in an object of its own, so that a place of a value is that value's
-/// until it is removed, whatever else is done to the map.
+/// An operation goes down a tree of nodes with 10 to 31 entries each; a change writes to two lines of one node, and sometimes to its
+/// neighbours and the one above. Keys and values lie in the nodes, so that large values are better put into a
+/// [`PBox`](super::PBox).
 ///
-/// Two transactions are in conflict if one changes a value or a node that the other looks at, or, for one insertion or removal in
-/// sixteen, the same count; or the object that the map is a field of. [`len`](Ref::len) is in conflict with all insertions and
-/// removals.
+/// Two transactions are in conflict if one changes a node that the other looks at, or the object that the map is a field of.
+/// [`len`](Ref::len) looks at all nodes, and is in conflict with all insertions and removals.
+///
+/// # Places
+///
+/// The place of a value is good until an entry is inserted or removed: it may be another entry's afterwards, or nobody's.
 #[derive(Debug, Persist)]
 #[persist(crate = crate)]
 #[repr(C)]
 pub struct PMap<K: OrdKey, V: Persist> {
-    root: PRc<Node<K, V>>,
-    tallies: PArr<Tally>,
+    /// The root, if it is a leaf.
+    leaf: PRc<Leaf<K, V>>,
+    /// The root, if it is none.
+    inner: PRc<Inner<K, V>>,
 }
 
 impl<K: OrdKey, V: Persist> PMap<K, V> {
     /// A map of nothing, which takes no memory beside itself.
     pub const fn new() -> PMap<K, V> {
-        PMap { root: PRc::null(), tallies: PArr::null() }
+        PMap { leaf: PRc::null(), inner: PRc::null() }
     }
 }
 
@@ -146,57 +161,120 @@ impl<K: OrdKey, V: Persist> Default for PMap<K, V> {
     }
 }
 
-type NodeObj<'t, B, K, V> = Obj<'t, B, Node<K, V>>;
+/// A node, of either kind.
+struct Node<'t, B: Brand, K: Persist, V: Persist> {
+    /// Its entries, which are the start of an inner node.
+    own: Ref<'t, B, Leaf<K, V>>,
+    is_inner: bool,
+}
 
-/// Where a key is in a node, or where it belongs.
-type Found = std::result::Result<usize, usize>;
-
-fn entries_of<'t, B: Brand, K: OrdKey, V: Persist>(
-    tx: &ReadTx<'t, B>,
-    node: NodeObj<'t, B, K, V>,
-) -> Result<usize> {
-    match tx.get(node.entries())? as usize {
-        entries if entries <= KEYS => Ok(entries),
-        entries => Err(corrupt("a map's node", node.off, format!("at most {KEYS} entries"), entries)),
+impl<B: Brand, K: Persist, V: Persist> Copy for Node<'_, B, K, V> {}
+impl<B: Brand, K: Persist, V: Persist> Clone for Node<'_, B, K, V> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
-/// The child before the entry `at`; `None` in a leaf.
-fn child<'t, B: Brand, K: OrdKey, V: Persist>(
-    tx: &ReadTx<'t, B>,
-    node: NodeObj<'t, B, K, V>,
-    at: usize,
-) -> Result<Option<NodeObj<'t, B, K, V>>> {
-    let Some(children) = tx.array(node.children())? else { return Ok(None) };
-    let child = children.get(at).map(|slot| tx.load(slot)).transpose()?.flatten();
-    match child {
-        Some(child) => Ok(Some(child)),
-        None => Err(corrupt("a map's node", node.off, format!("a child {at}"), "none")),
+impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
+    /// Bytes of a node.
+    fn bytes(is_inner: bool) -> usize {
+        if is_inner { size_of::<Inner<K, V>>() } else { size_of::<Leaf<K, V>>() }
     }
-}
 
-/// Where the first entry is that is not before `key`, and whether it is that key.
-#[inline]
-fn search<'t, B: Brand, K: OrdKey, V: Persist>(
-    tx: &ReadTx<'t, B>,
-    node: NodeObj<'t, B, K, V>,
-    key: &K::Query,
-) -> Result<Found> {
-    K::search(tx, node.keys(), entries_of(tx, node)?, key)
+    /// What the pointer `off` leads to.
+    #[inline(always)]
+    fn at(tx: &ReadTx<'t, B>, off: u64, is_inner: bool) -> Self {
+        Node { own: *tx.object(off), is_inner }
+    }
+
+    #[inline(always)]
+    fn keys(self) -> Sorted<'t, B, K> {
+        Sorted {
+            order: self.own.order(),
+            entry_bytes: size_of::<Entry<K, V>>(),
+            children_off: self.is_inner.then_some(offset_of!(Inner<K, V>, children)),
+            keys: PhantomData,
+        }
+    }
+
+    fn order(self, tx: &ReadTx<'t, B>) -> Result<Order> {
+        self.keys().order(tx)
+    }
+
+    #[inline(always)]
+    fn entry(self, slot: usize) -> Ref<'t, B, Entry<K, V>> {
+        self.own.slots().at(slot)
+    }
+
+    /// The pointer to a child, of which `T` is the type.
+    fn child_slot<T: Persist>(self, index: usize) -> Ref<'t, B, PRc<T>> {
+        assert!(self.is_inner && index < CHILDREN, "a pointer {index} of a node");
+        self.own.part((offset_of!(Inner<K, V>, children) + 8 + 8 * index) as u64)
+    }
+
+    /// Of what kind the children are.
+    fn children_kind(self) -> Ref<'t, B, u64> {
+        self.own.part(offset_of!(Inner<K, V>, children) as u64)
+    }
+
+    /// The node that a search in this one leads to.
+    #[inline(always)]
+    fn next(self, tx: &ReadTx<'t, B>, found: &Found) -> Result<Self> {
+        if found.child == 0 || found.children_kind > INNERS {
+            return Err(self.keys().damage());
+        }
+        Ok(Node::at(tx, found.child, found.children_kind == INNERS))
+    }
+
+    /// The child before the entry `at`; `None` in a leaf.
+    fn child(self, tx: &ReadTx<'t, B>, at: usize) -> Result<Option<Self>> {
+        if !self.is_inner {
+            return Ok(None);
+        }
+        let order = self.order(tx)?;
+        let kind = tx.get(self.children_kind())?;
+        let child = tx.load(self.child_slot::<Leaf<K, V>>(order.child(at)))?;
+        match child.filter(|_| kind <= INNERS && at <= order.len()) {
+            Some(child) => Ok(Some(Node { own: *child, is_inner: kind == INNERS })),
+            None => Err(self.keys().damage()),
+        }
+    }
+
+    /// The entry that stands at `at`.
+    fn entry_at(self, tx: &ReadTx<'t, B>, at: usize) -> Result<Ref<'t, B, Entry<K, V>>> {
+        let order = self.order(tx)?;
+        if at < order.len() { Ok(self.entry(order.slot(at))) } else { Err(self.keys().damage()) }
+    }
+
+    fn as_object<T: Persist>(self) -> Obj<'t, B, T> {
+        Obj::new(self.own.off, self.own.key)
+    }
 }
 
 impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
-    /// Number of entries. In conflict with every insertion and removal.
+    /// Number of entries. Looks at every node, so that it takes time with their number, and is in conflict with every insertion and removal.
     ///
     /// # Errors
     ///
     /// [`Error::Conflict`](crate::Error::Conflict), as in all methods.
     pub fn len(self, tx: &ReadTx<'t, B>) -> Result<usize> {
-        let Some(root) = tx.load(self.root())? else { return Ok(0) };
-        match tx.array(self.tallies())? {
-            Some(tallies) => Ok(tally::sum(tx, tallies)?.max(0) as usize),
-            None => entries_of(tx, root),
+        let Some(root) = self.root(tx)? else { return Ok(0) };
+        self.count(tx, root, 0)
+    }
+
+    /// Number of entries below a node.
+    fn count(self, tx: &ReadTx<'t, B>, node: Node<'t, B, K, V>, depth: usize) -> Result<usize> {
+        if depth == DEPTH {
+            return Err(self.too_deep());
         }
+        let entries = node.order(tx)?.len();
+        if !node.is_inner {
+            return Ok(entries);
+        }
+        (0..=entries).try_fold(entries, |sum, at| {
+            let child = node.child(tx, at)?.ok_or_else(|| node.keys().damage())?;
+            Ok(sum + self.count(tx, child, depth + 1)?)
+        })
     }
 
     /// Whether there is no entry.
@@ -205,7 +283,45 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ///
     /// As for [`len`](Self::len).
     pub fn is_empty(self, tx: &ReadTx<'t, B>) -> Result<bool> {
-        Ok(tx.load(self.root())?.is_none())
+        Ok(self.root(tx)?.is_none())
+    }
+
+    #[inline(always)]
+    fn root(self, tx: &ReadTx<'t, B>) -> Result<Option<Node<'t, B, K, V>>> {
+        tx.check_stamp(self.stamp)?;
+        let mut roots = [0; 2];
+        tx.read_words(self.key, self.leaf().off, &mut roots)?;
+        Ok(match roots {
+            [0, 0] => None,
+            [0, inner] => Some(Node::at(tx, inner, true)),
+            [leaf, _] => Some(Node::at(tx, leaf, false)),
+        })
+    }
+
+    fn set_root(self, tx: &mut Tx<'t, B>, root: Option<Node<'t, B, K, V>>) -> Result<()> {
+        let (leaf, inner) = (root.filter(|node| !node.is_inner), root.filter(|node| node.is_inner));
+        tx.link(self.leaf(), leaf.map(Node::as_object))?;
+        tx.link(self.inner(), inner.map(Node::as_object))
+    }
+
+    /// Down to a key, or to the leaf where it belongs.
+    #[inline]
+    fn find(
+        self,
+        tx: &ReadTx<'t, B>,
+        root: Node<'t, B, K, V>,
+        key: &K::Query,
+    ) -> Result<(Node<'t, B, K, V>, Found)> {
+        let mut node = root;
+        for _ in 0..DEPTH {
+            let found = K::find(tx, node.keys(), key)?;
+            if found.is_there || !node.is_inner {
+                return Ok((node, found));
+            }
+            node = node.next(tx, &found)?;
+            tx.fetch_bytes(node.own.off, size_of::<Leaf<K, V>>().min(FETCHED) as u64);
+        }
+        Err(self.too_deep())
     }
 
     /// The place of a key's value.
@@ -213,16 +329,11 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     /// # Errors
     ///
     /// As for [`len`](Self::len).
+    #[inline]
     pub fn get(self, tx: &ReadTx<'t, B>, key: &K::Query) -> Result<Option<Ref<'t, B, V>>> {
-        let mut next = tx.load(self.root())?;
-        for _ in 0..DEPTH {
-            let Some(node) = next else { return Ok(None) };
-            match search(tx, node, key)? {
-                Ok(at) => return value_at(tx, node, at).map(Some),
-                Err(at) => next = child(tx, node, at)?,
-            }
-        }
-        Err(self.too_deep())
+        let Some(root) = self.root(tx)? else { return Ok(None) };
+        let (node, found) = self.find(tx, root, key)?;
+        Ok(found.is_there.then(|| node.entry(found.order.slot(found.at)).value()))
     }
 
     #[cold]
@@ -239,73 +350,54 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(self.get(tx, key)?.is_some())
     }
 
-    /// The way to a key, or to the place in a leaf where it belongs, and whether it is there. The map is not empty.
+    /// The way to a key, or to the place in a leaf where it belongs, and whether it is there.
     fn path(
         self,
         tx: &ReadTx<'t, B>,
-        root: NodeObj<'t, B, K, V>,
+        root: Node<'t, B, K, V>,
         key: &K::Query,
     ) -> Result<(Path<'t, B, K, V>, bool)> {
         let mut path = Path::new();
         let mut node = root;
         for _ in 0..DEPTH {
-            match search(tx, node, key)? {
-                Ok(at) => {
-                    path.push((node, at));
-                    return Ok((path, true));
-                }
-                Err(at) => {
-                    path.push((node, at));
-                    match child(tx, node, at)? {
-                        Some(child) => node = child,
-                        None => return Ok((path, false)),
-                    }
-                }
+            let found = K::find(tx, node.keys(), key)?;
+            path.push((node, found.at));
+            if found.is_there || !node.is_inner {
+                return Ok((path, found.is_there));
             }
+            node = node.next(tx, &found)?;
         }
         Err(self.too_deep())
     }
 
-    /// The place of a key's value, which is made of `value` if there is none; else the value is given back.
-    fn entry<F: FnOnce() -> V>(
-        self,
-        tx: &mut Tx<'t, B>,
-        key: &K::Query,
-        value: F,
-    ) -> Result<(Ref<'t, B, V>, Option<F>)> {
-        let root = match tx.load(self.root())? {
+    /// The place of a key's value, which is this one if there was none; else it is given back.
+    #[inline]
+    fn entry(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<(Ref<'t, B, V>, Option<V>)> {
+        let root = match self.root(tx)? {
             Some(root) => root,
-            None => {
-                let root = tx.alloc_blank()?;
-                tx.link(self.root(), root)?;
-                root
-            }
+            None => self.begin(tx)?,
         };
-        let (path, is_there) = self.path(tx, root, key)?;
-        let Some(&(node, at)) = path.last() else { return Err(self.too_deep()) };
+        let (mut node, Found { mut order, mut at, is_there, .. }) = self.find(tx, root, key)?;
         if is_there {
-            return Ok((value_at(tx, node, at)?, Some(value)));
+            return Ok((node.entry(order.slot(at)).value(), Some(value)));
         }
-        let (leaf, at) = if entries_of(tx, node)? < KEYS { (node, at) } else { self.make_room(tx, &path)? };
-        edit::insert_blank(tx, leaf, at)?;
-        tx.put(leaf.keys().at(at), K::new(key))?;
-        K::complete(tx, leaf.keys().at(at), key)?;
-        let held = tx.alloc(Held { value: value() })?;
-        tx.link(leaf.values().at(at), held)?;
-        self.count(tx, leaf, 1)?;
-        Ok((held.value(), None))
+        if order.is_full() {
+            (node, at) = self.make_room(tx, root, key)?;
+            order = node.order(tx)?;
+        }
+        let old = order;
+        let entry = node.entry(order.insert(at));
+        node.keys().set_order(tx, &old, &order)?;
+        tx.put(entry, Entry { key: K::new(key), value })?;
+        K::complete(tx, entry.key(), key)?;
+        Ok((entry.value(), None))
     }
 
-    /// Counts an entry more or less, unless the root's own number is enough.
-    fn count(self, tx: &mut Tx<'t, B>, leaf: NodeObj<'t, B, K, V>, by: i64) -> Result<()> {
-        if tx.array(self.tallies())?.is_none() {
-            return Ok(());
-        }
-        let tallies = tallies(tx, self.tallies())?;
-        // By the leaf, so that who is in conflict about a tally is likely to be about the leaf too.
-        let part = (leaf.off >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
-        *tx.get_mut(tallies.at(part as usize & (tallies.len() - 1)).count())? += by;
-        Ok(())
+    #[cold]
+    fn begin(self, tx: &mut Tx<'t, B>) -> Result<Node<'t, B, K, V>> {
+        let root = edit::alloc(tx, false, &edit::blank::<K, V>(false, Order::of_first(0)))?;
+        self.set_root(tx, Some(root))?;
+        Ok(root)
     }
 
     /// Sets the value of a key, whether it was there or not, and returns its place. Pointers of a value that was there let go of what
@@ -315,9 +407,9 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ///
     /// As for [`len`](Self::len); the pool's own, when it is full.
     pub fn insert(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<Ref<'t, B, V>> {
-        let (place, value) = self.entry(tx, key, || value)?;
+        let (place, value) = self.entry(tx, key, value)?;
         if let Some(value) = value {
-            tx.put(place, value())?;
+            tx.put(place, value)?;
         }
         Ok(place)
     }
@@ -333,7 +425,11 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         key: &K::Query,
         value: impl FnOnce() -> V,
     ) -> Result<Ref<'t, B, V>> {
-        Ok(self.entry(tx, key, value)?.0)
+        match self.get(tx, key)? {
+            Some(place) => Ok(place),
+            // Not before what `value` may do itself.
+            None => self.insert(tx, key, value()),
+        }
     }
 
     /// Removes the entry of a key. Returns whether there was one.
@@ -342,12 +438,20 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ///
     /// As for [`insert`](Self::insert).
     pub fn remove(self, tx: &mut Tx<'t, B>, key: &K::Query) -> Result<bool> {
-        let Some(root) = tx.load(self.root())? else { return Ok(false) };
-        let (path, is_there) = self.path(tx, root, key)?;
-        if is_there {
-            self.remove_at(tx, path)?;
+        let Some(root) = self.root(tx)? else { return Ok(false) };
+        let (node, Found { mut order, at, is_there, .. }) = self.find(tx, root, key)?;
+        if !is_there {
+            return Ok(false);
         }
-        Ok(is_there)
+        if node.is_inner || order.len() <= LEAST {
+            let (path, _) = self.path(tx, root, key)?;
+            self.remove_at(tx, path)?;
+            return Ok(true);
+        }
+        let old = order;
+        tx.clear_value(node.entry(order.remove(at)))?;
+        node.keys().set_order(tx, &old, &order)?;
+        Ok(true)
     }
 
     /// Removes all entries. They die a bounded part with each commit, so that the size does not matter.
@@ -356,8 +460,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ///
     /// As for [`insert`](Self::insert).
     pub fn clear(self, tx: &mut Tx<'t, B>) -> Result<()> {
-        tx.link(self.root(), None)?;
-        tx.link_array(self.tallies(), None)
+        self.set_root(tx, None)
     }
 
     /// The first entry: a copy of its key, and the place of its value.
@@ -418,8 +521,8 @@ impl<'t, B: Brand, K: OrdKey, V: Plain> Ref<'t, B, PMap<K, V>> {
     ///
     /// As for [`insert`](Ref::insert).
     pub fn replace(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<Option<V>> {
-        let (place, is_there) = self.entry(tx, key, || value)?;
-        if is_there.is_none() {
+        let (place, unused) = self.entry(tx, key, value)?;
+        if unused.is_none() {
             return Ok(None);
         }
         let old = tx.get(place)?;

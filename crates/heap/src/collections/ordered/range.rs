@@ -1,6 +1,6 @@
 //! Ways through the tree, and ranges of it.
 
-use super::{DEPTH, NodeObj, NodePrivateFields, PMap, PMapPrivateFields, child, entries_of, value_at};
+use super::{DEPTH, EntryPrivateFields, Node, PMap};
 use crate::Persist;
 use crate::brand::Brand;
 use crate::collections::keys::OrdKey;
@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 
 /// Nodes from the root on. The last step says which entry, those before it which child was taken.
-pub(super) type Path<'t, B, K, V> = Vec<(NodeObj<'t, B, K, V>, usize)>;
+pub(super) type Path<'t, B, K, V> = Vec<(Node<'t, B, K, V>, usize)>;
 
 /// The entries of a [`PMap`] in a range, in order, from both ends.
 pub struct Range<'x, 't, B: Brand, K: OrdKey, V: Persist> {
@@ -35,7 +35,7 @@ impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
         start: Bound<&K::Query>,
         end: Bound<&K::Query>,
     ) -> Result<Self> {
-        let Some(root) = tx.load(map.root())? else { return Ok(Range { tx, ends: None }) };
+        let Some(root) = map.root(tx)? else { return Ok(Range { tx, ends: None }) };
         let first = match start {
             Bound::Unbounded => down_first(tx, Path::new(), root)?,
             Bound::Included(key) | Bound::Excluded(key) => {
@@ -67,7 +67,8 @@ impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
         let Some((mut first, mut last)) = self.ends.take() else { return Ok(None) };
         let end = if is_forward { &first } else { &last };
         let Some(&(node, at)) = end.last() else { return Ok(None) };
-        let item = (K::get(self.tx, node.keys().at(at))?, value_at(self.tx, node, at)?);
+        let entry = node.entry_at(self.tx, at)?;
+        let item = (K::get(self.tx, entry.key())?, entry.value());
         if order(&first, &last) != Ordering::Equal {
             if is_forward {
                 forward(self.tx, &mut first)?;
@@ -104,12 +105,12 @@ fn order<B: Brand, K: OrdKey, V: Persist>(a: &Path<'_, B, K, V>, b: &Path<'_, B,
 fn down_first<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     mut path: Path<'t, B, K, V>,
-    node: NodeObj<'t, B, K, V>,
+    node: Node<'t, B, K, V>,
 ) -> Result<Path<'t, B, K, V>> {
     let mut next = Some(node);
     while let Some(node) = next.filter(|_| path.len() < DEPTH) {
         path.push((node, 0));
-        next = child(tx, node, 0)?;
+        next = node.child(tx, 0)?;
     }
     Ok(path)
 }
@@ -118,13 +119,13 @@ fn down_first<'t, B: Brand, K: OrdKey, V: Persist>(
 fn down_last<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     mut path: Path<'t, B, K, V>,
-    node: NodeObj<'t, B, K, V>,
+    node: Node<'t, B, K, V>,
 ) -> Result<Path<'t, B, K, V>> {
     let mut next = Some(node);
     while let Some(node) = next.filter(|_| path.len() < DEPTH) {
-        let entries = entries_of(tx, node)?;
+        let entries = node.order(tx)?.len();
         path.push((node, entries));
-        next = child(tx, node, entries)?;
+        next = node.child(tx, entries)?;
     }
     settle_back(&mut path);
     Ok(path)
@@ -136,7 +137,7 @@ fn settle_forward<'t, B: Brand, K: OrdKey, V: Persist>(
     path: &mut Path<'t, B, K, V>,
 ) -> Result<()> {
     while let Some(&(node, at)) = path.last() {
-        if at < entries_of(tx, node)? {
+        if at < node.order(tx)?.len() {
             break;
         }
         path.pop();
@@ -162,7 +163,7 @@ fn forward<'t, B: Brand, K: OrdKey, V: Persist>(
 ) -> Result<()> {
     let Some((node, at)) = path.last_mut() else { return Ok(()) };
     *at += 1;
-    match child(tx, *node, *at)? {
+    match node.child(tx, *at)? {
         Some(below) => *path = down_first(tx, std::mem::take(path), below)?,
         None => settle_forward(tx, path)?,
     }
@@ -172,7 +173,7 @@ fn forward<'t, B: Brand, K: OrdKey, V: Persist>(
 /// From an entry, or from between two of a leaf, to the one before.
 fn back<'t, B: Brand, K: OrdKey, V: Persist>(tx: &ReadTx<'t, B>, path: &mut Path<'t, B, K, V>) -> Result<()> {
     let Some(&(node, at)) = path.last() else { return Ok(()) };
-    match child(tx, node, at)? {
+    match node.child(tx, at)? {
         Some(below) => *path = down_last(tx, std::mem::take(path), below)?,
         None => settle_back(path),
     }

@@ -1,0 +1,347 @@
+//! Keys that lie in slots, and the order in which they do.
+//!
+//! An entry stays in its slot when others come and go: only bytes of [`Order`] move, which lie in one line. An insertion hence changes two lines,
+//! however many entries there are.
+
+use super::keys::OrdKey;
+use crate::brand::Brand;
+use crate::error::{Error, Result, corrupt};
+use crate::node::Words;
+use crate::place::Ref;
+use crate::tx::{ReadTx, Tx};
+use crate::{Persist, Plain};
+use std::cmp::Ordering;
+use std::hint::select_unpredictable;
+use std::sync::atomic::{self, AtomicU64};
+
+/// Slots of a node.
+pub(crate) const SLOTS: usize = 31;
+/// Words of an [`Order`].
+const ORDER_WORDS: usize = 4;
+
+/// Which slots are in use: how many in the first byte, their numbers in the order of their keys, and those of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Persist, Plain)]
+#[persist(crate = crate, name = "PMap::Order")]
+#[repr(C)]
+pub(crate) struct Order {
+    words: [u64; ORDER_WORDS],
+}
+
+impl Order {
+    /// The first `count` slots in their order.
+    pub(crate) fn of_first(count: usize) -> Order {
+        let mut bytes = std::array::from_fn(|i| (i as u8).saturating_sub(1));
+        bytes[0] = count as u8;
+        Order::of_bytes(bytes)
+    }
+
+    #[inline(always)]
+    fn of_bytes(bytes: [u8; SLOTS + 1]) -> Order {
+        Order {
+            words: std::array::from_fn(|i| u64::from_le_bytes(std::array::from_fn(|j| bytes[8 * i + j]))),
+        }
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> [u8; SLOTS + 1] {
+        let mut bytes = [0; SLOTS + 1];
+        for (out, word) in bytes.chunks_exact_mut(8).zip(self.words) {
+            out.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Whether all numbers are those of slots.
+    #[inline(always)]
+    fn is_sane(&self) -> bool {
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        const TOO_MUCH: u64 = !(SLOTS as u64 * ONES);
+        // One more than a slot's number has a bit that no number has; the count may be as large.
+        let [first, rest @ ..] = self.words;
+        let bits = first | (first.wrapping_add(ONES - 1));
+        rest.iter().fold(bits, |bits, word| bits | word | word.wrapping_add(ONES)) & TOO_MUCH == 0
+    }
+
+    /// Number of entries.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        (self.words[0] & 0xFF) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() == SLOTS
+    }
+
+    /// The slot of the entry `at`, or, from the number of entries on, one that is not in use.
+    #[inline(always)]
+    pub(crate) fn slot(&self, at: usize) -> usize {
+        let at = at + 1;
+        (self.words[at / 8 % ORDER_WORDS] >> (at % 8 * 8) & 0xFF) as usize
+    }
+
+    /// The child before the entry `at`: the first one, or the one of the entry before.
+    #[inline(always)]
+    pub(crate) fn child(&self, at: usize) -> usize {
+        if at == 0 { 0 } else { self.slot(at - 1) + 1 }
+    }
+
+    /// Makes room for an entry `at`, unless all slots are in use. Returns its slot.
+    #[inline]
+    pub(crate) fn insert(&mut self, at: usize) -> usize {
+        let mut bytes = self.bytes();
+        let len = self.len();
+        let slot = bytes[len + 1];
+        bytes.copy_within(at + 1..len + 1, at + 2);
+        bytes[at + 1] = slot;
+        bytes[0] += 1;
+        *self = Order::of_bytes(bytes);
+        usize::from(slot)
+    }
+
+    /// Takes the entry `at` away. Returns the slot that it had.
+    pub(crate) fn remove(&mut self, at: usize) -> usize {
+        let mut bytes = self.bytes();
+        let len = self.len();
+        let slot = bytes[at + 1];
+        bytes.copy_within(at + 2..len + 1, at + 1);
+        bytes[len] = slot;
+        bytes[0] -= 1;
+        *self = Order::of_bytes(bytes);
+        usize::from(slot)
+    }
+
+    /// Takes all entries from `len` on away.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.words[0] = self.words[0] & !0xFF | len as u64;
+    }
+}
+
+/// A node's order and the slots after it.
+#[derive(Debug)]
+pub struct Sorted<'t, B: Brand, K: Persist> {
+    /// Where the order lies, and the first key 32 bytes further.
+    pub(crate) order: Ref<'t, B, Order>,
+    /// From a key to the next.
+    pub(crate) entry_bytes: usize,
+    /// From the order to the children, if there are any: a word that says what they are, and one for each.
+    pub(crate) children_off: Option<usize>,
+    pub(crate) keys: std::marker::PhantomData<fn() -> K>,
+}
+
+impl<B: Brand, K: Persist> Copy for Sorted<'_, B, K> {}
+impl<B: Brand, K: Persist> Clone for Sorted<'_, B, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+/// What a search in a node has found.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    pub(crate) order: Order,
+    /// The entry with the key, or the one before which it belongs.
+    pub(crate) at: usize,
+    pub(crate) is_there: bool,
+    /// The offset of the child before it, 0 in a leaf, and what the children are.
+    pub(crate) child: u64,
+    pub(crate) children_kind: u64,
+}
+
+/// A word of a node; `None` after its end.
+#[inline(always)]
+fn word(words: &[AtomicU64], at: usize) -> Option<u64> {
+    // ORDER: acquire, as everywhere where a commit may be storing.
+    words.get(at).map(|word| word.load(atomic::Ordering::Acquire))
+}
+
+/// The key that lies so many bytes after the start of `words`.
+#[inline(always)]
+fn key_at<K: Plain>(words: &[AtomicU64], off: usize) -> Option<K> {
+    let mut key = Words::<K>::zeroed();
+    let bytes = size_of::<K>();
+    if align_of::<K>() == 8 {
+        for (i, out) in key.words_mut().iter_mut().enumerate() {
+            *out = word(words, off / 8 + i)?;
+        }
+    } else if bytes > 0 {
+        let mut from = word(words, off / 8)?.to_ne_bytes();
+        for (i, out) in key.bytes_mut()[..bytes].iter_mut().enumerate() {
+            let at = off + i;
+            if i > 0 && at.is_multiple_of(8) {
+                from = word(words, at / 8)?.to_ne_bytes();
+            }
+            *out = from[at % 8];
+        }
+    }
+    key.value()
+}
+
+impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
+    /// Words from the order to the last slot or child.
+    #[inline(always)]
+    fn words(self) -> usize {
+        match self.children_off {
+            Some(off) => off / 8 + 1 + SLOTS + 1,
+            None => ORDER_WORDS + (SLOTS * self.entry_bytes).div_ceil(8),
+        }
+    }
+
+    #[inline(always)]
+    fn key_off(self, slot: usize) -> usize {
+        8 * ORDER_WORDS + slot * self.entry_bytes
+    }
+
+    fn key(self, slot: usize) -> Ref<'t, B, K> {
+        self.order.part(self.key_off(slot) as u64)
+    }
+
+    #[cold]
+    pub(crate) fn damage(self) -> Error {
+        corrupt("a map's node", self.order.off, format!("up to {SLOTS} keys in order"), "something else")
+    }
+
+    /// The order, checked.
+    #[inline]
+    pub(crate) fn order(self, tx: &ReadTx<'t, B>) -> Result<Order> {
+        let order = tx.get(self.order)?;
+        if order.is_sane() { Ok(order) } else { Err(self.damage()) }
+    }
+
+    /// Writes the words of the order that have changed.
+    #[inline]
+    pub(crate) fn set_order(self, tx: &mut Tx<'t, B>, old: &Order, new: &Order) -> Result<()> {
+        tx.own_place(self.order)?;
+        let differs = |i: &usize| old.words[*i] != new.words[*i];
+        let (Some(first), Some(last)) = ((0..ORDER_WORDS).find(differs), (0..ORDER_WORDS).rfind(differs))
+        else {
+            return Ok(());
+        };
+        tx.write_words(self.order.key, self.order.off + 8 * first as u64, &new.words[first..=last])
+    }
+
+    /// Looks for a key by comparisons, each a read of its own.
+    pub(crate) fn find_by(
+        self,
+        tx: &ReadTx<'t, B>,
+        compare: impl Fn(Ref<'t, B, K>) -> Result<Ordering>,
+    ) -> Result<Found> {
+        let order = self.order(tx)?;
+        let (mut low, mut high, mut is_there) = (0, order.len(), false);
+        while low < high {
+            let middle = (low + high) / 2;
+            match compare(self.key(order.slot(middle)))? {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => (low, high, is_there) = (middle, middle, true),
+                Ordering::Greater => high = middle,
+            }
+        }
+        let mut found = Found { order, at: low, is_there, child: 0, children_kind: 0 };
+        if let Some(off) = self.children_off {
+            let kind: Ref<'t, B, u64> = self.order.part(off as u64);
+            found.children_kind = tx.get(kind)?;
+            found.child = tx.get(kind.part(8 + 8 * order.child(low) as u64))?;
+        }
+        Ok(found)
+    }
+
+    /// Looks for a key in one look.
+    #[inline(always)]
+    pub(crate) fn find_plain(self, tx: &ReadTx<'t, B>, key: &K) -> Result<Found>
+    where
+        K: Plain + Ord,
+    {
+        let look = |words: &[AtomicU64]| self.find_in(words, key);
+        tx.look(self.order.key, self.order.off, self.words(), look)?.ok_or_else(|| self.damage())
+    }
+
+    /// How the key in a slot compares with one; `None` if that is no node.
+    #[inline(always)]
+    fn compare_in(self, words: &[AtomicU64], slot: usize, key: &K) -> Option<Ordering>
+    where
+        K: Plain + Ord,
+    {
+        Some(key_at::<K>(words, self.key_off(slot))?.cmp(key))
+    }
+
+    /// `None` if that is no node.
+    #[inline(always)]
+    fn find_in(self, words: &[AtomicU64], key: &K) -> Option<Found>
+    where
+        K: Plain + Ord,
+    {
+        let mut order = Order { words: [0; ORDER_WORDS] };
+        for (i, out) in order.words.iter_mut().enumerate() {
+            *out = word(words, i)?;
+        }
+        if !order.is_sane() {
+            return None;
+        }
+        let bytes = order.bytes();
+        let (mut at, mut size, mut is_there) = (0, order.len(), false);
+        if size > 0 {
+            // The answer is in `at..at + size`, or after it; no branch depends on the keys.
+            while size > 1 {
+                let half = size / 2;
+                at = {
+                    let slot = bytes[(at + half + 1) % bytes.len()];
+                    let is_after = self.compare_in(words, slot.into(), key)? == Ordering::Greater;
+                    select_unpredictable(is_after, at, at + half)
+                };
+                size -= half;
+            }
+            let last = self.compare_in(words, bytes[(at + 1) % bytes.len()].into(), key)?;
+            is_there = last == Ordering::Equal;
+            at += usize::from(last == Ordering::Less);
+        }
+        let mut found = Found { order, at, is_there, child: 0, children_kind: 0 };
+        if let Some(off) = self.children_off {
+            found.children_kind = word(words, off / 8)?;
+            found.child = word(words, off / 8 + 1 + order.child(at))?;
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_as_a_list_of_slots() {
+        let mut order = Order::of_first(0);
+        let mut model: Vec<usize> = Vec::new();
+        let mut random = 1_u64;
+        for _ in 0..10_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let number = (random >> 33) as usize;
+            if !order.is_full() && (model.is_empty() || random >> 63 == 0) {
+                let at = number % (model.len() + 1);
+                let slot = order.insert(at);
+                assert!(slot < SLOTS && !model.contains(&slot));
+                model.insert(at, slot);
+            } else {
+                let at = number % model.len();
+                assert_eq!(order.remove(at), model.remove(at));
+            }
+            assert!(order.is_sane());
+            assert_eq!((0..order.len()).map(|at| order.slot(at)).collect::<Vec<_>>(), model);
+        }
+    }
+
+    #[test]
+    fn an_order_with_a_number_that_no_slot_has_is_not_sane() {
+        for byte in 0..=SLOTS {
+            for number in 0..=255 {
+                let mut bytes = Order::of_first(7).bytes();
+                bytes[byte] = number;
+                let most = if byte == 0 { SLOTS } else { SLOTS - 1 };
+                assert_eq!(
+                    Order::of_bytes(bytes).is_sane(),
+                    usize::from(number) <= most,
+                    "{number} at {byte}"
+                );
+            }
+        }
+    }
+}
