@@ -3,12 +3,40 @@
 use crate::brand::Brand;
 use crate::error::{Error, Result};
 use crate::layout::LINE;
+use crate::node::Words;
+use crate::persist::Plain;
 use crate::place::FRESH;
 use crate::tx::ReadTx;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words of what the transaction owns that are copied without an allocation.
-const FEW: usize = 128;
+/// A word of those that are looked at; `None` after their end.
+#[inline(always)]
+pub(crate) fn word_in(words: &[AtomicU64], at: usize) -> Option<u64> {
+    // ORDER: acquire, as everywhere where a commit may be storing.
+    words.get(at).map(|word| word.load(Ordering::Acquire))
+}
+
+/// The value that lies so many bytes after the start of `words`; `None` if there is none.
+#[inline(always)]
+pub(crate) fn value_in<T: Plain>(words: &[AtomicU64], off: usize) -> Option<T> {
+    let mut value = Words::<T>::zeroed();
+    let bytes = size_of::<T>();
+    if align_of::<T>() == 8 {
+        for (i, out) in value.words_mut().iter_mut().enumerate() {
+            *out = word_in(words, off / 8 + i)?;
+        }
+    } else if bytes > 0 {
+        let mut from = word_in(words, off / 8)?.to_ne_bytes();
+        for (i, out) in value.bytes_mut()[..bytes].iter_mut().enumerate() {
+            let at = off + i;
+            if i > 0 && at.is_multiple_of(8) {
+                from = word_in(words, at / 8)?.to_ne_bytes();
+            }
+            *out = from[at % 8];
+        }
+    }
+    value.value()
+}
 
 impl<'t, B: Brand> ReadTx<'t, B> {
     /// What `look` says of `count` words from `off` on, all of which belong to `key`.
@@ -28,25 +56,26 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             return Err(Error::Conflict);
         }
         let words = core.region().words(off, count as u64)?;
-        if key == FRESH {
-            return Ok(look(words));
-        }
         let index = core.orecs.index(key);
-        let mut round = 0;
+        let (mut round, mut copy) = (0, Vec::new());
         loop {
             let seen = core.orecs.load(index);
-            if seen.owner() != 0 && seen.owner() == state.number.get() {
-                return Ok(self.look_at_own(off, words, look));
-            }
-            if seen.is_committing() {
+            let is_mine = key == FRESH || seen.owner() != 0 && seen.owner() == state.number.get();
+            if !is_mine && seen.is_committing() {
                 state.wait(&mut round)?;
                 continue;
             }
-            if seen.version() > state.rv.get() {
+            if !is_mine && seen.version() > state.rv.get() {
                 state.extend(core)?;
                 continue;
             }
-            let said = look(words);
+            if is_mine && key != FRESH {
+                copy = self.copy_own(off, words);
+            }
+            let said = look(if copy.is_empty() { words } else { &copy });
+            if is_mine {
+                return Ok(said);
+            }
             let again = core.orecs.load_again(index);
             if again.version() == seen.version() && !again.is_committing() {
                 state.note_read(index, seen);
@@ -57,32 +86,22 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 
     /// Words of what the transaction owns: as it has written them, or as they are.
     #[inline(never)]
-    fn look_at_own<R>(&self, off: u64, words: &[AtomicU64], look: impl Fn(&[AtomicU64]) -> R) -> R {
+    fn copy_own(&self, off: u64, words: &[AtomicU64]) -> Vec<AtomicU64> {
+        let mut copy: Vec<u64> = words.iter().map(|word| word.load(Ordering::Acquire)).collect();
         let session = self.state.session.borrow();
-        let Some(session) = session.as_ref() else { return look(words) };
-        let mut few = [const { AtomicU64::new(0) }; FEW];
-        let mut many = Vec::new();
-        let copy = match few.get_mut(..words.len()) {
-            Some(few) => few,
-            None => {
-                many.resize_with(words.len(), || AtomicU64::new(0));
-                &mut many[..]
-            }
-        };
-        for (copy, word) in copy.iter_mut().zip(words) {
-            *copy.get_mut() = word.load(Ordering::Acquire);
-        }
         let end = off + 8 * words.len() as u64;
         for line_off in (off & !(LINE - 1)..end).step_by(LINE as usize) {
-            let Some(line) = session.writes.line(line_off) else { continue };
+            let Some(line) = session.as_ref().and_then(|session| session.writes.line(line_off)) else {
+                continue;
+            };
             for (i, word) in line.words.iter().enumerate() {
                 let at = line_off + 8 * i as u64;
                 if line.mask >> i & 1 != 0 && (off..end).contains(&at) {
-                    *copy[((at - off) / 8) as usize].get_mut() = *word;
+                    copy[((at - off) / 8) as usize] = *word;
                 }
             }
         }
-        look(copy)
+        copy.into_iter().map(AtomicU64::new).collect()
     }
 
     /// Has what lies at these bytes brought into the cache, all at once, for a look at it a little later.

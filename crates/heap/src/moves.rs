@@ -13,6 +13,7 @@ use crate::layout::OBJECT_HEAD_BYTES;
 use crate::node::Words;
 use crate::persist::Persist;
 use crate::place::{Arr, FRESH, Obj, Ref};
+use crate::slots::PRc;
 use crate::tx::{ReadTx, Tx, session_of, write_head};
 use crate::types::for_each_pointer;
 use std::cell::RefCell;
@@ -84,6 +85,24 @@ impl<'t, B: Brand> Tx<'t, B> {
         let (in_a, in_b) = (self.image(a)?, self.image(b)?);
         self.set_image(a, &in_b)?;
         self.set_image(b, &in_a)
+    }
+
+    /// Lets a pointer lead to a new object, whose own pointer `next`, which is null, takes what it led to before.
+    #[inline]
+    pub(crate) fn link_before<T: Persist>(
+        &mut self,
+        slot: Ref<'t, B, PRc<T>>,
+        new: Obj<'t, B, T>,
+        next: Ref<'t, B, PRc<T>>,
+    ) -> Result<()> {
+        self.own_place(slot)?;
+        let before = self.read_word(slot.key, slot.off)?;
+        let object = new.off.wrapping_sub(OBJECT_HEAD_BYTES);
+        if before != 0 {
+            self.write_words(next.key, next.off, &[before])?;
+        }
+        self.count(object, PointerKind::Strong, 1)?;
+        self.write_words(slot.key, slot.off, &[object])
     }
 
     /// Moves a value, and leaves a blank. Nobody's count changes but of what pointers led to where it goes.

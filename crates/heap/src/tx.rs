@@ -108,6 +108,12 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     pub fn array<T: Persist>(&self, slot: Ref<'t, B, PArr<T>>) -> Result<Option<Arr<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
         let off = self.read_word(slot.key, slot.off)?;
+        self.array_at(off)
+    }
+
+    /// The array that a pointer with this value leads to.
+    #[inline(always)]
+    pub(crate) fn array_at<T: Persist>(&self, off: u64) -> Result<Option<Arr<'t, B, T>>> {
         if off == 0 {
             return Ok(None);
         }

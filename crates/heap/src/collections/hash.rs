@@ -40,10 +40,13 @@ use super::keys::MapKey;
 use super::tally::{self, Tally, TallyFields, tallies};
 use crate::brand::Brand;
 use crate::error::{Result, corrupt};
+use crate::look::{value_in, word_in};
 use crate::place::{Arr, Obj, Ref};
 use crate::slots::{PArr, PRc};
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
+use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
 
 /// Buckets of a segment.
 const SEGMENT: usize = 512;
@@ -55,6 +58,8 @@ const SMALL_STEP: usize = 8;
 const TALLIES: usize = 16;
 /// Buckets that an insertion divides while the map grows.
 const DIVIDED: u64 = 4;
+/// Values of so many bytes are looked at together with their keys.
+const VALUE_AT_ONCE: usize = 64;
 /// Most buckets.
 const MOST: usize = 1 << 31;
 
@@ -248,14 +253,37 @@ struct Found<'t, B: Brand, K: MapKey, V: Persist> {
 #[inline]
 fn find_in<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &ReadTx<'t, B>,
-    mut slot: Slot<'t, B, K, V>,
+    slot: Slot<'t, B, K, V>,
     key: &K::Query,
 ) -> Result<Option<Found<'t, B, K, V>>> {
-    while let Some(node) = tx.load(slot)? {
-        if K::is(tx, node.key(), key)? {
-            return Ok(Some(Found { slot, node }));
+    Ok(find_with(tx, slot, key, 0, |_| ())?.map(|(found, ())| found))
+}
+
+/// The node of a key in a list, and what `look` says of its words, of which there are `more` after the key's.
+#[inline(always)]
+fn find_with<'t, B: Brand, K: MapKey, V: Persist, R>(
+    tx: &ReadTx<'t, B>,
+    mut slot: Slot<'t, B, K, V>,
+    key: &K::Query,
+    more: usize,
+    look: impl Fn(&[AtomicU64]) -> R,
+) -> Result<Option<(Found<'t, B, K, V>, R)>> {
+    let key_off = offset_of!(Node<K, V>, key);
+    let count = (key_off + size_of::<K>()).div_ceil(8) + more;
+    let mut next = tx.load(slot)?;
+    while let Some(node) = next {
+        let (after, is_it, said) = tx.look(node.key, node.off, count, |words| {
+            (word_in(words, 0), K::is_in(words, key_off, key), look(words))
+        })?;
+        let is_it = match is_it {
+            Some(is_it) => is_it,
+            None => K::is(tx, node.key(), key)?,
+        };
+        if is_it {
+            return Ok(Some((Found { slot, node }, said)));
         }
         slot = node.next();
+        next = after.filter(|off| *off != 0).map(|off| tx.object(off));
     }
     Ok(None)
 }
@@ -272,9 +300,14 @@ fn move_node<'t, B: Brand, K: MapKey, V: Persist>(
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
+    #[inline]
     fn table(self, tx: &ReadTx<'t, B>) -> Result<Option<Table<'t, B, K, V>>> {
-        let Some(segments) = tx.array(self.segments())? else { return Ok(None) };
-        let size = tx.get(self.size())?;
+        const { assert!(offset_of!(PHashMap<K, V>, size) == 0 && offset_of!(PHashMap<K, V>, segments) == 8) };
+        tx.check_stamp(self.stamp)?;
+        let mut words = [0; 2];
+        tx.read_words(self.key, self.off, &mut words)?;
+        let Some(segments) = tx.array_at(words[1])? else { return Ok(None) };
+        let size = Size::decode(&words[0].to_ne_bytes()).unwrap_or_default();
         if !size.buckets.is_power_of_two() {
             return Err(corrupt("a hash map", self.off, "a power of two buckets", size.buckets));
         }
@@ -372,10 +405,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let bucket = table.make_bucket(tx, table.index(hash))?;
         let node = tx.alloc(Node { next: PRc::null(), key: K::new(key), value })?;
         K::complete(tx, node.key(), key)?;
-        if tx.load(bucket)?.is_some() {
-            tx.swap(bucket, node.next())?;
-        }
-        tx.link(bucket, node)?;
+        tx.link_before(bucket, node, node.next())?;
         self.count_one_more(tx, table, hash)?;
         Ok(node.value())
     }
@@ -535,7 +565,20 @@ impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
     /// As for [`len`](Ref::len).
     #[inline]
     pub fn value(self, tx: &ReadTx<'t, B>, key: &K::Query) -> Result<Option<V>> {
-        self.get(tx, key)?.map(|place| tx.get(place)).transpose()
+        let Some(table) = self.table(tx)? else { return Ok(None) };
+        if table.is_growing || size_of::<V>() > VALUE_AT_ONCE {
+            return self.get(tx, key)?.map(|place| tx.get(place)).transpose();
+        }
+        let Some(bucket) = table.bucket(tx, table.index(K::hash(key)))? else { return Ok(None) };
+        let key_end = (offset_of!(Node<K, V>, key) + size_of::<K>()).div_ceil(8);
+        let more = (size_of::<Node<K, V>>() / 8).saturating_sub(key_end);
+        let look = |words: &[AtomicU64]| value_in(words, offset_of!(Node<K, V>, value));
+        match find_with(tx, bucket, key, more, look)? {
+            Some((_, Some(value))) => Ok(Some(value)),
+            // The words are none of a value: this says which.
+            Some((found, None)) => tx.get(found.node.value()).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Sets the value of a key, and returns the one that it had.

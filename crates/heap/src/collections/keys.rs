@@ -4,11 +4,13 @@ use super::sorted::{Found, Sorted};
 use super::text::{PBytes, PString};
 use crate::brand::Brand;
 use crate::error::Result;
+use crate::look::value_in;
 use crate::node::Words;
 use crate::place::Ref;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use std::cmp::Ordering;
+use std::sync::atomic::AtomicU64;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A key of maps: any [`Plain`] type, of which keys are the same if all their bytes are, and [`PString`] and [`PBytes`], which are
@@ -38,6 +40,13 @@ pub trait MapKey: Persist {
     ///
     /// As for [`hash_at`](Self::hash_at).
     fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>, query: &Self::Query) -> Result<bool>;
+
+    /// Whether the key `off` bytes after the start of some words is this one, if that can be said without reading anything else.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn is_in(_words: &[AtomicU64], _off: usize, _query: &Self::Query) -> Option<bool> {
+        None
+    }
 
     /// The key, as far as it is without pointers.
     fn new(query: &Self::Query) -> Self;
@@ -103,6 +112,12 @@ impl<K: Plain> MapKey for K {
     #[inline]
     fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, K>, query: &K) -> Result<bool> {
         Ok(Words::of(&tx.get(place)?).words() == Words::of(query).words())
+    }
+
+    #[inline(always)]
+    fn is_in(words: &[AtomicU64], off: usize, query: &K) -> Option<bool> {
+        let key = value_in::<K>(words, off)?;
+        Some(Words::of(&key).words() == Words::of(query).words())
     }
 
     #[inline]

@@ -6,13 +6,13 @@
 use super::keys::OrdKey;
 use crate::brand::Brand;
 use crate::error::{Error, Result, corrupt};
-use crate::node::Words;
+use crate::look::{value_in, word_in as word};
 use crate::place::Ref;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
-use std::sync::atomic::{self, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 /// Slots of a node.
 pub(crate) const SLOTS: usize = 31;
@@ -20,7 +20,7 @@ pub(crate) const SLOTS: usize = 31;
 const ORDER_WORDS: usize = 4;
 
 /// Which slots are in use: how many in the first byte, their numbers in the order of their keys, and those of the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Persist, Plain)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Persist, Plain)]
 #[persist(crate = crate, name = "PMap::Order")]
 #[repr(C)]
 pub(crate) struct Order {
@@ -137,45 +137,28 @@ impl<B: Brand, K: Persist> Clone for Sorted<'_, B, K> {
 }
 
 /// What a search in a node has found.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Found {
     pub(crate) order: Order,
     /// The entry with the key, or the one before which it belongs.
     pub(crate) at: usize,
-    pub(crate) is_there: bool,
+    /// 1 if it is there, else 0. A word, as the others, so that a copy of all of them waits for no part of one.
+    is_there: u64,
     /// The offset of the child before it, 0 in a leaf, and what the children are.
     pub(crate) child: u64,
     pub(crate) children_kind: u64,
 }
 
-/// A word of a node; `None` after its end.
-#[inline(always)]
-fn word(words: &[AtomicU64], at: usize) -> Option<u64> {
-    // ORDER: acquire, as everywhere where a commit may be storing.
-    words.get(at).map(|word| word.load(atomic::Ordering::Acquire))
+impl Found {
+    /// Whether the entry has the key.
+    #[inline(always)]
+    pub(crate) fn is_there(&self) -> bool {
+        self.is_there != 0
+    }
 }
 
-/// The key that lies so many bytes after the start of `words`.
-#[inline(always)]
-fn key_at<K: Plain>(words: &[AtomicU64], off: usize) -> Option<K> {
-    let mut key = Words::<K>::zeroed();
-    let bytes = size_of::<K>();
-    if align_of::<K>() == 8 {
-        for (i, out) in key.words_mut().iter_mut().enumerate() {
-            *out = word(words, off / 8 + i)?;
-        }
-    } else if bytes > 0 {
-        let mut from = word(words, off / 8)?.to_ne_bytes();
-        for (i, out) in key.bytes_mut()[..bytes].iter_mut().enumerate() {
-            let at = off + i;
-            if i > 0 && at.is_multiple_of(8) {
-                from = word(words, at / 8)?.to_ne_bytes();
-            }
-            *out = from[at % 8];
-        }
-    }
-    key.value()
-}
+/// For [`Found::at`]: that is no node.
+const NO_NODE: usize = usize::MAX;
 
 impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
     /// Words from the order to the last slot or child.
@@ -236,6 +219,7 @@ impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
                 Ordering::Greater => high = middle,
             }
         }
+        let is_there = u64::from(is_there);
         let mut found = Found { order, at: low, is_there, child: 0, children_kind: 0 };
         if let Some(off) = self.children_off {
             let kind: Ref<'t, B, u64> = self.order.part(off as u64);
@@ -251,8 +235,9 @@ impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
     where
         K: Plain + Ord,
     {
-        let look = |words: &[AtomicU64]| self.find_in(words, key);
-        tx.look(self.order.key, self.order.off, self.words(), look)?.ok_or_else(|| self.damage())
+        let found =
+            tx.look(self.order.key, self.order.off, self.words(), |words| self.find_in(words, key))?;
+        if found.at == NO_NODE { Err(self.damage()) } else { Ok(found) }
     }
 
     /// How the key in a slot compares with one; `None` if that is no node.
@@ -261,45 +246,48 @@ impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
     where
         K: Plain + Ord,
     {
-        Some(key_at::<K>(words, self.key_off(slot))?.cmp(key))
+        Some(value_in::<K>(words, self.key_off(slot))?.cmp(key))
     }
 
-    /// `None` if that is no node.
+    /// What a search finds in these words.
     #[inline(always)]
-    fn find_in(self, words: &[AtomicU64], key: &K) -> Option<Found>
+    fn find_in(self, words: &[AtomicU64], key: &K) -> Found
     where
         K: Plain + Ord,
     {
-        let mut order = Order { words: [0; ORDER_WORDS] };
-        for (i, out) in order.words.iter_mut().enumerate() {
-            *out = word(words, i)?;
+        let mut found = Found { order: Order { words: [0; ORDER_WORDS] }, at: NO_NODE, ..Found::default() };
+        for (i, out) in found.order.words.iter_mut().enumerate() {
+            let Some(word) = word(words, i) else { return found };
+            *out = word;
         }
-        if !order.is_sane() {
-            return None;
+        if !found.order.is_sane() {
+            return found;
         }
-        let bytes = order.bytes();
-        let (mut at, mut size, mut is_there) = (0, order.len(), false);
+        let bytes = found.order.bytes();
+        let (mut at, mut size) = (0, found.order.len());
         if size > 0 {
             // The answer is in `at..at + size`, or after it; no branch depends on the keys.
             while size > 1 {
                 let half = size / 2;
-                at = {
-                    let slot = bytes[(at + half + 1) % bytes.len()];
-                    let is_after = self.compare_in(words, slot.into(), key)? == Ordering::Greater;
-                    select_unpredictable(is_after, at, at + half)
-                };
+                let slot = bytes[(at + half + 1) % bytes.len()];
+                let Some(order) = self.compare_in(words, slot.into(), key) else { return found };
+                at = select_unpredictable(order == Ordering::Greater, at, at + half);
                 size -= half;
             }
-            let last = self.compare_in(words, bytes[(at + 1) % bytes.len()].into(), key)?;
-            is_there = last == Ordering::Equal;
+            let slot = bytes[(at + 1) % bytes.len()];
+            let Some(last) = self.compare_in(words, slot.into(), key) else { return found };
+            found.is_there = u64::from(last == Ordering::Equal);
             at += usize::from(last == Ordering::Less);
         }
-        let mut found = Found { order, at, is_there, child: 0, children_kind: 0 };
         if let Some(off) = self.children_off {
-            found.children_kind = word(words, off / 8)?;
-            found.child = word(words, off / 8 + 1 + order.child(at))?;
+            let before = if at == 0 { 0 } else { usize::from(bytes[at % bytes.len()]) + 1 };
+            let (Some(kind), Some(child)) = (word(words, off / 8), word(words, off / 8 + 1 + before)) else {
+                return found;
+            };
+            (found.children_kind, found.child) = (kind, child);
         }
-        Some(found)
+        found.at = at;
+        found
     }
 }
 

@@ -1,7 +1,7 @@
 //! Changes of the tree: dividing full nodes on the way of an insertion, merging empty ones on that of a removal.
 
 use super::range::Path;
-use super::{Entry, INNERS, Inner, InnerPrivateFields, LEAST, LEAVES, Leaf, Node, PMap};
+use super::{Entry, INNER, Inner, InnerPrivateFields, LEAF, LEAST, Leaf, Node, PMap};
 use crate::Persist;
 use crate::brand::Brand;
 use crate::collections::keys::OrdKey;
@@ -39,16 +39,16 @@ pub(super) fn alloc<'t, B: Brand, K: OrdKey, V: Persist>(
 ) -> Result<Node<'t, B, K, V>> {
     if is_inner {
         let node: Obj<'t, B, Inner<K, V>> = tx.alloc_image(image)?;
-        return Ok(Node { own: node.own(), is_inner });
+        return Ok(Node { own: node.own(), kind: INNER });
     }
     let node: Obj<'t, B, Leaf<K, V>> = tx.alloc_image(image)?;
-    Ok(Node { own: *node, is_inner })
+    Ok(Node { own: *node, kind: LEAF })
 }
 
 impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
     /// Lets a pointer lead to a child, of the kind that all of them have.
     fn link_child(self, tx: &mut Tx<'t, B>, index: usize, child: Node<'t, B, K, V>) -> Result<()> {
-        if child.is_inner {
+        if child.is_inner() {
             tx.link(self.child_slot::<Inner<K, V>>(index), child.as_object::<Inner<K, V>>())
         } else {
             tx.link(self.child_slot::<Leaf<K, V>>(index), child.as_object::<Leaf<K, V>>())
@@ -63,7 +63,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
         to: Node<'t, B, K, V>,
         to_index: usize,
     ) -> Result<()> {
-        if !self.is_inner {
+        if !self.is_inner() {
             return Ok(());
         }
         tx.move_value(self.child_slot::<Leaf<K, V>>(index), to.child_slot(to_index))
@@ -72,7 +72,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
     /// The entry `at` and the two children that it stands between.
     fn neighbours(self, tx: &ReadTx<'t, B>, at: usize) -> Result<(Self, Self)> {
         match self.child(tx, at)?.zip(self.child(tx, at + 1)?) {
-            Some((a, b)) if a.is_inner == b.is_inner => Ok((a, b)),
+            Some((a, b)) if a.is_inner() == b.is_inner() => Ok((a, b)),
             _ => Err(self.keys().damage()),
         }
     }
@@ -88,10 +88,10 @@ fn second_half<'t, B: Brand, K: OrdKey, V: Persist>(
     tx.own_place(full.own)?;
     tx.note_variants::<Entry<K, V>>();
     let (key, off) = (full.own.key, full.own.off);
-    let mut words = vec![0; Node::<B, K, V>::bytes(full.is_inner) / 8];
+    let mut words = vec![0; Node::<B, K, V>::bytes(full.is_inner()) / 8];
     tx.read_words(key, off, &mut words)?;
     let all: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let mut image = blank::<K, V>(full.is_inner, Order::of_first(AFTER));
+    let mut image = blank::<K, V>(full.is_inner(), Order::of_first(AFTER));
     let mut copy = |from: usize, to: usize, bytes: usize| {
         image[to..to + bytes].copy_from_slice(&all[from..from + bytes])
     };
@@ -103,7 +103,7 @@ fn second_half<'t, B: Brand, K: OrdKey, V: Persist>(
             tx.write_words(key, off + entry_off::<K, V>(slot) as u64, &zeros)?;
         }
     }
-    if full.is_inner {
+    if full.is_inner() {
         let kind_off = offset_of!(Inner<K, V>, children);
         copy(kind_off, kind_off, 8);
         for i in 0..=AFTER {
@@ -115,7 +115,7 @@ fn second_half<'t, B: Brand, K: OrdKey, V: Persist>(
     let mut rest = order;
     rest.truncate(MIDDLE);
     full.keys().set_order(tx, &order, &rest)?;
-    alloc(tx, full.is_inner, &image)
+    alloc(tx, full.is_inner(), &image)
 }
 
 /// Divides a full child of a node that is not: the half after the middle goes to a new node, the middle to the parent.
@@ -160,9 +160,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     /// Makes a root whose only child is the root before it.
     fn grow(self, tx: &mut Tx<'t, B>, old: Node<'t, B, K, V>) -> Result<Node<'t, B, K, V>> {
         let mut image = blank::<K, V>(true, Order::of_first(0));
-        let kind = if old.is_inner { INNERS } else { LEAVES };
         let kind_off = offset_of!(Inner<K, V>, children);
-        image[kind_off..kind_off + 8].copy_from_slice(&kind.to_ne_bytes());
+        image[kind_off..kind_off + 8].copy_from_slice(&old.kind.to_ne_bytes());
         let root = alloc(tx, true, &image)?;
         root.link_child(tx, 0, old)?;
         self.set_root(tx, Some(root))?;

@@ -58,7 +58,7 @@ const CHILDREN: usize = SLOTS + 1;
 /// A node with fewer entries takes one from its neighbour, or becomes one with it.
 const LEAST: usize = SLOTS / 3;
 /// Bytes of a node that are brought into the cache before they are looked at.
-const FETCHED: usize = 640;
+const FETCHED: usize = 1024;
 /// No path of a tree that is in order is as long.
 const DEPTH: usize = 20;
 
@@ -95,9 +95,10 @@ enum Children<K: Persist, V: Persist> {
     Inners([PRc<Inner<K, V>>; CHILDREN]),
 }
 
-/// Of what kind children are: the tags of [`Children`].
-const LEAVES: u64 = 0;
-const INNERS: u64 = 1;
+/// Of what kind a node is: the tags of [`Children`]. A word, so that a copy of it with others waits for no part of one.
+type Kind = u64;
+const LEAF: Kind = 0;
+const INNER: Kind = 1;
 
 /// A map from `K` to `V` in the order of the keys: as a field of a type of your own, or in an object of its own.
 ///
@@ -165,7 +166,7 @@ impl<K: OrdKey, V: Persist> Default for PMap<K, V> {
 struct Node<'t, B: Brand, K: Persist, V: Persist> {
     /// Its entries, which are the start of an inner node.
     own: Ref<'t, B, Leaf<K, V>>,
-    is_inner: bool,
+    kind: Kind,
 }
 
 impl<B: Brand, K: Persist, V: Persist> Copy for Node<'_, B, K, V> {}
@@ -176,15 +177,21 @@ impl<B: Brand, K: Persist, V: Persist> Clone for Node<'_, B, K, V> {
 }
 
 impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
+    #[inline(always)]
+    fn is_inner(self) -> bool {
+        self.kind != LEAF
+    }
+
     /// Bytes of a node.
+    #[inline(always)]
     fn bytes(is_inner: bool) -> usize {
         if is_inner { size_of::<Inner<K, V>>() } else { size_of::<Leaf<K, V>>() }
     }
 
     /// What the pointer `off` leads to.
     #[inline(always)]
-    fn at(tx: &ReadTx<'t, B>, off: u64, is_inner: bool) -> Self {
-        Node { own: *tx.object(off), is_inner }
+    fn at(tx: &ReadTx<'t, B>, off: u64, kind: Kind) -> Self {
+        Node { own: *tx.object(off), kind }
     }
 
     #[inline(always)]
@@ -192,7 +199,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
         Sorted {
             order: self.own.order(),
             entry_bytes: size_of::<Entry<K, V>>(),
-            children_off: self.is_inner.then_some(offset_of!(Inner<K, V>, children)),
+            children_off: self.is_inner().then_some(offset_of!(Inner<K, V>, children)),
             keys: PhantomData,
         }
     }
@@ -208,7 +215,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
 
     /// The pointer to a child, of which `T` is the type.
     fn child_slot<T: Persist>(self, index: usize) -> Ref<'t, B, PRc<T>> {
-        assert!(self.is_inner && index < CHILDREN, "a pointer {index} of a node");
+        assert!(self.is_inner() && index < CHILDREN, "a pointer {index} of a node");
         self.own.part((offset_of!(Inner<K, V>, children) + 8 + 8 * index) as u64)
     }
 
@@ -220,22 +227,22 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
     /// The node that a search in this one leads to.
     #[inline(always)]
     fn next(self, tx: &ReadTx<'t, B>, found: &Found) -> Result<Self> {
-        if found.child == 0 || found.children_kind > INNERS {
+        if found.child == 0 || found.children_kind > INNER {
             return Err(self.keys().damage());
         }
-        Ok(Node::at(tx, found.child, found.children_kind == INNERS))
+        Ok(Node::at(tx, found.child, found.children_kind))
     }
 
     /// The child before the entry `at`; `None` in a leaf.
     fn child(self, tx: &ReadTx<'t, B>, at: usize) -> Result<Option<Self>> {
-        if !self.is_inner {
+        if !self.is_inner() {
             return Ok(None);
         }
         let order = self.order(tx)?;
         let kind = tx.get(self.children_kind())?;
         let child = tx.load(self.child_slot::<Leaf<K, V>>(order.child(at)))?;
-        match child.filter(|_| kind <= INNERS && at <= order.len()) {
-            Some(child) => Ok(Some(Node { own: *child, is_inner: kind == INNERS })),
+        match child.filter(|_| kind <= INNER && at <= order.len()) {
+            Some(child) => Ok(Some(Node { own: *child, kind })),
             None => Err(self.keys().damage()),
         }
     }
@@ -268,7 +275,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
             return Err(self.too_deep());
         }
         let entries = node.order(tx)?.len();
-        if !node.is_inner {
+        if !node.is_inner() {
             return Ok(entries);
         }
         (0..=entries).try_fold(entries, |sum, at| {
@@ -293,13 +300,13 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         tx.read_words(self.key, self.leaf().off, &mut roots)?;
         Ok(match roots {
             [0, 0] => None,
-            [0, inner] => Some(Node::at(tx, inner, true)),
-            [leaf, _] => Some(Node::at(tx, leaf, false)),
+            [0, inner] => Some(Node::at(tx, inner, INNER)),
+            [leaf, _] => Some(Node::at(tx, leaf, LEAF)),
         })
     }
 
     fn set_root(self, tx: &mut Tx<'t, B>, root: Option<Node<'t, B, K, V>>) -> Result<()> {
-        let (leaf, inner) = (root.filter(|node| !node.is_inner), root.filter(|node| node.is_inner));
+        let (leaf, inner) = (root.filter(|node| !node.is_inner()), root.filter(|node| node.is_inner()));
         tx.link(self.leaf(), leaf.map(Node::as_object))?;
         tx.link(self.inner(), inner.map(Node::as_object))
     }
@@ -315,11 +322,11 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         let mut node = root;
         for _ in 0..DEPTH {
             let found = K::find(tx, node.keys(), key)?;
-            if found.is_there || !node.is_inner {
+            if found.is_there() || !node.is_inner() {
                 return Ok((node, found));
             }
             node = node.next(tx, &found)?;
-            tx.fetch_bytes(node.own.off, size_of::<Leaf<K, V>>().min(FETCHED) as u64);
+            tx.fetch_bytes(node.own.off, Node::<B, K, V>::bytes(node.is_inner()).min(FETCHED) as u64);
         }
         Err(self.too_deep())
     }
@@ -333,7 +340,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     pub fn get(self, tx: &ReadTx<'t, B>, key: &K::Query) -> Result<Option<Ref<'t, B, V>>> {
         let Some(root) = self.root(tx)? else { return Ok(None) };
         let (node, found) = self.find(tx, root, key)?;
-        Ok(found.is_there.then(|| node.entry(found.order.slot(found.at)).value()))
+        Ok(found.is_there().then(|| node.entry(found.order.slot(found.at)).value()))
     }
 
     #[cold]
@@ -362,8 +369,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         for _ in 0..DEPTH {
             let found = K::find(tx, node.keys(), key)?;
             path.push((node, found.at));
-            if found.is_there || !node.is_inner {
-                return Ok((path, found.is_there));
+            if found.is_there() || !node.is_inner() {
+                return Ok((path, found.is_there()));
             }
             node = node.next(tx, &found)?;
         }
@@ -377,8 +384,9 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
             Some(root) => root,
             None => self.begin(tx)?,
         };
-        let (mut node, Found { mut order, mut at, is_there, .. }) = self.find(tx, root, key)?;
-        if is_there {
+        let (mut node, found) = self.find(tx, root, key)?;
+        let Found { mut order, mut at, .. } = found;
+        if found.is_there() {
             return Ok((node.entry(order.slot(at)).value(), Some(value)));
         }
         if order.is_full() {
@@ -439,11 +447,12 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     /// As for [`insert`](Self::insert).
     pub fn remove(self, tx: &mut Tx<'t, B>, key: &K::Query) -> Result<bool> {
         let Some(root) = self.root(tx)? else { return Ok(false) };
-        let (node, Found { mut order, at, is_there, .. }) = self.find(tx, root, key)?;
-        if !is_there {
+        let (node, found) = self.find(tx, root, key)?;
+        let Found { mut order, at, .. } = found;
+        if !found.is_there() {
             return Ok(false);
         }
-        if node.is_inner || order.len() <= LEAST {
+        if node.is_inner() || order.len() <= LEAST {
             let (path, _) = self.path(tx, root, key)?;
             self.remove_at(tx, path)?;
             return Ok(true);
