@@ -26,8 +26,8 @@ use crate::handle::FoundSlot;
 use crate::layout::{ARRAY_HEAD_BYTES, Counts, Kind, OBJECT_HEAD_BYTES, ORPHAN_SLOTS, PmHeap, PmOrphans};
 use crate::orec::Orecs;
 use crate::session::{Session, State};
+use crate::small_map::SmallMap;
 use crate::types::for_each_pointer;
-use crate::writes::SmallMap;
 use std::time::Duration;
 use tembo_pmem::offset_of;
 
@@ -110,7 +110,6 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
             Ok(version) => session.owned.drain(..).for_each(|index| core.orecs.release(index, version)),
             Err(_) => session.abort(core),
         }
-        session.writes.clear();
         return outcome.map(drop);
     }
     let dying_first = session.dying_first;
@@ -207,7 +206,7 @@ struct Deaths<'c> {
 impl Deaths<'_> {
     /// A word of an object as the commit is going to leave it.
     fn word(&self, off: u64) -> Result<u64> {
-        match self.session.writes.get(off) {
+        match self.session.ptx.stored_word(off) {
             Some(word) => Ok(word),
             None => Ok(self.core.region().load_u64(off)?),
         }
@@ -297,13 +296,13 @@ impl Deaths<'_> {
         }
         if counts.new.strong > 0 {
             if self.core.handles.slot_of(object).is_some() {
-                self.adopt(object);
+                self.adopt(object)?;
             }
         } else if self.is_held(object) {
             self.make_orphan(object)?;
         } else {
             if self.core.handles.slot_of(object).is_some() {
-                self.adopt(object);
+                self.adopt(object)?;
             }
             self.session.scratch.deaths.push(object);
         }
@@ -320,42 +319,37 @@ impl Deaths<'_> {
     }
 
     /// Takes an orphan's slot away.
-    fn adopt(&mut self, object: u64) {
+    fn adopt(&mut self, object: u64) -> Result<()> {
         if let Some(slot) = self.core.handles.slot_of(object) {
-            self.session.writes.set(slot, 0);
+            self.session.ptx.store_words(slot, &[0])?;
             self.session.scratch.adopted.push(object);
         }
+        Ok(())
     }
 
     /// An orphan that this commit has taken the slot of is one again: what was linked to it has died.
-    fn keep_slot(&mut self, object: u64) {
+    fn keep_slot(&mut self, object: u64) -> Result<()> {
         let adopted = &mut self.session.scratch.adopted;
         if let Some(at) = adopted.iter().position(|adopted| *adopted == object)
             && let Some(slot) = self.core.handles.slot_of(object)
         {
             adopted.swap_remove(at);
-            self.session.writes.set(slot, object);
+            self.session.ptx.store_words(slot, &[object])?;
         }
+        Ok(())
     }
 
     fn make_orphan(&mut self, object: u64) -> Result<()> {
         let new = match self.core.handles.find_slot(object) {
             FoundSlot::HasOne => {
-                self.keep_slot(object);
-                return Ok(());
+                return self.keep_slot(object);
             }
-            FoundSlot::Free(slot) => {
-                self.session.writes.set(slot, object);
-                NewOrphan { object, slot, is_new_slot: false }
-            }
-            FoundSlot::NoneFree => {
-                let slot = self.new_slot()?;
-                self.session.ptx.store(slot, object)?;
-                NewOrphan { object, slot, is_new_slot: true }
-            }
+            FoundSlot::Free(slot) => NewOrphan { object, slot, is_new_slot: false },
+            FoundSlot::NoneFree => NewOrphan { object, slot: self.new_slot()?, is_new_slot: true },
         };
         self.session.scratch.orphaned.push(new);
-        Ok(())
+        let ptx = &mut self.session.ptx;
+        Ok(if new.is_new_slot { ptx.store(new.slot, object) } else { ptx.store_words(new.slot, &[object]) }?)
     }
 
     /// A slot of a block that this commit makes.
@@ -372,7 +366,7 @@ impl Deaths<'_> {
             // The zeros are a part of the commit, as slots that are in use would be.
             session.ptx.write_fresh(block, &[0; size_of::<PmOrphans>()])?;
             session.ptx.store(block, next)?;
-            session.writes.set(head, block);
+            session.ptx.store_words(head, &[block])?;
             let slots = block + offset_of!(PmOrphans, slots) as u64;
             session.scratch.new_slots.extend((0..ORPHAN_SLOTS).map(|i| slots + 8 * i));
         }
@@ -439,7 +433,7 @@ impl Deaths<'_> {
         if is_fresh {
             return Ok(self.session.ptx.store(object, kind.shell().0)?);
         }
-        self.session.writes.set(object, kind.shell().0);
+        self.session.ptx.store_words(object, &[kind.shell().0])?;
         Ok(())
     }
 
@@ -505,19 +499,19 @@ impl Deaths<'_> {
         if self.session.fresh.get(object).is_some() {
             self.session.ptx.store(object, dying.0)?;
         } else {
-            self.session.writes.set(object, dying.0);
+            self.session.ptx.store_words(object, &[dying.0])?;
             self.counts(object)?.kind = dying;
         }
         self.session.dying_first = object;
-        self.session.writes.set(self.session.dying_off, object);
+        self.session.ptx.store_words(self.session.dying_off, &[object])?;
         Ok(())
     }
 
     fn write_counts(&mut self) -> Result<()> {
-        let Session { scratch, writes, fresh, deltas, ptx, .. } = &mut *self.session;
+        let Session { scratch, fresh, deltas, ptx, .. } = &mut *self.session;
         for (object, counts) in scratch.counts.iter() {
             if !counts.is_freed && counts.new != counts.old {
-                writes.set(object + 8, counts.new.encode());
+                ptx.store_words(object + 8, &[counts.new.encode()])?;
             }
         }
         for (object, _) in fresh.iter() {
@@ -549,9 +543,6 @@ fn publish(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
         && !state.reads_hold(core)
     {
         return Err(Error::Conflict);
-    }
-    for (off, writes) in session.writes.lines() {
-        session.ptx.store_line(off, writes)?;
     }
     session.ptx.commit_and_begin()?;
     Ok(version)
@@ -646,12 +637,12 @@ fn take_dying(core: &Core, session: &mut Session) -> Result<usize> {
         if let Some(len) = each
             && first + count < len
         {
-            session.writes.set(object + OBJECT_HEAD_BYTES, len | (first + count) << 32);
+            session.ptx.store_words(object + OBJECT_HEAD_BYTES, &[len | (first + count) << 32])?;
             return Ok(taken);
         }
         session.scratch.finished.push(object);
         session.dying_first = kind.next_dying();
-        session.writes.set(session.dying_off, session.dying_first);
+        session.ptx.store_words(session.dying_off, &[session.dying_first])?;
     }
     Ok(taken)
 }

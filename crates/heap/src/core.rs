@@ -170,7 +170,6 @@ impl Core {
             number: u64::from(slot) + 1,
             ptx: lane.into_tx(),
             owned: Vec::new(),
-            writes: Default::default(),
             deltas: Default::default(),
             fresh: Default::default(),
             held: Vec::new(),

@@ -119,10 +119,10 @@ mod session;
 mod sessions;
 #[allow(unsafe_code, reason = "implementations of unsafe traits")]
 mod slots;
+mod small_map;
 mod sync;
 mod tx;
 mod types;
-mod writes;
 
 pub use brand::{Brand, NamedBrand, Scoped};
 pub use check::{Circle, Description, Summary, TypeUsage, check, describe};

@@ -91,12 +91,11 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         let session = self.state.session.borrow();
         let end = off + 8 * words.len() as u64;
         for line_off in (off & !(LINE - 1)..end).step_by(LINE as usize) {
-            let Some(line) = session.as_ref().and_then(|session| session.writes.line(line_off)) else {
-                continue;
-            };
-            for (i, word) in line.words.iter().enumerate() {
+            let stored = session.as_ref().and_then(|session| session.ptx.stored_line(line_off));
+            let Some((mask, line)) = stored else { continue };
+            for (i, word) in line.iter().enumerate() {
                 let at = line_off + 8 * i as u64;
-                if line.mask >> i & 1 != 0 && (off..end).contains(&at) {
+                if mask >> i & 1 != 0 && (off..end).contains(&at) {
                     copy[((at - off) / 8) as usize] = *word;
                 }
             }

@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::orec::Orec;
-use crate::writes::{SmallMap, Writes};
+use crate::small_map::SmallMap;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,6 @@ pub(crate) struct Session {
     pub ptx: tembo_pool::Tx<'static>,
     /// Data records that it owns.
     pub owned: Vec<u32>,
-    pub writes: Writes,
     pub deltas: SmallMap<Delta>,
     pub fresh: SmallMap<FreshObject>,
     /// Objects for which handles were made.
@@ -43,7 +42,8 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn has_work(&self) -> bool {
-        !(self.writes.is_empty() && self.deltas.is_empty() && self.fresh.is_empty() && self.held.is_empty())
+        self.ptx.has_stored_words()
+            || !(self.deltas.is_empty() && self.fresh.is_empty() && self.held.is_empty())
     }
 
     /// Whether nothing is to be done but to store what was written.
@@ -60,7 +60,6 @@ impl Session {
 
     /// Forgets what the transaction was going to do.
     pub(crate) fn forget(&mut self) {
-        self.writes.clear();
         self.deltas.clear();
         self.fresh.clear();
         self.held.clear();

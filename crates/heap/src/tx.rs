@@ -253,7 +253,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         let session = self.state.session.borrow();
         let Some(session) = session.as_ref() else { return Ok(()) };
         for (i, out) in out.iter_mut().enumerate() {
-            if let Some(word) = session.writes.get(off + 8 * i as u64) {
+            if let Some(word) = session.ptx.stored_word(off + 8 * i as u64) {
                 *out = word;
             }
         }
@@ -460,8 +460,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     pub(crate) fn write_words(&mut self, key: u64, off: u64, words: &[u64]) -> Result<()> {
         let mut session = self.session()?;
         if key != FRESH {
-            session.writes.set_words(off, words);
-            return Ok(());
+            return Ok(session.ptx.store_words(off, words)?);
         }
         for (i, word) in words.iter().enumerate() {
             session.ptx.store(off + 8 * i as u64, *word)?;

@@ -362,6 +362,16 @@ impl Region {
         })
     }
 
+    /// Whether `count` aligned words lie at `off`.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when they are not all inside the region, or not aligned.
+    #[inline]
+    pub fn check_words(&self, off: u64, count: u64) -> Result<(), OutOfBounds> {
+        self.unread_words(off, count).map(drop)
+    }
+
     /// Stores aligned words one after another, each as by [`store_u64`](Self::store_u64).
     ///
     /// # Errors
@@ -371,13 +381,46 @@ impl Region {
     pub fn store_words(&self, off: u64, values: &[u64]) -> Result<(), OutOfBounds> {
         let words = self.unread_words(off, values.len() as u64)?;
         self.assert_writable();
-        for (i, (word, value)) in words.iter().zip(values).enumerate() {
-            if self.instrumented {
-                self.note_store(off + i as u64 * WORD_BYTES, &value.to_le_bytes());
-            }
+        if self.instrumented {
+            return self.store_and_note_words(off, values);
+        }
+        for (word, value) in words.iter().zip(values) {
             word.store(*value, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Stores the words of `mask` (bit i: word i) of the line at `off`, one after another, each as by
+    /// [`store_u64`](Self::store_u64).
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when the line is not inside the region, or its offset is not aligned; nothing is stored then.
+    #[inline]
+    pub fn store_line(&self, off: u64, mask: u8, values: &[u64; 8]) -> Result<(), OutOfBounds> {
+        let words = self.unread_words(off, values.len() as u64)?;
+        self.assert_writable();
+        if self.instrumented {
+            let chosen = (0..8).filter(|i| mask >> i & 1 != 0);
+            return chosen
+                .into_iter()
+                .try_for_each(|i| self.store_u64(off + i * WORD_BYTES, values[i as usize]));
+        }
+        let mut left = mask;
+        while left != 0 {
+            let i = left.trailing_zeros() as usize;
+            if let (Some(word), Some(value)) = (words.get(i), values.get(i)) {
+                word.store(*value, Ordering::Release);
+            }
+            left &= left - 1;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn store_and_note_words(&self, off: u64, values: &[u64]) -> Result<(), OutOfBounds> {
+        let offs = (off..).step_by(WORD_BYTES as usize);
+        offs.zip(values).try_for_each(|(off, value)| self.store_u64(off, *value))
     }
 
     /// Sets (`set`) or clears the bits of `mask` in an aligned word atomically.
@@ -523,6 +566,25 @@ impl Region {
             self.note_flush(off, bytes);
         }
         self.start_write_back(off, bytes);
+    }
+
+    /// As [`flush`](Self::flush) of whole lines, by their numbers: offsets divided by [`LINE_BYTES`].
+    #[inline]
+    pub fn flush_lines(&self, lines: &[u64]) {
+        match self.flusher {
+            Flusher::Nothing if !self.instrumented => {}
+            Flusher::Instruction(instruction) if !self.instrumented => {
+                let line_count = self.len() / LINE_BYTES;
+                for line in lines.iter().filter(|line| **line < line_count) {
+                    // SAFETY: as in `start_write_back`.
+                    unsafe {
+                        let start = self.range.base().add((line * LINE_BYTES) as usize);
+                        instruction.flush_range(start, LINE_BYTES as usize);
+                    }
+                }
+            }
+            _ => lines.iter().for_each(|line| self.flush(line.saturating_mul(LINE_BYTES), LINE_BYTES)),
+        }
     }
 
     #[inline(always)]

@@ -2,6 +2,7 @@
 
 use crate::lane::RECORDS_MIN;
 use crate::layout::{Geometry, MAX_SEQ, PmEntry, PmRecord};
+use crate::lines::{StoredLine, first_run, run_mask};
 use crate::tx::COVERED_MAX_SYNCED_BYTES;
 use crate::{Error, Result};
 use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
@@ -59,30 +60,6 @@ fn line_target(off: u64, mask: u8) -> u64 {
     off | LINE_KIND | u64::from(mask) << LINE_MASK_SHIFT
 }
 
-/// Words of one line that are stored together.
-#[derive(Debug, Clone, Copy)]
-pub struct LineWrites {
-    /// Bit i: word i is stored.
-    pub mask: u8,
-    /// The values.
-    pub words: [u64; 8],
-}
-
-impl LineWrites {
-    /// Stores them at their places in the line at `off`.
-    #[inline]
-    pub(crate) fn apply(&self, region: &Region, off: u64) -> Result<()> {
-        let mut mask = self.mask;
-        while mask != 0 {
-            let first = mask.trailing_zeros() as usize;
-            let count = (mask >> first).trailing_ones() as usize;
-            region.store_words(off + 8 * first as u64, &self.words[first..first + count])?;
-            mask &= !((((1_u16 << count) - 1) << first) as u8);
-        }
-        Ok(())
-    }
-}
-
 /// Bytes that a record vouches for: it is valid only if they arrived too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cover {
@@ -111,11 +88,14 @@ fn decode_seq(word: u64) -> Option<u64> {
 
 const HEAD_BYTES: usize = size_of::<PmRecord>();
 
+const HEAD_WORDS: usize = HEAD_BYTES / 8;
+const LINE_WORDS: usize = LINE_BYTES as usize / 8;
+
 /// Builds the image of a record. Reused between commits.
 #[derive(Debug, Default)]
 pub(crate) struct RecordImage {
-    /// The head, zero until the record is complete, and the payload.
-    bytes: Vec<u8>,
+    /// The head, zero until the record is complete, and the payload; as they lie on media, little-endian.
+    words: Vec<u64>,
     /// Where the covers begin, if there are any.
     covers_at: Option<usize>,
     complete: bool,
@@ -123,8 +103,8 @@ pub(crate) struct RecordImage {
 
 impl RecordImage {
     pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
-        self.bytes.extend_from_slice(&[0; HEAD_BYTES]);
+        self.words.clear();
+        self.words.extend_from_slice(&[0; HEAD_WORDS]);
         self.covers_at = None;
         self.complete = false;
     }
@@ -134,39 +114,34 @@ impl RecordImage {
     pub(crate) fn entry(&mut self, off: u64, change: Change) {
         debug_assert!(self.covers_at.is_none() && off.is_multiple_of(8));
         let (kind, operand) = change.encode();
-        let mut entry = [0; size_of::<PmEntry>()];
-        entry[..8].copy_from_slice(&(off | kind).to_le_bytes());
-        entry[8..].copy_from_slice(&operand.to_le_bytes());
-        self.bytes.extend_from_slice(&entry);
+        self.words.extend_from_slice(&[(off | kind).to_le(), operand.to_le()]);
     }
 
     /// Adds stores of some words of a line, after all other entries. No word of the line that anybody else chose comes to lie at the start of a
     /// line of the record (`HEAD_MARK`): where the record's line ends, the rest follows behind a target of its own.
     #[inline]
-    pub(crate) fn line(&mut self, off: u64, writes: &LineWrites) {
-        debug_assert!(self.covers_at.is_none() && off.is_multiple_of(LINE_BYTES));
-        let mut mask = writes.mask;
+    pub(crate) fn line(&mut self, line: &StoredLine) {
+        debug_assert!(self.covers_at.is_none() && line.off.is_multiple_of(LINE_BYTES));
+        let mut mask = line.mask;
         while mask != 0 {
-            let room = (LINE_BYTES as usize - self.bytes.len() % LINE_BYTES as usize) / 8 - 1;
+            let room = LINE_WORDS - 1 - self.words.len() % LINE_WORDS;
             // As many words that follow each other as there is room for.
-            let first = mask.trailing_zeros() as usize;
-            let count = ((mask >> first).trailing_ones() as usize).min(room);
-            let part = (((1_u16 << count) - 1) << first) as u8;
+            let (first, count) = first_run(mask);
+            let count = count.min(room);
+            let part = run_mask(first, count);
             mask &= !part;
-            let mut image = [0; 64];
-            image[..8].copy_from_slice(&line_target(off, part).to_le_bytes());
-            for (out, word) in image[8..].chunks_exact_mut(8).zip(&writes.words[first..]) {
-                out.copy_from_slice(&word.to_le_bytes());
-            }
-            self.bytes.extend_from_slice(&image[..8 + 8 * count]);
+            let end = self.words.len() + 1 + count;
+            self.words.push(line_target(line.off, part).to_le());
+            self.words.extend_from_slice(&line.from(first).map(u64::to_le));
+            self.words.truncate(end);
         }
     }
 
     /// Ends the entries: they are a whole number of `PmEntry`s long.
     #[inline]
     pub(crate) fn end_lines(&mut self) {
-        if !(self.bytes.len() - HEAD_BYTES).is_multiple_of(size_of::<PmEntry>()) {
-            self.bytes.extend_from_slice(&line_target(0, 0).to_le_bytes());
+        if !(self.words.len() - HEAD_WORDS).is_multiple_of(2) {
+            self.words.push(line_target(0, 0).to_le());
         }
     }
 
@@ -174,41 +149,39 @@ impl RecordImage {
     pub(crate) fn cover(&mut self, cover: Cover) {
         debug_assert!(cover.bytes <= COVER_MAX_BYTES && (cover.off | cover.bytes).is_multiple_of(8));
         debug_assert!(!self.complete);
-        self.covers_at.get_or_insert(self.bytes.len());
-        self.bytes.extend_from_slice(&(cover.off << 16 | cover.bytes).to_le_bytes());
+        self.covers_at.get_or_insert(self.words.len());
+        self.words.push((cover.off << 16 | cover.bytes).to_le());
     }
 
     /// Bytes that the payload has, or will have when it is complete.
     pub(crate) fn payload_bytes(&self) -> u64 {
-        let sum = if self.covers_at.is_some() && !self.complete { 8 } else { 0 };
-        (self.bytes.len() - HEAD_BYTES) as u64 + sum
+        let sum = if self.covers_at.is_some() && !self.complete { 1 } else { 0 };
+        8 * (self.words.len() - HEAD_WORDS + sum) as u64
     }
 
     /// The head and the payload of a complete record.
     pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
-        debug_assert!(self.complete);
-        self.bytes.split_at(HEAD_BYTES)
+        self.whole().split_at(HEAD_BYTES)
     }
 
     /// The head with the payload behind it, of a complete record.
     pub(crate) fn whole(&self) -> &[u8] {
         debug_assert!(self.complete);
-        &self.bytes
+        bytemuck::cast_slice(&self.words)
     }
 
     /// Completes the record: sums what the covers name, and fills in the head.
     pub(crate) fn complete(&mut self, region: &Region, seed: u64, seq: u64, chain: u64) -> Result<()> {
-        let covers_at = self.covers_at.unwrap_or(self.bytes.len());
-        let covers = (self.bytes.len() - covers_at) / 8;
-        let counts = ((covers_at - HEAD_BYTES) / size_of::<PmEntry>()) as u64 | (covers as u64) << 32;
+        let covers_at = self.covers_at.unwrap_or(self.words.len());
+        let covers = self.words.len() - covers_at;
+        let counts = ((covers_at - HEAD_WORDS) / 2) as u64 | (covers as u64) << 32;
         if covers > 0 {
-            let sum = sum_covered(region, seed, &self.bytes[covers_at..])?;
-            self.bytes.extend_from_slice(&sum.to_le_bytes());
+            let sum = sum_covered(region, seed, bytemuck::cast_slice(&self.words[covers_at..]))?;
+            self.words.push(sum.to_le());
         }
-        let sum = checksum(seed, seq, counts, chain, &self.bytes[HEAD_BYTES..]);
-        for (to, word) in self.bytes.chunks_exact_mut(8).zip([encode_seq(seq), sum, counts, chain]) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
+        let sum = checksum(seed, seq, counts, chain, bytemuck::cast_slice(&self.words[HEAD_WORDS..]));
+        let head = [encode_seq(seq), sum, counts, chain].map(u64::to_le);
+        self.words[..HEAD_WORDS].copy_from_slice(&head);
         self.complete = true;
         Ok(())
     }

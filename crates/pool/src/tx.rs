@@ -5,8 +5,9 @@ use crate::alloc::slab::{BitPlace, SlabRef};
 use crate::alloc::{Block, Home};
 use crate::lane::{Lane, LaneHold};
 use crate::layout::{ChunkWord, MAX_SEQ, PmEntry, PmRecord};
+use crate::lines::StoredLines;
 use crate::pool::{Pool, PoolInner};
-use crate::record::{COVER_MAX_BYTES, Change, Cover, LineWrites, RecordImage};
+use crate::record::{COVER_MAX_BYTES, Change, Cover, RecordImage};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -80,7 +81,7 @@ pub(crate) struct TxWork {
     has_allocated: bool,
     freed: Vec<Block>,
     /// Words that are stored without a step for each.
-    stored_lines: Vec<(u64, LineWrites)>,
+    stored_lines: StoredLines,
     /// Scratch of the commit.
     lines: Vec<u64>,
     home_lines: Vec<u64>,
@@ -158,7 +159,6 @@ pub struct Savepoint {
     steps: usize,
     fresh: usize,
     freed: usize,
-    stored_lines: usize,
 }
 
 /// A transaction on a pool.
@@ -337,22 +337,46 @@ impl<'l> Tx<'l> {
         self.store_anywhere(off, value)
     }
 
-    /// Stores words of a line, without looking at what the transaction did before: for structures that keep their changes
-    /// together themselves, and hand them over when they commit.
+    /// Stores words from `off` on, without looking at what the transaction did otherwise: for structures that know what is whose. They are
+    /// gathered by line, which is cheaper than storing each by itself, and become visible in the order of lines.
     ///
-    /// No word of them is stored or loaded in the transaction otherwise, and the line is in no block that it allocates.
+    /// None of them is stored by [`store`](Self::store), or in a block that the transaction allocates;
+    /// [`stored_word`](Self::stored_word) tells of them, [`load`](Self::load) does not. They are taken back with the whole transaction, but not
+    /// by going back to a savepoint.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the offset leads nowhere, to the pool's own header or lanes, or is not that of a line.
+    /// [`Error::Corrupt`] if the offset leads nowhere, to the pool's own header or lanes, or is not aligned.
     #[inline]
-    pub fn store_line(&mut self, off: u64, writes: &LineWrites) -> Result<()> {
-        if off < self.inner().first_zone_off || !off.is_multiple_of(LINE_BYTES) {
-            return Err(Error::corrupt("a store", off, "a line of a block", "something else"));
+    pub fn store_words(&mut self, off: u64, words: &[u64]) -> Result<()> {
+        let lane: &mut Lane = &mut self.lane;
+        let inner: &PoolInner = &lane.pool.inner;
+        if off < inner.first_zone_off {
+            return Err(Error::corrupt("a store", off, "an offset in a block", "the pool's own structures"));
         }
-        self.inner().region.words(off, LINE_BYTES / 8)?;
-        self.lane.work.stored_lines.push((off, *writes));
+        inner.region.check_words(off, words.len() as u64)?;
+        lane.work.stored_lines.set(off, words);
         Ok(())
+    }
+
+    /// The word at `off`, if [`store_words`](Self::store_words) is going to store it.
+    #[inline]
+    pub fn stored_word(&self, off: u64) -> Option<u64> {
+        self.lane.work.stored_lines.get(off)
+    }
+
+    /// The words of the line at `off` that [`store_words`](Self::store_words) is going to store, if there are any: bit i of the mask stands for
+    /// word i.
+    #[inline]
+    pub fn stored_line(&self, off: u64) -> Option<(u8, &[u64; 8])> {
+        let line = self.lane.work.stored_lines.at(off)?;
+        Some((line.mask, line.from(0)))
+    }
+
+    /// Whether [`store_words`](Self::store_words) is going to store anything.
+    #[inline]
+    pub fn has_stored_words(&self) -> bool {
+        !self.lane.work.stored_lines.is_empty()
     }
 
     /// As [`store`](Self::store) of a word outside of the transaction's own blocks, the root directory included.
@@ -365,12 +389,7 @@ impl<'l> Tx<'l> {
     /// A point to which [`rollback_to`](Self::rollback_to) goes back.
     pub fn savepoint(&self) -> Savepoint {
         let work = &self.lane.work;
-        Savepoint {
-            steps: work.steps.len(),
-            fresh: work.fresh.len(),
-            freed: work.freed.len(),
-            stored_lines: work.stored_lines.len(),
-        }
+        Savepoint { steps: work.steps.len(), fresh: work.fresh.len(), freed: work.freed.len() }
     }
 
     /// Takes back everything since the savepoint, which must be of this transaction; but not what
@@ -378,7 +397,6 @@ impl<'l> Tx<'l> {
     pub fn rollback_to(&mut self, to: Savepoint) {
         let Lane { pool, arena, work, .. } = &mut *self.lane;
         let inner: &PoolInner = &pool.inner;
-        work.stored_lines.truncate(to.stored_lines);
         while work.steps.len() > to.steps {
             match work.steps.pop() {
                 Some(Step::Redo { off, previous, .. }) => work.unpush_redo(off, previous),
@@ -424,7 +442,8 @@ impl<'l> Tx<'l> {
 
     fn take_back(&mut self) {
         if !self.lane.work.is_untouched() {
-            self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0, stored_lines: 0 });
+            self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });
+            self.lane.work.stored_lines.clear();
         }
         let Lane { pool, arena, work, .. } = &mut *self.lane;
         if std::mem::take(&mut work.has_allocated) {
@@ -595,9 +614,9 @@ fn commit(lane: &mut Lane) -> Result<()> {
     // Every flush of the commit is issued here, just before the fence: the processor orders write-backs before any
     // locked instruction too, so that one flushed earlier would be waited for at the next lock or counter.
     if place.switches {
-        flush_lines(inner, &state.home_lines);
+        inner.region.flush_lines(&state.home_lines);
     }
-    flush_lines(inner, &work.lines);
+    inner.region.flush_lines(&work.lines);
     if fence_first {
         // PERSIST(I4): without covers the record alone vouches for the new data, so that has to be durable first.
         inner.fence()?;
@@ -623,8 +642,8 @@ fn commit(lane: &mut Lane) -> Result<()> {
     for (off, change) in &work.homes {
         change.apply(&inner.region, *off, alone)?;
     }
-    for (off, writes) in &work.stored_lines {
-        writes.apply(&inner.region, *off)?;
+    for line in work.stored_lines.iter() {
+        line.apply(&inner.region)?;
     }
     for change in &work.bits {
         change.slab.change_media(&inner.region, change.place, change.set, alone)?;
@@ -696,7 +715,7 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
     let bit_offs = work.bits.iter().map(|change| change.place.word_off);
     work.home_lines
         .extend(work.homes.iter().map(|(off, _)| *off).chain(bit_offs).map(|off| off / LINE_BYTES));
-    work.home_lines.extend(work.stored_lines.iter().map(|(off, _)| off / LINE_BYTES));
+    work.home_lines.extend(work.stored_lines.iter().map(|line| line.off / LINE_BYTES));
     Ok(())
 }
 
@@ -762,7 +781,7 @@ fn build_image(work: &TxWork, image: &mut RecordImage, with_covers: bool) {
     work.homes.iter().for_each(|(off, change)| image.entry(*off, *change));
     work.bits.iter().map(BitChange::entry).for_each(|(off, change)| image.entry(off, change));
     if !work.stored_lines.is_empty() {
-        work.stored_lines.iter().for_each(|(off, writes)| image.line(*off, writes));
+        work.stored_lines.iter().for_each(|line| image.line(line));
         image.end_lines();
     }
     if !with_covers {
@@ -794,12 +813,6 @@ fn touched_lines(work: &TxWork) -> Vec<u64> {
     lines.sort_unstable();
     lines.dedup();
     lines
-}
-
-fn flush_lines(inner: &PoolInner, lines: &[u64]) {
-    for line in lines {
-        inner.region.flush(line * LINE_BYTES, LINE_BYTES);
-    }
 }
 
 /// Writes the record where no live one is, and starts its write-back. Its words may arrive in any order: it is complete when

@@ -1,6 +1,4 @@
-//! What a transaction is going to store: words, gathered by line, in the order in which lines were first written.
-
-use tembo_pool::LineWrites;
+//! What a transaction gathers by key.
 
 /// Maps keys to values of a transaction, and keeps the order in which they came. Emptied once for every transaction, so that this takes time with the number of
 /// entries only.
@@ -104,66 +102,5 @@ impl<V> SmallMap<V> {
         }
         self.keys.clear();
         self.values.clear();
-    }
-}
-
-/// The words that a transaction is going to store.
-#[derive(Debug, Default)]
-pub(crate) struct Writes {
-    lines: SmallMap<LineWrites>,
-}
-
-const NOTHING: LineWrites = LineWrites { mask: 0, words: [0; 8] };
-
-impl Writes {
-    /// The word at `off`, if it is going to be stored.
-    #[inline]
-    pub(crate) fn get(&self, off: u64) -> Option<u64> {
-        let line = self.lines.get(off / 64)?;
-        let word = (off / 8 % 8) as usize;
-        (line.mask >> word & 1 != 0).then(|| line.words[word])
-    }
-
-    /// What is going to be stored in the line that `off` lies in, if anything.
-    #[inline]
-    pub(crate) fn line(&self, off: u64) -> Option<&LineWrites> {
-        self.lines.get(off / 64)
-    }
-
-    #[inline]
-    pub(crate) fn set(&mut self, off: u64, value: u64) {
-        let line = self.lines.get_or_insert_with(off / 64, || NOTHING);
-        let word = (off / 8 % 8) as usize;
-        line.mask |= 1 << word;
-        line.words[word] = value;
-    }
-
-    /// Sets words from `off` on.
-    #[inline]
-    pub(crate) fn set_words(&mut self, mut off: u64, mut words: &[u64]) {
-        while !words.is_empty() {
-            let first = (off / 8 % 8) as usize;
-            let count = words.len().min(8 - first);
-            let line = self.lines.get_or_insert_with(off / 64, || NOTHING);
-            line.mask |= (0xFF >> (8 - count)) << first;
-            line.words[first..first + count].copy_from_slice(&words[..count]);
-            off += 8 * count as u64;
-            words = &words[count..];
-        }
-    }
-
-    /// All of them, by the offsets of their lines.
-    #[inline]
-    pub(crate) fn lines(&self) -> impl Iterator<Item = (u64, &LineWrites)> + '_ {
-        self.lines.iter().map(|(line, writes)| (line * 64, writes))
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.lines.clear();
     }
 }
