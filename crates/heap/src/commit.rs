@@ -110,6 +110,7 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
             Ok(version) => session.owned.drain(..).for_each(|index| core.orecs.release(index, version)),
             Err(_) => session.abort(core),
         }
+        core.storing.end(session.number);
         return outcome.map(drop);
     }
     let dying_first = session.dying_first;
@@ -145,6 +146,7 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
             session.owned.drain(..).for_each(|index| core.orecs.give_back(index));
         }
     }
+    core.storing.end(session.number);
     session.scratch.clear();
     session.forget();
     outcome.map(drop)
@@ -537,6 +539,7 @@ fn unknown_type(object: u64, kind: Kind) -> Error {
 fn publish(core: &Core, state: Option<&State>, session: &mut Session) -> Result<u64> {
     session.owned.iter().for_each(|index| core.orecs.mark_committing(*index));
     session.scratch.locks.iter().for_each(|index| core.count_orecs.mark_committing(*index));
+    core.storing.begin(session.number);
     let version = core.clock.advance();
     if let Some(state) = state
         && version != state.rv.get() + 1
@@ -545,6 +548,9 @@ fn publish(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
         return Err(Error::Conflict);
     }
     session.ptx.commit_and_begin()?;
+    if let Some(state) = state {
+        state.rv.set(version);
+    }
     Ok(version)
 }
 

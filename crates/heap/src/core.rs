@@ -4,7 +4,7 @@ use crate::brand::BrandLease;
 use crate::error::{Error, Result};
 use crate::handle::Handles;
 use crate::layout::{LINE, PmHeap};
-use crate::orec::{Clock, Orecs};
+use crate::orec::{Clock, Orecs, Storing};
 use crate::session::{COUNT_RECORD, Session};
 use crate::sessions::SessionSlot;
 use crate::types::Types;
@@ -37,6 +37,7 @@ pub(crate) struct Core {
     /// Of counts. Owned in the course of a commit only.
     pub count_orecs: Orecs,
     pub clock: Clock,
+    pub storing: Storing,
     sessions: Box<[SessionSlot]>,
     /// Slots of lists that were not empty when the heap was opened, and belong to no session yet.
     pub leftovers: Mutex<Vec<u32>>,
@@ -84,6 +85,7 @@ impl Core {
             orecs: Orecs::new((OREC_BITS + processors.ilog2()).min(OREC_BITS_MAX)),
             count_orecs: Orecs::new(COUNT_OREC_BITS),
             clock: Clock::default(),
+            storing: Storing::new(u64::from(lanes)),
             sessions: (0..lanes).map(|_| SessionSlot::new()).collect(),
             leftovers: Mutex::new(leftovers),
             alone: Mutex::new(()),
@@ -166,8 +168,10 @@ impl Core {
         let mut leftovers = self.leftovers.lock();
         leftovers.retain(|leftover| *leftover != slot);
         let dying_off = self.dying_off(slot)?;
+        let number = u64::from(slot) + 1;
+        self.storing.add(number);
         Ok(Box::new(Session {
-            number: u64::from(slot) + 1,
+            number,
             ptx: lane.into_tx(),
             owned: Vec::new(),
             deltas: Default::default(),

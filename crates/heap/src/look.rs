@@ -4,6 +4,7 @@ use crate::brand::Brand;
 use crate::error::{Error, Result};
 use crate::layout::LINE;
 use crate::node::Words;
+use crate::orec::Orec;
 use crate::persist::Plain;
 use crate::place::FRESH;
 use crate::tx::ReadTx;
@@ -59,7 +60,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         let index = core.orecs.index(key);
         let (mut round, mut copy) = (0, Vec::new());
         loop {
-            let seen = core.orecs.load(index);
+            let is_quiet = state.is_quiet.get() && !state.has_written.get() && key != FRESH;
+            let seen = if is_quiet { Orec::default() } else { core.orecs.load(index) };
             let is_mine = key == FRESH || seen.owner() != 0 && seen.owner() == state.number.get();
             if !is_mine && seen.is_committing() {
                 state.wait(&mut round)?;
@@ -76,9 +78,17 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             if is_mine {
                 return Ok(said);
             }
+            if is_quiet {
+                if core.clock.stands_at(state.rv.get()) {
+                    state.note_read(index, state.rv.get());
+                    return Ok(said);
+                }
+                state.is_quiet.set(false);
+                continue;
+            }
             let again = core.orecs.load_again(index);
             if again.version() == seen.version() && !again.is_committing() {
-                state.note_read(index, seen);
+                state.note_read(index, seen.version());
                 return Ok(said);
             }
         }

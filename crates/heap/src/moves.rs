@@ -165,7 +165,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         let type_number = self.core.types.number_of::<T>()?;
         let mut session = session_of(self.core, self.state)?;
         let off = session.ptx.alloc(OBJECT_HEAD_BYTES + image.len() as u64)?;
-        write_head(&mut session, off, type_number, false, image)?;
+        write_head(self.state, &mut session, off, type_number, false, image)?;
         Ok(Obj::new(off + OBJECT_HEAD_BYTES, FRESH))
     }
 
@@ -185,7 +185,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         image[8..8 + first.len()].copy_from_slice(first);
         let mut session = session_of(self.core, self.state)?;
         let off = session.ptx.alloc(OBJECT_HEAD_BYTES + image.len() as u64)?;
-        write_head(&mut session, off, type_number, true, &image)?;
+        write_head(self.state, &mut session, off, type_number, true, &image)?;
         Ok(Arr::new(off, len as u64, true))
     }
 

@@ -16,6 +16,13 @@
 //! the other writes, one sees the other's mark. Between the loads of places and the second load of the record lies an acquire fence;
 //! the marks are stored, and fenced, before the places.
 //!
+//! # Quiet times
+//!
+//! Most transactions meet nobody. A transaction that finds nobody storing when it begins ([`Storing`]) looks at the clock after each read, in
+//! place of the record: as long as the clock stands where it stood, nobody has begun to store since. From the first time that it does
+//! not, the transaction looks at records. What was read in quiet is still as it was as long as its record's version is not newer than the
+//! clock of that time.
+//!
 //! # Source
 //!
 //! NV-heaps 3.5 (ownership records by the low bits of an object's number, eager conflict detection for writes, versions for reads), as in the
@@ -25,7 +32,7 @@
 use super::sync::{AtomicU64, Ordering, fence};
 
 /// A record's word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Orec(u64);
 
 const COMMITTING: u64 = 1;
@@ -141,5 +148,63 @@ impl Clock {
     pub(crate) fn advance(&self) -> u64 {
         // ORDER: between the marks and the validation of a commit; see the module.
         self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Whether it still stands at `seen`, after places were read: then nobody has stored to them since.
+    #[inline(always)]
+    pub(crate) fn stands_at(&self, seen: u64) -> bool {
+        // ORDER: the loads of the places are done before this one: whoever loads what a commit has stored sees that it has advanced the clock.
+        fence(Ordering::Acquire);
+        self.0.load(Ordering::Relaxed) == seen
+    }
+}
+
+/// More owners than this are not looked at: among so many somebody is always storing.
+const LOOKED_AT_MAX: u64 = 4;
+
+/// A word with the line that it lies in, and the next, which processors fetch together, to itself.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Padded<T>(T);
+
+/// Which owners are storing what they have committed.
+#[derive(Debug)]
+pub(crate) struct Storing {
+    flags: Box<[Padded<AtomicU64>]>,
+    /// The highest number of an owner that there has been.
+    highest: Padded<AtomicU64>,
+}
+
+impl Storing {
+    /// For owners with numbers from 1 to `owners`.
+    pub(crate) fn new(owners: u64) -> Storing {
+        Storing { flags: (0..owners).map(|_| Padded::default()).collect(), highest: Padded::default() }
+    }
+
+    /// Makes an owner known, before its first commit.
+    pub(crate) fn add(&self, owner: u64) {
+        self.highest.0.fetch_max(owner, Ordering::AcqRel);
+    }
+
+    /// Says that the owner is going to store. The clock's advance, which follows, orders that before everything else.
+    #[inline(always)]
+    pub(crate) fn begin(&self, owner: u64) {
+        self.flags[owner as usize - 1].0.store(1, Ordering::Relaxed);
+    }
+
+    /// Says that it has stored, and released its records.
+    #[inline(always)]
+    pub(crate) fn end(&self, owner: u64) {
+        // ORDER: release: who sees this sees what was stored.
+        self.flags[owner as usize - 1].0.store(0, Ordering::Release);
+    }
+
+    /// Whether, after the clock was read, somebody may be storing what was numbered by then.
+    #[inline]
+    pub(crate) fn may_be_anyone(&self) -> bool {
+        // ORDER: acquire, both: the clock's value tells of all that were numbered up to it, and the flags of what they have stored.
+        let highest = self.highest.0.load(Ordering::Acquire);
+        highest > LOOKED_AT_MAX
+            || self.flags.iter().take(highest as usize).any(|flag| flag.0.load(Ordering::Acquire) != 0)
     }
 }

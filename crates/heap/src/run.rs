@@ -6,12 +6,14 @@ use crate::current::{self, Running};
 use crate::error::{Error, Result};
 use crate::session::{Backoff, Session, State};
 use parking_lot::MutexGuard;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
 thread_local! {
     /// The list of what is read, kept from one transaction to the next.
     static READS: RefCell<Vec<(u32, u64)>> = const { RefCell::new(Vec::new()) };
+    /// Where the clock stood when this thread looked last. (There may be several heaps: that only makes it less useful.)
+    static LAST_SEEN: Cell<u64> = const { Cell::new(0) };
 }
 
 /// After so many attempts a transaction asks the others to wait.
@@ -32,6 +34,7 @@ impl Drop for Ending<'_> {
             session.abort(self.core);
             self.core.put_session(session);
         }
+        LAST_SEEN.set(self.state.rv.get());
         READS.with(|reads| {
             if let Ok(mut reads) = reads.try_borrow_mut() {
                 *reads = std::mem::take(&mut self.state.reads.borrow_mut());
@@ -116,7 +119,8 @@ fn attempt<O, E: From<Error>>(
 ) -> Option<Result<O, E>> {
     let _pin = core.pool.pin_briefly();
     let reads = if notes_reads { READS.take() } else { Vec::new() };
-    let ending = Ending { core, state: State::begin(core, may_write, notes_reads, reads) };
+    let state = State::begin(core, may_write, notes_reads, (reads, LAST_SEEN.get()));
+    let ending = Ending { core, state };
     let outcome = current::enter(core, &ending.state, body);
     if ending.state.doomed.get() {
         return None;

@@ -2,7 +2,6 @@
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::orec::Orec;
 use crate::small_map::SmallMap;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -72,6 +71,12 @@ pub(crate) struct State {
     pub rv: Cell<u64>,
     /// Owner number, once it has a session.
     pub number: Cell<u64>,
+    /// Nobody was storing when it began, or nobody has since; see `orec.rs`.
+    pub is_quiet: Cell<bool>,
+    /// It is going to store something to what was there before.
+    pub has_written: Cell<bool>,
+    /// It has allocated something.
+    pub has_fresh: Cell<bool>,
     /// It has met a conflict: whatever it does, it is going to be run again.
     pub doomed: Cell<bool>,
     /// A transaction nested in it has failed, so that it must not be committed either.
@@ -83,7 +88,7 @@ pub(crate) struct State {
     /// Whether what it reads is noted, so that its clock can be advanced, and its commit be validated.
     pub notes_reads: bool,
     pub may_write: bool,
-    /// Records read, and their versions.
+    /// Records read, and what their versions are not newer than as long as nothing changes.
     pub reads: RefCell<Vec<(u32, u64)>>,
     pub session: RefCell<Option<Box<Session>>>,
 }
@@ -98,11 +103,16 @@ impl State {
         core: &Core,
         may_write: bool,
         notes_reads: bool,
-        mut reads: Vec<(u32, u64)>,
+        (mut reads, last_seen): (Vec<(u32, u64)>, u64),
     ) -> State {
         reads.clear();
+        let rv = core.clock.now();
         State {
-            rv: Cell::new(core.clock.now()),
+            rv: Cell::new(rv),
+            // Where others are busy, looking for who is storing would cost more than it saves.
+            is_quiet: Cell::new(last_seen == rv && !core.storing.may_be_anyone()),
+            has_written: Cell::new(false),
+            has_fresh: Cell::new(false),
             number: Cell::new(0),
             doomed: Cell::new(false),
             nested_failed: Cell::new(false),
@@ -134,11 +144,11 @@ impl State {
     }
 
     #[inline(always)]
-    pub(crate) fn note_read(&self, index: u32, seen: Orec) {
+    pub(crate) fn note_read(&self, index: u32, version: u64) {
         if self.notes_reads {
             let mut reads = self.reads.borrow_mut();
-            if reads.last() != Some(&(index, seen.version())) {
-                reads.push((index, seen.version()));
+            if reads.last() != Some(&(index, version)) {
+                reads.push((index, version));
             }
         }
     }
@@ -151,6 +161,8 @@ impl State {
             return self.conflict();
         }
         self.rv.set(now);
+        // What is numbered up to there may still be being stored.
+        self.is_quiet.set(false);
         Ok(())
     }
 
@@ -159,7 +171,7 @@ impl State {
         let number = self.number.get();
         self.reads.borrow().iter().all(|(index, version)| {
             let now = core.records(*index).load(index & !COUNT_RECORD);
-            now.version() == *version && (!now.is_committing() || now.owner() == number)
+            now.version() <= *version && (!now.is_committing() || now.owner() == number)
         })
     }
 }

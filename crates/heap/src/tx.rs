@@ -155,7 +155,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 
     #[inline(always)]
     fn is_fresh(&self, off: u64) -> bool {
-        self.state.number.get() != 0 && self.is_own_fresh(off)
+        self.state.has_fresh.get() && self.is_own_fresh(off)
     }
 
     #[inline(never)]
@@ -184,7 +184,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                 !kind.is_dying() && !kind.is_shell() && (counts.strong > 0 || self.core.handles.holds(off));
             let again = records.load_again(index);
             if again == seen {
-                state.note_read(index | COUNT_RECORD, seen);
+                state.note_read(index | COUNT_RECORD, seen.version());
                 return Ok(is_alive);
             }
         }
@@ -208,11 +208,27 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             return self.load_words(off, out);
         }
         let index = core.orecs.index(key);
+        if state.is_quiet.get() {
+            self.load_words(off, out)?;
+            if core.clock.stands_at(state.rv.get()) {
+                state.note_read(index, state.rv.get());
+                return if state.has_written.get() { self.overlay_own(off, out) } else { Ok(()) };
+            }
+            state.is_quiet.set(false);
+        }
+        self.read_by_record(index, off, out)
+    }
+
+    /// As [`read_words`](Self::read_words), when others are committing.
+    #[inline(never)]
+    fn read_by_record(&self, index: u32, off: u64, out: &mut [u64]) -> Result<()> {
+        let (state, core) = (self.state, self.core);
         let mut round = 0;
         loop {
             let seen = core.orecs.load(index);
             if seen.owner() != 0 && seen.owner() == state.number.get() {
-                return self.read_own(off, out);
+                self.load_words(off, out)?;
+                return self.overlay_own(off, out);
             }
             if seen.is_committing() {
                 state.wait(&mut round)?;
@@ -225,7 +241,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             self.load_words(off, out)?;
             let again = core.orecs.load_again(index);
             if again.version() == seen.version() && !again.is_committing() {
-                state.note_read(index, seen);
+                state.note_read(index, seen.version());
                 return Ok(());
             }
         }
@@ -246,10 +262,9 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         Ok(())
     }
 
-    /// Words of what the transaction owns: as it has written them, or as they are.
+    /// Replaces those words that the transaction has written by what it has written.
     #[inline(never)]
-    fn read_own(&self, off: u64, out: &mut [u64]) -> Result<()> {
-        self.load_words(off, out)?;
+    fn overlay_own(&self, off: u64, out: &mut [u64]) -> Result<()> {
         let session = self.state.session.borrow();
         let Some(session) = session.as_ref() else { return Ok(()) };
         for (i, out) in out.iter_mut().enumerate() {
@@ -341,7 +356,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         let bytes = OBJECT_HEAD_BYTES + 8 * Words::<T>::COUNT as u64;
         let mut session = self.session()?;
         let off = session.ptx.alloc(bytes)?;
-        write_head(&mut session, off, type_number, false, words.bytes())?;
+        write_head(self.state, &mut session, off, type_number, false, words.bytes())?;
         Ok(Obj::new(off + OBJECT_HEAD_BYTES, FRESH))
     }
 
@@ -366,7 +381,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         }
         let mut session = self.session()?;
         let off = session.ptx.alloc(OBJECT_HEAD_BYTES + image.len() as u64)?;
-        write_head(&mut session, off, type_number, true, &image)?;
+        write_head(self.state, &mut session, off, type_number, true, &image)?;
         Ok(Arr::new(off, len as u64, true))
     }
 
@@ -460,6 +475,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     pub(crate) fn write_words(&mut self, key: u64, off: u64, words: &[u64]) -> Result<()> {
         let mut session = self.session()?;
         if key != FRESH {
+            self.state.has_written.set(true);
             return Ok(session.ptx.store_words(off, words)?);
         }
         for (i, word) in words.iter().enumerate() {
@@ -562,6 +578,7 @@ pub(crate) fn session_of<'s>(core: &Core, state: &'s State) -> Result<CellMut<'s
 }
 
 pub(crate) fn write_head(
+    state: &State,
     session: &mut Session,
     off: u64,
     type_number: u16,
@@ -582,6 +599,7 @@ pub(crate) fn write_head(
     if inline < body.len() {
         session.ptx.write_fresh(off + (head_bytes + inline) as u64, &body[inline..])?;
     }
+    state.has_fresh.set(true);
     session.fresh.get_or_insert_with(off, || FreshObject { type_number, is_array });
     Ok(())
 }

@@ -42,6 +42,10 @@ mod sync {
             self.0.compare_exchange(old, new, order, failure)
         }
 
+        pub(super) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+            self.0.fetch_max(value, order)
+        }
+
         pub(super) fn fetch_add(&self, by: u64, order: Ordering) -> u64 {
             self.0.fetch_add(by, if is(Mutant::ClockRelaxed) { Ordering::Relaxed } else { order })
         }
@@ -57,7 +61,7 @@ mod sync {
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
-use orec::{Clock, Orec, Orecs};
+use orec::{Clock, Orecs, Storing};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -85,11 +89,23 @@ enum Mutant {
     OwnsNewer,
     /// A transaction whose clock nobody advanced validates nothing, although it was read before.
     ExtendsBlindly,
+    /// Every transaction thinks that it began in quiet.
+    AlwaysQuiet,
+    /// In quiet, nobody looks at the clock.
+    NeverLooksAtClock,
+    /// A commit says that it stores only after it has advanced the clock.
+    SaysLate,
+    /// It says that it has stored before it has.
+    SaysEarly,
+    /// A transaction that advances its clock goes on as if it were quiet.
+    StaysQuiet,
 }
 
 thread_local! {
     // Loom runs the threads of a model on one thread.
     static MUTANT: Cell<Mutant> = const { Cell::new(Mutant::None) };
+    /// Whether transactions that meet nobody may look at the clock in place of records.
+    static MAY_BE_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
 fn is(mutant: Mutant) -> bool {
@@ -100,6 +116,7 @@ fn is(mutant: Mutant) -> bool {
 struct Shared {
     orecs: Orecs,
     clock: Clock,
+    storing: Storing,
     words: [AtomicU64; 2],
     records: [u32; 2],
 }
@@ -109,7 +126,10 @@ impl Shared {
         let orecs = Orecs::new(1);
         let key = |record| (0..).find(|key| orecs.index(*key) == record).expect("some key has it");
         let records = [orecs.index(key(0)), orecs.index(key(1))];
-        Shared { orecs, clock: Clock::default(), words: [AtomicU64::new(0), AtomicU64::new(0)], records }
+        let storing = Storing::new(2);
+        (1..=2).for_each(|owner| storing.add(owner));
+        let words = [AtomicU64::new(0), AtomicU64::new(0)];
+        Shared { orecs, clock: Clock::default(), storing, words, records }
     }
 }
 
@@ -120,14 +140,17 @@ struct Tx<'s> {
     shared: &'s Shared,
     me: u64,
     rv: u64,
-    reads: Vec<(u32, Orec)>,
+    is_quiet: bool,
+    reads: Vec<(u32, u64)>,
     writes: Vec<(usize, u64)>,
     owned: Vec<u32>,
 }
 
 impl<'s> Tx<'s> {
     fn begin(shared: &'s Shared, me: u64) -> Tx<'s> {
-        Tx { shared, me, rv: shared.clock.now(), reads: vec![], writes: vec![], owned: vec![] }
+        let rv = shared.clock.now();
+        let is_quiet = MAY_BE_QUIET.get() && (is(Mutant::AlwaysQuiet) || !shared.storing.may_be_anyone());
+        Tx { shared, me, rv, is_quiet, reads: vec![], writes: vec![], owned: vec![] }
     }
 
     /// As `State::reads_hold`.
@@ -135,7 +158,7 @@ impl<'s> Tx<'s> {
         self.reads.iter().all(|(record, seen)| {
             let now = self.shared.orecs.load(*record);
             let is_stored_to = now.is_committing() && now.owner() != self.me && !is(Mutant::IgnoresMarks);
-            now.version() == seen.version() && !is_stored_to
+            now.version() <= *seen && !is_stored_to
         })
     }
 
@@ -146,15 +169,25 @@ impl<'s> Tx<'s> {
             return Err(Conflict);
         }
         self.rv = now;
+        self.is_quiet &= is(Mutant::StaysQuiet);
         Ok(())
     }
 
     /// As `ReadTx::read_words`; waiting is giving up.
     fn read(&mut self, place: usize) -> Result<u64, Conflict> {
         let record = self.shared.records[place];
+        let own = self.writes.iter().rev().find(|(written, _)| *written == place);
+        let order = if is(Mutant::NoOrderOfLoads) { Relaxed } else { Acquire };
+        if self.is_quiet {
+            let value = self.shared.words[place].load(order);
+            if self.shared.clock.stands_at(self.rv) || is(Mutant::NeverLooksAtClock) {
+                self.reads.push((record, self.rv));
+                return Ok(own.map_or(value, |(_, value)| *value));
+            }
+            self.is_quiet = false;
+        }
         let mut seen = self.shared.orecs.load(record);
         if seen.owner() == self.me {
-            let own = self.writes.iter().rev().find(|(written, _)| *written == place);
             return Ok(own.map_or_else(|| self.shared.words[place].load(Acquire), |(_, value)| *value));
         }
         if seen.is_committing() {
@@ -167,13 +200,12 @@ impl<'s> Tx<'s> {
                 return Err(Conflict);
             }
         }
-        let order = if is(Mutant::NoOrderOfLoads) { Relaxed } else { Acquire };
         let value = self.shared.words[place].load(order);
         let again = self.shared.orecs.load_again(record);
         if !is(Mutant::LooksOnce) && (again.version() != seen.version() || again.is_committing()) {
             return Err(Conflict);
         }
-        self.reads.push((record, seen));
+        self.reads.push((record, seen.version()));
         Ok(value)
     }
 
@@ -212,9 +244,20 @@ impl<'s> Tx<'s> {
         if !is(Mutant::NoMark) && !is(Mutant::MarksLate) {
             self.mark();
         }
+        let storing = &self.shared.storing;
+        if !is(Mutant::SaysLate) {
+            storing.begin(self.me);
+        }
         let version = self.shared.clock.advance();
+        if is(Mutant::SaysLate) {
+            storing.begin(self.me);
+        }
         if version != self.rv + 1 && !is(Mutant::NoValidation) && !self.reads_hold() {
+            storing.end(self.me);
             return Err(Conflict);
+        }
+        if is(Mutant::SaysEarly) {
+            storing.end(self.me);
         }
         if is(Mutant::MarksLate) {
             self.mark();
@@ -223,6 +266,7 @@ impl<'s> Tx<'s> {
             self.shared.words[*place].store(*value, Release);
         }
         self.owned.drain(..).for_each(|record| self.shared.orecs.release(record, version));
+        storing.end(self.me);
         Ok(())
     }
 }
@@ -305,6 +349,40 @@ fn writers_see_one_state() {
     });
 }
 
+/// A writer advances its clock to where others may still be storing.
+fn no_write_is_skewed_after_an_extension() {
+    explore(3, || {
+        let shared = Arc::new(Shared::new());
+        let other = spawn(&shared, |shared| {
+            let attempt = || {
+                let mut tx = Tx::begin(shared, 2);
+                tx.own(1)?;
+                if tx.read(0)? == 0 {
+                    tx.write(1, 1)?;
+                    tx.commit()?;
+                }
+                Ok::<_, Conflict>(())
+            };
+            let _ = attempt();
+        });
+        let attempt = || {
+            let mut tx = Tx::begin(&shared, 1);
+            tx.write(1, 0)?;
+            tx.commit()?;
+            let mut tx = Tx::begin(&shared, 1);
+            if tx.read(1)? == 0 {
+                tx.write(0, 1)?;
+                tx.commit()?;
+            }
+            Ok::<_, Conflict>(())
+        };
+        let _ = attempt();
+        other.join().unwrap();
+        let both = [shared.words[0].load(Relaxed), shared.words[1].load(Relaxed)];
+        assert_ne!(both, [1, 1], "each thought that the other had not");
+    });
+}
+
 /// Two transactions add one each to a word.
 fn no_update_is_lost() {
     explore(3, || {
@@ -355,20 +433,24 @@ fn no_write_is_skewed() {
     });
 }
 
-const MODELS: [(&str, fn()); 5] = [
+const MODELS: [(&str, fn()); 6] = [
     ("readers see one state", readers_see_one_state),
-    ("readers see one state between two commits", readers_see_one_state_between_two_commits),
     ("writers see one state", writers_see_one_state),
     ("no update is lost", no_update_is_lost),
     ("no write is skewed", no_write_is_skewed),
+    ("no write is skewed after an extension", no_write_is_skewed_after_an_extension),
+    ("readers see one state between two commits", readers_see_one_state_between_two_commits),
 ];
 
 #[test]
 fn the_protocol_holds_under_every_interleaving() {
-    for (name, model) in MODELS {
-        let start = std::time::Instant::now();
-        model();
-        println!("{name}: {:?}", start.elapsed());
+    for may_be_quiet in [false, true] {
+        MAY_BE_QUIET.set(may_be_quiet);
+        for (name, model) in MODELS {
+            let start = std::time::Instant::now();
+            model();
+            println!("{name}, quiet {may_be_quiet}: {:?}", start.elapsed());
+        }
     }
 }
 
@@ -387,11 +469,22 @@ fn weakenings_are_caught() {
         Mutant::TakesNewer,
         Mutant::OwnsNewer,
         Mutant::ExtendsBlindly,
+        Mutant::AlwaysQuiet,
+        Mutant::NeverLooksAtClock,
+        Mutant::SaysLate,
+        Mutant::SaysEarly,
+        Mutant::StaysQuiet,
     ];
     let mut missed = Vec::new();
     for mutant in mutants {
         MUTANT.set(mutant);
-        let caught = MODELS.iter().find(|(_, model)| std::panic::catch_unwind(model).is_err());
+        let is_caught = |model: &fn()| {
+            [true, false].into_iter().any(|may_be_quiet| {
+                MAY_BE_QUIET.set(may_be_quiet);
+                std::panic::catch_unwind(model).is_err()
+            })
+        };
+        let caught = MODELS.iter().find(|(_, model)| is_caught(model));
         println!("{mutant:?}: {}", caught.map_or("missed", |(name, _)| name));
         if caught.is_none() {
             missed.push(mutant);
