@@ -31,6 +31,23 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// No snapshot holds this version.
+    #[error("version {version} is not held; hold it by a snapshot before it is changed")]
+    NoSuchVersion {
+        /// The version asked for.
+        version: u64,
+    },
+    /// A snapshot's name is empty or too long.
+    #[error("a snapshot's name has 1 to {max_bytes} bytes; {name:?} has {}", name.len())]
+    SnapshotName {
+        /// The name given.
+        name: String,
+        /// The longest name allowed.
+        max_bytes: u64,
+    },
+    /// A batch went on after one of its changes had failed.
+    #[error("a change of the batch failed half-way, so that none of the batch was made; make it again")]
+    Abandoned,
     /// The structure is open already, and keeps state in memory that must exist once.
     #[error("the tree is open already in this process; clone the handle that is open")]
     InUse,

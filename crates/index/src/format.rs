@@ -1,5 +1,8 @@
 //! The format document, made from the code: `docs/format.md` is checked against this.
 
+use crate::cdds::layout::{
+    PmCddsChunk, PmCddsDead, PmCddsEntry, PmCddsKept, PmCddsNode, PmCddsQueue, PmCddsRecord, PmCddsTree,
+};
 use crate::fixed::layout::{PmFixedChild, PmFixedInner, PmFixedLeaf, PmFixedLine, PmFixedTree};
 use crate::wbtree::layout::{PmEntry, PmInner, PmLeaf, PmLength, PmMap, PmRecord, PmSeparator};
 use tembo_pool::format::section;
@@ -19,5 +22,13 @@ pub fn describe() -> String {
     section::<PmFixedLine>(&mut out);
     section::<PmFixedInner>(&mut out);
     section::<PmFixedChild>(&mut out);
+    section::<PmCddsTree>(&mut out);
+    section::<PmCddsQueue>(&mut out);
+    section::<PmCddsNode>(&mut out);
+    section::<PmCddsEntry>(&mut out);
+    section::<PmCddsRecord>(&mut out);
+    section::<PmCddsKept>(&mut out);
+    section::<PmCddsChunk>(&mut out);
+    section::<PmCddsDead>(&mut out);
     out
 }

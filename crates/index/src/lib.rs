@@ -5,14 +5,20 @@
 //!
 //! [`WbTree`] maps byte strings to byte strings, and is changed by transactions, or record by record by many threads that share
 //! [`Writers`]. [`FixedTree`] maps 8-byte keys to 8-byte
-//! values, and is changed by any number of threads at once, each change a transaction of its own. Start with the module
-//! essays in `wbtree/mod.rs` and `fixed/mod.rs`.
+//! values, and is changed by any number of threads at once, each change a transaction of its own. [`CddsTree`] maps byte strings
+//! to byte strings and keeps every version that a snapshot holds: each change, or batch of changes, makes a version. Start with
+//! the module essays in `wbtree/mod.rs`, `fixed/mod.rs` and `cdds/mod.rs`.
 
+mod cdds;
 mod error;
 mod fixed;
 pub mod format;
 mod wbtree;
 
+pub use cdds::{
+    CddsBatch, CddsBytes, CddsChange, CddsEntry, CddsKept, CddsRange, CddsReader, CddsSnapshot, CddsStats,
+    CddsTree,
+};
 pub use error::{Error, Result};
 pub use fixed::{FixedRange, FixedTree};
 pub use wbtree::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES};

@@ -100,7 +100,7 @@
 
 mod at_once;
 mod beside;
-mod bytes;
+pub(crate) mod bytes;
 mod check;
 mod clear;
 mod create;
@@ -113,7 +113,7 @@ mod join;
 pub(crate) mod layout;
 mod locks;
 mod modify;
-mod node;
+pub(crate) mod node;
 mod remove;
 mod remove_range;
 mod scan;

@@ -1,0 +1,148 @@
+//! Freeing what no version that is held needs any more, in steps of a size that the caller chooses; and telling how much there is.
+//!
+//! Every version frees what died in the one before it (`work.rs`). What it finds to be needed by a version that is held goes
+//! to the queue of the old. That is looked through here, from front to back: what is needed still goes to the back. A pass over it
+//! in which nothing was given up in the meantime need not be repeated, so a call has work to do only if something came free.
+
+use super::create::{CddsTree, Shared, Writing};
+use super::layout::at;
+use super::queue::{Queue, QueueWords};
+use super::readers::Retained;
+use crate::error::Result;
+
+/// Items of one transaction.
+const STEPS_PER_TX: usize = 32;
+
+/// How far the queue of the old was looked through. In memory only: a pass that a crash cuts off begins anew.
+#[derive(Debug, Default)]
+pub(super) struct OldScan {
+    has_begun: bool,
+    /// Items left of the pass.
+    left: u64,
+    /// The versions, in order, that items may wait for: those that were held when one was found to be needed.
+    watched: Vec<u64>,
+}
+
+/// What the versions of a tree take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CddsStats {
+    /// The newest version.
+    pub version: u64,
+    /// How many keys it has.
+    pub length: u64,
+    /// The versions that snapshots hold, named ones included, each once, in order.
+    pub held: Vec<u64>,
+    /// How many of them are held by names.
+    pub kept: usize,
+    /// Blocks that died and were not looked at since.
+    pub young_blocks: u64,
+    /// Dead blocks that a version needed which was held when they were looked at last.
+    pub old_blocks: u64,
+}
+
+impl CddsTree {
+    /// Looks at up to `budget` dead blocks and frees those that no version needs that is held; returns whether there is more to do.
+    /// One fence for each 32 blocks; other writers get their turns in between. Call it from a thread of its own, or when there is
+    /// nothing else to do: changes free what they replace by themselves, so that this is for what was held by a snapshot
+    /// that is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is damaged, or open for reading only. What was freed until then is freed.
+    pub fn collect(&self, budget: usize) -> Result<bool> {
+        let mut left = budget;
+        loop {
+            let mut writing = self.shared.lock_writer();
+            let (looked_at, has_more) = self.shared.collect_some(&mut writing, left.min(STEPS_PER_TX))?;
+            left = left.saturating_sub(looked_at);
+            if !has_more || left == 0 || looked_at == 0 {
+                return Ok(has_more);
+            }
+        }
+    }
+
+    /// Which versions are held, and how much waits for them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) when the head of the tree is damaged.
+    pub fn stats(&self) -> Result<CddsStats> {
+        let shared = &*self.shared;
+        let newest = self.reader();
+        let mut held: Vec<u64> = shared.held.lock().keys().copied().collect();
+        let kept: Vec<u64> = shared.kept.lock().iter().map(|kept| kept.version.number).collect();
+        held.extend(&kept);
+        let count = |queue| shared.region().load_u64(shared.header + queue + at!(PmCddsQueue.count));
+        Ok(CddsStats {
+            version: newest.version(),
+            length: newest.len(),
+            held: Retained::new(held).versions().to_vec(),
+            kept: kept.len(),
+            young_blocks: count(at!(PmCddsTree.young))?,
+            old_blocks: count(at!(PmCddsTree.old))?,
+        })
+    }
+}
+
+impl Shared {
+    /// One transaction of collection; returns how many items it looked at, and whether there are more to look at.
+    fn collect_some(&self, writing: &mut Writing, budget: usize) -> Result<(usize, bool)> {
+        let Writing { lane, scan } = writing;
+        let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
+        // As for a version, so that readers who come late take a newer one.
+        let (next, retained) = self.intend();
+        let mut tx = lane.begin();
+        let mut young = Queue::open(&tx, self.header + at!(PmCddsTree.young))?;
+        let mut old = Queue::open(&tx, self.header + at!(PmCddsTree.old))?;
+        scan.resume(&retained, next - 1, old.poppable());
+        let mut looked_at = 0;
+        while looked_at < budget {
+            let is_young = young.poppable() > 0;
+            if !is_young && scan.left == 0 {
+                break;
+            }
+            let queue = if is_young { &mut young } else { &mut old };
+            let Some(dead) = queue.pop(&mut tx)? else { break };
+            looked_at += 1;
+            scan.left -= u64::from(!is_young);
+            if retained.any_in(dead.birth, dead.death) {
+                old.push(&mut tx, &dead)?;
+            } else {
+                tx.free(dead.off)?;
+            }
+        }
+        let has_more = young.poppable() > 0 || scan.left > 0;
+        young.close(&mut tx)?;
+        old.close(&mut tx)?;
+        tx.commit()?;
+        Ok((looked_at, has_more))
+    }
+
+    /// The words of both queues.
+    pub(super) fn queues(&self, load: impl Fn(u64) -> Result<u64>) -> Result<[(u64, QueueWords); 2]> {
+        let [young, old] = [at!(PmCddsTree.young), at!(PmCddsTree.old)].map(|queue| self.header + queue);
+        Ok([(young, QueueWords::load(young, &load)?), (old, QueueWords::load(old, &load)?)])
+    }
+}
+
+impl OldScan {
+    /// Notes that items were found to be needed while these versions were held.
+    pub(super) fn watch(&mut self, retained: &Retained, newest: u64) {
+        // What died is not in the newest version, so that nothing waits for that one.
+        self.watched.extend(retained.versions().iter().filter(|version| **version < newest));
+        self.watched.sort_unstable();
+        self.watched.dedup();
+    }
+
+    /// Begins a pass if a version was given up that items may have waited for.
+    fn resume(&mut self, retained: &Retained, newest: u64, items: u64) {
+        let is_held = |version: &u64| retained.versions().binary_search(version).is_ok();
+        if !self.has_begun || !self.watched.iter().all(is_held) {
+            self.has_begun = true;
+            self.left = items;
+            self.watched.clear();
+        }
+        self.watch(retained, newest);
+        self.left = self.left.min(items);
+    }
+}

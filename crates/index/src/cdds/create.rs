@@ -1,0 +1,264 @@
+//! The handle of a tree: making one, opening one, and what its clones share.
+
+use super::kept::{self, KeptSnapshot};
+use super::layout::{FIRST_VERSION, FORMAT, MAX_VERSION, ROOT_KIND, RootWord, TREE_BYTES, at};
+use super::readers::{Readers, Retained};
+use super::view::View;
+use crate::error::{Error, Result, corrupt};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tembo_pmem::Region;
+use tembo_pool::{Hold, Lane, Pool};
+
+/// An ordered map from byte strings to byte strings, of which every version that is held by a snapshot can be read. Cheap to
+/// clone; all clones are one map.
+///
+/// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in a
+/// [`batch`](Self::batch) are one version together, and so are those of threads that change the map at once. Readers never wait.
+///
+/// ```
+/// # fn main() -> Result<(), tembo_index::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("example.pool");
+/// use tembo_index::CddsTree;
+/// use tembo_pool::{Options, Pool};
+///
+/// let mut options = Options::new();
+/// options.create = true;
+/// let pool = Pool::open(&path, &options)?;
+/// let stock = CddsTree::create(&pool, "stock")?;
+/// stock.put(b"apples", b"7")?;
+/// let monday = stock.snapshot();
+/// stock.batch(|batch| {
+///     batch.put(b"apples", b"5")?;
+///     batch.put(b"pears", b"12")
+/// })?;
+/// assert_eq!(stock.get(b"apples")?.as_deref(), Some(&b"5"[..]));
+/// assert_eq!(monday.get(b"apples")?.as_deref(), Some(&b"7"[..]));
+/// assert_eq!(stock.diff(monday.version(), stock.snapshot().version())?.len(), 2);
+/// stock.rollback_to(monday.version())?;
+/// assert_eq!(stock.get(b"pears")?, None);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct CddsTree {
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What the clones of a handle share.
+pub(super) struct Shared {
+    pub(super) pool: Pool,
+    pub(super) header: u64,
+    _hold: Hold,
+    /// The newest version.
+    current: AtomicU64,
+    /// The version that is being made, or was made last.
+    intent: AtomicU64,
+    /// Root and length of the newest version and of the one before or after it, by the lowest bit of their numbers.
+    tops: [Top; 2],
+    pub(super) readers: Readers,
+    /// The versions of snapshots.
+    pub(super) held: Mutex<BTreeMap<u64, Held>>,
+    /// Mirrors the list of kept snapshots.
+    pub(super) kept: Mutex<Vec<KeptSnapshot>>,
+    /// What the writer works with; no lane in a pool that is open for reading only.
+    pub(super) writer: Mutex<Writing>,
+    pub(super) waiting: super::group::Waiting,
+}
+
+/// What only the writer uses.
+pub(super) struct Writing {
+    pub(super) lane: Option<Lane>,
+    pub(super) scan: super::collect::OldScan,
+}
+
+#[derive(Default)]
+struct Top {
+    root: AtomicU64,
+    length: AtomicU64,
+}
+
+/// A version that snapshots hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    pub(super) top: Version,
+    pub(super) snapshots: usize,
+}
+
+/// A version: its number, its root, and how many keys it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) number: u64,
+    pub(super) root: RootWord,
+    pub(super) length: u64,
+}
+
+impl CddsTree {
+    /// Makes an empty tree and names it in the pool's root directory; one transaction, durable on return.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for another root or no
+    /// lane left, or the name is not 1 to 40 bytes long.
+    pub fn create(pool: &Pool, name: &str) -> Result<CddsTree> {
+        let mut lane = pool.lane()?;
+        if pool.root(name)?.is_some() {
+            return Err(Error::Exists { name: name.to_owned() });
+        }
+        let mut tx = lane.begin();
+        let header = tx.alloc(TREE_BYTES)?;
+        let mut image = [0; TREE_BYTES as usize];
+        image[..8].copy_from_slice(&FORMAT.to_ne_bytes());
+        image[at!(PmCddsTree.version) as usize..][..8].copy_from_slice(&FIRST_VERSION.to_ne_bytes());
+        tx.write_fresh(header, &image)?;
+        tx.set_root(name, ROOT_KIND, header)?;
+        tx.commit()?;
+        CddsTree::start(pool, header, Some(lane))
+    }
+
+    /// The tree of this name, if there is one. Takes the same time for a tree of any size, and a little for each kept snapshot. A
+    /// tree is opened once at a time: clone the handle to share it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] if it is open already; [`Error::Pool`] if the name belongs to something else, the head is
+    /// damaged, or no lane is left.
+    pub fn open(pool: &Pool, name: &str) -> Result<Option<CddsTree>> {
+        let Some(root) = pool.root(name)? else { return Ok(None) };
+        if root.kind != ROOT_KIND {
+            let (expected, found) = (ROOT_KIND, root.kind);
+            return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
+        }
+        let lane = if pool.is_read_only() { None } else { Some(pool.lane()?) };
+        CddsTree::start(pool, root.off, lane).map(Some)
+    }
+
+    /// The names of all such trees in a pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] when the pool's root directory is damaged.
+    pub fn names(pool: &Pool) -> Result<Vec<String>> {
+        let trees = pool.roots()?.into_iter().filter(|root| root.kind == ROOT_KIND);
+        Ok(trees.map(|root| root.name).collect())
+    }
+
+    fn start(pool: &Pool, header: u64, lane: Option<Lane>) -> Result<CddsTree> {
+        let region = pool.region();
+        let format = region.load_u64(header)?;
+        if format != FORMAT {
+            let found = format.to_ne_bytes().escape_ascii().to_string();
+            return Err(corrupt("the head of a tree", header, FORMAT.to_ne_bytes().escape_ascii(), found));
+        }
+        let Some(hold) = pool.hold(header) else { return Err(Error::InUse) };
+        let version = load_version(region, header)?;
+        let shared = Shared {
+            pool: pool.clone(),
+            header,
+            _hold: hold,
+            current: AtomicU64::new(version.number),
+            intent: AtomicU64::new(version.number),
+            tops: Default::default(),
+            readers: Readers::new(),
+            held: Mutex::default(),
+            kept: Mutex::new(kept::load(region, header, version.number)?),
+            writer: Mutex::new(Writing { lane, scan: super::collect::OldScan::default() }),
+            waiting: super::group::Waiting::default(),
+        };
+        shared.show(version);
+        Ok(CddsTree { shared: Arc::new(shared) })
+    }
+
+    /// The pool that the tree lies in.
+    pub fn pool(&self) -> &Pool {
+        &self.shared.pool
+    }
+
+    /// The newest version. Every change, and every batch of changes, adds 1.
+    pub fn version(&self) -> u64 {
+        self.shared.current()
+    }
+}
+
+impl std::fmt::Debug for CddsTree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (header, version) = (self.shared.header, self.version());
+        f.debug_struct("CddsTree").field("header", &header).field("version", &version).finish_non_exhaustive()
+    }
+}
+
+/// The newest version, as the tree's head has it.
+pub(super) fn load_version(region: &Region, header: u64) -> Result<Version> {
+    let word = |field| region.load_u64(header.saturating_add(field));
+    let number = word(at!(PmCddsTree.version))?;
+    if !(FIRST_VERSION..MAX_VERSION).contains(&number) {
+        let expected = format!("{FIRST_VERSION} to {MAX_VERSION}");
+        return Err(corrupt("the version of a tree", header, expected, number));
+    }
+    let root = RootWord(word(at!(PmCddsTree.root))?);
+    Ok(Version { number, root, length: word(at!(PmCddsTree.length))? })
+}
+
+impl Version {
+    pub(super) fn view(self, region: &Region) -> View<'_> {
+        View { region, version: self.number, root: self.root }
+    }
+}
+
+impl Shared {
+    #[inline]
+    pub(super) fn region(&self) -> &Region {
+        self.pool.region()
+    }
+
+    #[inline]
+    pub(super) fn current(&self) -> u64 {
+        // ORDER: acquire, so that whoever has a version sees all that it consists of.
+        self.current.load(Ordering::Acquire)
+    }
+
+    /// A version that is newest, or the one before: exact only if `intent` then says so.
+    #[inline]
+    pub(super) fn top(&self, number: u64) -> Version {
+        let top = &self.tops[(number % 2) as usize];
+        let root = RootWord(top.root.load(Ordering::Acquire));
+        Version { number, root, length: top.length.load(Ordering::Acquire) }
+    }
+
+    /// Whether a version was published in time to be spared, and its top not written over: no writer has begun with the second
+    /// version after it.
+    #[inline]
+    pub(super) fn is_spared(&self, number: u64) -> bool {
+        // ORDER: sequentially consistent, after the publication (`readers.rs`).
+        self.intent.load(Ordering::SeqCst) <= number + 1
+    }
+
+    /// Begins to make a version, and finds which others have to be spared for it.
+    pub(super) fn intend(&self) -> (u64, Retained) {
+        let current = self.current();
+        // ORDER: sequentially consistent, before the readers' slots are looked at (`readers.rs`).
+        self.intent.store(current + 1, Ordering::SeqCst);
+        let mut versions = vec![current];
+        // Slots before snapshots: who makes a snapshot is in a slot until it is there.
+        self.readers.collect(&mut versions);
+        versions.extend(self.held.lock().keys());
+        versions.extend(self.kept.lock().iter().map(|kept| kept.version.number));
+        (current + 1, Retained::new(versions))
+    }
+
+    /// Makes a version, which is durable, the newest for readers.
+    pub(super) fn show(&self, version: Version) {
+        let top = &self.tops[(version.number % 2) as usize];
+        top.root.store(version.root.0, Ordering::Release);
+        top.length.store(version.length, Ordering::Release);
+        // ORDER: release, with the load in `current`: all of the version before its number.
+        self.current.store(version.number, Ordering::Release);
+    }
+
+    pub(super) fn lock_writer(&self) -> MutexGuard<'_, Writing> {
+        self.writer.lock()
+    }
+}

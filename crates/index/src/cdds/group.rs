@@ -1,0 +1,189 @@
+//! Changes from any number of threads: those that wait for the writer become one version, with one fence.
+//!
+//! A thread that finds the writer's lock taken leaves its change in a list and then waits for the lock. Whoever gets it makes all the
+//! changes in the list; the others find theirs made when they get the lock in turn.
+
+use super::create::{CddsTree, Shared, Writing};
+use super::work::{Work, check_lengths};
+use crate::error::Result;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// So many changes are made together at most, so that no transaction becomes too large.
+const GROUP_MAX: usize = 64;
+
+/// The changes that wait for the writer's lock.
+#[derive(Default)]
+pub(super) struct Waiting(Mutex<Vec<Request>>);
+
+struct Request {
+    change: Change,
+    outcome: Arc<Mutex<Option<Result<bool>>>>,
+}
+
+enum Change {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+}
+
+impl Change {
+    fn make(&self, work: &mut Work<'_, '_>) -> Result<bool> {
+        match self {
+            Change::Put(key, value) => work.put(key, value),
+            Change::Remove(key) => work.remove(key),
+        }
+    }
+}
+
+/// Changes that become one version ([`CddsTree::batch`]).
+pub struct CddsBatch<'b, 'm, 'l> {
+    work: &'b mut Work<'m, 'l>,
+}
+
+impl CddsBatch<'_, '_, '_> {
+    /// Puts a key; returns whether it was there. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong), after which the batch can go on; [`Error::Pool`](crate::Error::Pool) when the pool is full
+    /// or damaged, after which nothing of the batch is kept.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.work.put(key, value)
+    }
+
+    /// Removes a key; returns whether it was there. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool> {
+        self.work.remove(key)
+    }
+
+    /// The value of a key, with the changes of the batch so far. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) when the tree is damaged on the way to the key.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.work.get(key)
+    }
+
+    /// How many keys there are, with the changes of the batch so far.
+    pub fn len(&self) -> u64 {
+        self.work.length
+    }
+
+    /// Whether there are no keys, with the changes of the batch so far.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The version that the batch makes, if it changes anything.
+    pub fn version(&self) -> u64 {
+        self.work.version
+    }
+}
+
+impl std::fmt::Debug for CddsBatch<'_, '_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CddsBatch").field("version", &self.version()).finish_non_exhaustive()
+    }
+}
+
+impl CddsTree {
+    /// Puts a key; returns whether it was there. A version of its own, or one with the changes of other threads; durable, and
+    /// in the newest version for readers, when the call returns. O(log n), one fence.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong), and [`Error::Pool`](crate::Error::Pool) when the pool is full, damaged, or open for
+    /// reading only. Nothing has changed then.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        check_lengths(key, value)?;
+        match self.shared.writer.try_lock() {
+            Some(mut writing) => {
+                self.shared.write(&mut writing, |work| work.put(key, value)).map(|(was_there, _)| was_there)
+            }
+            None => self.shared.join(Change::Put(key.to_vec(), value.to_vec())),
+        }
+    }
+
+    /// Removes a key; returns whether it was there. As [`put`](Self::put); costs nothing if the key was not there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        match self.shared.writer.try_lock() {
+            Some(mut writing) => {
+                self.shared.write(&mut writing, |work| work.remove(key)).map(|(was_there, _)| was_there)
+            }
+            None => self.shared.join(Change::Remove(key.to_vec())),
+        }
+    }
+
+    /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence (two if they have more
+    /// than 2 KiB of new data), or none of them is made. Other writers wait meanwhile, so
+    /// `body` must not change the tree but by the batch.
+    ///
+    /// # Errors
+    ///
+    /// What `body` returns; [`Error::Abandoned`](crate::Error::Abandoned) if it goes on after a change that failed half-way; [`Error::Pool`](crate::Error::Pool). Nothing has
+    /// changed then.
+    pub fn batch<T>(&self, body: impl FnOnce(&mut CddsBatch<'_, '_, '_>) -> Result<T>) -> Result<T> {
+        let mut writing = self.shared.lock_writer();
+        self.shared.write(&mut writing, |work| body(&mut CddsBatch { work })).map(|(outcome, _)| outcome)
+    }
+}
+
+impl Shared {
+    /// Makes a version of what `body` changes; returns the newest version after that, too.
+    pub(super) fn write<T>(
+        &self,
+        writing: &mut Writing,
+        body: impl FnOnce(&mut Work<'_, '_>) -> Result<T>,
+    ) -> Result<(T, u64)> {
+        let Writing { lane, scan } = writing;
+        let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
+        let mut work = Work::begin(self, lane.begin())?;
+        let outcome = body(&mut work)?;
+        let version = work.commit(scan)?;
+        Ok((outcome, version))
+    }
+
+    /// Leaves a change to whoever has the writer's lock next, which may be this thread.
+    fn join(&self, change: Change) -> Result<bool> {
+        let outcome = Arc::new(Mutex::new(None));
+        self.waiting.0.lock().push(Request { change, outcome: outcome.clone() });
+        loop {
+            let mut writing = self.lock_writer();
+            if let Some(outcome) = outcome.lock().take() {
+                return outcome;
+            }
+            let group = {
+                let mut waiting = self.waiting.0.lock();
+                let count = waiting.len().min(GROUP_MAX);
+                waiting.drain(..count).collect::<Vec<_>>()
+            };
+            self.make(&mut writing, &group);
+        }
+    }
+
+    /// Makes the changes of a group as one version; or, if that fails, each by itself, since one may be what made it fail.
+    fn make(&self, writing: &mut Writing, group: &[Request]) {
+        let together = self.write(writing, |work| {
+            group.iter().map(|request| request.change.make(work)).collect::<Result<Vec<bool>>>()
+        });
+        match together {
+            Ok((outcomes, _)) => {
+                group
+                    .iter()
+                    .zip(outcomes)
+                    .for_each(|(request, outcome)| *request.outcome.lock() = Some(Ok(outcome)));
+            }
+            Err(e) if group.len() == 1 => *group[0].outcome.lock() = Some(Err(e)),
+            Err(_) => group.iter().for_each(|request| self.make(writing, std::slice::from_ref(request))),
+        }
+    }
+}

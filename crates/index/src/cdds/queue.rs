@@ -1,0 +1,162 @@
+//! The queues of what died: blocks that are in the newest version no more, until no version that is held needs them.
+//!
+//! A transaction takes items off the front that were there before it, and puts others at the back. A queue that has run empty begins
+//! again at the start of its chunk, so that in a tree without snapshots, where every version takes off what the one before
+//! put there, the queue stays in one chunk.
+
+use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, PmCddsDead, at};
+use crate::error::{Result, corrupt};
+use tembo_pool::Tx;
+
+/// A block that died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dead {
+    pub(crate) off: u64,
+    pub(crate) is_node: bool,
+    pub(crate) birth: u64,
+    pub(crate) death: u64,
+}
+
+impl Dead {
+    pub(crate) fn decode([block, birth, death]: [u64; 3]) -> Dead {
+        Dead { off: block & !15, is_node: block & 1 == 1, birth, death }
+    }
+
+    fn encode(&self) -> [u64; 3] {
+        [self.off | u64::from(self.is_node), self.birth, self.death]
+    }
+}
+
+/// The words of a queue's head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QueueWords {
+    pub(crate) first: u64,
+    pub(crate) first_idx: u64,
+    pub(crate) last: u64,
+    pub(crate) last_idx: u64,
+    pub(crate) count: u64,
+}
+
+impl QueueWords {
+    const WORDS: usize = 5;
+
+    /// Reads a queue's head with `load`.
+    pub(crate) fn load(off: u64, load: impl Fn(u64) -> Result<u64>) -> Result<QueueWords> {
+        let mut words = [0; Self::WORDS];
+        for (i, word) in words.iter_mut().enumerate() {
+            *word = load(off + 8 * i as u64)?;
+        }
+        let [first, first_idx, last, last_idx, count] = words;
+        let queue = QueueWords { first, first_idx, last, last_idx, count };
+        if first_idx > CHUNK_ITEMS
+            || last_idx > CHUNK_ITEMS
+            || (first == 0) != (last == 0)
+            || (first == 0 && count > 0)
+        {
+            return Err(corrupt("the head of a queue", off, "places in chunks", format!("{queue:?}")));
+        }
+        Ok(queue)
+    }
+
+    fn words(&self) -> [u64; Self::WORDS] {
+        [self.first, self.first_idx, self.last, self.last_idx, self.count]
+    }
+}
+
+/// Where an item of a chunk lies.
+pub(crate) fn item_off(chunk: u64, idx: u64) -> u64 {
+    chunk.saturating_add(at!(PmCddsChunk.items) + idx * size_of::<PmCddsDead>() as u64)
+}
+
+/// A queue in a transaction.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    off: u64,
+    before: QueueWords,
+    now: QueueWords,
+    /// Items that were there before the transaction and still are.
+    poppable: u64,
+}
+
+impl Queue {
+    pub(crate) fn open(tx: &Tx<'_>, off: u64) -> Result<Queue> {
+        let before = QueueWords::load(off, |off| Ok(tx.load(off)?))?;
+        Ok(Queue { off, before, now: before, poppable: before.count })
+    }
+
+    /// Items that were there before the transaction and still are.
+    pub(crate) fn poppable(&self) -> u64 {
+        self.poppable
+    }
+
+    /// The oldest item that was there before the transaction.
+    pub(crate) fn front(&self, tx: &Tx<'_>) -> Result<Option<Dead>> {
+        if self.poppable == 0 {
+            return Ok(None);
+        }
+        let (chunk, idx) = match self.now.first_idx {
+            CHUNK_ITEMS => (self.next_chunk(tx)?, 0),
+            idx => (self.now.first, idx),
+        };
+        let off = item_off(chunk, idx);
+        Ok(Some(Dead::decode([tx.load(off)?, tx.load(off + 8)?, tx.load(off + 16)?])))
+    }
+
+    /// Takes the oldest item off.
+    pub(crate) fn pop(&mut self, tx: &mut Tx<'_>) -> Result<Option<Dead>> {
+        let Some(dead) = self.front(tx)? else { return Ok(None) };
+        if self.now.first_idx == CHUNK_ITEMS {
+            let next = self.next_chunk(tx)?;
+            tx.free(self.now.first)?;
+            (self.now.first, self.now.first_idx) = (next, 0);
+        }
+        self.now.first_idx += 1;
+        self.now.count -= 1;
+        self.poppable -= 1;
+        if self.now.count == 0 {
+            if self.now.first != self.now.last {
+                let found = format!("{:?}", self.now);
+                return Err(corrupt("the head of a queue", self.off, "an empty queue in one chunk", found));
+            }
+            (self.now.first_idx, self.now.last_idx) = (0, 0);
+        }
+        Ok(Some(dead))
+    }
+
+    fn next_chunk(&self, tx: &Tx<'_>) -> Result<u64> {
+        match tx.load(self.now.first.saturating_add(at!(PmCddsChunk.next)))? {
+            0 => Err(corrupt("a queue", self.now.first, "another chunk", "the end")),
+            next => Ok(next),
+        }
+    }
+
+    /// Puts an item at the back.
+    pub(crate) fn push(&mut self, tx: &mut Tx<'_>, dead: &Dead) -> Result<()> {
+        if self.now.last == 0 || self.now.last_idx == CHUNK_ITEMS {
+            let chunk = tx.alloc(CHUNK_BYTES)?;
+            tx.write_fresh(chunk, &[0; at!(PmCddsChunk.items) as usize])?;
+            match self.now.last {
+                0 => (self.now.first, self.now.first_idx) = (chunk, 0),
+                // PERSIST(I8): the chunk is new in this transaction, which makes it durable before it stores this link.
+                last => tx.store(last.saturating_add(at!(PmCddsChunk.next)), chunk)?,
+            }
+            (self.now.last, self.now.last_idx) = (chunk, 0);
+        }
+        let off = item_off(self.now.last, self.now.last_idx);
+        for (i, word) in dead.encode().into_iter().enumerate() {
+            tx.store(off.saturating_add(8 * i as u64), word)?;
+        }
+        self.now.last_idx += 1;
+        self.now.count += 1;
+        Ok(())
+    }
+
+    /// Stores what changed of the head.
+    pub(crate) fn close(self, tx: &mut Tx<'_>) -> Result<()> {
+        let words = self.before.words().into_iter().zip(self.now.words()).enumerate();
+        for (i, (_, now)) in words.filter(|(_, (before, now))| before != now) {
+            tx.store(self.off + 8 * i as u64, now)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! Which versions are being read.
+//!
+//! A reader publishes its version in a slot of its own. The order of things, which `mod.rs` argues from, is: the reader stores
+//! its slot and then loads `intent`; the writer stores `intent` and then loads the slots. All four are sequentially consistent, so
+//! that at least one sees the other.
+
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Slots; more readers than that at once are counted under a lock.
+const SLOTS: usize = 128;
+/// A slot that nobody uses. Versions begin with 1.
+const EMPTY: u64 = 0;
+
+/// Two lines, since processors fetch pairs of them.
+#[repr(align(128))]
+struct Slot(AtomicU64);
+
+/// The readers of one tree.
+pub(crate) struct Readers {
+    slots: Box<[Slot]>,
+    /// Slots from here on were never used.
+    used: AtomicUsize,
+    overflow: Mutex<BTreeMap<u64, usize>>,
+}
+
+/// Where a reader is noted.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Slot(usize),
+    Overflow(u64),
+}
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Where this thread begins to look for a slot.
+    static FIRST: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed));
+}
+
+impl Readers {
+    pub(crate) fn new() -> Readers {
+        Readers {
+            slots: (0..SLOTS).map(|_| Slot(AtomicU64::new(EMPTY))).collect(),
+            used: AtomicUsize::new(0),
+            overflow: Mutex::default(),
+        }
+    }
+
+    /// Publishes a version. The caller then looks whether that was in time.
+    #[inline]
+    pub(crate) fn enter(&self, version: u64) -> Place {
+        let first = FIRST.get() % SLOTS;
+        for i in 0..SLOTS {
+            let idx = (first + i) % SLOTS;
+            // ORDER: before the slot is used, so that no writer's look leaves it out; acquire, so that this holds too if another
+            // reader has raised the mark.
+            if self.used.load(Ordering::Acquire) <= idx {
+                self.used.fetch_max(idx + 1, Ordering::SeqCst);
+            }
+            let slot = &self.slots[idx].0;
+            // ORDER: sequentially consistent, as the head of the file says.
+            if slot.compare_exchange(EMPTY, version, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                return Place::Slot(idx);
+            }
+        }
+        *self.overflow.lock().entry(version).or_insert(0) += 1;
+        Place::Overflow(version)
+    }
+
+    /// Publishes another version in the place of one that could not be read.
+    pub(crate) fn move_to(&self, place: Place, version: u64) -> Place {
+        match place {
+            Place::Slot(idx) => {
+                // ORDER: as in `enter`.
+                self.slots[idx].0.store(version, Ordering::SeqCst);
+                place
+            }
+            Place::Overflow(_) => {
+                self.leave(&place);
+                self.enter(version)
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn leave(&self, place: &Place) {
+        match place {
+            // ORDER: release, so that the reader's loads come before a writer finds the slot empty.
+            Place::Slot(idx) => self.slots[*idx].0.store(EMPTY, Ordering::Release),
+            Place::Overflow(version) => {
+                let mut overflow = self.overflow.lock();
+                if let Some(count) = overflow.get_mut(version) {
+                    *count -= 1;
+                    if *count == 0 {
+                        overflow.remove(version);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the versions that are being read.
+    pub(crate) fn collect(&self, versions: &mut Vec<u64>) {
+        // ORDER: after the writer's store of `intent`, as the head of the file says.
+        let used = self.used.load(Ordering::SeqCst).min(SLOTS);
+        let slots = self.slots[..used].iter().map(|slot| slot.0.load(Ordering::SeqCst));
+        versions.extend(slots.filter(|version| *version != EMPTY));
+        versions.extend(self.overflow.lock().keys());
+    }
+}
+
+/// The versions that a writer has to spare, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Retained(Vec<u64>);
+
+impl Retained {
+    pub(crate) fn new(mut versions: Vec<u64>) -> Retained {
+        versions.sort_unstable();
+        versions.dedup();
+        Retained(versions)
+    }
+
+    /// Whether any of them is from `start` on and before `end`.
+    #[inline]
+    pub(crate) fn any_in(&self, start: u64, end: u64) -> bool {
+        if let [only] = self.0[..] {
+            return start <= only && only < end;
+        }
+        let first = self.0.partition_point(|version| *version < start);
+        self.0.get(first).is_some_and(|version| *version < end)
+    }
+
+    pub(crate) fn versions(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_are_found_until_they_leave_however_many_there_are() {
+        let readers = Readers::new();
+        let places: Vec<_> = (1..=300).map(|version| readers.enter(version)).collect();
+        let found = |readers: &Readers| {
+            let mut versions = Vec::new();
+            readers.collect(&mut versions);
+            versions.sort_unstable();
+            versions
+        };
+        assert_eq!(found(&readers), (1..=300).collect::<Vec<_>>());
+        places[..299].iter().for_each(|place| readers.leave(place));
+        assert_eq!(found(&readers), [300]);
+        readers.leave(&places[299]);
+        assert_eq!(found(&readers), [0; 0]);
+    }
+
+    #[test]
+    fn what_a_held_version_needs_is_told() {
+        let retained = Retained::new(vec![9, 3, 3, 20]);
+        for (start, end, needed) in
+            [(1, 3, false), (1, 4, true), (3, 4, true), (4, 9, false), (4, 21, true), (21, 99, false)]
+        {
+            assert_eq!(retained.any_in(start, end), needed, "{start} to {end}");
+        }
+        assert!(!Retained::default().any_in(0, u64::MAX));
+        assert!(Retained::new(vec![5]).any_in(5, 6) && !Retained::new(vec![5]).any_in(2, 5));
+    }
+}

@@ -1,0 +1,237 @@
+//! Walking a range of keys of one version in both directions.
+//!
+//! An end of the walk holds the entries of one leaf in order, and the fence behind which the next leaf begins. There are no
+//! pointers between leaves, which would have to have versions too: the way to the next one is from the root.
+
+use super::bytes::CddsBytes;
+use super::layout::{Field, Form, SLOTS};
+use super::node::{Node, Record};
+use super::view::{Goal, View};
+use crate::error::{Result, corrupt};
+use std::collections::VecDeque;
+use std::iter::FusedIterator;
+use std::ops::{Bound, RangeBounds};
+
+/// A key and its value, as they were in a version.
+#[derive(Clone, Debug)]
+pub struct CddsEntry<'r> {
+    key: CddsBytes<'r>,
+    value: CddsBytes<'r>,
+    /// The version that gave the key this value.
+    pub(super) start: u64,
+}
+
+impl<'r> CddsEntry<'r> {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The value.
+    pub fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    /// The version that gave the key this value.
+    pub fn since(&self) -> u64 {
+        self.start
+    }
+
+    /// Both, apart.
+    pub fn into_parts(self) -> (CddsBytes<'r>, CddsBytes<'r>) {
+        (self.key, self.value)
+    }
+
+    /// What a place of a leaf holds.
+    pub(super) fn read(leaf: &Node<'r>, slot: usize) -> Result<CddsEntry<'r>> {
+        let word = leaf.field(slot, Field::Value);
+        let start = leaf.start(slot).version();
+        Ok(match leaf.form(slot)? {
+            Form::Block => {
+                let Record { key, value } = Record::read(leaf.region(), word)?;
+                CddsEntry { key: CddsBytes::media(key), value: CddsBytes::media(value), start }
+            }
+            Form::Inline { key_bytes, value_bytes } => {
+                let in_entry = leaf.field(slot, Field::Key).to_be_bytes();
+                let shared = leaf.shared_bytes()?;
+                let key = if shared.is_empty() {
+                    CddsBytes::word(u64::from_ne_bytes(in_entry), key_bytes)
+                } else {
+                    CddsBytes::owned([shared, &in_entry[..usize::from(key_bytes).min(8)]].concat())
+                };
+                CddsEntry { key, value: CddsBytes::word(word, value_bytes), start }
+            }
+        })
+    }
+}
+
+/// The entries of a leaf in a version, in order.
+pub(super) fn entries_of<'r>(leaf: &Node<'r>, version: u64) -> Result<Vec<CddsEntry<'r>>> {
+    let mut entries = Vec::with_capacity(SLOTS);
+    for slot in leaf.slots_in(version) {
+        entries.push(CddsEntry::read(leaf, slot)?);
+    }
+    entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+    Ok(entries)
+}
+
+/// A walk over a range of keys of a version, from either end. After an error it is over.
+pub struct CddsRange<'r> {
+    view: View<'r>,
+    /// What is left of the range beyond the leaves that were read: the ends have met when there is none.
+    rest: Option<Rest>,
+    front: VecDeque<CddsEntry<'r>>,
+    back: VecDeque<CddsEntry<'r>>,
+}
+
+struct Rest {
+    low: Bound<Vec<u8>>,
+    high: Bound<Vec<u8>>,
+}
+
+impl Rest {
+    fn is_empty(&self) -> bool {
+        match (&self.low, &self.high) {
+            (Bound::Included(low), Bound::Included(high)) => low > high,
+            (Bound::Included(low) | Bound::Excluded(low), Bound::Excluded(high) | Bound::Included(high)) => {
+                low >= high
+            }
+            _ => false,
+        }
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        let above = match &self.low {
+            Bound::Included(low) => key >= low.as_slice(),
+            Bound::Excluded(low) => key > low.as_slice(),
+            Bound::Unbounded => true,
+        };
+        above
+            && match &self.high {
+                Bound::Included(high) => key <= high.as_slice(),
+                Bound::Excluded(high) => key < high.as_slice(),
+                Bound::Unbounded => true,
+            }
+    }
+}
+
+impl<'r> CddsRange<'r> {
+    pub(super) fn new<K: AsRef<[u8]>>(view: View<'r>, range: impl RangeBounds<K>) -> CddsRange<'r> {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        Self::between(view, owned(range.start_bound()), owned(range.end_bound()))
+    }
+
+    pub(super) fn of_prefix(view: View<'r>, prefix: &[u8]) -> CddsRange<'r> {
+        let mut end = prefix.to_vec();
+        while end.last() == Some(&u8::MAX) {
+            end.pop();
+        }
+        let high = match end.last_mut() {
+            Some(last) => {
+                *last += 1;
+                Bound::Excluded(end)
+            }
+            None => Bound::Unbounded,
+        };
+        Self::between(view, Bound::Included(prefix.to_vec()), high)
+    }
+
+    fn between(view: View<'r>, low: Bound<Vec<u8>>, high: Bound<Vec<u8>>) -> CddsRange<'r> {
+        let rest = Some(Rest { low, high }).filter(|rest| !rest.is_empty());
+        CddsRange { view, rest, front: VecDeque::new(), back: VecDeque::new() }
+    }
+
+    /// Reads the next leaf at the front.
+    fn read_front(&mut self, mut rest: Rest) -> Result<()> {
+        let goal = match &rest.low {
+            Bound::Included(low) | Bound::Excluded(low) => Goal::At(low),
+            Bound::Unbounded => Goal::First,
+        };
+        let Some(leaf) = self.view.leaf(goal)? else { return Ok(()) };
+        let entries = entries_of(&leaf, self.view.version)?;
+        self.front = entries.into_iter().filter(|entry| rest.has(entry.key())).collect();
+        if let Some(high) = leaf.high()? {
+            let gets_on = match &rest.low {
+                Bound::Included(low) | Bound::Excluded(low) => high > low.as_slice(),
+                Bound::Unbounded => true,
+            };
+            expect_progress(gets_on, &leaf)?;
+            rest.low = Bound::Included(high.to_vec());
+            self.rest = Some(rest).filter(|rest| !rest.is_empty());
+        }
+        Ok(())
+    }
+
+    /// Reads the next leaf at the back.
+    fn read_back(&mut self, mut rest: Rest) -> Result<()> {
+        let goal = match &rest.high {
+            Bound::Included(high) => Goal::At(high),
+            Bound::Excluded(high) if high.is_empty() => return Ok(()),
+            Bound::Excluded(high) => Goal::Before(high),
+            Bound::Unbounded => Goal::Last,
+        };
+        let Some(leaf) = self.view.leaf(goal)? else { return Ok(()) };
+        let entries = entries_of(&leaf, self.view.version)?;
+        self.back = entries.into_iter().filter(|entry| rest.has(entry.key())).collect();
+        let low = leaf.low()?;
+        if !low.is_empty() {
+            let gets_on = match &rest.high {
+                Bound::Included(high) => low <= high.as_slice(),
+                Bound::Excluded(high) => low < high.as_slice(),
+                Bound::Unbounded => true,
+            };
+            expect_progress(gets_on, &leaf)?;
+            rest.high = Bound::Excluded(low.to_vec());
+            self.rest = Some(rest).filter(|rest| !rest.is_empty());
+        }
+        Ok(())
+    }
+}
+
+/// Damaged fences must not lead in circles.
+fn expect_progress(gets_on: bool, leaf: &Node<'_>) -> Result<()> {
+    if gets_on {
+        return Ok(());
+    }
+    Err(corrupt("the fences of a leaf", leaf.off, "a range with the key that led here", "another range"))
+}
+
+impl<'r> Iterator for CddsRange<'r> {
+    type Item = Result<CddsEntry<'r>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(entry) = self.front.pop_front() {
+                return Some(Ok(entry));
+            }
+            let Some(rest) = self.rest.take() else { return self.back.pop_front().map(Ok) };
+            if let Err(e) = self.read_front(rest) {
+                self.back.clear();
+                return Some(Err(e));
+            }
+        }
+    }
+}
+
+impl DoubleEndedIterator for CddsRange<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(entry) = self.back.pop_back() {
+                return Some(Ok(entry));
+            }
+            let Some(rest) = self.rest.take() else { return self.front.pop_back().map(Ok) };
+            if let Err(e) = self.read_back(rest) {
+                self.front.clear();
+                return Some(Err(e));
+            }
+        }
+    }
+}
+
+impl FusedIterator for CddsRange<'_> {}
+
+impl std::fmt::Debug for CddsRange<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CddsRange").field("version", &self.view.version).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! Looking things up in one version (algorithm 1 of the paper).
+
+use super::bytes::CddsBytes;
+use super::layout::{Field, Form, MAX_HEIGHT, RootWord, SLOTS};
+use super::node::{Node, Record};
+use crate::error::{Result, corrupt};
+use crate::wbtree::bytes::fingerprint;
+use crate::wbtree::node::matches;
+use tembo_pmem::Region;
+
+/// A version of a tree. Whoever has one holds the version, or the tree's writer.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'m> {
+    pub(crate) region: &'m Region,
+    pub(crate) version: u64,
+    pub(crate) root: RootWord,
+}
+
+/// Which leaf is looked for.
+#[derive(Clone, Copy)]
+pub(crate) enum Goal<'k> {
+    /// The one of the least keys.
+    First,
+    /// The one that a key belongs to.
+    At(&'k [u8]),
+    /// The one with the keys next below a key.
+    Before(&'k [u8]),
+    /// The one of the greatest keys.
+    Last,
+}
+
+impl<'m> View<'m> {
+    /// The value of a key.
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
+        let Some(leaf) = self.leaf(Goal::At(key))? else { return Ok(None) };
+        let print = fingerprint(key);
+        let mut hits = matches(leaf.fingerprints(), print) & ((1 << SLOTS) - 1);
+        if hits == 0 {
+            return Ok(None);
+        }
+        let prefix = leaf.prefix_of(key)?;
+        while hits != 0 {
+            let slot = hits.trailing_zeros() as usize;
+            hits &= hits - 1;
+            if !leaf.is_in(slot, self.version) || leaf.field(slot, Field::Key) != prefix {
+                continue;
+            }
+            if let Some(value) = value_if(&leaf, slot, key)? {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The leaf that is looked for; `None` in a tree that never had any.
+    #[inline]
+    pub(crate) fn leaf(&self, goal: Goal<'_>) -> Result<Option<Node<'m>>> {
+        if self.root.is_empty() {
+            return Ok(None);
+        }
+        let mut level = self.root_level()?;
+        let mut node = Node::open(self.region, self.root.node(), level)?;
+        while level > 0 {
+            let child = choose(&node, self.version, goal)?;
+            level -= 1;
+            let off = node.field(child, Field::Value);
+            Node::prefetch(self.region, off, level);
+            node = Node::open(self.region, off, level)?;
+        }
+        Ok(Some(node))
+    }
+
+    pub(crate) fn root_level(&self) -> Result<usize> {
+        let level = self.root.level();
+        if level > MAX_HEIGHT {
+            return Err(corrupt("the root of a tree", self.root.node(), "a level up to 32", level));
+        }
+        Ok(level)
+    }
+}
+
+/// The value of a slot whose 8 bytes are those of the key, if the whole key is.
+#[inline]
+fn value_if<'m>(leaf: &Node<'m>, slot: usize, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
+    let word = leaf.field(slot, Field::Value);
+    Ok(match leaf.form(slot)? {
+        Form::Block => {
+            let record = Record::read(leaf.region(), word)?;
+            (record.key == key).then(|| CddsBytes::media(record.value))
+        }
+        Form::Inline { key_bytes, value_bytes } => {
+            // Equal where they are padded too, so that the lengths decide.
+            (key.len() == leaf.shared() + usize::from(key_bytes)).then(|| CddsBytes::word(word, value_bytes))
+        }
+    })
+}
+
+/// The entry of an inner node that leads on: among those in the version, the one with the greatest lower fence that is not
+/// past the goal.
+#[inline]
+pub(crate) fn choose(node: &Node<'_>, version: u64, goal: Goal<'_>) -> Result<usize> {
+    let wanted = match goal {
+        Goal::At(key) | Goal::Before(key) => node.prefix_of(key)?,
+        Goal::First | Goal::Last => u64::MAX,
+    };
+    let is_first = matches!(goal, Goal::First);
+    let mut best: Option<(u64, usize)> = None;
+    for slot in 0..SLOTS {
+        let key = node.field(slot, Field::Key);
+        let is_worse = best.is_some_and(|(best, _)| if is_first { key > best } else { key < best });
+        if key > wanted || is_worse || !node.is_in(slot, version) {
+            continue;
+        }
+        if key == wanted && is_past(node, slot, goal)? {
+            continue;
+        }
+        if let Some((best_key, best_slot)) = best
+            && best_key == key
+            && (node.child_low(slot)? < node.child_low(best_slot)?) != is_first
+        {
+            continue;
+        }
+        best = Some((key, slot));
+    }
+    let (_, slot) = best.ok_or_else(|| {
+        corrupt("an inner node", node.off, "a child for each of its keys", "none for one that is looked for")
+    })?;
+    Ok(slot)
+}
+
+/// Whether a child whose 8 bytes are those of the goal lies past it.
+#[cold]
+fn is_past(node: &Node<'_>, slot: usize, goal: Goal<'_>) -> Result<bool> {
+    Ok(match goal {
+        Goal::At(key) => node.child_low(slot)? > key,
+        Goal::Before(key) => node.child_low(slot)? >= key,
+        Goal::First | Goal::Last => false,
+    })
+}

@@ -1,0 +1,437 @@
+//! Crashes at every flush and fence of every operation of the CDDS tree, with named snapshots read after each recovery.
+//!
+//! The directed scenarios bring a tree to the edge of a change of structure and do the operation that makes it; how many blocks
+//! that gains or loses proves that it was the change meant. The campaign does operations at random:
+//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test cdds_crash campaign` is the long one.
+
+mod crashes;
+
+use crashes::{InPool, Script, scripted_in_a_pool, survived, text};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::BTreeMap;
+use tembo_crashsim::{Audit, Mutation, Scenario, Simulation, Target, campaign};
+use tembo_index::{CddsSnapshot, CddsTree};
+use tembo_pmem::Region;
+use tembo_pool::{Marks, Pool};
+
+type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What a tree and its named snapshots have.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Model {
+    newest: Contents,
+    kept: BTreeMap<String, Contents>,
+}
+
+#[derive(Debug, Clone)]
+enum Edit {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    One(Edit),
+    Batch(Vec<Edit>),
+    /// A batch that fails after its edits.
+    Abort(Vec<Edit>),
+    /// Names the newest version, unless there is that name.
+    Keep(&'static str),
+    DropKept(&'static str),
+    /// To a named snapshot, if there is that name.
+    Rollback(&'static str),
+    /// Holds the newest version in memory; a crash forgets that.
+    Hold,
+    /// Gives up everything that is held in memory.
+    Release,
+    Collect(usize),
+}
+
+struct Trees {
+    script: Script<Op>,
+    /// What is done before the operations.
+    start: Vec<Op>,
+}
+
+struct State {
+    pool: Pool,
+    tree: CddsTree,
+    held: Vec<CddsSnapshot>,
+}
+
+impl InPool for State {
+    fn open(pool: Pool) -> Result<State, String> {
+        let tree = match CddsTree::open(&pool, "tree").map_err(text)? {
+            Some(tree) => tree,
+            None => CddsTree::create(&pool, "tree").map_err(text)?,
+        };
+        Ok(State { pool, tree, held: Vec::new() })
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn check(&self, marks: &mut Marks) -> Result<(), String> {
+        self.tree.check(marks).map_err(text)
+    }
+}
+
+impl State {
+    fn batch(&self, edits: &[Edit], fails: bool) -> Result<(), String> {
+        let outcome = self.tree.batch(|batch| {
+            for edit in edits {
+                match edit {
+                    Edit::Put(key, value) => batch.put(key, value)?,
+                    Edit::Remove(key) => batch.remove(key)?,
+                };
+            }
+            if fails { Err(tembo_index::Error::Abandoned) } else { Ok(()) }
+        });
+        if fails {
+            outcome.err().map(drop).ok_or_else(|| "an aborted batch".to_owned())
+        } else {
+            outcome.map_err(text)
+        }
+    }
+
+    fn perform(&mut self, op: &Op) -> Result<(), String> {
+        let tree = &self.tree;
+        match op {
+            Op::One(Edit::Put(key, value)) => tree.put(key, value).map(drop).map_err(text),
+            Op::One(Edit::Remove(key)) => tree.remove(key).map(drop).map_err(text),
+            Op::Batch(edits) => self.batch(edits, false),
+            Op::Abort(edits) => self.batch(edits, true),
+            Op::Keep(name) if tree.kept_snapshot(name).is_none() => {
+                tree.keep(&tree.snapshot(), name).map_err(text)
+            }
+            Op::Keep(_) => Ok(()),
+            Op::DropKept(name) => tree.drop_kept(name).map(drop).map_err(text),
+            Op::Rollback(name) => match tree.kept_snapshot(name) {
+                Some(to) => tree.rollback_to(to.version()).map(drop).map_err(text),
+                None => Ok(()),
+            },
+            Op::Hold => {
+                self.held.push(tree.snapshot());
+                Ok(())
+            }
+            Op::Release => {
+                self.held.clear();
+                Ok(())
+            }
+            Op::Collect(budget) => tree.collect(*budget).map(drop).map_err(text),
+        }
+    }
+
+    fn allocated_blocks(&self) -> i64 {
+        self.pool.marks().unwrap().usage().allocated_blocks as i64
+    }
+}
+
+fn edit_model(model: &mut Contents, edit: &Edit) {
+    match edit {
+        Edit::Put(key, value) => _ = model.insert(key.clone(), value.clone()),
+        Edit::Remove(key) => _ = model.remove(key),
+    }
+}
+
+impl Model {
+    fn perform(&mut self, op: &Op) {
+        match op {
+            Op::One(edit) => edit_model(&mut self.newest, edit),
+            Op::Batch(edits) => edits.iter().for_each(|edit| edit_model(&mut self.newest, edit)),
+            Op::Keep(name) => _ = self.kept.entry(name.to_string()).or_insert(self.newest.clone()),
+            Op::DropKept(name) => _ = self.kept.remove(*name),
+            Op::Rollback(name) => {
+                if let Some(contents) = self.kept.get(*name) {
+                    self.newest = contents.clone();
+                }
+            }
+            Op::Abort(_) | Op::Hold | Op::Release | Op::Collect(_) => {}
+        }
+    }
+}
+
+fn contents(snapshot: &CddsSnapshot) -> Result<Contents, String> {
+    let entries = snapshot.iter();
+    entries.map(|entry| entry.map(|e| (e.key().to_vec(), e.value().to_vec())).map_err(text)).collect()
+}
+
+impl Scenario for Trees {
+    type State = State;
+    type Op = Op;
+    type Model = Model;
+
+    scripted_in_a_pool!();
+
+    fn setup(&self, region: Region) -> Result<State, String> {
+        let mut state = State::create_in(region)?;
+        self.start.iter().try_for_each(|op| state.perform(op))?;
+        Ok(state)
+    }
+
+    fn apply(&self, state: &mut State, op: &Op) -> Result<(), String> {
+        state.perform(op)
+    }
+
+    fn initial(&self) -> Model {
+        let mut model = Model::default();
+        self.start.iter().for_each(|op| model.perform(op));
+        model
+    }
+
+    fn apply_model(&self, model: &mut Model, op: &Op) {
+        model.perform(op);
+    }
+
+    fn observe(&self, state: &State) -> Result<Model, String> {
+        let newest = contents(&state.tree.snapshot())?;
+        let mut kept = BTreeMap::new();
+        for named in state.tree.kept() {
+            let snapshot = state.tree.kept_snapshot(&named.name).ok_or("a name without a snapshot")?;
+            kept.insert(named.name, contents(&snapshot)?);
+        }
+        Ok(Model { newest, kept })
+    }
+}
+
+/// Home stores are flushed and fenced when the lane's half is full. What was written to a block that the same operation
+/// gave up again is never flushed.
+fn audit() -> Audit {
+    Audit::strict().flushed_within(None).fenced_within(None).allow_idle_flush(true)
+}
+
+fn key(i: u32) -> Vec<u8> {
+    format!("key{i:05}").into_bytes()
+}
+
+fn put(i: u32) -> Edit {
+    Edit::Put(key(i), format!("value of {i}").into_bytes())
+}
+
+fn small(i: u32) -> Edit {
+    Edit::Put(i.to_be_bytes().to_vec(), vec![7; i as usize % 9])
+}
+
+fn remove(i: u32) -> Edit {
+    Edit::Remove(key(i))
+}
+
+fn puts(numbers: impl IntoIterator<Item = u32>) -> Op {
+    Op::Batch(numbers.into_iter().map(put).collect())
+}
+
+fn removes(numbers: impl IntoIterator<Item = u32>) -> Op {
+    Op::Batch(numbers.into_iter().map(remove).collect())
+}
+
+/// One step over the edge: what is there before, and how many blocks the operation gains.
+struct Edge {
+    name: &'static str,
+    start: Vec<Op>,
+    op: Op,
+    blocks: i64,
+}
+
+fn edge(name: &'static str, start: Vec<Op>, op: Op, blocks: i64) -> Edge {
+    Edge { name, start, op, blocks }
+}
+
+/// Keys that come in order leave 19 in each leaf but the last. What died before the operation has been freed, so that nothing is
+/// freed by it; what dies by it is still there, in a queue.
+fn edges() -> Vec<Edge> {
+    let one = |edit| Op::One(edit);
+    let evens = (0..28).map(|i| 2 * i);
+    vec![
+        edge("the first record: a leaf", vec![], one(put(1)), 2),
+        edge("an entry without a record", vec![one(put(1))], one(small(5)), 0),
+        edge("an entry without a record in place of another", vec![one(small(5))], one(small(5)), 0),
+        // The first record that dies gets the queue its chunk.
+        edge("a record in place of another", vec![puts([1, 2])], one(put(2)), 2),
+        edge("a record in place of a dead one", vec![puts([1, 2]), one(put(2))], one(put(1)), 1),
+        edge("a record leaves a leaf", vec![puts([1, 2]), one(put(1))], one(remove(2)), 0),
+        edge("the last record leaves", vec![one(put(1)), one(put(1))], one(remove(1)), 0),
+        // The record, two leaves, a root, and a chunk for the old leaf.
+        edge("a root leaf is divided", vec![puts(0..28)], one(put(28)), 5),
+        edge("a root leaf is divided in the middle", vec![puts(evens)], one(put(27)), 5),
+        edge(
+            "a leaf full of dead entries becomes one",
+            vec![puts(0..14), Op::Hold, puts(0..14), Op::Hold],
+            one(put(3)),
+            2,
+        ),
+        // The record, two leaves, and a chunk.
+        edge("a leaf is divided under its parent", vec![puts(0..66)], one(put(66)), 4),
+        edge(
+            "two leaves are joined, and the root goes",
+            vec![puts(0..29), removes(0..13)],
+            one(remove(13)),
+            1,
+        ),
+        edge(
+            "two leaves share their entries, one of three",
+            vec![puts(0..48), removes(0..13)],
+            one(remove(13)),
+            2,
+        ),
+        edge("two leaves are joined to one", vec![puts(0..48), removes(29..42)], one(remove(42)), 1),
+        edge("two leaves share their entries", vec![puts(0..44), removes(0..13)], one(remove(13)), 2),
+        // How many is not the point: more than one node of each level.
+        edge("two levels come at once", vec![puts(0..10)], puts(10..420), 0),
+        edge("two levels go at once", vec![puts(0..420)], removes(0..410), 0),
+    ]
+}
+
+fn simulate(scenario: &Trees, limit: usize) {
+    survived(Simulation::new(scenario).limit(limit).audit(audit()).run());
+}
+
+#[test]
+fn every_change_of_structure_survives_crashes() {
+    for Edge { name, start, op, blocks } in edges() {
+        for is_kept in [false, true] {
+            let mut start = start.clone();
+            if is_kept {
+                start.push(Op::Keep("start"));
+            }
+            start.push(Op::Collect(10_000));
+            let continuation =
+                vec![puts([3, 50]), Op::Rollback("start"), Op::DropKept("start"), Op::Collect(100)];
+            let script = Script { bytes: 512 << 10, ..Script::new(name, vec![op.clone()], continuation) };
+            let scenario = Trees { script, start };
+            let region = Region::simulated(&vec![0; 512 << 10], 1 << 24, None).unwrap();
+            let mut dry = scenario.setup(region).unwrap();
+            let before = dry.allocated_blocks();
+            dry.perform(&op).unwrap();
+            let gained = dry.allocated_blocks() - before;
+            println!("{name}, kept {is_kept}: {gained} blocks");
+            assert!(gained == blocks || blocks == 0 && gained > 0, "{name}: {gained} blocks");
+            simulate(&scenario, if gained > 20 { 8 } else { 32 });
+        }
+    }
+}
+
+#[test]
+fn snapshots_rollback_and_collection_survive_crashes() {
+    let ops = vec![
+        Op::Keep("a"),
+        puts([3, 100, 101]),
+        Op::Keep("b"),
+        removes(0..30),
+        Op::Keep("c"),
+        Op::Rollback("a"),
+        Op::Hold,
+        puts(0..5),
+        Op::DropKept("b"),
+        Op::Release,
+        Op::Collect(10),
+        Op::Collect(1000),
+        Op::Rollback("c"),
+        Op::DropKept("a"),
+        Op::DropKept("c"),
+        Op::Collect(1000),
+    ];
+    let continuation = vec![puts([5, 200]), Op::Collect(1000), Op::Keep("z"), Op::Rollback("a")];
+    for size in [3, 40, 90] {
+        let name = format!("snapshots of {size} records");
+        let script = Script { bytes: 512 << 10, ..Script::new(name, ops.clone(), continuation.clone()) };
+        simulate(&Trees { script, start: vec![puts(0..size)] }, 32);
+    }
+}
+
+#[test]
+fn creation_survives_crashes() {
+    let script = Script { bytes: 128 << 10, ..Script::new("creation", vec![puts([1])], vec![puts([2])]) };
+    let scenario = Trees { script, start: Vec::new() };
+    survived(Simulation::new(&scenario).crash_setup(true).limit(256).audit(audit()).run());
+}
+
+/// Keys of a family that a seed chooses.
+fn random_key(rng: &mut Xoshiro256PlusPlus, family: u32, range: u32) -> Vec<u8> {
+    let number = rng.random_range(0..range);
+    match family {
+        0 => key(number),
+        1 => [vec![b'x'; 40], number.wrapping_mul(2_654_435_761).to_be_bytes().to_vec()].concat(),
+        2 => u64::from(number).to_be_bytes().to_vec(),
+        _ => number.to_be_bytes()[3 - (number % 4) as usize..].to_vec(),
+    }
+}
+
+impl Trees {
+    fn random(seed: u64) -> Trees {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let family = rng.random_range(0..4);
+        let range = [12, 40, 150, 400][rng.random_range(0..4)];
+        let inclination = rng.random_range(0.2..0.8);
+        let names = ["a", "b", "c"];
+        let op = |rng: &mut Xoshiro256PlusPlus, most: usize| {
+            let edits = |rng: &mut Xoshiro256PlusPlus, most: usize| -> Vec<Edit> {
+                let count = rng.random_range(1..=most);
+                let mut edit = || {
+                    let key = random_key(rng, family, range);
+                    let bytes = if rng.random_bool(0.05) { 900 } else { rng.random_range(0..24) };
+                    if rng.random_bool(inclination) {
+                        Edit::Put(key, vec![bytes as u8; bytes])
+                    } else {
+                        Edit::Remove(key)
+                    }
+                };
+                (0..count).map(|_| edit()).collect()
+            };
+            match rng.random_range(0..24) {
+                0 | 1 => Op::Keep(names[rng.random_range(0..3)]),
+                2 => Op::DropKept(names[rng.random_range(0..3)]),
+                3 => Op::Rollback(names[rng.random_range(0..3)]),
+                4 => Op::Hold,
+                5 => Op::Release,
+                6 | 7 => Op::Collect(rng.random_range(1..50)),
+                8 => Op::Abort(edits(rng, most)),
+                9..14 => Op::Batch(edits(rng, most)),
+                _ => Op::One(edits(rng, 1).remove(0)),
+            }
+        };
+        let start = (0..range / 2).map(|_| op(&mut rng, 6)).collect();
+        let ops = (0..8).map(|_| op(&mut rng, 40)).collect();
+        let continuation = (0..3).map(|_| op(&mut rng, 3)).collect();
+        let script = Script {
+            bytes: 768 << 10,
+            ..Script::new(format!("random operations, seed {seed}"), ops, continuation)
+        };
+        Trees { script, start }
+    }
+}
+
+#[test]
+fn campaign_of_random_operations() {
+    survived(campaign(10_000, |seed| {
+        let tree = Trees::random(seed);
+        Simulation::new(&tree).seed(seed).limit(10).nested_limit(6).depth(1).audit(audit()).run()
+    }));
+}
+
+#[test]
+fn seeded_bugs_are_caught() {
+    let ops = vec![
+        puts([50]),
+        puts([13, 2]),
+        puts([14, 60]),
+        Op::One(remove(5)),
+        Op::Keep("a"),
+        puts([15]),
+        puts([61]),
+        puts([62]),
+        puts([63]),
+        puts([64]),
+    ];
+    let script = Script { bytes: 128 << 10, ..Script::new("seeded bugs", ops, vec![puts([70])]) };
+    let scenario = Trees { script, start: vec![puts(0..27)] };
+    let simulation =
+        Simulation::new(&scenario).limit(48).depth(0).continue_ops(1).mutant_limit(12).audit(audit());
+    simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+    let mutants = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
+    let report = mutants.unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
+    report.survivors().for_each(|survivor| println!("{survivor}"));
+    report.assert_some_caught(&Mutation::ALWAYS_HARMFUL);
+}
