@@ -307,7 +307,12 @@ fn every_change_of_structure_survives_crashes() {
             let gained = dry.allocated_blocks() - before;
             println!("{name}, kept {is_kept}: {gained} blocks");
             assert!(gained == blocks || blocks == 0 && gained > 0, "{name}: {gained} blocks");
-            simulate(&scenario, if gained > 20 { 8 } else { 32 });
+            if gained > 20 {
+                let simulation = Simulation::new(&scenario).limit(2).depth(0).continue_ops(1);
+                survived(simulation.audit(audit()).run());
+            } else {
+                simulate(&scenario, 16);
+            }
         }
     }
 }
@@ -336,7 +341,7 @@ fn snapshots_rollback_and_collection_survive_crashes() {
     for size in [3, 40, 90] {
         let name = format!("snapshots of {size} records");
         let script = Script { bytes: 512 << 10, ..Script::new(name, ops.clone(), continuation.clone()) };
-        simulate(&Trees { script, start: vec![puts(0..size)] }, 32);
+        simulate(&Trees { script, start: vec![puts(0..size)] }, 16);
     }
 }
 
@@ -404,7 +409,7 @@ impl Trees {
 
 #[test]
 fn campaign_of_random_operations() {
-    survived(campaign(10_000, |seed| {
+    survived(campaign(8_000, |seed| {
         let tree = Trees::random(seed);
         Simulation::new(&tree).seed(seed).limit(10).nested_limit(6).depth(1).audit(audit()).run()
     }));
@@ -424,7 +429,7 @@ fn seeded_bugs_are_caught() {
         puts([63]),
         puts([64]),
     ];
-    let script = Script { bytes: 128 << 10, ..Script::new("seeded bugs", ops, vec![puts([70])]) };
+    let script = Script::new("seeded bugs", ops, vec![puts([70])]);
     let scenario = Trees { script, start: vec![puts(0..27)] };
     let simulation =
         Simulation::new(&scenario).limit(48).depth(0).continue_ops(1).mutant_limit(12).audit(audit());
@@ -434,4 +439,6 @@ fn seeded_bugs_are_caught() {
     println!("{report}");
     report.survivors().for_each(|survivor| println!("{survivor}"));
     report.assert_some_caught(&Mutation::ALWAYS_HARMFUL);
+    // Home lines whose words the records that are live afterwards store as well need no flush.
+    assert!(report.survivors().count() * 8 <= report.outcomes.len(), "{report}");
 }
