@@ -8,7 +8,14 @@ use super::node::{CHANGED_WORD, Node, PRINTS_WORD};
 use super::readers::Retained;
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::lcp;
-use tembo_pool::LineWrites;
+
+/// Words of one line that change.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LineWrites {
+    /// Bit i: word i changes.
+    pub(crate) mask: u8,
+    pub(crate) words: [u64; 8],
+}
 
 /// A node that has no place on media yet has this bit in the number by which it is referred to.
 pub(crate) const NEW: u64 = 1 << 63;

@@ -17,7 +17,7 @@ use crate::error::{Error, Result, corrupt};
 use crate::wbtree::bytes::{fingerprint, prefix8};
 use std::collections::HashMap;
 use tembo_pmem::{LINE_BYTES, Region};
-use tembo_pool::{LineWrites, Tx};
+use tembo_pool::Tx;
 
 /// Items that a version takes off the queue of the young beyond two for each that it puts there.
 const YOUNG_STEPS: usize = 2;
@@ -499,7 +499,11 @@ impl<'m, 'l> Work<'m, 'l> {
             let node = Node::open(self.region(), draft.id, draft.level)?;
             let lines = draft.line_writes(&node, self.version);
             for (i, line) in lines.iter().enumerate().filter(|(_, line)| line.mask != 0) {
-                self.tx.store_line(draft.id + i as u64 * LINE_BYTES, line)?;
+                // Word by word, lines and words in ascending order, in which they become visible (I7).
+                for word in (0..8).filter(|word| line.mask >> word & 1 == 1) {
+                    let off = draft.id + i as u64 * LINE_BYTES + 8 * word as u64;
+                    self.tx.store_words(off, &line.words[word..=word])?;
+                }
             }
         }
         let mut stamps = std::mem::take(&mut self.stamps);
@@ -512,9 +516,7 @@ impl<'m, 'l> Work<'m, 'l> {
                 .is_none_or(|draft| !self.drafts[draft].is_gone && self.drafts[draft].changed == 0)
         });
         for node in stamps {
-            let mut line = LineWrites { mask: 1 << CHANGED_WORD, words: [0; 8] };
-            line.words[CHANGED_WORD] = self.version;
-            self.tx.store_line(node, &line)?;
+            self.tx.store_words(node + 8 * CHANGED_WORD as u64, &[self.version])?;
         }
         Ok(())
     }
