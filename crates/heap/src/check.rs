@@ -5,8 +5,8 @@ use crate::describe::{PointerKind, TypeInfo};
 use crate::error::{Error, Result, corrupt};
 use crate::handle::for_each_slot;
 use crate::layout::{
-    ARRAY_HEAD_BYTES, Counts, Kind, LINE, MAGIC, OBJECT_HEAD_BYTES, PmDying, PmHeap, PmOrphans, ROOT_KIND,
-    ROOT_NAME,
+    ARRAY_HEAD_BYTES, Counts, Kind, LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmDying, PmHeap,
+    PmOrphans, ROOT_KIND, ROOT_NAME,
 };
 use crate::types::{Types, for_each_pointer};
 use std::collections::HashMap;
@@ -26,6 +26,8 @@ pub struct Summary {
     pub dying: u64,
     /// Objects of which only the memory is left, for the weak pointers that lead to it.
     pub shells: u64,
+    /// Objects that a migration which is not over has made new ones of.
+    pub moved: u64,
     /// Circles of strong pointers that nothing else leads to: counting never finds them dead.
     pub circles: Vec<Circle>,
 }
@@ -90,6 +92,8 @@ struct Walk<'w> {
     types: Types,
     seen: HashMap<u64, Seen, foldhash::fast::FixedState>,
     next: Vec<u64>,
+    /// A migration is not over.
+    is_migrating: bool,
 }
 
 /// What a heap says of itself.
@@ -135,6 +139,18 @@ fn find(pool: &Pool) -> Result<Option<u64>> {
 ///
 /// [`Error::NotAHeap`], and corruption with the first violation found.
 pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
+    walk(pool, marks).map(|(_, summary)| summary)
+}
+
+/// The objects of a heap that is the only thing in its pool, after all of it was checked: those alive, dying, shells and moved ones.
+pub(crate) fn objects(pool: &Pool) -> Result<Vec<u64>> {
+    let mut marks = pool.marks()?;
+    let (walk, _) = walk(pool, &mut marks)?;
+    marks.finish()?;
+    Ok(walk.seen.into_keys().collect())
+}
+
+fn walk<'w>(pool: &'w Pool, marks: &mut Marks) -> Result<(Walk<'w>, Summary)> {
     let Some(heap) = find(pool)? else {
         return Err(Error::NotAHeap { found: "it has no root `heap` of the kind of heaps".to_owned() });
     };
@@ -142,13 +158,14 @@ pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
     let field = |off: usize| region.load_u64(heap + off as u64);
     marks.reach(heap, size_of::<PmHeap>() as u64)?;
     let magic = field(offset_of!(PmHeap, magic))?;
-    if magic != MAGIC {
+    let is_migrating = magic == MAGIC_MIGRATING;
+    if magic != MAGIC && !is_migrating {
         return Err(corrupt("a heap", heap, MAGIC, magic));
     }
     expect_zero(region, heap + offset_of!(PmHeap, reserved) as u64, 8)?;
     let types = Types::read(region, heap, |off, bytes| Ok(marks.reach(off, bytes)?))?;
-    let mut walk =
-        Walk { region, types, seen: HashMap::default(), next: Vec::new(), before: HashMap::default() };
+    let (seen, next, before) = Default::default();
+    let mut walk = Walk { before, region, types, seen, next, is_migrating };
     walk.seen.entry(field(offset_of!(PmHeap, root))?).or_default().strong = 1;
     walk.next.push(field(offset_of!(PmHeap, root))?);
 
@@ -191,18 +208,26 @@ pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
     let apart = walk.find_apart(marks)?;
     let mut summary = Summary {
         generation: field(offset_of!(PmHeap, generation))?,
-        types: walk.types.iter().map(usage_of).collect(),
+        types: Vec::new(),
         orphans: orphans.len() as u64,
         dying: listed,
         shells: 0,
+        moved: 0,
         circles: Vec::new(),
     };
+    let mut usage: Usage = walk.types.iter().map(|info| (info.hash, usage_of(info))).collect();
     for (object, seen) in &walk.seen {
-        walk.judge(*object, seen, marks, &mut summary)?;
+        walk.judge(*object, seen, marks, &mut summary, &mut usage)?;
     }
-    summary.circles = walk.circles(&apart)?;
-    Ok(summary)
+    summary.types = walk.types.iter().filter_map(|info| usage.remove(&info.hash)).collect();
+    if !is_migrating {
+        summary.circles = walk.circles(&apart)?;
+    }
+    Ok((walk, summary))
 }
+
+/// What is used, by a type's hash.
+type Usage = HashMap<u64, TypeUsage, foldhash::fast::FixedState>;
 
 fn leaked(object: u64, type_name: &str) -> Error {
     corrupt(
@@ -259,7 +284,8 @@ impl Walk<'_> {
             }
         };
         let fits = bytes.is_some_and(|bytes| bytes <= block_bytes);
-        Ok(fits && counts.strong > 0 && !kind.is_dying() && !kind.is_shell())
+        let is_held = counts.strong > 0 || self.is_migrating && kind.successor().is_some();
+        Ok(fits && is_held && !kind.is_dying() && !kind.is_shell())
     }
 
     /// The circles among objects apart, whose counts are exact: so each has another one before it, and whoever goes back comes to a circle.
@@ -317,10 +343,13 @@ impl Walk<'_> {
             return Ok(());
         }
         let (kind, info) = self.type_of(object)?;
-        if info.pointers.is_empty() {
-            return Ok(());
+        let mut found = Vec::new();
+        if let Some(successor) = kind.successor() {
+            let pointer = if kind.is_array() { PointerKind::Array } else { PointerKind::Strong };
+            found.push((object, successor, pointer, info.name_hash));
         }
         let (mut at, count) = match kind.is_array() {
+            _ if info.pointers.is_empty() => (object, 0),
             false => (object + OBJECT_HEAD_BYTES, 1),
             true => {
                 let word = self.region.load_u64(object + OBJECT_HEAD_BYTES)?;
@@ -336,7 +365,6 @@ impl Walk<'_> {
                 (object + ARRAY_HEAD_BYTES + released * info.bytes, len - released)
             }
         };
-        let mut found = Vec::new();
         for _ in 0..count {
             let word = |off| Ok(self.region.load_u64(at + off)?);
             for_each_pointer(info, &word, |off, pointer| {
@@ -371,10 +399,17 @@ impl Walk<'_> {
     }
 
     /// Compares what an object says of itself with what was found.
-    fn judge(&self, object: u64, seen: &Seen, marks: &mut Marks, summary: &mut Summary) -> Result<()> {
+    fn judge(
+        &self,
+        object: u64,
+        seen: &Seen,
+        marks: &mut Marks,
+        summary: &mut Summary,
+        usage: &mut Usage,
+    ) -> Result<()> {
         let (kind, info) = self.type_of(object)?;
         let counts = Counts::decode(self.region.load_u64(object + 8)?);
-        if seen.is_apart && seen.strong == 0 {
+        if seen.is_apart && seen.strong == 0 && kind.successor().is_none() {
             return Err(leaked(object, &info.name));
         }
         if (u64::from(counts.strong), u64::from(counts.weak)) != (seen.strong, seen.weak) {
@@ -382,6 +417,12 @@ impl Walk<'_> {
             return Err(corrupt("an object's counts", object, expected, format!("{counts:?}")));
         }
         let state = match (kind.is_dying(), kind.is_shell()) {
+            _ if kind.successor().is_some() && !self.is_migrating => {
+                Some("an object of a migration that is over")
+            }
+            _ if kind.successor().is_some() => {
+                (seen.is_listed || seen.is_orphan).then_some("one that migrated, and died")
+            }
             (true, _) if seen.is_listed && seen.strong == 0 && !seen.is_orphan => None,
             (true, _) => Some("a dying object that is in no list, or alive"),
             (_, true) if seen.strong == 0 && !seen.is_walked && seen.weak > 0 => None,
@@ -395,6 +436,8 @@ impl Walk<'_> {
             return Err(corrupt("an object", object, "alive, dying or a shell", found));
         }
         let bytes = match kind.is_array() {
+            // A migration may have given it a type with a larger value, which it will never have.
+            _ if kind.is_shell() => OBJECT_HEAD_BYTES,
             false => OBJECT_HEAD_BYTES + info.bytes,
             true => {
                 let len = self.region.load_u64(object + OBJECT_HEAD_BYTES)? & 0xFFFF_FFFF;
@@ -403,11 +446,12 @@ impl Walk<'_> {
         };
         marks.reach(object, bytes)?;
         summary.shells += u64::from(kind.is_shell());
-        let usage = &mut summary.types[usize::from(kind.type_number())];
+        summary.moved += u64::from(kind.successor().is_some());
+        let Some(usage) = usage.get_mut(&info.hash) else { return Ok(()) };
         usage.bytes += bytes;
         if kind.is_array() {
             usage.arrays += 1;
-            usage.elements += (bytes - ARRAY_HEAD_BYTES).checked_div(info.bytes).unwrap_or(0);
+            usage.elements += bytes.saturating_sub(ARRAY_HEAD_BYTES).checked_div(info.bytes).unwrap_or(0);
         } else {
             usage.objects += 1;
         }

@@ -302,7 +302,7 @@ impl Deaths<'_> {
             }
         } else if self.is_held(object) {
             self.make_orphan(object)?;
-        } else {
+        } else if counts.kind.successor().is_none() {
             if self.core.handles.slot_of(object).is_some() {
                 self.adopt(object)?;
             }

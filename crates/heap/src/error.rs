@@ -1,5 +1,6 @@
 //! What can go wrong with a heap, and in a transaction on it.
 
+use crate::describe::TypeInfo;
 use tembo_pmem::OutOfBounds;
 
 /// Result of heap operations.
@@ -26,16 +27,55 @@ pub enum Error {
     },
     /// A type of the program is not laid out as the heap has it.
     #[error(
-        "the type {name} has another layout in this heap: there it is `{stored}`, in this program `{ours}`; open it with a program that \
-         has that one, and copy what it holds into a new heap"
+        "the type {name} has another layout in this heap: {difference}; there it is `{stored}`, in this program `{ours}`; open it with a \
+         program that has that one, or say with `Migrate` how old values become new ones"
     )]
     Layout {
         /// The type's name.
         name: String,
+        /// Which fields differ, and in what.
+        difference: String,
         /// Its layout on media.
         stored: String,
         /// Its layout in this program.
         ours: String,
+    },
+    /// The heap begins with an object of another type.
+    #[error(
+        "the root of this heap is a `{stored}`, not a `{ours}`; open it with a program that has that type for its root"
+    )]
+    OtherRoot {
+        /// The root's layout on media.
+        stored: String,
+        /// The layout of the root in this program.
+        ours: String,
+    },
+    /// Two types of the program have the same name.
+    #[error(
+        "two types of this program are named {name} in heaps: `{one}` and `{other}`; give one of them another name with \
+         #[persist(name = \"...\")]"
+    )]
+    SameName {
+        /// Their name.
+        name: String,
+        /// The layout of one of them.
+        one: String,
+        /// The layout of the other.
+        other: String,
+    },
+    /// A migration of the heap was interrupted.
+    #[error("a migration of this heap was interrupted; run the same migrations again, and open it then")]
+    Migrating,
+    /// A migration changed something else than what it was to make.
+    #[error(
+        "a migration changed what was in the heap before; it may change the new value only, and what it allocates"
+    )]
+    MigrationChanges,
+    /// A migration cannot tell objects from what else is in the pool.
+    #[error("besides the heap there is `{root}` in this pool; a heap is migrated where it is alone")]
+    NotAlone {
+        /// The name of the pool's other root.
+        root: String,
     },
     /// The type cannot be reached from the heap's root.
     #[error(
@@ -96,6 +136,18 @@ pub enum Error {
     /// The pool failed: it is full, damaged, in use, or its device is.
     #[error(transparent)]
     Pool(#[from] tembo_pool::Error),
+}
+
+impl Error {
+    #[cold]
+    pub(crate) fn layout(stored: &TypeInfo, ours: &TypeInfo) -> Error {
+        Error::Layout {
+            name: ours.name.clone(),
+            difference: ours.difference(stored),
+            stored: stored.text.clone(),
+            ours: ours.text.clone(),
+        }
+    }
 }
 
 impl From<OutOfBounds> for Error {

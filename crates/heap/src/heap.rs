@@ -3,9 +3,10 @@
 use crate::brand::{Brand, BrandLease, NamedBrand, Scoped};
 use crate::core::Core;
 use crate::current::{self, Running};
+use crate::describe::{TargetFn, TypeInfo};
 use crate::error::{Error, Result, corrupt};
 use crate::handle::Of;
-use crate::layout::{LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME};
+use crate::layout::{LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME};
 use crate::node::Words;
 use crate::persist::Persist;
 use crate::place::Obj;
@@ -202,7 +203,7 @@ fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
     // PERSIST(I3): zeros that are not part of the commit are durable before it.
     pool.region().fence().map_err(tembo_pool::Error::Sync)?;
     let mut types = Types::default();
-    types.add_reachable::<R>(&mut tx, off)?;
+    types.add_reachable(&mut tx, off, vec![TargetFn(TypeInfo::of::<R>)], |_| false)?;
     let words = Words::of(&R::default());
     let root = tx.alloc(OBJECT_HEAD_BYTES + words.bytes().len() as u64)?;
     let kind = crate::layout::Kind::new(types.number_of::<R>()?, false);
@@ -226,6 +227,9 @@ fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
 fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
     let region = pool.region();
     let magic = region.load_u64(off)?;
+    if magic == MAGIC_MIGRATING {
+        return Err(Error::Migrating);
+    }
     if magic != MAGIC {
         return Err(Error::NotAHeap {
             found: format!("its heap begins with {}", magic.to_le_bytes().escape_ascii()),
@@ -240,8 +244,11 @@ fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
     let stored = types.get(crate::layout::Kind(region.load_u64(root)?).type_number());
     let stored = stored.ok_or_else(|| corrupt("the root's type", root, "a type of the heap", "none"))?;
     if stored.hash != R::HASH {
-        let ours = crate::describe::TypeInfo::of::<R>().0;
-        return Err(Error::Layout { name: ours.name, stored: stored.text.clone(), ours: ours.text });
+        let ours = TypeInfo::of::<R>().0;
+        if stored.name_hash != ours.name_hash {
+            return Err(Error::OtherRoot { stored: stored.text.clone(), ours: ours.text });
+        }
+        return Err(Error::layout(stored, &ours));
     }
     let generation_off = off + offset_of!(PmHeap, generation) as u64;
     let generation = region.load_u64(generation_off)?;
@@ -250,7 +257,7 @@ fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
     }
     let mut lane = pool.lane()?;
     let mut tx = lane.begin();
-    types.add_reachable::<R>(&mut tx, off)?;
+    types.add_reachable(&mut tx, off, vec![TargetFn(TypeInfo::of::<R>)], |_| false)?;
     tx.store(generation_off, generation + 1)?;
     tx.commit()?;
     Ok((off, types))

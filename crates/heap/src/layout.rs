@@ -8,11 +8,13 @@ pub(crate) const ROOT_KIND: u32 = 0x4845_4150;
 pub(crate) const ROOT_NAME: &str = "heap";
 /// The first word of a heap; the last digits are the version of its layout.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TMBHEAP1");
+/// In place of it while objects are made anew with the layouts of another program (`migrate.rs`).
+pub(crate) const MAGIC_MIGRATING: u64 = u64::from_le_bytes(*b"TMBHEAPM");
 
 media_struct! {
     /// The heap, found by the pool's root `heap`. A line per lane ([`PmDying`]) and the orphan slots follow in blocks of their own.
     pub(crate) struct PmHeap: 64 {
-        /// The bytes `TMBHEAP1`.
+        /// The bytes `TMBHEAP1`; `TMBHEAPM` as long as a migration is not over.
         0 => magic: u64,
         /// How often the heap was opened for writing. A generational lock with another number is free.
         8 => generation: u64,
@@ -45,7 +47,7 @@ media_struct! {
 media_struct! {
     /// The head of an object. Its value follows; that of an array is a [`PmArray`] and the elements.
     pub(crate) struct PmObject: 16 {
-        /// Type number (16 bits), flags (array 16, dying 17, shell 18), and, of a dying object, the offset of the next one, divided by 16 (bits 20 to 63).
+        /// Type number (16 bits), flags (array 16, dying 17, shell 18, moved 19), and, of a dying object, the offset of the next one, of a moved one that of its successor, divided by 16 (bits 20 to 63).
         0 => kind: u64,
         /// Strong pointers to it (low 32 bits), weak pointers (high 32 bits).
         8 => counts: u64,
@@ -131,6 +133,7 @@ const TYPE_BITS: u64 = 0xFFFF;
 const ARRAY: u64 = 1 << 16;
 const DYING: u64 = 1 << 17;
 const SHELL: u64 = 1 << 18;
+const MOVED: u64 = 1 << 19;
 const NEXT_SHIFT: u32 = 20;
 
 /// Types that a heap can have.
@@ -174,12 +177,26 @@ impl Kind {
         Kind(self.0 & (TYPE_BITS | ARRAY) | SHELL)
     }
 
+    /// The object that a migration has made of it, if it has.
+    pub(crate) fn successor(self) -> Option<u64> {
+        (self.0 & MOVED != 0).then_some((self.0 >> NEXT_SHIFT) << 4)
+    }
+
+    /// As it is when a migration has made `successor` of it.
+    pub(crate) fn moved(self, successor: u64) -> Kind {
+        debug_assert!(successor.is_multiple_of(16));
+        Kind(self.0 & (TYPE_BITS | ARRAY) | MOVED | (successor >> 4) << NEXT_SHIFT)
+    }
+
+    /// Of another type.
+    pub(crate) fn with_type(self, type_number: u16) -> Kind {
+        Kind(self.0 & !TYPE_BITS | u64::from(type_number))
+    }
+
     /// Whether no unknown bit is set.
     pub(crate) fn is_sane(self) -> bool {
-        let known = TYPE_BITS | ARRAY | DYING | SHELL;
-        self.0 & !known & ((1 << NEXT_SHIFT) - 1) == 0
-            && (self.is_dying() || self.0 >> NEXT_SHIFT == 0)
-            && !(self.is_dying() && self.is_shell())
+        let states = (self.0 & (DYING | SHELL | MOVED)).count_ones();
+        states <= 1 && (self.0 & (DYING | MOVED) != 0 || self.0 >> NEXT_SHIFT == 0)
     }
 }
 

@@ -85,7 +85,7 @@
 //!
 //! # Reading order
 //!
-//! `persist.rs`, `slots.rs` and `place.rs` (types), `layout.rs` (media), `orec.rs` (isolation), `tx.rs`, `commit.rs`, `run.rs`, `handle.rs`, `heap.rs`, `check.rs`.
+//! `persist.rs`, `slots.rs` and `place.rs` (types), `layout.rs` (media), `orec.rs` (isolation), `tx.rs`, `commit.rs`, `run.rs`, `handle.rs`, `heap.rs`, `check.rs`, `migrate.rs`.
 
 #![deny(unsafe_code)]
 
@@ -105,6 +105,7 @@ mod handle;
 mod heap;
 mod layout;
 mod look;
+mod migrate;
 mod moves;
 #[expect(unsafe_code, reason = "values as words")]
 mod node;
@@ -131,6 +132,7 @@ pub use error::{Error, Result};
 pub use gen_lock::GenLock;
 pub use handle::Handle;
 pub use heap::{Heap, Repeatable};
+pub use migrate::{Migrate, Migrations};
 pub use persist::{LayoutHash, Persist, Plain};
 pub use place::{Arr, Obj, Ref};
 pub use slots::{PArr, PRc, PWeak};

@@ -105,6 +105,50 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.write_words(slot.key, slot.off, &[object])
     }
 
+    /// Copies a whole value, pointers and all, to a place of a type with the same name and the same layout: what a [`Migrate`](crate::Migrate)
+    /// does with the fields of an old value that are to stay as they are. Pointers then lead to the same objects, and to their
+    /// successors when the migration is over.
+    ///
+    /// Anything else does not compile:
+    ///
+    /// ```compile_fail,E0080
+    /// # use tembo_heap::{Brand, Ref, Result, Tx};
+    /// fn widen<'t, B: Brand>(tx: &mut Tx<'t, B>, from: Ref<'t, B, u32>, to: Ref<'t, B, u64>) -> Result<()> {
+    ///     tx.carry(from, to)
+    /// }
+    /// # tembo_heap::brand!(Any);
+    /// # type Widen = for<'t> fn(&mut Tx<'t, Any>, Ref<'t, Any, u32>, Ref<'t, Any, u64>) -> Result<()>;
+    /// # fn main() {
+    /// #     std::hint::black_box::<Widen>(widen::<Any>);
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`set`](Self::set).
+    pub fn carry<Old: Persist, New: Persist>(
+        &mut self,
+        from: Ref<'t, B, Old>,
+        to: Ref<'t, B, New>,
+    ) -> Result<()> {
+        const {
+            assert!(
+                Old::HASH == New::HASH,
+                "only what has the same name and the same layout is carried as it is"
+            );
+        }
+        let words = self.image(from)?;
+        let to = to.part::<Old>(0);
+        self.own_place(to)?;
+        self.let_go(to)?;
+        self.set_image(to, &words)?;
+        for (off, kind) in self.pointers_in(to)? {
+            let target = self.read_word(to.key, off)?;
+            self.count(target, kind, 1)?;
+        }
+        Ok(())
+    }
+
     /// Moves a value, and leaves a blank. Nobody's count changes but of what pointers led to where it goes.
     pub(crate) fn move_value<T: Persist>(&mut self, from: Ref<'t, B, T>, to: Ref<'t, B, T>) -> Result<()> {
         if from.off == to.off {

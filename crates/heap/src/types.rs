@@ -4,7 +4,7 @@ use crate::describe::{Condition, Pointer, PointerKind, TargetFn, TypeInfo};
 use crate::error::{Error, Result, corrupt};
 use crate::layout::{MAX_TYPES, PmCondition, PmHeap, PmPointer, PmType};
 use crate::persist::Persist;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use tembo_pmem::{Region, offset_of};
 use tembo_pool::Tx;
@@ -12,7 +12,8 @@ use tembo_pool::Tx;
 /// Every type that a heap may have objects of, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Types {
-    stored: Vec<Arc<TypeInfo>>,
+    /// `None` where a type was that a migration has left no objects of.
+    stored: Vec<Option<Arc<TypeInfo>>>,
     by_hash: HashMap<u64, u16, foldhash::fast::FixedState>,
     /// Numbers by some bits of the hash: an allocation looks here first.
     quick: Vec<(u64, u16)>,
@@ -25,13 +26,19 @@ fn quick_slot(hash: u64) -> usize {
 }
 
 impl Types {
-    fn push(&mut self, info: TypeInfo) -> u16 {
-        let number = self.stored.len() as u16;
+    fn insert(&mut self, number: u16, info: TypeInfo) {
         self.quick.resize(QUICK, (0, 0));
         self.quick[quick_slot(info.hash)] = (info.hash, number);
         self.by_hash.insert(info.hash, number);
-        self.stored.push(Arc::new(info));
-        number
+        let at = usize::from(number);
+        self.stored.resize(self.stored.len().max(at + 1), None);
+        self.stored[at] = Some(Arc::new(info));
+    }
+
+    /// The number of the next type.
+    fn free_number(&self) -> Result<u16> {
+        let number = self.stored.iter().position(Option::is_none).unwrap_or(self.stored.len());
+        u16::try_from(number).map_err(|_| Error::TooManyTypes { max: MAX_TYPES })
     }
 
     /// The number of `T`.
@@ -45,17 +52,17 @@ impl Types {
     }
 
     #[cold]
-    fn look_up(&self, hash: u64) -> Option<u16> {
+    pub(crate) fn look_up(&self, hash: u64) -> Option<u16> {
         self.by_hash.get(&hash).copied()
     }
 
     #[inline]
     pub(crate) fn get(&self, number: u16) -> Option<&TypeInfo> {
-        self.stored.get(usize::from(number)).map(|info| &**info)
+        self.stored.get(usize::from(number))?.as_deref()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &TypeInfo> {
-        self.stored.iter().map(|info| &**info)
+        self.stored.iter().flatten().map(|info| &**info)
     }
 
     /// Reads the records of a heap; `reach` is told where each lies, and its length.
@@ -77,56 +84,87 @@ impl Types {
             off = region.load_u64(off)?;
         }
         records.sort_by_key(|(number, ..)| *number);
-        for (i, (number, off, info)) in records.into_iter().enumerate() {
-            if number != i as u64 {
-                return Err(corrupt("a type's number", off, i, number));
-            }
+        for (number, off, info) in records {
+            let free = u16::try_from(number).ok().filter(|number| types.get(*number).is_none());
+            let Some(number) = free else {
+                return Err(corrupt("a type's number", off, format!("one below {MAX_TYPES}, once"), number));
+            };
             if types.look_up(info.hash).is_some() {
                 return Err(corrupt("a type", off, "a layout of its own", "another type's"));
             }
-            types.push(info);
+            types.insert(number, info);
         }
         Ok(types)
     }
 
-    /// Makes sure that the types which pointers of `R` lead to, however far, are all known, with the layouts that they
-    /// have in this program; adds those that are not.
-    pub(crate) fn add_reachable<R: Persist>(&mut self, tx: &mut Tx<'_>, heap_off: u64) -> Result<()> {
-        for info in reachable::<R>() {
+    /// Refuses types of the same name of which none is one that `is_left` knows: an interrupted migration has left them.
+    pub(crate) fn expect_alone(&self, is_left: impl Fn(u64) -> bool) -> Result<()> {
+        let mut by_name = HashMap::new();
+        for info in self.iter().filter(|info| !is_left(info.hash)) {
+            if let Some(other) = by_name.insert(info.name_hash, info) {
+                return Err(Error::layout(other, info));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the types which pointers of `roots` lead to, however far, are all known, with the layouts that they
+    /// have in this program; adds those that are not. There may be types of the same name and another layout if `is_left`
+    /// knows their hashes.
+    pub(crate) fn add_reachable(
+        &mut self,
+        tx: &mut Tx<'_>,
+        heap_off: u64,
+        roots: Vec<TargetFn>,
+        is_left: impl Fn(u64) -> bool,
+    ) -> Result<()> {
+        let found = reachable(roots)?;
+        for info in &found {
+            if let Some(other) = self.iter().find(|other| other.name_hash == info.name_hash)
+                && !is_left(other.hash)
+                && other.hash != info.hash
+            {
+                return Err(Error::layout(other, info));
+            }
+        }
+        for info in found {
             if self.look_up(info.hash).is_some() {
                 continue;
             }
-            if let Some(other) = self.stored.iter().find(|other| other.name_hash == info.name_hash) {
-                return Err(Error::Layout { name: info.name, stored: other.text.clone(), ours: info.text });
-            }
-            if self.stored.len() as u64 == MAX_TYPES {
-                return Err(Error::TooManyTypes { max: MAX_TYPES });
-            }
+            let number = self.free_number()?;
             let first_off = heap_off + offset_of!(PmHeap, types) as u64;
             let next = tx.load(first_off)?;
-            let image = record_image(&info, self.stored.len() as u64, next);
+            let image = record_image(&info, u64::from(number), next);
             let off = tx.alloc(image.len() as u64)?;
             tx.write_fresh(off, &image)?;
             tx.store(first_off, off)?;
-            self.push(info);
+            self.insert(number, info);
         }
         Ok(())
     }
 }
 
-/// `R` and every type that its pointers lead to, however far.
-fn reachable<R: Persist>() -> Vec<TypeInfo> {
-    let mut seen = HashSet::new();
-    let mut found = Vec::new();
-    let mut next: Vec<TargetFn> = vec![TargetFn(TypeInfo::of::<R>)];
+/// These types and every type that their pointers lead to, however far.
+fn reachable(roots: Vec<TargetFn>) -> Result<Vec<TypeInfo>> {
+    let mut seen = HashMap::new();
+    let mut found: Vec<TypeInfo> = Vec::new();
+    let mut next = roots;
     while let Some(TargetFn(describe)) = next.pop() {
         let (info, targets) = describe();
-        if seen.insert(info.hash) {
-            next.extend(targets);
-            found.push(info);
+        match seen.insert(info.name_hash, info.hash) {
+            Some(known) if known == info.hash => {}
+            Some(_) => {
+                let other = found.into_iter().find(|other| other.name_hash == info.name_hash);
+                let one = other.map(|other| other.text).unwrap_or_default();
+                return Err(Error::SameName { name: info.name, one, other: info.text });
+            }
+            None => {
+                next.extend(targets);
+                found.push(info);
+            }
         }
     }
-    found
+    Ok(found)
 }
 
 fn record_image(info: &TypeInfo, number: u64, next: u64) -> Vec<u8> {

@@ -67,7 +67,7 @@ const MOST: usize = 1 << 31;
 #[derive(Debug, Persist)]
 #[persist(crate = crate, name = "PHashMap::Node")]
 #[repr(C)]
-struct Node<K: Persist, V: Persist> {
+pub(crate) struct Node<K: Persist, V: Persist> {
     next: PRc<Node<K, V>>,
     key: K,
     value: V,
@@ -286,6 +286,21 @@ fn find_with<'t, B: Brand, K: MapKey, V: Persist, R>(
         next = after.filter(|off| *off != 0).map(|off| tx.object(off));
     }
     Ok(None)
+}
+
+/// The value of a node.
+pub(crate) fn value_of<'t, B: Brand, K: MapKey, V: Persist>(node: Obj<'t, B, Node<K, V>>) -> Ref<'t, B, V> {
+    node.value()
+}
+
+/// Gives a node of values of another type the key and the place in its bucket that a node has.
+pub(crate) fn copy_but_value<'t, B: Brand, K: MapKey, Old: Persist, New: Persist>(
+    tx: &mut Tx<'t, B>,
+    from: Obj<'t, B, Node<K, Old>>,
+    to: Obj<'t, B, Node<K, New>>,
+) -> Result<()> {
+    tx.carry(from.next(), to.next())?;
+    tx.carry(from.key(), to.key())
 }
 
 /// Moves the node that `slot` leads to, to the start of another list. What comes after it stays.

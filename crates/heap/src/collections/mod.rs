@@ -20,6 +20,11 @@ mod text;
 mod unique;
 mod vec;
 
+/// What a migration needs to know of hash maps.
+pub(crate) mod hash_node {
+    pub(crate) use super::hash::{Node, copy_but_value, value_of};
+}
+
 pub use hash::{Entries, PHashMap};
 pub use keys::{MapKey, OrdKey};
 pub use ordered::{PMap, Range};

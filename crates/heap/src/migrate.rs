@@ -1,0 +1,522 @@
+//! Migrations: from the layouts that types had to those that they have now.
+//!
+//! # Media layout
+//!
+//! While a migration runs the heap begins with another number (`TMBHEAPM`), so that nobody takes it for one that is
+//! as it should be. It has both layouts of the types that change. An old object of which a new one has been made is *moved*: its
+//! first word leads to its successor, and counts as a strong pointer to it.
+//!
+//! # Order
+//!
+//! 1. The new types are added, and the number is `TMBHEAPM`: one transaction.
+//! 2. Of each old object a new one is made, a transaction each. Its pointers lead where the old ones do. No pointer
+//!    leads to it but the old object's first word.
+//! 3. All pointers to moved objects are led to their successors, except those in moved objects: nothing dies. Then those are
+//!    taken away. A bounded number in each transaction.
+//! 4. No pointer leads to moved objects any more: they are freed, a bounded number in each transaction.
+//! 5. The old types are removed, and the number is that of heaps again: one transaction.
+//!
+//! # Invariants
+//!
+//! Those of the heap, moved objects' first words included, after each transaction; `check.rs` walks them.
+//!
+//! # Commit point
+//!
+//! Each transaction's.
+//!
+//! # Recovery
+//!
+//! An interrupted migration is run again: which objects are done is seen from the objects, and of which types from the list of
+//! types, which has both layouts. Steps 2 and 3 find what there is to do by going through the whole heap.
+//!
+//! # Concurrency
+//!
+//! Nobody else has the heap open.
+
+use crate::brand::Brand;
+use crate::check::objects;
+use crate::collections::MapKey;
+use crate::collections::hash_node::{Node, copy_but_value, value_of};
+use crate::core::Core;
+use crate::describe::{PointerKind, TargetFn, TypeInfo};
+use crate::error::{Error, Result, corrupt};
+use crate::layout::{
+    ARRAY_HEAD_BYTES, Kind, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, PmType, ROOT_KIND, ROOT_NAME,
+};
+use crate::node::Words;
+use crate::persist::Persist;
+use crate::place::{Arr, Ref};
+use crate::run;
+use crate::tx::{ReadTx, Tx, session_of};
+use crate::types::{Types, for_each_pointer};
+use std::path::Path;
+use std::sync::Arc;
+use tembo_pmem::offset_of;
+use tembo_pool::{Options, Pool};
+
+/// How values of a type become values of its new version. Implemented for the new version, and given to [`Migrations`].
+///
+/// The old version is a type of the program as well, which has the same name in heaps, given by `#[persist(name = "...")]`.
+///
+/// ```
+/// # use tembo_heap::{Brand, Error, Heap, Migrate, Migrations, Options, PRc, Persist, ReadTx, Ref, Tx};
+/// /// A person, as the first version of the program knew it.
+/// #[derive(Default, Persist)]
+/// #[persist(name = "Person")]
+/// #[repr(C)]
+/// struct PersonV1 { age: u32, friend: PRc<PersonV1> }
+///
+/// #[derive(Default, Persist)]
+/// #[repr(C)]
+/// struct Person { born: u64, friend: PRc<Person>, name: [u8; 16] }
+///
+/// impl Migrate<PersonV1> for Person {
+///     fn migrate<'t, B: Brand>(tx: &ReadTx<'t, B>, old: Ref<'t, B, PersonV1>) -> Result<Person, Error> {
+///         let born = 2024 - u64::from(tx.get(old.age())?);
+///         Ok(Person { born, friend: PRc::null(), name: [0; 16] })
+///     }
+///
+///     fn link<'t, B: Brand>(
+///         tx: &mut Tx<'t, B>,
+///         old: Ref<'t, B, PersonV1>,
+///         new: Ref<'t, B, Person>,
+///     ) -> Result<(), Error> {
+///         tx.carry(old.friend(), new.friend())
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("people.heap");
+/// # let mut options = Options::new();
+/// # options.create = true;
+/// # Heap::with(&path, &options, |heap: Heap<_, PersonV1>| {
+/// #     heap.write::<_, Error>(|tx, root| tx.set(root.age(), 30))
+/// # })?;
+/// assert!(Heap::with(&path, &options, |_: Heap<_, Person>| Ok::<_, Error>(())).is_err());
+/// Migrations::new().add::<PersonV1, Person>().run(&path, &options)?;
+/// Heap::with(&path, &options, |heap: Heap<_, Person>| {
+///     let born = heap.read::<_, Error>(|tx, person| tx.get(person.born()))?;
+///     assert_eq!(born, 1994);
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub trait Migrate<Old: Persist>: Persist {
+    /// The new value. As everywhere, its pointers are null.
+    ///
+    /// What the old value's pointers lead to can be read, and has its old layout.
+    ///
+    /// # Errors
+    ///
+    /// Any ends the migration, which goes on when it is run again.
+    fn migrate<'t, B: Brand>(tx: &ReadTx<'t, B>, old: Ref<'t, B, Old>) -> Result<Self>;
+
+    /// Gives the new value, where it lies now, what is behind pointers: [`Tx::carry`] takes over what stays as it is. What is not taken over
+    /// dies, unless other pointers lead to it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`migrate`](Self::migrate).
+    fn link<'t, B: Brand>(tx: &mut Tx<'t, B>, old: Ref<'t, B, Old>, new: Ref<'t, B, Self>) -> Result<()> {
+        let _ = (tx, old, new);
+        Ok(())
+    }
+}
+
+impl<Old: Persist, New: Migrate<Old>, const N: usize> Migrate<[Old; N]> for [New; N] {
+    fn migrate<'t, B: Brand>(tx: &ReadTx<'t, B>, old: Ref<'t, B, [Old; N]>) -> Result<[New; N]> {
+        let values = (0..N).map(|i| New::migrate(tx, old.at(i))).collect::<Result<Vec<New>>>()?;
+        values.try_into().map_err(|_| unreachable!("as many as there were"))
+    }
+
+    fn link<'t, B: Brand>(
+        tx: &mut Tx<'t, B>,
+        old: Ref<'t, B, [Old; N]>,
+        new: Ref<'t, B, [New; N]>,
+    ) -> Result<()> {
+        (0..N).try_for_each(|i| New::link(tx, old.at(i), new.at(i)))
+    }
+}
+
+/// What is to become of the types of a heap.
+///
+/// [`run`](Self::run) it before the heap is opened: where there is nothing to do it only reads the heap's types, so that a program
+/// can keep its migrations, and run them at every start. Several versions are migrated one after the other, each by a `Migrations` of
+/// its own.
+#[derive(Default)]
+pub struct Migrations {
+    steps: Vec<Step>,
+}
+
+impl std::fmt::Debug for Migrations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.steps.iter().map(|step| (step.describe.0)().0.name)).finish()
+    }
+}
+
+/// Makes a new object of an old one, or a new array of one of so many elements.
+type Convert = for<'t> fn(&mut Tx<'t, Moving>, u64, Option<u64>) -> Result<u64>;
+
+struct Step {
+    /// Hashes of the layouts.
+    old: u64,
+    new: u64,
+    describe: TargetFn,
+    convert: Convert,
+}
+
+/// The brand of heaps that are migrated.
+#[derive(Debug)]
+enum Moving {}
+
+impl Brand for Moving {}
+
+impl Migrations {
+    /// No migrations.
+    pub fn new() -> Migrations {
+        Migrations::default()
+    }
+
+    /// Objects of the type `Old`, and arrays and vectors of it, become those of the type `New`, which has the same name.
+    ///
+    /// A type that holds an `Old` in itself has another layout too, and needs a migration of its own.
+    pub fn add<Old: Persist, New: Migrate<Old>>(mut self) -> Migrations {
+        const { assert_versions::<Old, New>() }
+        self.push::<Old, New>(convert::<Old, New>);
+        self
+    }
+
+    /// Values of hash maps with keys of the type `K` ([`PHashMap<K, Old>`](crate::collections::PHashMap)) become `New`.
+    pub fn add_hash_values<K: MapKey, Old: Persist, New: Migrate<Old>>(mut self) -> Migrations {
+        const { assert_versions::<Old, New>() }
+        self.push::<Node<K, Old>, Node<K, New>>(convert_node::<K, Old, New>);
+        self
+    }
+
+    fn push<Old: Persist, New: Persist>(&mut self, convert: Convert) {
+        let describe = TargetFn(TypeInfo::of::<New>);
+        self.steps.push(Step { old: Old::HASH, new: New::HASH, describe, convert });
+    }
+
+    /// Runs the migrations on the heap in a file, if there is one. Returns how many objects have been made anew.
+    ///
+    /// Every object of an old type is converted in a transaction of its own; a crash in between leaves a heap that is opened
+    /// ([`Error::Migrating`]) after the migrations have been run again, and goes on where they were. What is changed
+    /// needs room in the pool twice. Takes time and memory with the number of all objects, unless there is nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// Everything that can be wrong with the file; [`Error::Layout`] if a type is left that has another layout and no migration, with
+    /// nothing changed; [`Error::NotAlone`]; and those of [`Migrate`].
+    pub fn run(&self, path: impl AsRef<Path>, options: &Options) -> Result<u64> {
+        if options.create_new || options.create && !path.as_ref().exists() {
+            return Ok(0);
+        }
+        let mut options = options.clone();
+        options.create = false;
+        self.run_in(Pool::open(path, &options)?)
+    }
+
+    /// As [`run`](Self::run), in a pool that is open already.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    pub fn run_in(&self, pool: Pool) -> Result<u64> {
+        let mut converted = 0;
+        // Twice, as the first may have finished what another run began.
+        for _ in 0..2 {
+            if let Some(migration) = self.begin(&pool)? {
+                converted += migration.finish()?;
+            }
+        }
+        Ok(converted)
+    }
+
+    /// Opens the heap, unless there is nothing to do.
+    fn begin(&self, pool: &Pool) -> Result<Option<Migration<'_>>> {
+        let hold = pool.hold(0).ok_or(Error::InUse)?;
+        let roots = pool.roots()?;
+        let Some(root) = roots.iter().find(|root| root.name == ROOT_NAME && root.kind == ROOT_KIND) else {
+            return Ok(None);
+        };
+        let (region, off) = (pool.region(), root.off);
+        let magic = region.load_u64(off)?;
+        let is_begun = magic == MAGIC_MIGRATING;
+        if magic != MAGIC && !is_begun {
+            return Err(Error::NotAHeap { found: format!("its heap begins with {magic:#x}") });
+        }
+        let mut types = Types::read(region, off, |_, _| Ok(()))?;
+        let has = |hash| types.look_up(hash).is_some();
+        let wanted = self.steps.iter().filter(|step| has(step.old) && (has(step.new) || !is_begun));
+        let steps: Vec<&Step> = wanted.collect();
+        if steps.is_empty() && !is_begun {
+            return Ok(None);
+        }
+        let is_left = |hash| steps.iter().any(|step| step.old == hash);
+        types.expect_alone(is_left)?;
+        if let Some(other) = roots.iter().find(|other| other.off != off) {
+            return Err(Error::NotAlone { root: other.name.clone() });
+        }
+        if !is_begun {
+            let mut lane = pool.lane()?;
+            let mut tx = lane.begin();
+            let new = steps.iter().map(|step| step.describe).collect();
+            types.add_reachable(&mut tx, off, new, is_left)?;
+            tx.store(off + offset_of!(PmHeap, magic) as u64, MAGIC_MIGRATING)?;
+            tx.commit()?;
+        }
+        let core = Core::open(pool.clone(), off, types, (None, hold))?;
+        Ok(Some(Migration { core, steps }))
+    }
+}
+
+/// Refuses what is no new version of a type.
+const fn assert_versions<Old: Persist, New: Persist>() {
+    assert!(
+        Old::NAME_HASH == New::NAME_HASH,
+        "both versions of a type have the same name: #[persist(name = \"...\")]"
+    );
+    assert!(Old::HASH != New::HASH, "both types have the same layout, so that there is nothing to migrate");
+}
+
+fn convert<'t, Old: Persist, New: Migrate<Old>>(
+    tx: &mut Tx<'t, Moving>,
+    object: u64,
+    len: Option<u64>,
+) -> Result<u64> {
+    let Some(len) = len else {
+        let old = tx.object::<Old>(object);
+        let value = New::migrate(tx, *old)?;
+        let new = tx.alloc(value)?;
+        New::link(tx, *old, *new)?;
+        return Ok(new.off - OBJECT_HEAD_BYTES);
+    };
+    let old = Arr::<Moving, Old>::new(object, len, false);
+    let new = tx.alloc_blanks::<New>(old.len())?;
+    for i in 0..old.len() {
+        match New::migrate(tx, old.at(i)) {
+            Ok(value) => {
+                tx.put(new.at(i), value)?;
+                New::link(tx, old.at(i), new.at(i))?;
+            }
+            // Vectors have room for more, where there need not be any value.
+            Err(Error::Pool(tembo_pool::Error::Corrupt { .. })) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(new.off)
+}
+
+fn convert_node<'t, K: MapKey, Old: Persist, New: Migrate<Old>>(
+    tx: &mut Tx<'t, Moving>,
+    object: u64,
+    len: Option<u64>,
+) -> Result<u64> {
+    if len.is_some() {
+        return Err(corrupt("a hash map's node", object, "an object", "an array"));
+    }
+    let old = tx.object::<Node<K, Old>>(object);
+    let value = New::migrate(tx, value_of(old))?;
+    let new = tx.alloc_image::<Node<K, New>>(Words::<Node<K, New>>::zeroed().bytes())?;
+    copy_but_value(tx, old, new)?;
+    tx.put(value_of(new), value)?;
+    New::link(tx, value_of(old), value_of(new))?;
+    Ok(new.off - OBJECT_HEAD_BYTES)
+}
+
+/// Pointers that one transaction changes, at most, and objects that it frees.
+const BATCH: usize = 128;
+
+/// A heap that is being migrated.
+struct Migration<'m> {
+    core: Arc<Core>,
+    /// Those of which there are old types in the heap.
+    steps: Vec<&'m Step>,
+}
+
+/// A pointer that is to lead somewhere else.
+#[derive(Debug, Clone, Copy)]
+struct Lead {
+    slot: u64,
+    kind: PointerKind,
+    from: u64,
+    to: u64,
+}
+
+impl Migration<'_> {
+    /// Does what is left to do.
+    fn finish(&self) -> Result<u64> {
+        run::collect_all(&self.core)?;
+        let mut converted = 0;
+        for object in objects(&self.core.pool)? {
+            converted += u64::from(self.convert(object)?);
+        }
+        let objects = objects(&self.core.pool)?;
+        self.lead(&objects)?;
+        let mut moved = Vec::new();
+        for object in &objects {
+            moved.extend(self.kind(*object)?.successor().map(|successor| (*object, successor)));
+        }
+        self.empty(&moved)?;
+        self.free(&moved)?;
+        run::collect_all(&self.core)?;
+        self.write(|tx| {
+            self.remove_types(tx)?;
+            store(tx, self.core.off + offset_of!(PmHeap, magic) as u64, MAGIC)
+        })?;
+        Ok(converted)
+    }
+
+    fn write<T>(&self, body: impl for<'t> Fn(&mut Tx<'t, Moving>) -> Result<T>) -> Result<T> {
+        run::write(&self.core, |running| body(&mut Tx::new(&self.core, running.state())))
+    }
+
+    fn kind(&self, object: u64) -> Result<Kind> {
+        Ok(Kind(self.core.region().load_u64(object)?))
+    }
+
+    /// Makes a new object of an old one. Says whether there was anything to do.
+    fn convert(&self, object: u64) -> Result<bool> {
+        let kind = self.kind(object)?;
+        let info = self.core.types.get(kind.type_number());
+        let step = self.steps.iter().find(|step| info.is_some_and(|info| info.hash == step.old));
+        let Some(step) = step.filter(|_| kind.successor().is_none()) else { return Ok(false) };
+        if kind.is_shell() {
+            let number = self.core.types.look_up(step.new);
+            let number = number.ok_or_else(|| corrupt("a type", object, "added before", "none"))?;
+            self.write(|tx| store(tx, object, kind.with_type(number).0))?;
+            return Ok(false);
+        }
+        let len = match kind.is_array() {
+            true => Some(self.core.region().load_u64(object + OBJECT_HEAD_BYTES)? & 0xFFFF_FFFF),
+            false => None,
+        };
+        self.write(|tx| {
+            let new = (step.convert)(tx, object, len)?;
+            // What is there must stay as it is, and alive: it may be converted later, and this may be done again.
+            if !session_of(tx.core, tx.state)?.owned.is_empty() {
+                return Err(Error::MigrationChanges);
+            }
+            tx.count(new, PointerKind::Strong, 1)?;
+            store(tx, object, kind.moved(new).0)
+        })?;
+        Ok(true)
+    }
+
+    /// Leads the pointers to moved objects to their successors, but for those in moved objects.
+    fn lead(&self, objects: &[u64]) -> Result<()> {
+        let mut leads = Vec::new();
+        let root = self.core.off + offset_of!(PmHeap, root) as u64;
+        leads.extend(self.to_successor(root, PointerKind::Strong)?);
+        for object in objects {
+            if self.kind(*object)?.successor().is_none() {
+                self.for_each_pointer(*object, &mut leads, |slot, kind| self.to_successor(slot, kind))?;
+            }
+        }
+        self.lead_some(&mut leads)
+    }
+
+    fn to_successor(&self, slot: u64, kind: PointerKind) -> Result<Option<Lead>> {
+        let from = self.core.region().load_u64(slot)?;
+        let to = if from == 0 { None } else { self.kind(from)?.successor() };
+        Ok(to.map(|to| Lead { slot, kind, from, to }))
+    }
+
+    /// Takes away the pointers in moved objects.
+    fn empty(&self, moved: &[(u64, u64)]) -> Result<()> {
+        let mut leads = Vec::new();
+        for (object, _) in moved {
+            self.for_each_pointer(*object, &mut leads, |slot, kind| {
+                let from = self.core.region().load_u64(slot)?;
+                Ok((from != 0).then_some(Lead { slot, kind, from, to: 0 }))
+            })?;
+        }
+        self.lead_some(&mut leads)
+    }
+
+    /// Goes through the pointers of an object, and changes as many as `lead` wants as soon as there are enough.
+    fn for_each_pointer(
+        &self,
+        object: u64,
+        leads: &mut Vec<Lead>,
+        lead: impl Fn(u64, PointerKind) -> Result<Option<Lead>>,
+    ) -> Result<()> {
+        let kind = self.kind(object)?;
+        let Some(info) = self.core.types.get(kind.type_number()) else { return Ok(()) };
+        if info.pointers.is_empty() || kind.is_shell() {
+            return Ok(());
+        }
+        let (first, count) = match kind.is_array() {
+            false => (object + OBJECT_HEAD_BYTES, 1),
+            true => {
+                let len = self.core.region().load_u64(object + OBJECT_HEAD_BYTES)?;
+                (object + ARRAY_HEAD_BYTES, len & 0xFFFF_FFFF)
+            }
+        };
+        for value in (0..count).map(|i| first + i * info.bytes) {
+            let word = |off| Ok(self.core.region().load_u64(value + off)?);
+            for_each_pointer(info, &word, |off, pointer| {
+                leads.extend(lead(value + off, pointer.kind)?);
+                Ok(())
+            })?;
+            if leads.len() >= BATCH {
+                self.lead_some(leads)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lead_some(&self, leads: &mut Vec<Lead>) -> Result<()> {
+        self.write(|tx| {
+            for Lead { slot, kind, from, to } in leads.iter().copied() {
+                tx.count(from, kind, -1)?;
+                tx.count(to, kind, 1)?;
+                store(tx, slot, to)?;
+            }
+            Ok(())
+        })?;
+        leads.clear();
+        Ok(())
+    }
+
+    /// Frees moved objects, to which no pointer leads any more.
+    fn free(&self, moved: &[(u64, u64)]) -> Result<()> {
+        for some in moved.chunks(BATCH) {
+            self.write(|tx| {
+                for (object, successor) in some {
+                    tx.count(*successor, PointerKind::Strong, -1)?;
+                    session_of(tx.core, tx.state)?.ptx.free(*object)?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Takes the records of the old types out of the list.
+    fn remove_types(&self, tx: &mut Tx<'_, Moving>) -> Result<()> {
+        let region = self.core.region();
+        let mut slot = self.core.off + offset_of!(PmHeap, types) as u64;
+        let mut record = region.load_u64(slot)?;
+        while record != 0 {
+            let next = region.load_u64(record + offset_of!(PmType, next) as u64)?;
+            let hash = region.load_u64(record + offset_of!(PmType, hash) as u64)?;
+            if self.steps.iter().any(|step| step.old == hash) {
+                store(tx, slot, next)?;
+                session_of(tx.core, tx.state)?.ptx.free(record)?;
+            } else {
+                slot = record + offset_of!(PmType, next) as u64;
+            }
+            record = next;
+        }
+        Ok(())
+    }
+}
+
+/// Stores a word, which nobody else looks at.
+fn store(tx: &mut Tx<'_, Moving>, off: u64, word: u64) -> Result<()> {
+    tx.own(off, off)?;
+    tx.write_words(off, off, &[word])
+}

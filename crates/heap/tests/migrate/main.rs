@@ -1,0 +1,254 @@
+//! Migrations: what old objects become, what is refused, and that a crash at any moment of one loses nothing.
+
+mod crash;
+mod versions;
+
+use std::path::PathBuf;
+use tembo_heap::{Error, Heap, Migrations, Options, PRc, Persist, check, describe};
+use tembo_pool::Pool;
+use versions::{v1, v2, v3};
+
+struct Place {
+    path: PathBuf,
+    options: Options,
+    _directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = Options::new();
+        (options.create, options.initial_bytes) = (true, 4 << 20);
+        Place { path: directory.path().join("migrate.heap"), options, _directory: directory }
+    }
+
+    fn pool(&self) -> Pool {
+        Pool::open(&self.path, &self.options).unwrap()
+    }
+
+    fn types(&self) -> Vec<(String, String)> {
+        describe(&self.pool()).unwrap().unwrap().types
+    }
+
+    /// Objects that there are of each type.
+    fn prove(&self) -> Vec<(String, u64)> {
+        let pool = self.pool();
+        let mut marks = pool.marks().unwrap();
+        let summary = check(&pool, &mut marks).unwrap();
+        marks.finish().unwrap();
+        assert_eq!((summary.dying, summary.orphans, summary.moved), (0, 0, 0));
+        let mut counts: Vec<_> =
+            summary.types.into_iter().map(|usage| (usage.name, usage.objects + usage.arrays)).collect();
+        counts.sort();
+        counts
+    }
+}
+
+#[test]
+fn every_kind_of_object_is_made_anew() {
+    let place = Place::new();
+    Heap::with(&place.path, &place.options, |heap| v1::fill(&heap, 40)).unwrap();
+    let (old, objects) = (v1::read(place.pool()).unwrap(), place.prove());
+    assert!(old.circle && old.people.len() == 40);
+
+    let made = versions::to_v2().run(&place.path, &place.options).unwrap();
+    assert!(made > 100, "{made} objects");
+    let new = v2::read(place.pool()).unwrap();
+    assert_eq!(new, old);
+    assert_eq!(place.prove(), objects);
+    let layouts = place.types();
+    assert!(layouts.iter().all(|(_, layout)| !layout.contains("age: u32")), "{layouts:?}");
+    assert_eq!(versions::to_v2().run(&place.path, &place.options).unwrap(), 0);
+
+    // The old program is told what has changed, and changes nothing.
+    let refused = v1::read(place.pool()).unwrap_err();
+    for words in ["`circle` is a u64 there and a u32 here", "144 bytes", "Migrate"] {
+        assert!(refused.contains(words), "{refused}");
+    }
+    assert_eq!(v2::read(place.pool()).unwrap(), old);
+
+    // The numbers of the old types are used again.
+    let count = layouts.len();
+    versions::to_v3().run(&place.path, &place.options).unwrap();
+    assert_eq!(v3::read(place.pool()).unwrap(), old);
+    assert_eq!((place.prove(), place.types().len()), (objects, count));
+}
+
+#[test]
+fn a_heap_that_was_migrated_is_used_as_any_other() {
+    let place = Place::new();
+    Heap::with(&place.path, &place.options, |heap| v1::fill(&heap, 5)).unwrap();
+    versions::to_v2().run(&place.path, &place.options).unwrap();
+    Heap::with(&place.path, &place.options, |heap| v2::empty(&heap)).unwrap();
+    let left = place.prove();
+    // The circle that nothing leads to stays.
+    let person = left.iter().find(|(name, _)| name == "Person").unwrap();
+    assert_eq!(person.1, 2, "{left:?}");
+}
+
+#[test]
+fn what_has_no_migration_is_refused_and_nothing_is_changed() {
+    let place = Place::new();
+    Heap::with(&place.path, &place.options, |heap| v1::fill(&heap, 3)).unwrap();
+    let before = std::fs::read(&place.path).unwrap();
+    let outcome = Migrations::new().add::<v1::Town, v2::Town>().run(&place.path, &place.options);
+    match outcome.unwrap_err() {
+        Error::Layout { name, difference, .. } => {
+            assert_eq!(name, "Person");
+            assert!(difference.contains("`age` is only in the heap"), "{difference}");
+        }
+        other => panic!("{other}"),
+    }
+    assert!(v1::read(place.pool()).is_ok());
+    assert!(before.len() as u64 == place.path.metadata().unwrap().len());
+}
+
+#[test]
+fn a_migration_that_changes_old_objects_is_refused_and_can_be_mended() {
+    let place = Place::new();
+    Heap::with(&place.path, &place.options, |heap| v1::fill(&heap, 3)).unwrap();
+    let old = v1::read(place.pool()).unwrap();
+    let wrong = versions::to_v2_wrongly().run(&place.path, &place.options);
+    assert!(matches!(wrong, Err(Error::MigrationChanges)), "{wrong:?}");
+    // It has begun, so that nobody opens it before it is over.
+    let refused = v2::read(place.pool()).unwrap_err();
+    assert!(refused.contains("interrupted"), "{refused}");
+    let fewer = Migrations::new().run(&place.path, &place.options);
+    assert!(matches!(fewer, Err(Error::Layout { .. })), "{fewer:?}");
+    versions::to_v2().run(&place.path, &place.options).unwrap();
+    assert_eq!(v2::read(place.pool()).unwrap(), old);
+}
+
+#[test]
+fn where_there_is_no_heap_there_is_nothing_to_do() {
+    let place = Place::new();
+    assert_eq!(versions::to_v2().run(&place.path, &place.options).unwrap(), 0);
+    assert!(!place.path.exists());
+    drop(place.pool());
+    assert_eq!(versions::to_v2().run(&place.path, &place.options).unwrap(), 0);
+    Heap::with(&place.path, &place.options, |heap| v1::fill(&heap, 1)).unwrap();
+    let pool = place.pool();
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let off = tx.alloc_zeroed(64).unwrap();
+    tx.set_root("other", 7, off).unwrap();
+    tx.commit().unwrap();
+    drop((lane, pool));
+    let outcome = versions::to_v2().run(&place.path, &place.options);
+    assert!(matches!(&outcome, Err(Error::NotAlone { root }) if root == "other"), "{outcome:?}");
+}
+
+mod twins {
+    use super::*;
+
+    #[derive(Default, Persist)]
+    #[repr(C)]
+    pub(super) struct Twin {
+        pub(super) number: u64,
+    }
+
+    pub(super) mod other {
+        use super::*;
+
+        #[derive(Default, Persist)]
+        #[repr(C)]
+        pub(crate) struct Twin {
+            pub(crate) text: [u8; 8],
+        }
+    }
+
+    #[derive(Default, Persist)]
+    #[repr(C)]
+    pub(super) struct Both {
+        pub(super) one: PRc<Twin>,
+        pub(super) two: PRc<other::Twin>,
+    }
+}
+
+#[test]
+fn two_types_of_one_name_are_told_from_a_layout_that_changed() {
+    let place = Place::new();
+    let outcome = Heap::with(&place.path, &place.options, |_: Heap<_, twins::Both>| Ok::<_, Error>(()));
+    match outcome.unwrap_err() {
+        Error::SameName { name, one, other } => {
+            assert_eq!(name, "Twin");
+            assert!(one.contains("text") != other.contains("text"), "{one} {other}");
+        }
+        other => panic!("{other}"),
+    }
+    drop(std::fs::remove_file(&place.path));
+    Heap::with(&place.path, &place.options, |_: Heap<_, twins::Twin>| Ok::<_, Error>(())).unwrap();
+    let outcome =
+        Heap::with(&place.path, &place.options, |_: Heap<_, twins::other::Twin>| Ok::<_, Error>(()));
+    match outcome.unwrap_err() {
+        Error::Layout { name, difference, .. } => {
+            assert_eq!(name, "Twin");
+            assert_eq!(difference, "`number` is only in the heap, `text` is only in the program");
+        }
+        other => panic!("{other}"),
+    }
+    let outcome = Heap::with(&place.path, &place.options, |_: Heap<_, twins::Both>| Ok::<_, Error>(()));
+    assert!(matches!(outcome, Err(Error::OtherRoot { .. })), "{outcome:?}");
+}
+
+#[allow(dead_code, reason = "only their layouts matter")]
+mod fields {
+    use super::*;
+
+    #[derive(Default, Persist)]
+    #[persist(name = "Fields")]
+    #[repr(C)]
+    pub(super) struct Before {
+        a: u32,
+        b: u64,
+        c: u32,
+        shape: ShapeBefore,
+    }
+
+    #[derive(Default, Persist)]
+    #[persist(name = "Fields")]
+    #[repr(C)]
+    pub(super) struct After {
+        a: u64,
+        b: u64,
+        c: u32,
+        shape: ShapeBefore,
+    }
+
+    #[derive(Default, Persist)]
+    #[persist(name = "Shape")]
+    #[repr(u32)]
+    pub(super) enum ShapeBefore {
+        #[default]
+        Dot,
+        Line(PRc<u64>, u64),
+    }
+
+    #[derive(Default, Persist)]
+    #[persist(name = "Shape")]
+    #[repr(u32)]
+    pub(super) enum ShapeAfter {
+        #[default]
+        Dot,
+        Line(PRc<u64>, u32),
+        Circle(u64),
+    }
+}
+
+fn difference<Before: Persist + Default, After: Persist + Default>() -> String {
+    let place = Place::new();
+    Heap::with(&place.path, &place.options, |_: Heap<_, Before>| Ok::<_, Error>(())).unwrap();
+    match Heap::with(&place.path, &place.options, |_: Heap<_, After>| Ok::<_, Error>(())) {
+        Err(Error::Layout { difference, .. }) => difference,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn another_layout_is_told_field_by_field() {
+    assert_eq!(difference::<fields::Before, fields::After>(), "`a` is a u32 there and a u64 here");
+    assert_eq!(
+        difference::<fields::ShapeAfter, fields::ShapeBefore>(),
+        "`Line.1` is a u32 there and a u64 here, `Circle = 2` is only in the heap, `Circle.0` is only in the heap"
+    );
+}
