@@ -12,6 +12,7 @@ pub mod mem;
 pub mod nvm;
 pub mod plot;
 pub mod product;
+pub mod programs;
 pub mod progress;
 pub mod runs;
 pub mod summary;
