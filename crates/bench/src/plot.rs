@@ -71,7 +71,7 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(227, 100, 180),
 ];
 
-type Drawn<T> = Result<T, Box<dyn Error>>;
+type Drawn<T> = Result<T, Box<dyn Error + Send + Sync>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws panels, two or three in a row, under a title and above notes.

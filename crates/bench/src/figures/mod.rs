@@ -3,6 +3,7 @@
 //! A figure is a row of [`FIGURES`]: its name, and the function that measures it into a [`Drawing`].
 
 mod figure4;
+mod nv_heaps;
 mod solutions;
 mod table3;
 
@@ -14,7 +15,7 @@ use crate::table::Table;
 use std::path::{Path, PathBuf};
 
 /// Why a figure was not drawn.
-pub type Error = Box<dyn std::error::Error>;
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// What figures are measured with.
 #[derive(Debug, Clone)]
@@ -60,6 +61,8 @@ pub const FIGURES: &[Figure] = &[
     solutions::FIGURE_13,
     solutions::FIGURE_14,
     table3::FIGURE,
+    nv_heaps::figure4::FIGURE,
+    nv_heaps::figure5::FIGURE,
 ];
 
 /// The figure of that name.

@@ -8,6 +8,7 @@
 mod arena;
 mod btree;
 mod hash_table;
+pub mod places;
 mod rb_tree;
 mod rmat;
 mod six_degs;
@@ -29,7 +30,7 @@ pub use time::{Load, Rate, rate};
 pub type Random = Xoshiro256PlusPlus;
 
 /// Why a program did not run, or that its state is not what it must be.
-pub type Fault = Box<dyn std::error::Error + Send + Sync>;
+pub type Fault = crate::figures::Error;
 
 /// A program that is ready to run.
 pub trait Program: Sync {

@@ -1,0 +1,144 @@
+//! Where a program's heap lies: in a file on this machine, or in the model of a memory.
+
+use super::{Fault, Kind, Program, Random, Size, on_heap};
+use crate::nvm::{Cost, Listener, Model, Params};
+use rand::SeedableRng;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tembo_pmem::{Durability, Observer, Region, ThreadTag};
+use tembo_pool::{Options, Pool};
+
+/// Room that a heap has to grow in the model.
+const ROOM_BYTES: u64 = 64 << 20;
+
+/// A folder in memory, where the system has such a place.
+fn folder() -> Result<tempfile::TempDir, Fault> {
+    let shared = std::path::Path::new("/dev/shm");
+    Ok(if shared.is_dir() { tempfile::tempdir_in(shared)? } else { tempfile::tempdir()? })
+}
+
+fn create(path: PathBuf, durability: Durability) -> Result<Pool, Fault> {
+    let mut options = Options::new().durability(durability);
+    options.create_new = true;
+    Ok(Pool::open(path, &options)?)
+}
+
+/// A new pool in memory that is gone when it is closed. [`Durability::Emulated`] has the flushes and fences of persistent memory,
+/// [`Durability::PageCache`] has none.
+///
+/// # Errors
+///
+/// When there is no room, or no flush instruction.
+pub fn temporary(durability: Durability) -> Result<Pool, Fault> {
+    create(folder()?.path().join("program.pool"), durability)
+}
+
+/// A program that was made, as the bytes of its pool, for any number of runs in the model.
+#[derive(Debug)]
+pub struct Prepared {
+    kind: Kind,
+    size: Size,
+    image: Vec<u8>,
+}
+
+/// A modelled memory, and what it is used for.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory<'a> {
+    /// The machine.
+    pub params: &'a Params,
+    /// The name of its memory.
+    pub medium: &'a str,
+    /// Whether lines are flushed and fences waited for.
+    pub is_durable: bool,
+}
+
+impl Prepared {
+    /// Makes a program.
+    ///
+    /// # Errors
+    ///
+    /// The heap's.
+    pub fn new(kind: Kind, size: &Size) -> Result<Prepared, Fault> {
+        let folder = folder()?;
+        let path = folder.path().join("program.pool");
+        on_heap(kind, size, create(path.clone(), Durability::PageCache)?, |_| Ok(()))?;
+        Ok(Prepared { kind, size: *size, image: std::fs::read(path)? })
+    }
+
+    /// Runs so many operations, after a quarter as many that only warm the caches, in the model of a memory. Nanoseconds that each has spent with
+    /// the heap's memory, and what all have cost. Instructions and what the heap keeps in ordinary memory take no time.
+    ///
+    /// # Errors
+    ///
+    /// When the parameters have no such memory; the heap's.
+    pub fn run(&self, memory: &Memory<'_>, operations: usize, seed: u64) -> Result<(f64, Cost), Fault> {
+        let listener = Arc::new(Listener::new(Model::new(memory.params, memory.medium)?, &self.image));
+        let observer: Arc<dyn Observer> = match memory.is_durable {
+            true => listener.clone(),
+            false => Arc::new(Volatile(listener.clone())),
+        };
+        let max_bytes = self.image.len() as u64 + ROOM_BYTES;
+        let region = Region::simulated(&self.image, max_bytes, Some(observer))?;
+        let mut random = Random::seed_from_u64(seed);
+        on_heap(self.kind, &self.size, Pool::open_in(region)?, |program: &dyn Program| {
+            listener.measure();
+            program.run(operations.div_ceil(4), &mut random)?;
+            listener.measure();
+            program.run(operations, &mut random)
+        })?;
+        let (cost, _) = listener.finish();
+        Ok((listener.ns(cost.cycles) / operations as f64, cost))
+    }
+}
+
+/// Hears of everything but flushes and fences.
+#[derive(Debug)]
+struct Volatile(Arc<Listener>);
+
+impl Observer for Volatile {
+    fn store(&self, thread: ThreadTag, off: u64, new: &[u8]) {
+        self.0.store(thread, off, new);
+    }
+
+    fn flush(&self, _: ThreadTag, _: u64) {}
+
+    fn fence(&self, _: ThreadTag) {}
+
+    fn wants_loads(&self) -> bool {
+        true
+    }
+
+    fn load(&self, thread: ThreadTag, off: u64, bytes: u64) {
+        self.0.load(thread, off, bytes);
+    }
+
+    fn prefetch(&self, thread: ThreadTag, line: u64) {
+        self.0.prefetch(thread, line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a commit costs in the model: a fence for each swap with two changed words, none without durability; and slower memory
+    /// takes longer.
+    #[test]
+    fn the_model_sees_what_a_program_does() {
+        let params = Params::nv_heaps();
+        let prepared = Prepared::new(Kind::Sps, &Size { entries: 1 << 14, ..Size::quick(1) }).unwrap();
+        let run = |medium, is_durable| {
+            prepared.run(&Memory { params: &params, medium, is_durable }, 400, 3).unwrap()
+        };
+        let (volatile_ns, volatile) = run("dram", false);
+        assert_eq!((volatile.fences, volatile.flushes), (0, 0));
+        assert!(volatile.loads > 1600);
+        let (dram_ns, dram) = run("dram", true);
+        assert!((395..=401).contains(&dram.fences), "{}", dram.fences);
+        let (sttm_ns, pcm_ns) = (run("stt-mram", true).0, run("pcm", true).0);
+        assert!(
+            volatile_ns < dram_ns && dram_ns < sttm_ns && sttm_ns < pcm_ns,
+            "{volatile_ns} {dram_ns} {pcm_ns}"
+        );
+    }
+}
