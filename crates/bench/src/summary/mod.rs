@@ -6,6 +6,7 @@
 
 mod compare;
 mod paper;
+mod programs;
 mod strings;
 mod words;
 
@@ -106,6 +107,7 @@ pub const MEASUREMENTS: &[Measurement] = &[
     strings::ONE_MILLION,
     strings::TWENTY_MILLION,
     strings::THREADS,
+    programs::THREADS,
 ];
 
 /// A new pool in memory, with the flushes and fences of persistent memory, that is gone when it is closed.
