@@ -8,6 +8,7 @@ use crate::orec::{Clock, Orecs, Storing};
 use crate::session::{COUNT_RECORD, Session};
 use crate::sessions::SessionSlot;
 use crate::types::Types;
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +37,8 @@ pub(crate) struct Core {
     pub orecs: Orecs,
     /// Of counts. Owned in the course of a commit only.
     pub count_orecs: Orecs,
-    pub clock: Clock,
+    /// Every commit changes it, so that it lies beside nothing that is only read.
+    pub clock: CachePadded<Clock>,
     pub storing: Storing,
     sessions: Box<[SessionSlot]>,
     /// Slots of lists that were not empty when the heap was opened, and belong to no session yet.
@@ -84,7 +86,7 @@ impl Core {
             types,
             orecs: Orecs::new((OREC_BITS + processors.ilog2()).min(OREC_BITS_MAX)),
             count_orecs: Orecs::new(COUNT_OREC_BITS),
-            clock: Clock::default(),
+            clock: CachePadded::default(),
             storing: Storing::new(u64::from(lanes)),
             sessions: (0..lanes).map(|_| SessionSlot::new()).collect(),
             leftovers: Mutex::new(leftovers),

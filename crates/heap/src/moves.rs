@@ -80,6 +80,9 @@ impl<'t, B: Brand> Tx<'t, B> {
         if a.off == b.off {
             return Ok(());
         }
+        // Both come while they are being owned.
+        self.core.region().prefetch_for_store(a.off);
+        self.core.region().prefetch_for_store(b.off);
         self.own_place(a)?;
         self.own_place(b)?;
         let (in_a, in_b) = (self.image(a)?, self.image(b)?);

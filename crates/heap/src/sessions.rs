@@ -1,21 +1,25 @@
 //! Sessions that wait for a thread.
 
 use crate::session::Session;
+use crossbeam_utils::CachePadded;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// A place for a session. Putting one back is a plain store: a locked instruction would wait there for everything that the
 /// commit has just stored.
 pub(crate) struct SessionSlot {
-    /// Owned by this slot, or null.
-    idle: AtomicPtr<Session>,
+    /// Owned by this slot, or null. Every transaction changes it, so that it lies beside no other thread's.
+    idle: CachePadded<AtomicPtr<Session>>,
     /// Whether there is a session.
     pub exists: AtomicBool,
 }
 
 impl SessionSlot {
     pub(crate) fn new() -> SessionSlot {
-        SessionSlot { idle: AtomicPtr::new(ptr::null_mut()), exists: AtomicBool::new(false) }
+        SessionSlot {
+            idle: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
+            exists: AtomicBool::new(false),
+        }
     }
 
     /// Takes the session, if it is there.

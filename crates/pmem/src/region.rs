@@ -656,17 +656,7 @@ impl Region {
         if self.reports_loads {
             self.report_prefetch(off);
         }
-        let line = self.range.base().wrapping_add(off as usize);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch of any address is without effect on the program's state.
-        unsafe {
-            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(line.cast::<i8>())
-        };
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: as above.
-        unsafe {
-            core::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags))
-        };
+        prefetch_line_for_store(self.range.base().wrapping_add(off as usize));
     }
 
     #[inline(always)]
@@ -889,4 +879,23 @@ fn env_non_temporal() -> Result<Option<bool>, RegionError> {
         Ok(v) if v == "1" => Ok(Some(true)),
         Ok(value) => Err(RegionError::Environment { name: ENV_NON_TEMPORAL, value, expected: "0 or 1" }),
     }
+}
+/// Asks the processor to bring the line of a word of ordinary memory into its cache, to be stored to.
+#[inline(always)]
+pub fn prefetch_word_for_store(word: &AtomicU64) {
+    prefetch_line_for_store(std::ptr::from_ref(word).cast());
+}
+
+#[inline(always)]
+fn prefetch_line_for_store(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is without effect on the program's state.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(line.cast::<i8>())
+    };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags))
+    };
 }

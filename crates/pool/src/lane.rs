@@ -68,13 +68,14 @@ use crate::pool::{Pool, PoolInner};
 use crate::record::{RecordImage, record_bytes};
 use crate::tx::{Tx, TxWork};
 use crate::{Error, Result};
+use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tembo_pmem::{LINE_BYTES, offset_of};
+use tembo_pmem::{LINE_BYTES, offset_of, prefetch_word_for_store};
 
 /// A writer's context in a pool: at most one transaction at a time is begun on it.
 ///
@@ -217,9 +218,10 @@ impl std::fmt::Debug for Lane {
 pub(crate) struct LaneSlot {
     pub number: u32,
     pub in_use: AtomicBool,
-    /// Commits up to this one have no live record.
-    settled: AtomicU64,
-    state: SpinMutex<LaneState>,
+    /// Commits up to this one have no live record. Others look at this with each line that this lane changed last, so that it does not
+    /// lie beside what changes with each commit.
+    settled: CachePadded<AtomicU64>,
+    state: CachePadded<SpinMutex<LaneState>>,
 }
 
 const KNOWN_LINES_SHIFT: u32 = 64 - 7;
@@ -391,8 +393,8 @@ impl LaneSlot {
         LaneSlot {
             number,
             in_use: AtomicBool::new(false),
-            settled: AtomicU64::new(0),
-            state: SpinMutex::new(state),
+            settled: CachePadded::new(AtomicU64::new(0)),
+            state: CachePadded::new(SpinMutex::new(state)),
         }
     }
 
@@ -544,6 +546,15 @@ impl TouchTable {
     fn word(&self, line: u64) -> Option<&AtomicU64> {
         let hash = line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - TOUCH_WORDS.trailing_zeros());
         self.words.get().map(|words| &words[hash as usize])
+    }
+
+    /// Has what the table says about lines brought here, for a commit that is going to look there and to register: they come while
+    /// it makes its record.
+    #[inline]
+    pub(crate) fn prefetch(&self, lines: &[u64]) {
+        if self.is_on() {
+            lines.iter().filter_map(|line| self.word(*line)).for_each(prefetch_word_for_store);
+        }
     }
 
     /// Settles every other lane that may have a live record for one of the lines; returns the highest of

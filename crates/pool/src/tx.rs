@@ -580,6 +580,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
     if lane.work.homes.is_empty() && lane.work.bits.is_empty() && lane.work.stored_lines.is_empty() {
         return finish(lane, None);
     }
+    lane.pool.inner.touches.prefetch(&lane.work.home_lines);
     let covered = collect_fresh_lines(&mut lane.work, &lane.pool.inner)?;
     let needs_covers = !lane.pool.inner.region.domain().keeps_program_order();
     let fence_first = needs_covers && covered > covered_max_bytes(lane.pool.inner.region.domain());

@@ -51,6 +51,7 @@ pub(crate) mod zone;
 use crate::layout::{ChunkWord, Geometry};
 use crate::{Error, Result};
 use classes::Classes;
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use slab::{Slab, SlabRef};
 use std::collections::hash_map::Entry;
@@ -144,9 +145,9 @@ struct Shared {
 pub(crate) struct Allocator {
     geometry: Geometry,
     pub(crate) classes: Classes,
-    shared: Mutex<Shared>,
+    shared: CachePadded<Mutex<Shared>>,
     /// Advances whenever a slab stops to be one.
-    generation: AtomicU64,
+    generation: CachePadded<AtomicU64>,
 }
 
 /// How many unread slabs are looked into before a new slab is made.
@@ -163,7 +164,9 @@ impl Allocator {
             scan_next: zones.len(),
             zones,
         };
-        Allocator { geometry, classes, shared: Mutex::new(shared), generation: AtomicU64::new(0) }
+        let (shared, generation) =
+            (CachePadded::new(Mutex::new(shared)), CachePadded::new(AtomicU64::new(0)));
+        Allocator { geometry, classes, shared, generation }
     }
 
     /// The largest block there can be.
