@@ -30,8 +30,10 @@ fn main() {
     for library in LIBRARIES {
         if has_header(library.header) {
             compile(library);
-            if library.name == "pmemobj" {
-                compile_heaps(library);
+            match library.name {
+                "pmemobj" => compile_heaps(library),
+                "bdb" => compile_programs(),
+                _ => {}
             }
         } else {
             missing.push(library.package);
@@ -82,6 +84,11 @@ fn compile_heaps(library: &Library) {
     let made = compiler.args(["-shared", "c/heap_count.c", "-ldl", "-o"]).arg(&counting).status();
     assert!(made.is_ok_and(|status| status.success()), "the library that counts fences could not be built");
     println!("cargo::rustc-env=PEERS_COUNT_LIBRARY={}", counting.display());
+}
+
+/// Compiles Berkeley DB's part of the comparison of programs.
+fn compile_programs() {
+    cc::Build::new().file("c/programs_bdb.c").std("gnu11").extra_warnings(true).compile("peer_programs");
 }
 
 /// The version of an installed Debian package, without its packaging's part.

@@ -19,6 +19,8 @@ int pmo_heap_empty(struct pmo_heap *heap);
 int pmo_heap_write(struct pmo_heap *heap, const uint32_t *indexes, size_t count, uint64_t word);
 /* Writes 8 words to an element of an array of 64-byte elements. */
 int pmo_heap_write_element(struct pmo_heap *heap, uint32_t index, uint64_t word);
+/* Exchanges the first words of two elements. */
+int pmo_heap_swap_elements(struct pmo_heap *heap, uint32_t a, uint32_t b);
 int pmo_heap_read_object(struct pmo_heap *heap, uint32_t index, uint64_t *word);
 /* Allocates an object of 64 bytes and links it in front of a list. */
 int pmo_heap_push(struct pmo_heap *heap, uint64_t word);

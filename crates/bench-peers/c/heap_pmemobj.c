@@ -187,6 +187,22 @@ int pmo_heap_write_element(struct pmo_heap *h, uint32_t index, uint64_t word)
 	return result;
 }
 
+int pmo_heap_swap_elements(struct pmo_heap *h, uint32_t a, uint32_t b)
+{
+	volatile int result = 0;
+	TX_BEGIN(h->pool) {
+		uint64_t *in_a = &h->elements[a].words[0], *in_b = &h->elements[b].words[0];
+		pmemobj_tx_add_range_direct(in_a, sizeof *in_a);
+		pmemobj_tx_add_range_direct(in_b, sizeof *in_b);
+		uint64_t word = *in_a;
+		*in_a = *in_b;
+		*in_b = word;
+	} TX_ONABORT {
+		result = failed("swap");
+	} TX_END
+	return result;
+}
+
 int pmo_heap_read_object(struct pmo_heap *h, uint32_t index, uint64_t *word)
 {
 	const struct line *line = at(h, h->lines[index].off);

@@ -2,12 +2,14 @@
 //!
 //! [`engines`] has a file for each; [`workload`] the keys; [`measure`] what one run is; [`supervise`] runs engines by
 //! turns in processes of their own; [`report`] prints. `docs/peers.md` says what is compared and how.
-//! [`heap`] compares heaps of objects.
+//! [`heap`] compares heaps of objects, `programs` draws a figure of programs.
 
 mod engines;
 #[cfg(peer = "pmemobj")]
 mod heap;
 mod measure;
+#[cfg(all(peer = "pmemobj", peer = "bdb"))]
+mod programs;
 mod report;
 mod supervise;
 mod workload;
@@ -70,6 +72,9 @@ enum Task {
     /// The heap of objects beside libpmemobj's (docs/heap-costs.md)
     #[cfg(peer = "pmemobj")]
     Heap(heap::HeapOptions),
+    /// The programs of the NV-heaps paper beside Berkeley DB and libpmemobj: its Figure 7 (docs/figures)
+    #[cfg(all(peer = "pmemobj", peer = "bdb"))]
+    Programs(programs::ProgramOptions),
     /// A part of that in a process of its own
     #[cfg(peer = "pmemobj")]
     #[command(hide = true)]
@@ -117,6 +122,8 @@ fn main() -> ExitCode {
     let result = match &cli.task {
         #[cfg(peer = "pmemobj")]
         Some(Task::Heap(options)) => heap::compare(&cli.options.folder, options),
+        #[cfg(all(peer = "pmemobj", peer = "bdb"))]
+        Some(Task::Programs(options)) => programs::draw(options),
         #[cfg(peer = "pmemobj")]
         Some(Task::ChildHeap { child }) => heap::child(child),
         Some(Task::ChildMeasure(child)) => {

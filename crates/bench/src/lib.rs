@@ -1,5 +1,5 @@
 //! The papers' figures and what they need: costs counted as words, lines and fences; a model of non-volatile
-//! memory; the trees that the wB+-Tree is compared with; tables and drawings.
+//! memory; the trees that the wB+-Tree is compared with; the programs of the NV-heaps paper; tables and drawings.
 //!
 //! `cargo run --release -p tembo-bench -- list` names what can be drawn.
 #![forbid(unsafe_code)]

@@ -154,6 +154,9 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
 
 /// Steps 1 and 2.
 fn prepare(core: &Core, state: Option<&State>, session: &mut Session) -> Result<()> {
+    if !core.parts.counts {
+        return Ok(());
+    }
     lock_counts(core, session);
     // Who has seen pointers that are gone would count objects that have died since. From here on none of those that it counts can.
     if let Some(state) = state
@@ -180,6 +183,9 @@ fn lock_counts(core: &Core, session: &mut Session) {
     scratch.locks.extend(existing.map(|off| core.count_orecs.index(off)));
     scratch.locks.sort_unstable();
     scratch.locks.dedup();
+    if !core.parts.isolates {
+        scratch.locks.clear();
+    }
     for index in &scratch.locks {
         let mut round = 0_u32;
         while !try_lock(&core.count_orecs, *index, *number) {
@@ -443,7 +449,7 @@ impl Deaths<'_> {
     fn own(&mut self, key: u64) -> bool {
         let index = self.core.orecs.index(key);
         let seen = self.core.orecs.load(index);
-        if seen.owner() == self.session.number {
+        if seen.owner() == self.session.number || !self.core.parts.isolates {
             return true;
         }
         let owns = seen.owner() == 0 && self.core.orecs.try_own(index, seen, self.session.number);
@@ -455,7 +461,7 @@ impl Deaths<'_> {
 
     /// Owns the count record of an object, if that can be had at once.
     fn can_change(&mut self, object: u64) -> bool {
-        if self.session.fresh.get(object).is_some() {
+        if self.session.fresh.get(object).is_some() || !self.core.parts.isolates {
             return true;
         }
         let index = self.core.count_orecs.index(object);
@@ -540,7 +546,7 @@ fn publish(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
     session.owned.iter().for_each(|index| core.orecs.mark_committing(*index));
     session.scratch.locks.iter().for_each(|index| core.count_orecs.mark_committing(*index));
     core.storing.begin(session.number);
-    let version = core.clock.advance();
+    let version = if core.parts.isolates { core.clock.advance() } else { core.clock.now() };
     if let Some(state) = state
         && version != state.rv.get() + 1
         && !state.reads_hold(core)

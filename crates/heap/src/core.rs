@@ -3,6 +3,7 @@
 use crate::brand::BrandLease;
 use crate::error::{Error, Result};
 use crate::handle::Handles;
+use crate::layer::{Layer, Parts};
 use crate::layout::{LINE, PmHeap};
 use crate::orec::{Clock, Orecs, Storing};
 use crate::session::{COUNT_RECORD, Session};
@@ -33,6 +34,8 @@ pub(crate) struct Core {
     /// How often it was opened for writing: what held generational locks hold.
     pub generation: u64,
     pub types: Types,
+    /// All of them, but in measurements.
+    pub parts: Parts,
     /// Of places.
     pub orecs: Orecs,
     /// Of counts. Owned in the course of a commit only.
@@ -61,6 +64,7 @@ impl Core {
         off: u64,
         types: Types,
         leases: (Option<BrandLease>, Hold),
+        layer: Layer,
     ) -> Result<Arc<Core>> {
         let region = pool.region();
         let lanes = pool.geometry().lane_count;
@@ -84,6 +88,7 @@ impl Core {
             pool,
             off,
             types,
+            parts: layer.parts(),
             orecs: Orecs::new((OREC_BITS + processors.ilog2()).min(OREC_BITS_MAX)),
             count_orecs: Orecs::new(COUNT_OREC_BITS),
             clock: CachePadded::default(),
@@ -166,7 +171,10 @@ impl Core {
     }
 
     fn new_session(&self, slot: u32) -> Result<Box<Session>> {
-        let lane = self.pool.lane()?;
+        let mut ptx = self.pool.lane()?.into_tx();
+        if !self.parts.logs {
+            ptx.leave_log_out()?;
+        }
         let mut leftovers = self.leftovers.lock();
         leftovers.retain(|leftover| *leftover != slot);
         let dying_off = self.dying_off(slot)?;
@@ -174,7 +182,7 @@ impl Core {
         self.storing.add(number);
         Ok(Box::new(Session {
             number,
-            ptx: lane.into_tx(),
+            ptx,
             owned: Vec::new(),
             deltas: Default::default(),
             fresh: Default::default(),

@@ -6,7 +6,12 @@ use crate::current::{self, Running};
 use crate::describe::{TargetFn, TypeInfo};
 use crate::error::{Error, Result, corrupt};
 use crate::handle::Of;
+<<<<<<< HEAD
 use crate::layout::{LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME};
+=======
+use crate::layer::Layer;
+use crate::layout::{LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME};
+>>>>>>> 5f6874f (bench, heap: layers of the heap, Table 1 and Figure 6 of the NV-heaps paper; bench-peers: Figure 7)
 use crate::node::Words;
 use crate::persist::Persist;
 use crate::place::Obj;
@@ -64,7 +69,7 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
         let pool = Pool::open(path, options).map_err(Error::Pool)?;
-        body(Heap { core: open_core::<R>(pool, None)?, of: PhantomData })
+        body(Heap { core: open_core::<R>(pool, None, Layer::ConcurrentTx)?, of: PhantomData })
     }
 
     /// As [`with`](Self::with), in a pool that is open already.
@@ -76,7 +81,18 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
         pool: Pool,
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
-        body(Heap { core: open_core::<R>(pool, None)?, of: PhantomData })
+        body(Heap { core: open_core::<R>(pool, None, Layer::ConcurrentTx)?, of: PhantomData })
+    }
+
+    /// As [`with_pool`](Self::with_pool), with some parts of the heap left out: for measuring what they cost. The pool is good for
+    /// nothing else afterwards.
+    #[doc(hidden)]
+    pub fn with_layer<O, E: From<Error>>(
+        pool: Pool,
+        layer: Layer,
+        body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
+    ) -> Result<O, E> {
+        body(Heap { core: open_core::<R>(pool, None, layer)?, of: PhantomData })
     }
 }
 
@@ -91,7 +107,7 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Heap<B, R>> {
         let lease = lease::<B>()?;
         let pool = Pool::open(path, options)?;
-        Ok(Heap { core: open_core::<R>(pool, Some(lease))?, of: PhantomData })
+        Ok(Heap { core: open_core::<R>(pool, Some(lease), Layer::ConcurrentTx)?, of: PhantomData })
     }
 
     /// As [`open`](Self::open), in a pool that is open already, and in which nobody else opens a heap.
@@ -101,7 +117,7 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
     /// As for [`open`](Self::open).
     pub fn open_pool(pool: Pool) -> Result<Heap<B, R>> {
         let lease = lease::<B>()?;
-        Ok(Heap { core: open_core::<R>(pool, Some(lease))?, of: PhantomData })
+        Ok(Heap { core: open_core::<R>(pool, Some(lease), Layer::ConcurrentTx)?, of: PhantomData })
     }
 }
 
@@ -173,7 +189,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
 }
 
 /// Opens the heap of a pool, or makes it if the pool has no roots yet.
-fn open_core<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>) -> Result<Arc<Core>> {
+fn open_core<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>, layer: Layer) -> Result<Arc<Core>> {
     // Who owns what is noted in memory, so that there must be one such memory. No structure lies at 0: that stands for the pool's
     // heap, also before there is one.
     let hold = pool.hold(0).ok_or(Error::InUse)?;
@@ -190,7 +206,7 @@ fn open_core<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>) -> Res
             None => create::<R>(&pool)?,
         },
     };
-    Core::open(pool, off, types, (brand, hold))
+    Core::open(pool, off, types, (brand, hold), layer)
 }
 
 fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {

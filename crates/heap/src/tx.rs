@@ -170,7 +170,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         let mut round = 0;
         loop {
             let seen = records.load(index);
-            if seen.is_committing() || seen.owner() != 0 {
+            if self.core.parts.isolates && (seen.is_committing() || seen.owner() != 0) {
                 state.wait(&mut round)?;
                 continue;
             }
@@ -206,6 +206,9 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         }
         if key == FRESH {
             return self.load_words(off, out);
+        }
+        if !core.parts.isolates {
+            return self.read_own(off, out);
         }
         let index = core.orecs.index(key);
         if state.is_quiet.get() {
@@ -431,6 +434,21 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Array)
     }
 
+    /// Frees an object that nothing leads to any more, where the heap runs without counts ([`Layer::Base`](crate::Layer::Base)); else
+    /// does nothing, since it dies by itself.
+    ///
+    /// # Errors
+    ///
+    /// The pool's own.
+    #[doc(hidden)]
+    #[inline]
+    pub fn delete_by_hand<T: Persist>(&mut self, object: Obj<'t, B, T>) -> Result<()> {
+        if self.core.parts.counts {
+            return Ok(());
+        }
+        Ok(self.session()?.ptx.free(object.off.wrapping_sub(OBJECT_HEAD_BYTES))?)
+    }
+
     /// Ends the transaction with nothing changed: give the error back with `?` or `return Err`.
     pub fn cancel(&self) -> Error {
         Error::Cancelled
@@ -449,7 +467,7 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     /// Notes one pointer more or less to an object.
     pub(crate) fn count(&mut self, object: u64, kind: crate::describe::PointerKind, by: i64) -> Result<()> {
-        if object == 0 {
+        if object == 0 || !self.core.parts.counts {
             return Ok(());
         }
         let mut session = self.session()?;
@@ -517,6 +535,10 @@ impl<'t, B: Brand> Tx<'t, B> {
             return Err(Error::Conflict);
         }
         if key == FRESH {
+            return Ok(());
+        }
+        if !core.parts.isolates {
+            core.region().prefetch_for_store(off);
             return Ok(());
         }
         let number = match state.number.get() {

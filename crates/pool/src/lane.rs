@@ -88,13 +88,15 @@ pub struct Lane {
     pub(crate) image: RecordImage,
     /// As in the lane's state.
     pub(crate) tail: Tail,
+    /// Its commits write no records ([`Tx::leave_log_out`]).
+    pub(crate) leaves_log_out: bool,
 }
 
 impl Lane {
     pub(crate) fn new(pool: Pool, number: u32) -> Lane {
         let tail = pool.inner.lanes[number as usize].lock().tail;
         let (arena, work, image) = (Arena::default(), TxWork::default(), RecordImage::default());
-        Lane { pool, number, arena, work, image, tail }
+        Lane { pool, number, arena, work, image, tail, leaves_log_out: false }
     }
 
     /// Lets the blocks that the last commit freed wait for the readers of this moment: for structures that lead readers to

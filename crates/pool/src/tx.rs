@@ -456,6 +456,21 @@ impl<'l> Tx<'l> {
         }
     }
 
+    /// From now on commits of this lane write no records, and flush and fence nothing: they only store. What they do is isolated as ever,
+    /// but not durable, and no crash is recovered from. For measuring what records cost.
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit).
+    #[doc(hidden)]
+    pub fn leave_log_out(&mut self) -> Result<()> {
+        let Lane { pool, number, leaves_log_out, .. } = &mut *self.lane;
+        // No record of the lane is live from here on, so that what is freed waits for readers only.
+        pool.inner.lanes[*number as usize].settle(&pool.inner)?;
+        *leaves_log_out = true;
+        Ok(())
+    }
+
     /// How many words the record will hold so far, roughly: for deciding when a group is large enough.
     pub fn pending_words(&self) -> usize {
         let work = &self.lane.work;
@@ -580,13 +595,16 @@ fn commit(lane: &mut Lane) -> Result<()> {
     if lane.work.homes.is_empty() && lane.work.bits.is_empty() && lane.work.stored_lines.is_empty() {
         return finish(lane, None);
     }
+    if lane.leaves_log_out {
+        return commit_unlogged(lane);
+    }
     lane.pool.inner.touches.prefetch(&lane.work.home_lines);
     let covered = collect_fresh_lines(&mut lane.work, &lane.pool.inner)?;
     let needs_covers = !lane.pool.inner.region.domain().keeps_program_order();
     let fence_first = needs_covers && covered > covered_max_bytes(lane.pool.inner.region.domain());
     build_image(&lane.work, &mut lane.image, needs_covers && !fence_first);
     let chain = lane.prepare_chain()?;
-    let Lane { pool, number, arena, work, image, tail } = &mut *lane;
+    let Lane { pool, number, arena, work, image, tail, .. } = &mut *lane;
     let inner: &PoolInner = &pool.inner;
     let slot = &inner.lanes[*number as usize];
     let mut touched = None;
@@ -640,6 +658,18 @@ fn commit(lane: &mut Lane) -> Result<()> {
     // No locked instruction from here to the end while this lane is alone: it would wait for the fence, which
     // the next operation's traversal can overlap with otherwise.
     let alone = touched.is_none();
+    store_homes(inner, work, alone)?;
+    let commits = state.commits;
+    if !work.freed.is_empty() {
+        slot.retire(inner, &mut state, (&mut work.freed, arena), alone);
+    }
+    drop(state);
+    finish(lane, touched.map(|lines| (commits, lines)))
+}
+
+/// Stores the home words.
+#[inline]
+fn store_homes(inner: &PoolInner, work: &TxWork, alone: bool) -> Result<()> {
     for (off, change) in &work.homes {
         change.apply(&inner.region, *off, alone)?;
     }
@@ -649,12 +679,24 @@ fn commit(lane: &mut Lane) -> Result<()> {
     for change in &work.bits {
         change.slab.change_media(&inner.region, change.place, change.set, alone)?;
     }
-    let commits = state.commits;
-    if !work.freed.is_empty() {
-        slot.retire(inner, &mut state, (&mut work.freed, arena), alone);
+    Ok(())
+}
+
+/// What is left of a commit without a record ([`Tx::leave_log_out`]).
+#[cold]
+fn commit_unlogged(lane: &mut Lane) -> Result<()> {
+    let Lane { pool, number, arena, work, .. } = &mut *lane;
+    let inner: &PoolInner = &pool.inner;
+    for slab in &work.new_slabs {
+        write_slab_head(inner, work, slab)?;
     }
-    drop(state);
-    finish(lane, touched.map(|lines| (commits, lines)))
+    let alone = !inner.touches.is_on();
+    store_homes(inner, work, alone)?;
+    if !work.freed.is_empty() {
+        let slot = &inner.lanes[*number as usize];
+        slot.retire(inner, &mut slot.lock(), (&mut work.freed, arena), alone);
+    }
+    finish(lane, None)
 }
 
 /// How much new data a record covers rather than being preceded by a fence.
@@ -743,16 +785,22 @@ fn freed_twice(off: u64) -> Error {
     Error::corrupt("a block of the pool", off, "freed once in a transaction", "freed twice")
 }
 
+/// Writes the head of a new slab.
+fn write_slab_head(inner: &PoolInner, work: &TxWork, slab: &SlabRef) -> Result<()> {
+    // L4: the record covers the head, so the bits of this transaction's blocks are set in it from the start.
+    let taken = work.fresh.iter().filter(|f| !f.cancelled && f.block.is_in(slab)).map(|f| f.block.off);
+    let head = slab.new_head(taken)?;
+    // SAFETY: media does not name the slab, so that its head is this lane's alone.
+    unsafe { inner.region.write(slab.off, &head)? };
+    Ok(())
+}
+
 /// Writes the heads of new slabs, and collects the lines of new data that were not flushed yet; returns how many
 /// bytes of new data there are.
 fn collect_fresh_lines(work: &mut TxWork, inner: &PoolInner) -> Result<u64> {
     work.lines.clear();
     for slab in &work.new_slabs {
-        // L4: the record covers the head, so the bits of this transaction's blocks are set in it from the start.
-        let taken = work.fresh.iter().filter(|f| !f.cancelled && f.block.is_in(slab)).map(|f| f.block.off);
-        let head = slab.new_head(taken)?;
-        // SAFETY: media does not name the slab, so that its head is this lane's alone.
-        unsafe { inner.region.write(slab.off, &head)? };
+        write_slab_head(inner, work, slab)?;
     }
     if inner.region.domain().keeps_program_order() {
         return Ok(0);

@@ -20,6 +20,7 @@ const PARTLY_TRUSTED: &[&str] = &["index", "heap"];
 const BOUNDARIES: &[&str] = &[
     "crates/bench-peers/src/engines/native.rs",
     "crates/bench-peers/src/heap/native.rs",
+    "crates/bench-peers/src/programs/native.rs",
     "crates/capi/src/ffi/args.rs",
     "crates/capi/src/ffi/fixed.rs",
     "crates/capi/src/ffi/map.rs",

@@ -9,7 +9,7 @@ mod tembo_fixed;
 use std::path::Path;
 
 /// Whatever an engine reports; a run ends with the first error.
-pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// What an engine is told when it is opened.
 #[derive(Debug, Clone, Copy)]

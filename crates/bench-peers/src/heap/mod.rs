@@ -95,8 +95,32 @@ pub(crate) fn compare(folder: &Path, options: &HeapOptions) -> Result<()> {
 }
 
 /// libpmemobj reads the variable when it is loaded, so the program begins anew.
-fn again_with_lines_flushed() -> Result<()> {
+pub(crate) fn again_with_lines_flushed() -> Result<()> {
     use std::os::unix::process::CommandExt;
     let mut command = std::process::Command::new(std::env::current_exe()?);
     Err(command.args(std::env::args_os().skip(1)).env("PMEM_IS_PMEM_FORCE", "1").exec().into())
+}
+
+/// libpmemobj's hash table and array, for the programs of the NV-heaps paper.
+pub(crate) struct Table(native::Pmemobj);
+
+impl Table {
+    /// Makes a pool with an array of so many entries of 64 bytes, and a table of so many buckets, up to a power of two.
+    pub(crate) fn open(path: &Path, entries: u64, buckets: u64) -> Result<Table> {
+        let bytes = usize::try_from((256 << 20) + entries * 300 + buckets * 128)?;
+        Ok(Table(native::Pmemobj::open(path, bytes, entries, buckets.next_power_of_two(), true)?))
+    }
+
+    /// Inserts a key if it is not there, and removes it otherwise.
+    pub(crate) fn toggle(&mut self, key: u64) -> Result<()> {
+        if side::Side::lookup(&mut self.0, key)?.is_some() {
+            return side::Side::remove(&mut self.0, key);
+        }
+        side::Side::insert(&mut self.0, key, key)
+    }
+
+    /// Exchanges two entries.
+    pub(crate) fn swap(&mut self, [a, b]: [usize; 2]) -> Result<()> {
+        self.0.swap_elements(u32::try_from(a)?, u32::try_from(b)?)
+    }
 }

@@ -27,6 +27,7 @@ unsafe extern "C" {
     fn pmo_heap_empty(heap: *mut Opaque) -> c_int;
     fn pmo_heap_write(heap: *mut Opaque, indexes: *const u32, count: usize, word: u64) -> c_int;
     fn pmo_heap_write_element(heap: *mut Opaque, index: u32, word: u64) -> c_int;
+    fn pmo_heap_swap_elements(heap: *mut Opaque, a: u32, b: u32) -> c_int;
     fn pmo_heap_read_object(heap: *mut Opaque, index: u32, word: *mut u64) -> c_int;
     fn pmo_heap_push(heap: *mut Opaque, word: u64) -> c_int;
     fn pmo_heap_replace(heap: *mut Opaque, index: u32, word: u64) -> c_int;
@@ -79,6 +80,13 @@ impl Pmemobj {
     pub(super) fn fill(&mut self, bytes: u64) -> Result<()> {
         // SAFETY: `heap` is open.
         succeeded(unsafe { pmo_heap_fill(self.heap, usize::try_from(bytes)?) })
+    }
+
+    /// Exchanges a word of two elements of the array.
+    pub(super) fn swap_elements(&mut self, a: u32, b: u32) -> Result<()> {
+        assert!(u64::from(a.max(b)) < self.objects, "an element beyond the array");
+        // SAFETY: `heap` is open; it has as many elements as objects.
+        succeeded(unsafe { pmo_heap_swap_elements(self.heap, a, b) })
     }
 
     /// The library's version.

@@ -61,8 +61,10 @@ pub const FIGURES: &[Figure] = &[
     solutions::FIGURE_13,
     solutions::FIGURE_14,
     table3::FIGURE,
+    nv_heaps::table1::FIGURE,
     nv_heaps::figure4::FIGURE,
     nv_heaps::figure5::FIGURE,
+    nv_heaps::figure6::FIGURE,
 ];
 
 /// The figure of that name.
@@ -71,6 +73,16 @@ pub fn named(name: &str) -> Option<&'static Figure> {
 }
 
 impl Figure {
+    /// A figure that is measured elsewhere, with so many steps.
+    pub const fn new(
+        name: &'static str,
+        title: &'static str,
+        steps: fn(&Setup) -> u64,
+        measure: fn(&Setup, &Progress) -> Result<Drawing, Error>,
+    ) -> Figure {
+        Figure { name, title, steps, measure }
+    }
+
     /// Measures the figure and writes `NAME.csv` and `NAME.svg` into `out`, which is made if it is not there.
     ///
     /// # Errors

@@ -3,8 +3,7 @@
 //! The algorithm is written once, over [`Nodes`], and runs on a heap and in ordinary memory. A change goes down to a leaf, notes its way, and
 //! mends what became too full or too empty on the way back, so that most changes write to one leaf.
 
-use super::{Fault, Program, Random, arena::Arena, halves, lock, not_there};
-use rand::Rng;
+use super::{Fault, Program, Random, arena::Arena, choose_key, halves, lock, not_there};
 use std::sync::Mutex;
 use tembo_heap::{Brand, Heap, Obj, PRc, Persist, Plain, Tx};
 
@@ -324,8 +323,9 @@ impl<'t, B: Brand> Nodes for InHeap<'_, 't, B> {
         self.tx.load(self.root.top())?.ok_or_else(not_there)
     }
 
-    fn set_top(&mut self, node: Self::Node, _: Option<Self::Node>) -> Result<(), Fault> {
-        Ok(self.tx.link(self.root.top(), node)?)
+    fn set_top(&mut self, node: Self::Node, unused: Option<Self::Node>) -> Result<(), Fault> {
+        self.tx.link(self.root.top(), node)?;
+        unused.into_iter().try_for_each(|node| Ok(self.tx.delete_by_hand(node)?))
     }
 
     fn keys(&self, node: Self::Node) -> Result<Keys, Fault> {
@@ -352,8 +352,9 @@ impl<'t, B: Brand> Nodes for InHeap<'_, 't, B> {
         Ok(self.tx.alloc(Node { keys, children: Default::default() })?)
     }
 
-    fn release(&mut self, (parent, at): (Self::Node, usize), _: Self::Node) -> Result<(), Fault> {
-        Ok(self.tx.link(parent.children().at(at), None)?)
+    fn release(&mut self, (parent, at): (Self::Node, usize), node: Self::Node) -> Result<(), Fault> {
+        self.tx.link(parent.children().at(at), None)?;
+        Ok(self.tx.delete_by_hand(node)?)
     }
 }
 
@@ -388,7 +389,7 @@ impl<B: Brand> BTree<B> {
 
 impl<B: Brand> Program for BTree<B> {
     fn run(&self, operations: usize, random: &mut Random) -> Result<(), Fault> {
-        (0..operations).try_for_each(|_| self.toggle(random.random_range(0..self.keys)))
+        (0..operations).try_for_each(|_| self.toggle(choose_key(random, self.keys)))
     }
 
     fn state(&self) -> Result<Vec<u64>, Fault> {
@@ -476,7 +477,7 @@ impl InDram {
 impl Program for InDram {
     fn run(&self, operations: usize, random: &mut Random) -> Result<(), Fault> {
         let mut nodes = lock(&self.nodes);
-        (0..operations).try_for_each(|_| toggle(&mut *nodes, random.random_range(0..self.keys)))
+        (0..operations).try_for_each(|_| toggle(&mut *nodes, choose_key(random, self.keys)))
     }
 
     fn state(&self) -> Result<Vec<u64>, Fault> {

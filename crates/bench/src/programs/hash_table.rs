@@ -1,7 +1,6 @@
 //! HashTable: looks for an integer in a hash table with chains; inserts it if it is not there, and removes it otherwise.
 
-use super::{Fault, Program, Random, halves, lock};
-use rand::Rng;
+use super::{Fault, Program, Random, choose_key, halves, lock};
 use std::sync::Mutex;
 use tembo_heap::{Brand, Error, Heap, PArr, PRc, Persist};
 
@@ -58,7 +57,8 @@ impl<B: Brand> HashTable<B> {
             while let Some(entry) = tx.load(slot)? {
                 if tx.get(entry.key())? == key {
                     let next = tx.load(entry.next())?;
-                    return tx.link(slot, next);
+                    tx.link(slot, next)?;
+                    return tx.delete_by_hand(entry);
                 }
                 slot = entry.next();
             }
@@ -76,7 +76,7 @@ fn buckets_for(keys: u64) -> usize {
 impl<B: Brand> Program for HashTable<B> {
     fn run(&self, operations: usize, random: &mut Random) -> Result<(), Fault> {
         for _ in 0..operations {
-            self.toggle(random.random_range(0..self.keys))?;
+            self.toggle(choose_key(random, self.keys))?;
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Program for InDram {
     fn run(&self, operations: usize, random: &mut Random) -> Result<(), Fault> {
         let mut buckets = lock(&self.buckets);
         for _ in 0..operations {
-            toggle_in(&mut buckets, random.random_range(0..self.keys));
+            toggle_in(&mut buckets, choose_key(random, self.keys));
         }
         Ok(())
     }

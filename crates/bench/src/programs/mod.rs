@@ -18,13 +18,14 @@ mod ssca;
 mod tests;
 mod time;
 
+use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tembo_heap::Heap;
+use tembo_heap::{Heap, Layer};
 use tembo_pool::Pool;
 
 pub use ssca::verify_torus;
-pub use time::{Load, Rate, rate};
+pub use time::{Load, Rate, rate, rate_alone};
 
 /// What a program's operations are chosen by.
 pub type Random = Xoshiro256PlusPlus;
@@ -143,16 +144,33 @@ pub fn on_heap<O>(
     pool: Pool,
     body: impl FnOnce(&dyn Program) -> Result<O, Fault>,
 ) -> Result<O, Fault> {
+    on_layer(kind, size, pool, Layer::ConcurrentTx, body)
+}
+
+/// As [`on_heap`], on a heap with some parts left out.
+///
+/// # Errors
+///
+/// As for [`on_heap`].
+pub fn on_layer<O>(
+    kind: Kind,
+    size: &Size,
+    pool: Pool,
+    layer: Layer,
+    body: impl FnOnce(&dyn Program) -> Result<O, Fault>,
+) -> Result<O, Fault> {
     let Size { entries, keys, people_scale, graph_scale, seed } = *size;
     match kind {
-        Kind::Sps => Heap::with_pool(pool, |heap| body(&sps::Sps::open(heap, entries)?)),
+        Kind::Sps => Heap::with_layer(pool, layer, |heap| body(&sps::Sps::open(heap, entries)?)),
         Kind::SixDegs => {
-            Heap::with_pool(pool, |heap| body(&six_degs::SixDegs::open(heap, people_scale, seed)?))
+            Heap::with_layer(pool, layer, |heap| body(&six_degs::SixDegs::open(heap, people_scale, seed)?))
         }
-        Kind::BTree => Heap::with_pool(pool, |heap| body(&btree::BTree::open(heap, keys)?)),
-        Kind::HashTable => Heap::with_pool(pool, |heap| body(&hash_table::HashTable::open(heap, keys)?)),
-        Kind::RbTree => Heap::with_pool(pool, |heap| body(&rb_tree::RbTree::open(heap, keys)?)),
-        Kind::Ssca => Heap::with_pool(pool, |heap| body(&ssca::Ssca::open(heap, graph_scale, seed)?)),
+        Kind::BTree => Heap::with_layer(pool, layer, |heap| body(&btree::BTree::open(heap, keys)?)),
+        Kind::HashTable => {
+            Heap::with_layer(pool, layer, |heap| body(&hash_table::HashTable::open(heap, keys)?))
+        }
+        Kind::RbTree => Heap::with_layer(pool, layer, |heap| body(&rb_tree::RbTree::open(heap, keys)?)),
+        Kind::Ssca => Heap::with_layer(pool, layer, |heap| body(&ssca::Ssca::open(heap, graph_scale, seed)?)),
     }
 }
 
@@ -171,6 +189,16 @@ pub fn in_dram(kind: Kind, size: &Size) -> Result<Box<dyn Program>, Fault> {
         Kind::RbTree => Box::new(rb_tree::InDram::new(keys)?),
         Kind::Ssca => Box::new(ssca::InDram::new(graph_scale, seed)?),
     })
+}
+
+/// The entries that an operation of SPS exchanges.
+pub fn choose_entries(random: &mut Random, len: usize) -> [usize; 2] {
+    [random.random_range(0..len), random.random_range(0..len)]
+}
+
+/// The key that an operation of a tree or table inserts or removes.
+pub fn choose_key(random: &mut Random, keys: u64) -> u64 {
+    random.random_range(0..keys)
 }
 
 /// Every second number of so many, in an order that is none: what trees and tables begin with.

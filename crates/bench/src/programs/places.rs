@@ -1,12 +1,16 @@
 //! Where a program's heap lies: in a file on this machine, or in the model of a memory.
 
-use super::{Fault, Kind, Program, Random, Size, on_heap};
+use super::{Fault, Kind, Program, Random, Size, on_heap, on_layer};
 use crate::nvm::{Cost, Listener, Model, Params};
 use rand::SeedableRng;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tembo_pmem::{Durability, Observer, Region, ThreadTag};
+use tembo_heap::Layer;
+use tembo_pmem::{Durability, Region};
 use tembo_pool::{Options, Pool};
+
+/// The paper's memories: as figures and as parameters call them.
+pub const MEDIA: [(&str, &str); 3] = [("DRAM", "dram"), ("STTM", "stt-mram"), ("PCM", "pcm")];
 
 /// Room that a heap has to grow in the model.
 const ROOM_BYTES: u64 = 64 << 20;
@@ -48,8 +52,8 @@ pub struct Memory<'a> {
     pub params: &'a Params,
     /// The name of its memory.
     pub medium: &'a str,
-    /// Whether lines are flushed and fences waited for.
-    pub is_durable: bool,
+    /// Which parts of the heap run.
+    pub layer: Layer,
 }
 
 impl Prepared {
@@ -73,14 +77,10 @@ impl Prepared {
     /// When the parameters have no such memory; the heap's.
     pub fn run(&self, memory: &Memory<'_>, operations: usize, seed: u64) -> Result<(f64, Cost), Fault> {
         let listener = Arc::new(Listener::new(Model::new(memory.params, memory.medium)?, &self.image));
-        let observer: Arc<dyn Observer> = match memory.is_durable {
-            true => listener.clone(),
-            false => Arc::new(Volatile(listener.clone())),
-        };
         let max_bytes = self.image.len() as u64 + ROOM_BYTES;
-        let region = Region::simulated(&self.image, max_bytes, Some(observer))?;
+        let region = Region::simulated(&self.image, max_bytes, Some(listener.clone()))?;
         let mut random = Random::seed_from_u64(seed);
-        on_heap(self.kind, &self.size, Pool::open_in(region)?, |program: &dyn Program| {
+        on_layer(self.kind, &self.size, Pool::open_in(region)?, memory.layer, |program: &dyn Program| {
             listener.measure();
             program.run(operations.div_ceil(4), &mut random)?;
             listener.measure();
@@ -89,32 +89,36 @@ impl Prepared {
         let (cost, _) = listener.finish();
         Ok((listener.ns(cost.cycles) / operations as f64, cost))
     }
+
+    /// Nanoseconds that durability and each of the [`MEDIA`] add to an operation, to one without durability in DRAM. `step` is told
+    /// which is next.
+    ///
+    /// # Errors
+    ///
+    /// As for [`run`](Self::run).
+    pub fn added_ns(
+        &self,
+        params: &Params,
+        operations: usize,
+        step: impl Fn(&str),
+    ) -> Result<[f64; MEDIA.len()], Fault> {
+        let run = |medium, layer| {
+            self.run(&Memory { params, medium, layer }, operations, self.size.seed).map(|run| run.0)
+        };
+        let without = run("dram", Layer::NoDur)?;
+        let mut added = [0.0; MEDIA.len()];
+        for (added, (name, medium)) in added.iter_mut().zip(MEDIA) {
+            step(name);
+            *added = (run(medium, Layer::ConcurrentTx)? - without).max(0.0);
+        }
+        Ok(added)
+    }
 }
 
-/// Hears of everything but flushes and fences.
-#[derive(Debug)]
-struct Volatile(Arc<Listener>);
-
-impl Observer for Volatile {
-    fn store(&self, thread: ThreadTag, off: u64, new: &[u8]) {
-        self.0.store(thread, off, new);
-    }
-
-    fn flush(&self, _: ThreadTag, _: u64) {}
-
-    fn fence(&self, _: ThreadTag) {}
-
-    fn wants_loads(&self) -> bool {
-        true
-    }
-
-    fn load(&self, thread: ThreadTag, off: u64, bytes: u64) {
-        self.0.load(thread, off, bytes);
-    }
-
-    fn prefetch(&self, thread: ThreadTag, line: u64) {
-        self.0.prefetch(thread, line);
-    }
+/// Operations in a second, if each takes so much longer than what was measured with so many threads.
+pub fn slower(rate: f64, threads: usize, added_ns: f64) -> f64 {
+    let threads = threads as f64;
+    threads * 1e9 / (threads * 1e9 / rate + added_ns)
 }
 
 #[cfg(test)]
@@ -127,15 +131,13 @@ mod tests {
     fn the_model_sees_what_a_program_does() {
         let params = Params::nv_heaps();
         let prepared = Prepared::new(Kind::Sps, &Size { entries: 1 << 14, ..Size::quick(1) }).unwrap();
-        let run = |medium, is_durable| {
-            prepared.run(&Memory { params: &params, medium, is_durable }, 400, 3).unwrap()
-        };
-        let (volatile_ns, volatile) = run("dram", false);
+        let run = |medium, layer| prepared.run(&Memory { params: &params, medium, layer }, 400, 3).unwrap();
+        let (volatile_ns, volatile) = run("dram", Layer::NoDur);
         assert_eq!((volatile.fences, volatile.flushes), (0, 0));
         assert!(volatile.loads > 1600);
-        let (dram_ns, dram) = run("dram", true);
+        let (dram_ns, dram) = run("dram", Layer::ConcurrentTx);
         assert!((395..=401).contains(&dram.fences), "{}", dram.fences);
-        let (sttm_ns, pcm_ns) = (run("stt-mram", true).0, run("pcm", true).0);
+        let (sttm_ns, pcm_ns) = (run("stt-mram", Layer::ConcurrentTx).0, run("pcm", Layer::ConcurrentTx).0);
         assert!(
             volatile_ns < dram_ns && dram_ns < sttm_ns && sttm_ns < pcm_ns,
             "{volatile_ns} {dram_ns} {pcm_ns}"

@@ -3,8 +3,7 @@
 //! Nodes know their parents, by weak pointers in the heap. The algorithm is the textbook's (Cormen et al., chapter 13), written once, over
 //! [`Nodes`], for a heap and for ordinary memory.
 
-use super::{Fault, Program, Random, arena::Arena, halves, lock};
-use rand::Rng;
+use super::{Fault, Program, Random, arena::Arena, choose_key, halves, lock};
 use std::sync::Mutex;
 use tembo_heap::{Brand, Heap, Obj, PRc, PWeak, Persist, Tx};
 
@@ -41,7 +40,7 @@ trait Nodes {
     /// A red node without relatives.
     fn make(&mut self, key: u64) -> Result<Self::Node, Fault>;
     /// Nothing uses the node any more.
-    fn release(&mut self, node: Self::Node);
+    fn release(&mut self, node: Self::Node) -> Result<(), Fault>;
 
     /// Whether there is a red node; none counts as black.
     fn is_red_node(&self, node: Option<Self::Node>) -> Result<bool, Fault> {
@@ -163,7 +162,7 @@ fn remove<S: Nodes>(nodes: &mut S, node: S::Node) -> Result<(), Fault> {
     };
     let was_black = !nodes.is_red(gone)?;
     nodes.replace(gone, child)?;
-    nodes.release(gone);
+    nodes.release(gone)?;
     match child {
         Some(child) if was_black && nodes.is_red(child)? => nodes.set_red(child, false),
         _ if was_black => mend_black(nodes, parent),
@@ -326,8 +325,10 @@ impl<'t, B: Brand> Nodes for InHeap<'_, 't, B> {
         Ok(self.tx.alloc(Node { key, is_red: 1, left, right, parent })?)
     }
 
-    /// It dies by itself.
-    fn release(&mut self, _: Self::Node) {}
+    /// It dies by itself, but where there are no counts.
+    fn release(&mut self, node: Self::Node) -> Result<(), Fault> {
+        Ok(self.tx.delete_by_hand(node)?)
+    }
 }
 
 /// The program on a heap.
@@ -354,7 +355,7 @@ impl<B: Brand> RbTree<B> {
 
 impl<B: Brand> Program for RbTree<B> {
     fn run(&self, operations: usize, random: &mut Random) -> Result<(), Fault> {
-        (0..operations).try_for_each(|_| self.toggle(random.random_range(0..self.keys)))
+        (0..operations).try_for_each(|_| self.toggle(choose_key(random, self.keys)))
     }
 
     fn state(&self) -> Result<Vec<u64>, Fault> {
@@ -429,8 +430,9 @@ impl Nodes for InMemory {
         Ok(self.nodes.make(NodeInDram { key, is_red: true, children: [None; 2], parent: None }))
     }
 
-    fn release(&mut self, node: u32) {
+    fn release(&mut self, node: u32) -> Result<(), Fault> {
         self.nodes.free(node);
+        Ok(())
     }
 }
 
@@ -451,7 +453,7 @@ impl InDram {
 impl Program for InDram {
     fn run(&self, operations: usize, random: &mut Random) -> Result<(), Fault> {
         let mut nodes = lock(&self.nodes);
-        (0..operations).try_for_each(|_| toggle(&mut *nodes, random.random_range(0..self.keys)))
+        (0..operations).try_for_each(|_| toggle(&mut *nodes, choose_key(random, self.keys)))
     }
 
     fn state(&self) -> Result<Vec<u64>, Fault> {

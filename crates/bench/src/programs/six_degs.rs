@@ -138,7 +138,8 @@ fn toggle_one<'t, B: Brand>(
     while let Some(edge) = tx.load(slot)? {
         if tx.upgrade(edge.to())? == Some(to) {
             let rest = tx.load(edge.next())?;
-            return Ok(tx.link(slot, rest)?);
+            tx.link(slot, rest)?;
+            return Ok(tx.delete_by_hand(edge)?);
         }
         slot = edge.next();
     }

@@ -1,6 +1,6 @@
 //! SPS: swaps of random entries of an array of integers; and the updates of Figure 4.
 
-use super::{Fault, Program, Random, lock};
+use super::{Fault, Program, Random, choose_entries, lock};
 use rand::Rng;
 use std::sync::Mutex;
 use tembo_heap::{Brand, Error, Heap, PArr, Persist};
@@ -43,15 +43,10 @@ impl<B: Brand> Sps<B> {
     }
 }
 
-/// Two entries.
-fn choose(random: &mut Random, len: usize) -> (usize, usize) {
-    (random.random_range(0..len), random.random_range(0..len))
-}
-
 impl<B: Brand> Program for Sps<B> {
     fn run(&self, operations: usize, random: &mut Random) -> Result<(), Fault> {
         for _ in 0..operations {
-            let (a, b) = choose(random, self.len);
+            let [a, b] = choose_entries(random, self.len);
             self.heap.write::<_, Error>(|tx, root| {
                 let Some(entries) = tx.array(root.entries())? else { return Err(tx.cancel()) };
                 tx.swap(entries.at(a), entries.at(b))
@@ -91,7 +86,7 @@ impl Program for InDram {
         let mut entries = lock(&self.entries);
         let len = entries.len();
         for _ in 0..operations {
-            let (a, b) = choose(random, len);
+            let [a, b] = choose_entries(random, len);
             entries.swap(a, b);
         }
         Ok(())

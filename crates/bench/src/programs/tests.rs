@@ -101,3 +101,35 @@ fn programs_begin_with_every_second_key() {
         assert!(begin.into_iter().eq((0..keys).step_by(2)), "{keys}");
     }
 }
+
+/// Every layer of the heap does what the whole does, as long as nothing crashes and threads are as many as it is for.
+#[test]
+fn layers_end_in_the_same_state() {
+    let size = Size::quick(5);
+    for kind in Kind::ALL {
+        let twin = in_dram(kind, &size).unwrap();
+        let mut random = Random::seed_from_u64(9);
+        twin.run(2000, &mut random).unwrap();
+        let expected = twin.state().unwrap();
+        for layer in [Layer::Base, Layer::Safe, Layer::Tx, Layer::ConcurrentTx, Layer::NoDur] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("program.pool");
+            let found = on_layer(kind, &size, open(&path), layer, |program| {
+                let mut random = Random::seed_from_u64(9);
+                program.run(2000, &mut random)?;
+                program.state()
+            });
+            assert_eq!(found.unwrap(), expected, "{} in {layer:?}", kind.name());
+            if layer != Layer::Base {
+                // What is closed in order is sound without a log, too.
+                check_heap(&open(&path));
+            }
+        }
+        let load = Load { operations: 1500, rounds: 1, seed: 5 };
+        let outcome = on_layer(kind, &size, pool(), Layer::NoDur, |program| {
+            rate(program, 3, &load)?;
+            program.state()
+        });
+        assert!(outcome.is_ok(), "{}: {outcome:?}", kind.name());
+    }
+}

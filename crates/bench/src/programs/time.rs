@@ -29,9 +29,34 @@ pub type Rate = f64;
 pub fn rate(program: &dyn Program, threads: usize, load: &Load) -> Result<Rate, Fault> {
     let mut randoms: Vec<Random> =
         (0..threads as u64).map(|thread| Random::seed_from_u64(load.seed ^ thread << 32)).collect();
-    round(program, load.operations.div_ceil(4), &mut randoms)?;
-    let seconds = (0..load.rounds).map(|_| round(program, load.operations, &mut randoms));
-    let seconds = seconds.collect::<Result<Vec<f64>, Fault>>()?;
+    rate_of(threads, load, |operations| round(program, operations, &mut randoms))
+}
+
+/// As [`rate`] with one thread, of what need not be a [`Program`] for several.
+///
+/// # Errors
+///
+/// Those of `run`.
+pub fn rate_alone(
+    load: &Load,
+    mut run: impl FnMut(usize, &mut Random) -> Result<(), Fault>,
+) -> Result<Rate, Fault> {
+    let mut random = Random::seed_from_u64(load.seed);
+    rate_of(1, load, |operations| {
+        let start = Instant::now();
+        run(operations, &mut random)?;
+        Ok(start.elapsed().as_secs_f64())
+    })
+}
+
+/// The rate of rounds, which take seconds.
+fn rate_of(
+    threads: usize,
+    load: &Load,
+    mut round: impl FnMut(usize) -> Result<f64, Fault>,
+) -> Result<Rate, Fault> {
+    round(load.operations.div_ceil(4))?;
+    let seconds = (0..load.rounds).map(|_| round(load.operations)).collect::<Result<Vec<f64>, Fault>>()?;
     Ok((threads * load.operations) as f64 / median(seconds.into_iter()))
 }
 

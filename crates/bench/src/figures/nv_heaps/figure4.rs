@@ -7,7 +7,7 @@ use crate::programs::sps::Updates;
 use crate::programs::{Fault, Load, places, rate};
 use crate::progress::Progress;
 use crate::table::{Table, number};
-use tembo_heap::Heap;
+use tembo_heap::{Heap, Layer};
 use tembo_pmem::Durability;
 
 pub(in crate::figures) const FIGURE: Figure = Figure {
@@ -20,9 +20,9 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 /// Elements that a transaction updates.
 const SIZES: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-const PLACES: [(&str, Durability); 2] = [
-    ("durable: lines flushed, fences waited for", Durability::Emulated),
-    ("without flushes and fences", Durability::PageCache),
+const PLACES: [(&str, Layer); 2] = [
+    ("durable: lines flushed, fences waited for", Layer::ConcurrentTx),
+    ("NoDur: no log, no flushes, no fences", Layer::NoDur),
 ];
 
 fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
@@ -30,8 +30,8 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
     let len = if setup.quick { 1 << 12 } else { 1_000_000 };
     let updates = if setup.quick { 2_000 } else { 400_000 };
     let mut panels = Vec::new();
-    for (place, durability) in PLACES {
-        let rows = Heap::with_pool(places::temporary(durability)?, |heap| {
+    for (place, layer) in PLACES {
+        let rows = Heap::with_layer(places::temporary(Durability::Emulated)?, layer, |heap| {
             let mut program = Updates::open(heap, len)?;
             let mut rows = Vec::new();
             for each in SIZES {

@@ -9,10 +9,11 @@ use super::{load, size, thread_counts, threads_name};
 use crate::figures::{Drawing, Error, Figure, Setup};
 use crate::nvm::Params;
 use crate::plot::{self, Panel, Series};
-use crate::programs::places::{Memory, Prepared, temporary};
-use crate::programs::{Kind, Load, on_heap, rate, verify_torus};
+use crate::programs::places::{MEDIA, Prepared, slower, temporary};
+use crate::programs::{Kind, Load, on_layer, rate, verify_torus};
 use crate::progress::Progress;
 use crate::table::{Table, number};
+use tembo_heap::Layer;
 use tembo_pmem::Durability;
 
 pub(in crate::figures) const FIGURE: Figure = Figure {
@@ -22,32 +23,8 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     measure,
 };
 
-/// The paper's memories: as figures and as parameters call them.
-pub(super) const MEDIA: [(&str, &str); 3] = [("DRAM", "dram"), ("STTM", "stt-mram"), ("PCM", "pcm")];
-
 const NO_DURABILITY: &str = "NoDur";
 const THIS_MACHINE: &str = "this machine";
-
-/// Nanoseconds that durability and each of the [`MEDIA`] add to an operation of a program.
-pub(super) fn added_ns(
-    kind: Kind,
-    setup: &Setup,
-    params: &Params,
-    step: impl Fn(&str),
-) -> Result<[f64; MEDIA.len()], Error> {
-    let prepared = Prepared::new(kind, &size(setup))?;
-    let operations = load(setup, kind).operations / if setup.quick { 1 } else { 20 };
-    let run = |medium, is_durable| {
-        prepared.run(&Memory { params, medium, is_durable }, operations, setup.seed).map(|run| run.0)
-    };
-    let without = run("dram", false)?;
-    let mut added = [0.0; MEDIA.len()];
-    for (added, (name, medium)) in added.iter_mut().zip(MEDIA) {
-        step(name);
-        *added = (run(medium, true)? - without).max(0.0);
-    }
-    Ok(added)
-}
 
 fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
     verify_torus(temporary(Durability::Emulated)?, if setup.quick { 4 } else { 10 })?;
@@ -65,23 +42,21 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
             series.push(Series { name: name.to_owned(), values });
         };
         progress.doing(format!("{}, {NO_DURABILITY}", kind.name()));
-        let volatile = rates(kind, setup, Durability::PageCache)?;
+        let volatile = rates(kind, setup, Layer::NoDur)?;
         progress.step();
         note(NO_DURABILITY, &volatile, volatile[0]);
         progress.doing(format!("{}, {THIS_MACHINE}", kind.name()));
-        let here = rates(kind, setup, Durability::Emulated)?;
+        let here = rates(kind, setup, Layer::ConcurrentTx)?;
         progress.step();
         note(THIS_MACHINE, &here, volatile[0]);
-        let added = added_ns(kind, setup, &params, |name| {
+        let operations = load(setup, kind).operations / if setup.quick { 1 } else { 20 };
+        let added = Prepared::new(kind, &size(setup))?.added_ns(&params, operations, |name| {
             progress.doing(format!("{}, {name}", kind.name()));
             progress.step();
         })?;
         for ((name, _), added) in MEDIA.into_iter().zip(added) {
-            let modelled = |(rate, threads): (&f64, usize)| {
-                let ns = threads as f64 * 1e9 / rate + added;
-                threads as f64 * 1e9 / ns
-            };
-            let rates: Vec<f64> = volatile.iter().zip(thread_counts()).map(modelled).collect();
+            let modelled = volatile.iter().zip(thread_counts()).map(|(rate, t)| slower(*rate, t, added));
+            let rates: Vec<f64> = modelled.collect();
             note(name, &rates, volatile[0]);
         }
         panels.push(Panel {
@@ -107,9 +82,9 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
 }
 
 /// Operations in a second on this machine with each number of threads.
-fn rates(kind: Kind, setup: &Setup, durability: Durability) -> Result<Vec<f64>, Error> {
+fn rates(kind: Kind, setup: &Setup, layer: Layer) -> Result<Vec<f64>, Error> {
     let load = load(setup, kind);
-    on_heap(kind, &size(setup), temporary(durability)?, |program| {
+    on_layer(kind, &size(setup), temporary(Durability::Emulated)?, layer, |program| {
         let rates = thread_counts().into_iter().map(|threads| {
             // As much work in all.
             let load = Load { operations: load.operations.div_ceil(threads), ..load };

@@ -3,6 +3,8 @@
 
 pub(super) mod figure4;
 pub(super) mod figure5;
+pub(super) mod figure6;
+pub(super) mod table1;
 
 use super::Setup;
 use crate::programs::{Kind, Load, Size};
