@@ -103,7 +103,9 @@ fn run(program: &PathBuf, engine: &str, plan: &Plan, folder: &Path) -> Result<Ru
     Ok(Run { measured, reopened })
 }
 
-fn in_part(part: &'static str) -> impl Fn(Box<dyn std::error::Error>) -> Box<dyn std::error::Error> {
+fn in_part(
+    part: &'static str,
+) -> impl Fn(Box<dyn std::error::Error + Send + Sync>) -> Box<dyn std::error::Error + Send + Sync> {
     move |e| format!("{part}: {e}").into()
 }
 

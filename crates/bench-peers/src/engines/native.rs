@@ -219,7 +219,7 @@ fn succeeded(code: c_int) -> Result<()> {
     if code == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-fn last_error() -> Box<dyn std::error::Error> {
+fn last_error() -> Box<dyn std::error::Error + Send + Sync> {
     // SAFETY: the message is a string, and stays as it is until the next error of this thread's engine.
     unsafe { text(peer_error()) }.to_owned().into()
 }

@@ -102,12 +102,15 @@ pub(crate) fn again_with_lines_flushed() -> Result<()> {
 }
 
 /// libpmemobj's hash table and array, for the programs of the NV-heaps paper.
+#[cfg(peer = "bdb")]
 pub(crate) struct Table(native::Pmemobj);
 
+#[cfg(peer = "bdb")]
 impl Table {
     /// Makes a pool with an array of so many entries of 64 bytes, and a table of so many buckets, up to a power of two.
     pub(crate) fn open(path: &Path, entries: u64, buckets: u64) -> Result<Table> {
-        let bytes = usize::try_from((256 << 20) + entries * 300 + buckets * 128)?;
+        let bytes = ((256 << 20) + entries * 300 + buckets * 128).next_multiple_of(1 << 20);
+        let bytes = usize::try_from(bytes)?;
         Ok(Table(native::Pmemobj::open(path, bytes, entries, buckets.next_power_of_two(), true)?))
     }
 

@@ -259,7 +259,7 @@ fn succeeded(code: c_int) -> Result<()> {
 }
 
 #[cold]
-fn last_error() -> Box<dyn std::error::Error> {
+fn last_error() -> Box<dyn std::error::Error + Send + Sync> {
     // SAFETY: the message is a string, and stays as it is until the next error of this thread.
     unsafe { text(peer_error()) }.to_owned().into()
 }

@@ -134,7 +134,10 @@ fn panel(threads: usize, rates: &[(Kind, String, usize, f64)]) -> Panel {
         values: KINDS
             .iter()
             .map(|kind| {
-                rates.iter().find(|row| (row.0, row.1.as_str(), row.2) == (*kind, name, threads)).map(|row| row.3)
+                rates
+                    .iter()
+                    .find(|row| (row.0, row.1.as_str(), row.2) == (*kind, name, threads))
+                    .map(|row| row.3)
             })
             .collect(),
     });
@@ -246,12 +249,8 @@ fn pmemobj(kind: Kind, setup: &Setup) -> std::result::Result<f64, Fault> {
     if kind == Kind::BTree {
         let all = engines::all();
         let found = all.iter().find(|engine| engine.id == "libpmemobj").ok_or("libpmemobj is not there")?;
-        let setup = EngineSetup {
-            folder: folder.path(),
-            key_bytes: 8,
-            value_bytes: 8,
-            capacity_bytes: 1 << 30,
-        };
+        let setup =
+            EngineSetup { folder: folder.path(), key_bytes: 8, value_bytes: 8, capacity_bytes: 1 << 30 };
         let mut engine = (found.open)(&setup)?;
         let mut toggle = |key: u64| -> Result<()> {
             let key = key.to_be_bytes();

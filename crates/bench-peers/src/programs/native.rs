@@ -13,7 +13,12 @@ struct Opaque {
 }
 
 unsafe extern "C" {
-    fn bdb_program_open(folder: *const c_char, kind: c_int, threads: c_int, program: *mut *mut Opaque) -> c_int;
+    fn bdb_program_open(
+        folder: *const c_char,
+        kind: c_int,
+        threads: c_int,
+        program: *mut *mut Opaque,
+    ) -> c_int;
     fn bdb_program_close(program: *mut Opaque);
     fn bdb_program_load(program: *mut Opaque, items: *const u64, count: usize) -> c_int;
     fn bdb_program_settle(program: *mut Opaque) -> c_int;

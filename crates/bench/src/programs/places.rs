@@ -1,6 +1,6 @@
 //! Where a program's heap lies: in a file on this machine, or in the model of a memory.
 
-use super::{Fault, Kind, Program, Random, Size, on_heap, on_layer};
+use super::{Fault, Kind, Random, Size, on_heap, on_layer};
 use crate::nvm::{Cost, Listener, Model, Params};
 use rand::SeedableRng;
 use std::path::PathBuf;
@@ -80,14 +80,15 @@ impl Prepared {
         let max_bytes = self.image.len() as u64 + ROOM_BYTES;
         let region = Region::simulated(&self.image, max_bytes, Some(listener.clone()))?;
         let mut random = Random::seed_from_u64(seed);
-        on_layer(self.kind, &self.size, Pool::open_in(region)?, memory.layer, |program: &dyn Program| {
+        on_layer(self.kind, &self.size, Pool::open_in(region)?, memory.layer, |program| {
             listener.measure();
             program.run(operations.div_ceil(4), &mut random)?;
             listener.measure();
-            program.run(operations, &mut random)
-        })?;
-        let (cost, _) = listener.finish();
-        Ok((listener.ns(cost.cycles) / operations as f64, cost))
+            program.run(operations, &mut random)?;
+            // Before the pool is closed, which flushes.
+            let (cost, _) = listener.finish();
+            Ok((listener.ns(cost.cycles) / operations as f64, cost))
+        })
     }
 
     /// Nanoseconds that durability and each of the [`MEDIA`] add to an operation, to one without durability in DRAM. `step` is told
