@@ -62,7 +62,9 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         loop {
             let is_quiet = state.is_quiet.get() && !state.has_written.get() && key != FRESH;
             let seen = if is_quiet { Orec::default() } else { core.orecs.load(index) };
-            let is_mine = key == FRESH || seen.owner() != 0 && seen.owner() == state.number.get();
+            let is_mine = key == FRESH
+                || seen.owner() != 0 && seen.owner() == state.number.get()
+                || !core.parts.isolates;
             if !is_mine && seen.is_committing() {
                 state.wait(&mut round)?;
                 continue;

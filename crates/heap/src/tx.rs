@@ -208,7 +208,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             return self.load_words(off, out);
         }
         if !core.parts.isolates {
-            return self.read_own(off, out);
+            self.load_words(off, out)?;
+            return if state.has_written.get() { self.overlay_own(off, out) } else { Ok(()) };
         }
         let index = core.orecs.index(key);
         if state.is_quiet.get() {
