@@ -6,12 +6,8 @@ use crate::current::{self, Running};
 use crate::describe::{TargetFn, TypeInfo};
 use crate::error::{Error, Result, corrupt};
 use crate::handle::Of;
-<<<<<<< HEAD
-use crate::layout::{LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME};
-=======
 use crate::layer::Layer;
-use crate::layout::{LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME};
->>>>>>> 5f6874f (bench, heap: layers of the heap, Table 1 and Figure 6 of the NV-heaps paper; bench-peers: Figure 7)
+use crate::layout::{LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME};
 use crate::node::Words;
 use crate::persist::Persist;
 use crate::place::Obj;
@@ -86,7 +82,7 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
 
     /// As [`with_pool`](Self::with_pool), with some parts of the heap left out: for measuring what they cost. The pool is good for
     /// nothing else afterwards.
-    #[doc(hidden)]
+    #[cfg(feature = "layers")]
     pub fn with_layer<O, E: From<Error>>(
         pool: Pool,
         layer: Layer,

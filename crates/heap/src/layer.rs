@@ -3,10 +3,10 @@
 //! Not for programs: what is left out is what keeps their objects sound.
 
 /// Which parts run.
-#[doc(hidden)]
+#[cfg_attr(not(feature = "layers"), expect(dead_code, unreachable_pub, reason = "chosen by benchmarks only"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
-    /// Objects are freed by hand ([`Tx::delete_by_hand`](crate::Tx::delete_by_hand)); no counts, no log, no isolation. One thread.
+    /// Objects are freed by hand (`Tx::delete_by_hand`); no counts, no log, no isolation. One thread.
     Base,
     /// Pointers are counted, and objects die by themselves. One thread.
     Safe,

@@ -133,5 +133,12 @@ pub use error::{Error, Result};
 pub use gen_lock::GenLock;
 pub use handle::Handle;
 pub use heap::{Heap, Repeatable};
-#[doc(hidden)]
+#[cfg(feature = "layers")]
 pub use layer::Layer;
+pub use migrate::{Migrate, Migrations};
+pub use persist::{LayoutHash, Persist, Plain};
+pub use place::{Arr, Obj, Ref};
+pub use slots::{PArr, PRc, PWeak};
+pub use tembo_heap_derive::{Persist, Plain};
+pub use tembo_pool::Options;
+pub use tx::{ReadTx, RefMut, Tx};

@@ -40,6 +40,7 @@ use crate::collections::hash_node::{Node, copy_but_value, value_of};
 use crate::core::Core;
 use crate::describe::{PointerKind, TargetFn, TypeInfo};
 use crate::error::{Error, Result, corrupt};
+use crate::layer::Layer;
 use crate::layout::{
     ARRAY_HEAD_BYTES, Kind, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, PmType, ROOT_KIND, ROOT_NAME,
 };
@@ -267,7 +268,7 @@ impl Migrations {
             tx.store(off + offset_of!(PmHeap, magic) as u64, MAGIC_MIGRATING)?;
             tx.commit()?;
         }
-        let core = Core::open(pool.clone(), off, types, (None, hold))?;
+        let core = Core::open(pool.clone(), off, types, (None, hold), Layer::ConcurrentTx)?;
         Ok(Some(Migration { core, steps }))
     }
 }

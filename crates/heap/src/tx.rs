@@ -441,7 +441,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// # Errors
     ///
     /// The pool's own.
-    #[doc(hidden)]
+    #[cfg(feature = "layers")]
     #[inline]
     pub fn delete_by_hand<T: Persist>(&mut self, object: Obj<'t, B, T>) -> Result<()> {
         if self.core.parts.counts {

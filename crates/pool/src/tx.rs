@@ -1,5 +1,8 @@
 //! Transactions: changes that become durable together, with one fence.
 
+mod stored;
+mod unlogged;
+
 use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::slab::{BitPlace, SlabRef};
 use crate::alloc::{Block, Home};
@@ -337,48 +340,6 @@ impl<'l> Tx<'l> {
         self.store_anywhere(off, value)
     }
 
-    /// Stores words from `off` on, without looking at what the transaction did otherwise: for structures that know what is whose. They are
-    /// gathered by line, which is cheaper than storing each by itself, and become visible in the order of lines.
-    ///
-    /// None of them is stored by [`store`](Self::store), or in a block that the transaction allocates;
-    /// [`stored_word`](Self::stored_word) tells of them, [`load`](Self::load) does not. They are taken back with the whole transaction, but not
-    /// by going back to a savepoint.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`] if the offset leads nowhere, to the pool's own header or lanes, or is not aligned.
-    #[inline]
-    pub fn store_words(&mut self, off: u64, words: &[u64]) -> Result<()> {
-        let lane: &mut Lane = &mut self.lane;
-        let inner: &PoolInner = &lane.pool.inner;
-        if off < inner.first_zone_off {
-            return Err(Error::corrupt("a store", off, "an offset in a block", "the pool's own structures"));
-        }
-        inner.region.check_words(off, words.len() as u64)?;
-        lane.work.stored_lines.set(off, words);
-        Ok(())
-    }
-
-    /// The word at `off`, if [`store_words`](Self::store_words) is going to store it.
-    #[inline]
-    pub fn stored_word(&self, off: u64) -> Option<u64> {
-        self.lane.work.stored_lines.get(off)
-    }
-
-    /// The words of the line at `off` that [`store_words`](Self::store_words) is going to store, if there are any: bit i of the mask stands for
-    /// word i.
-    #[inline]
-    pub fn stored_line(&self, off: u64) -> Option<(u8, &[u64; 8])> {
-        let line = self.lane.work.stored_lines.at(off)?;
-        Some((line.mask, line.from(0)))
-    }
-
-    /// Whether [`store_words`](Self::store_words) is going to store anything.
-    #[inline]
-    pub fn has_stored_words(&self) -> bool {
-        !self.lane.work.stored_lines.is_empty()
-    }
-
     /// As [`store`](Self::store) of a word outside of the transaction's own blocks, the root directory included.
     pub(crate) fn store_anywhere(&mut self, off: u64, value: u64) -> Result<()> {
         self.inner().region.load_u64(off)?;
@@ -454,21 +415,6 @@ impl<'l> Tx<'l> {
         } else if !work.step_index.is_empty() {
             work.step_index.clear();
         }
-    }
-
-    /// From now on commits of this lane write no records, and flush and fence nothing: they only store. What they do is isolated as ever,
-    /// but not durable, and no crash is recovered from. For measuring what records cost.
-    ///
-    /// # Errors
-    ///
-    /// As for [`commit`](Self::commit).
-    #[doc(hidden)]
-    pub fn leave_log_out(&mut self) -> Result<()> {
-        let Lane { pool, number, leaves_log_out, .. } = &mut *self.lane;
-        // No record of the lane is live from here on, so that what is freed waits for readers only.
-        pool.inner.lanes[*number as usize].settle(&pool.inner)?;
-        *leaves_log_out = true;
-        Ok(())
     }
 
     /// How many words the record will hold so far, roughly: for deciding when a group is large enough.
@@ -596,7 +542,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
         return finish(lane, None);
     }
     if lane.leaves_log_out {
-        return commit_unlogged(lane);
+        return unlogged::commit(lane);
     }
     lane.pool.inner.touches.prefetch(&lane.work.home_lines);
     let covered = collect_fresh_lines(&mut lane.work, &lane.pool.inner)?;
@@ -680,23 +626,6 @@ fn store_homes(inner: &PoolInner, work: &TxWork, alone: bool) -> Result<()> {
         change.slab.change_media(&inner.region, change.place, change.set, alone)?;
     }
     Ok(())
-}
-
-/// What is left of a commit without a record ([`Tx::leave_log_out`]).
-#[cold]
-fn commit_unlogged(lane: &mut Lane) -> Result<()> {
-    let Lane { pool, number, arena, work, .. } = &mut *lane;
-    let inner: &PoolInner = &pool.inner;
-    for slab in &work.new_slabs {
-        write_slab_head(inner, work, slab)?;
-    }
-    let alone = !inner.touches.is_on();
-    store_homes(inner, work, alone)?;
-    if !work.freed.is_empty() {
-        let slot = &inner.lanes[*number as usize];
-        slot.retire(inner, &mut slot.lock(), (&mut work.freed, arena), alone);
-    }
-    finish(lane, None)
 }
 
 /// How much new data a record covers rather than being preceded by a fence.

@@ -1,0 +1,50 @@
+//! Stores of many words, gathered by line.
+
+use super::Tx;
+use crate::lane::Lane;
+use crate::pool::PoolInner;
+use crate::{Error, Result};
+
+impl Tx<'_> {
+    /// Stores words from `off` on, without looking at what the transaction did otherwise: for structures that know what is whose. They are
+    /// gathered by line, which is cheaper than storing each by itself, and become visible in the order of lines.
+    ///
+    /// None of them is stored by [`store`](Self::store), or in a block that the transaction allocates;
+    /// [`stored_word`](Self::stored_word) tells of them, [`load`](Self::load) does not. They are taken back with the whole transaction, but not
+    /// by going back to a savepoint.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the offset leads nowhere, to the pool's own header or lanes, or is not aligned.
+    #[inline]
+    pub fn store_words(&mut self, off: u64, words: &[u64]) -> Result<()> {
+        let lane: &mut Lane = &mut self.lane;
+        let inner: &PoolInner = &lane.pool.inner;
+        if off < inner.first_zone_off {
+            return Err(Error::corrupt("a store", off, "an offset in a block", "the pool's own structures"));
+        }
+        inner.region.check_words(off, words.len() as u64)?;
+        lane.work.stored_lines.set(off, words);
+        Ok(())
+    }
+
+    /// The word at `off`, if [`store_words`](Self::store_words) is going to store it.
+    #[inline]
+    pub fn stored_word(&self, off: u64) -> Option<u64> {
+        self.lane.work.stored_lines.get(off)
+    }
+
+    /// The words of the line at `off` that [`store_words`](Self::store_words) is going to store, if there are any: bit i of the mask stands for
+    /// word i.
+    #[inline]
+    pub fn stored_line(&self, off: u64) -> Option<(u8, &[u64; 8])> {
+        let line = self.lane.work.stored_lines.at(off)?;
+        Some((line.mask, line.from(0)))
+    }
+
+    /// Whether [`store_words`](Self::store_words) is going to store anything.
+    #[inline]
+    pub fn has_stored_words(&self) -> bool {
+        !self.lane.work.stored_lines.is_empty()
+    }
+}

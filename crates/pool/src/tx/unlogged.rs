@@ -1,0 +1,40 @@
+//! Commits without records: for measuring what records cost.
+
+use super::{Tx, finish, store_homes, write_slab_head};
+use crate::Result;
+use crate::lane::Lane;
+use crate::pool::PoolInner;
+
+impl Tx<'_> {
+    /// From now on commits of this lane write no records, and flush and fence nothing: they only store. What they do is isolated as ever,
+    /// but not durable, and no crash is recovered from. For measuring what records cost.
+    ///
+    /// # Errors
+    ///
+    /// As for [`commit`](Self::commit).
+    #[doc(hidden)]
+    pub fn leave_log_out(&mut self) -> Result<()> {
+        let Lane { pool, number, leaves_log_out, .. } = &mut *self.lane;
+        // No record of the lane is live from here on, so that what is freed waits for readers only.
+        pool.inner.lanes[*number as usize].settle(&pool.inner)?;
+        *leaves_log_out = true;
+        Ok(())
+    }
+}
+
+/// What is left of a commit without a record ([`Tx::leave_log_out`]).
+#[cold]
+pub(super) fn commit(lane: &mut Lane) -> Result<()> {
+    let Lane { pool, number, arena, work, .. } = &mut *lane;
+    let inner: &PoolInner = &pool.inner;
+    for slab in &work.new_slabs {
+        write_slab_head(inner, work, slab)?;
+    }
+    let alone = !inner.touches.is_on();
+    store_homes(inner, work, alone)?;
+    if !work.freed.is_empty() {
+        let slot = &inner.lanes[*number as usize];
+        slot.retire(inner, &mut slot.lock(), (&mut work.freed, arena), alone);
+    }
+    finish(lane, None)
+}
