@@ -11,7 +11,7 @@ pub enum Layer {
     /// Pointers are counted, and objects die by themselves. One thread.
     Safe,
     /// Transactions are logged: they are there in full or not at all after a crash. One thread.
-    Tx,
+    SequentialTx,
     /// Everything: the heap as it is for programs.
     ConcurrentTx,
     /// Everything but the log: isolated transactions that do not survive a crash.
@@ -34,7 +34,7 @@ impl Layer {
         let (counts, logs, isolates) = match self {
             Layer::Base => (false, false, false),
             Layer::Safe => (true, false, false),
-            Layer::Tx => (true, true, false),
+            Layer::SequentialTx => (true, true, false),
             Layer::ConcurrentTx => (true, true, true),
             Layer::NoDur => (true, false, true),
         };

@@ -2,6 +2,8 @@
 
 #[path = "../examples/heap_list.rs"]
 mod heap_list;
+#[path = "../examples/heap_migrate.rs"]
+mod heap_migrate;
 #[path = "../examples/heap_queue.rs"]
 mod heap_queue;
 #[path = "../examples/heap_tree.rs"]
@@ -39,6 +41,11 @@ fn the_queue_is_worked_off_in_each_run() {
     run_again(heap_queue::run);
 }
 
+#[test]
+fn people_are_migrated_once() {
+    run_again(heap_migrate::run);
+}
+
 /// Without indentation, which differs where a piece was taken out of a function.
 fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
@@ -51,6 +58,7 @@ fn the_tutorial_shows_the_programs() {
         include_str!("../examples/heap_list.rs"),
         include_str!("../examples/heap_tree.rs"),
         include_str!("../examples/heap_queue.rs"),
+        include_str!("../examples/heap_migrate.rs"),
     ];
     let programs: Vec<Vec<&str>> = programs.into_iter().map(lines).collect();
     let pieces: Vec<Vec<&str>> = tutorial

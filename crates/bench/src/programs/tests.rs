@@ -111,7 +111,7 @@ fn layers_end_in_the_same_state() {
         let mut random = Random::seed_from_u64(9);
         twin.run(2000, &mut random).unwrap();
         let expected = twin.state().unwrap();
-        for layer in [Layer::Base, Layer::Safe, Layer::Tx, Layer::ConcurrentTx, Layer::NoDur] {
+        for layer in [Layer::Base, Layer::Safe, Layer::SequentialTx, Layer::ConcurrentTx, Layer::NoDur] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("program.pool");
             let found = on_layer(kind, &size, open(&path), layer, |program| {

@@ -21,8 +21,12 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 };
 
 /// The layers with one thread; the last one runs with more, too.
-pub(super) const LAYERS: [(&str, Layer); 4] =
-    [("BASE", Layer::Base), ("SAFE", Layer::Safe), ("TX", Layer::Tx), ("C-TX", Layer::ConcurrentTx)];
+pub(super) const LAYERS: [(&str, Layer); 4] = [
+    ("BASE", Layer::Base),
+    ("SAFE", Layer::Safe),
+    ("TX", Layer::SequentialTx),
+    ("C-TX", Layer::ConcurrentTx),
+];
 
 const IN_DRAM: &str = "in ordinary memory";
 
