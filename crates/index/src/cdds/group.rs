@@ -8,6 +8,7 @@ use super::work::{Work, check_lengths};
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use tembo_pool::Tx;
 
 /// So many changes are made together at most, so that no transaction becomes too large.
 const GROUP_MAX: usize = 64;
@@ -27,20 +28,21 @@ enum Change {
 }
 
 impl Change {
-    fn make(&self, work: &mut Work<'_, '_>) -> Result<bool> {
+    fn make(&self, work: &mut Work, tx: &mut Tx<'_>) -> Result<bool> {
         match self {
-            Change::Put(key, value) => work.put(key, value),
-            Change::Remove(key) => work.remove(key),
+            Change::Put(key, value) => work.put(tx, key, value),
+            Change::Remove(key) => work.remove(tx, key),
         }
     }
 }
 
 /// Changes that become one version ([`CddsTree::batch`]).
-pub struct CddsBatch<'b, 'm, 'l> {
-    work: &'b mut Work<'m, 'l>,
+pub struct CddsBatch<'b, 'l> {
+    work: &'b mut Work,
+    tx: &'b mut Tx<'l>,
 }
 
-impl CddsBatch<'_, '_, '_> {
+impl CddsBatch<'_, '_> {
     /// Puts a key; returns whether it was there. O(log n).
     ///
     /// # Errors
@@ -48,7 +50,7 @@ impl CddsBatch<'_, '_, '_> {
     /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong), after which the batch can go on; [`Error::Pool`](crate::Error::Pool) when the pool is full
     /// or damaged, after which nothing of the batch is kept.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.work.put(key, value)
+        self.work.put(self.tx, key, value)
     }
 
     /// Removes a key; returns whether it was there. O(log n).
@@ -57,7 +59,7 @@ impl CddsBatch<'_, '_, '_> {
     ///
     /// As for [`put`](Self::put).
     pub fn remove(&mut self, key: &[u8]) -> Result<bool> {
-        self.work.remove(key)
+        self.work.remove(self.tx, key)
     }
 
     /// The value of a key, with the changes of the batch so far. O(log n).
@@ -66,7 +68,7 @@ impl CddsBatch<'_, '_, '_> {
     ///
     /// [`Error::Pool`](crate::Error::Pool) when the tree is damaged on the way to the key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.work.get(key)
+        self.work.get(self.tx, key)
     }
 
     /// How many keys there are, with the changes of the batch so far.
@@ -85,7 +87,7 @@ impl CddsBatch<'_, '_, '_> {
     }
 }
 
-impl std::fmt::Debug for CddsBatch<'_, '_, '_> {
+impl std::fmt::Debug for CddsBatch<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CddsBatch").field("version", &self.version()).finish_non_exhaustive()
     }
@@ -102,9 +104,10 @@ impl CddsTree {
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_lengths(key, value)?;
         match self.shared.writer.try_lock() {
-            Some(mut writing) => {
-                self.shared.write(&mut writing, |work| work.put(key, value)).map(|(was_there, _)| was_there)
-            }
+            Some(mut writing) => self
+                .shared
+                .write(&mut writing, |work, tx| work.put(tx, key, value))
+                .map(|(was_there, _)| was_there),
             None => self.shared.join(Change::Put(key.to_vec(), value.to_vec())),
         }
     }
@@ -116,9 +119,10 @@ impl CddsTree {
     /// As for [`put`](Self::put).
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         match self.shared.writer.try_lock() {
-            Some(mut writing) => {
-                self.shared.write(&mut writing, |work| work.remove(key)).map(|(was_there, _)| was_there)
-            }
+            Some(mut writing) => self
+                .shared
+                .write(&mut writing, |work, tx| work.remove(tx, key))
+                .map(|(was_there, _)| was_there),
             None => self.shared.join(Change::Remove(key.to_vec())),
         }
     }
@@ -131,9 +135,11 @@ impl CddsTree {
     ///
     /// What `body` returns; [`Error::Abandoned`](crate::Error::Abandoned) if it goes on after a change that failed half-way; [`Error::Pool`](crate::Error::Pool). Nothing has
     /// changed then.
-    pub fn batch<T>(&self, body: impl FnOnce(&mut CddsBatch<'_, '_, '_>) -> Result<T>) -> Result<T> {
+    pub fn batch<T>(&self, body: impl FnOnce(&mut CddsBatch<'_, '_>) -> Result<T>) -> Result<T> {
         let mut writing = self.shared.lock_writer();
-        self.shared.write(&mut writing, |work| body(&mut CddsBatch { work })).map(|(outcome, _)| outcome)
+        self.shared
+            .write(&mut writing, |work, tx| body(&mut CddsBatch { work, tx }))
+            .map(|(outcome, _)| outcome)
     }
 }
 
@@ -142,14 +148,17 @@ impl Shared {
     pub(super) fn write<T>(
         &self,
         writing: &mut Writing,
-        body: impl FnOnce(&mut Work<'_, '_>) -> Result<T>,
+        body: impl FnOnce(&mut Work, &mut Tx<'_>) -> Result<T>,
     ) -> Result<(T, u64)> {
         let Writing { lane, scan } = writing;
         let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
-        let mut work = Work::begin(self, lane.begin())?;
-        let outcome = body(&mut work)?;
-        let version = work.commit(scan)?;
-        Ok((outcome, version))
+        let (mut work, mut tx) = (Work::begin(self)?, lane.begin());
+        let outcome = body(&mut work, &mut tx)?;
+        if let Some(version) = work.finish(&mut tx, scan)? {
+            tx.commit()?;
+            self.show(version);
+        }
+        Ok((outcome, self.current()))
     }
 
     /// Leaves a change to whoever has the writer's lock next, which may be this thread.
@@ -172,8 +181,8 @@ impl Shared {
 
     /// Makes the changes of a group as one version; or, if that fails, each by itself, since one may be what made it fail.
     fn make(&self, writing: &mut Writing, group: &[Request]) {
-        let together = self.write(writing, |work| {
-            group.iter().map(|request| request.change.make(work)).collect::<Result<Vec<bool>>>()
+        let together = self.write(writing, |work, tx| {
+            group.iter().map(|request| request.change.make(work, tx)).collect::<Result<Vec<bool>>>()
         });
         match together {
             Ok((outcomes, _)) => {

@@ -8,9 +8,10 @@
 use super::draft::{Fences, Slot};
 use super::layout::{Form, INLINE_BYTES, LIVE_MIN, MAX_HEIGHT, NEW_NODE_MIN, NO_END, ONE_NODE_MAX, SLOTS};
 use super::node::{Record, after};
-use super::work::{Path, Work};
+use super::work::{Path, Work, region, write_record};
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::{prefix8, shortest_between};
+use tembo_pool::Tx;
 
 /// An entry with what it is ordered by: its key, or its child's lower fence.
 struct Item {
@@ -21,19 +22,25 @@ struct Item {
 /// A new node: its lower fence and its number.
 type NewNode = (Vec<u8>, u64);
 
-impl Work<'_, '_> {
+impl Work {
     /// Puts an entry into a leaf that has no place for it.
-    pub(super) fn divide_leaf(&mut self, path: &Path, key: &[u8], entry: Slot) -> Result<()> {
-        self.rebuild(path, path.ids.len() - 1, vec![Item { key: key.to_vec(), slot: entry }])
+    pub(super) fn divide_leaf(
+        &mut self,
+        tx: &mut Tx<'_>,
+        path: &Path,
+        key: &[u8],
+        entry: Slot,
+    ) -> Result<()> {
+        self.rebuild(tx, path, path.ids.len() - 1, vec![Item { key: key.to_vec(), slot: entry }])
     }
 
     /// Rebuilds a node of the path if it has too few live entries.
-    pub(super) fn mend(&mut self, path: &Path, depth: usize) -> Result<()> {
+    pub(super) fn mend(&mut self, tx: &mut Tx<'_>, path: &Path, depth: usize) -> Result<()> {
         let level = self.level_at(path, depth);
-        let draft = self.draft(path.ids[depth], level)?;
+        let draft = self.draft(tx, path.ids[depth], level)?;
         let live = self.drafts[draft].live_count();
         if depth > 0 {
-            return if live <= LIVE_MIN { self.rebuild(path, depth, Vec::new()) } else { Ok(()) };
+            return if live <= LIVE_MIN { self.rebuild(tx, path, depth, Vec::new()) } else { Ok(()) };
         }
         if level > 0 && live == 1 {
             self.promote(draft)?;
@@ -58,11 +65,11 @@ impl Work<'_, '_> {
     }
 
     /// Replaces a node of the path by one or two that have its live entries and `more`.
-    fn rebuild(&mut self, path: &Path, depth: usize, more: Vec<Item>) -> Result<()> {
+    fn rebuild(&mut self, tx: &mut Tx<'_>, path: &Path, depth: usize, more: Vec<Item>) -> Result<()> {
         let level = self.level_at(path, depth);
-        let node = self.draft(path.ids[depth], level)?;
-        let mut fences = self.fences(node)?;
-        let mut items = self.items(node)?;
+        let node = self.draft(tx, path.ids[depth], level)?;
+        let mut fences = self.fences(tx, node)?;
+        let mut items = self.items(tx, node)?;
         let is_appended = fences.high.is_none()
             && matches!(&more[..], [only] if items.iter().all(|item| item.key < only.key));
         items.extend(more);
@@ -70,11 +77,11 @@ impl Work<'_, '_> {
         if depth > 0 {
             replaced.push(path.slots[depth - 1]);
             if items.len() < NEW_NODE_MIN {
-                let parent = self.draft(path.ids[depth - 1], level + 1)?;
-                let (slot, is_right) = self.neighbour(parent, path.slots[depth - 1])?;
-                let sibling = self.draft(self.drafts[parent].slots[slot].value, level)?;
-                items.extend(self.items(sibling)?);
-                let theirs = self.fences(sibling)?;
+                let parent = self.draft(tx, path.ids[depth - 1], level + 1)?;
+                let (slot, is_right) = self.neighbour(tx, parent, path.slots[depth - 1])?;
+                let sibling = self.draft(tx, self.drafts[parent].slots[slot].value, level)?;
+                items.extend(self.items(tx, sibling)?);
+                let theirs = self.fences(tx, sibling)?;
                 if is_right {
                     fences.high = theirs.high;
                 } else {
@@ -86,29 +93,24 @@ impl Work<'_, '_> {
         }
         self.retire(node);
         items.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        let new = self.build(level, fences, items, is_appended)?;
+        let new = self.build(tx, level, fences, items, is_appended)?;
         if depth > 0 {
-            return self.replace_children(path, depth - 1, &replaced, new);
+            return self.replace_children(tx, path, depth - 1, &replaced, new);
         }
-        self.replace_root(level, new)
+        self.replace_root(tx, level, new)
     }
 
-    fn replace_root(&mut self, level: usize, new: Vec<NewNode>) -> Result<()> {
+    fn replace_root(&mut self, tx: &mut Tx<'_>, level: usize, new: Vec<NewNode>) -> Result<()> {
         if let [(_, only)] = new[..] {
             (self.root, self.root_level) = (only, level);
             return Ok(());
         }
         if level == MAX_HEIGHT {
-            return Err(corrupt(
-                "the height of a tree",
-                self.shared.header,
-                format!("up to {MAX_HEIGHT}"),
-                "more",
-            ));
+            return Err(corrupt("the height of a tree", self.header, format!("up to {MAX_HEIGHT}"), "more"));
         }
         let items = new.into_iter().map(|node| self.child_item(node)).collect();
         let all = Fences { low: Vec::new(), high: None };
-        self.root = self.build_one(level + 1, all, items)?;
+        self.root = self.build_one(tx, level + 1, all, items)?;
         self.root_level = level + 1;
         Ok(())
     }
@@ -116,19 +118,20 @@ impl Work<'_, '_> {
     /// Ends the entries for children that were replaced, and adds those for the new ones.
     fn replace_children(
         &mut self,
+        tx: &mut Tx<'_>,
         path: &Path,
         depth: usize,
         replaced: &[usize],
         new: Vec<NewNode>,
     ) -> Result<()> {
         let level = self.level_at(path, depth);
-        let node = self.draft(path.ids[depth], level)?;
+        let node = self.draft(tx, path.ids[depth], level)?;
         for slot in replaced {
             self.drafts[node].end(*slot, self.version);
         }
         let items: Vec<Item> = new.into_iter().map(|new| self.child_item(new)).collect();
         if self.drafts[node].free_count(&self.retained) < items.len() {
-            return self.rebuild(path, depth, items);
+            return self.rebuild(tx, path, depth, items);
         }
         let shared = self.drafts[node].shared;
         for Item { key, slot: entry } in items {
@@ -137,7 +140,7 @@ impl Work<'_, '_> {
                 self.drafts[node].fill(slot, Slot { key, ..entry });
             }
         }
-        self.mend(path, depth)
+        self.mend(tx, path, depth)
     }
 
     /// The entry for a new node.
@@ -147,11 +150,11 @@ impl Work<'_, '_> {
     }
 
     /// The live child next to the one in `slot`, and whether it is on its right: the right one if there is one.
-    fn neighbour(&self, parent: usize, slot: usize) -> Result<(usize, bool)> {
-        let own = self.child_low(parent, slot)?;
+    fn neighbour(&self, tx: &Tx<'_>, parent: usize, slot: usize) -> Result<(usize, bool)> {
+        let own = self.child_low(tx, parent, slot)?;
         let (mut left, mut right): (Option<(usize, &[u8])>, Option<(usize, &[u8])>) = (None, None);
         for other in self.drafts[parent].live().filter(|other| *other != slot) {
-            let low = self.child_low(parent, other)?;
+            let low = self.child_low(tx, parent, other)?;
             if low > own && right.is_none_or(|(_, best)| low < best) {
                 right = Some((other, low));
             } else if low < own && left.is_none_or(|(_, best)| low > best) {
@@ -169,15 +172,16 @@ impl Work<'_, '_> {
     }
 
     /// The live entries of a node, in no order.
-    fn items(&self, draft: usize) -> Result<Vec<Item>> {
+    fn items(&self, tx: &Tx<'_>, draft: usize) -> Result<Vec<Item>> {
         let node = &self.drafts[draft];
-        let fences = if node.level == 0 && node.shared > 0 { self.fences(draft)?.low } else { Vec::new() };
+        let fences =
+            if node.level == 0 && node.shared > 0 { self.fences(tx, draft)?.low } else { Vec::new() };
         let mut items = Vec::with_capacity(2 * SLOTS);
         for slot in node.live() {
             let entry = node.slots[slot];
             let key = match entry.form {
-                _ if node.level > 0 => self.child_low(draft, slot)?.to_vec(),
-                Form::Block => Record::read(self.region(), entry.value)?.key.to_vec(),
+                _ if node.level > 0 => self.child_low(tx, draft, slot)?.to_vec(),
+                Form::Block => Record::read(region(tx), entry.value)?.key.to_vec(),
                 Form::Inline { key_bytes, .. } => {
                     let rest = entry.key.to_be_bytes();
                     let shared = fences.get(..node.shared).ok_or_else(|| {
@@ -195,6 +199,7 @@ impl Work<'_, '_> {
     /// Builds one or two nodes of entries in order, for the range between the fences.
     fn build(
         &mut self,
+        tx: &mut Tx<'_>,
         level: usize,
         fences: Fences,
         items: Vec<Item>,
@@ -202,7 +207,7 @@ impl Work<'_, '_> {
     ) -> Result<Vec<NewNode>> {
         if items.len() <= ONE_NODE_MAX {
             let low = fences.low.clone();
-            return Ok(vec![(low, self.build_one(level, fences, items)?)]);
+            return Ok(vec![(low, self.build_one(tx, level, fences, items)?)]);
         }
         // Keys that come in order fill the left node, which no later one will get into.
         let cut = if is_appended { items.len() - NEW_NODE_MIN } else { items.len() / 2 };
@@ -210,31 +215,21 @@ impl Work<'_, '_> {
         let right = left.split_off(cut);
         let (last, first) = (&left[cut - 1].key, &right[0].key);
         if last >= first {
-            return Err(corrupt(
-                "a tree node",
-                self.shared.header,
-                "every key once",
-                format!("{first:?} twice"),
-            ));
+            return Err(corrupt("a tree node", self.header, "every key once", format!("{first:?} twice")));
         }
         let separator = if level == 0 { shortest_between(last, first).to_vec() } else { first.clone() };
         let low = fences.low.clone();
         let left_fences = Fences { low: fences.low, high: Some(separator.clone()) };
         let right_fences = Fences { low: separator.clone(), high: fences.high };
-        let left = self.build_one(level, left_fences, left)?;
-        let right = self.build_one(level, right_fences, right)?;
+        let left = self.build_one(tx, level, left_fences, left)?;
+        let right = self.build_one(tx, level, right_fences, right)?;
         Ok(vec![(low, left), (separator, right)])
     }
 
-    fn build_one(&mut self, level: usize, fences: Fences, items: Vec<Item>) -> Result<u64> {
+    fn build_one(&mut self, tx: &mut Tx<'_>, level: usize, fences: Fences, items: Vec<Item>) -> Result<u64> {
         if items.len() > SLOTS {
             let found = format!("{} entries", items.len());
-            return Err(corrupt(
-                "a tree node",
-                self.shared.header,
-                format!("at most {SLOTS} entries"),
-                found,
-            ));
+            return Err(corrupt("a tree node", self.header, format!("at most {SLOTS} entries"), found));
         }
         let id = self.new_draft(level, fences);
         let draft = (id & !super::draft::NEW) as usize;
@@ -247,7 +242,7 @@ impl Work<'_, '_> {
                 } else {
                     // Joined nodes share less, so that more of the key has to be kept than fits into the entry.
                     let value = entry.value.to_ne_bytes();
-                    entry.value = self.write_record(&key, &value[..usize::from(value_bytes).min(8)])?;
+                    entry.value = write_record(tx, &key, &value[..usize::from(value_bytes).min(8)])?;
                     entry.form = Form::Block;
                 }
             }

@@ -19,11 +19,11 @@ impl CddsTree {
         let mut writing = shared.lock_writer();
         // Nothing else is made while the lock is held, so that this stays the newest.
         let newest = self.snapshot();
-        let (_, version) = shared.write(&mut writing, |work| {
+        let (_, version) = shared.write(&mut writing, |work, tx| {
             differences(newest.view(), target.view(), |key, _, wanted| {
                 match wanted {
-                    Some(value) => work.put(key, &value)?,
-                    None => work.remove(key)?,
+                    Some(value) => work.put(tx, key, &value)?,
+                    None => work.remove(tx, key)?,
                 };
                 Ok(())
             })

@@ -27,9 +27,10 @@ const SEARCH_MAX: usize = 12;
 const SMALL_RECORD_BYTES: usize = 512;
 
 /// A version in the making.
-pub(crate) struct Work<'m, 'l> {
-    pub(crate) shared: &'m Shared,
-    pub(crate) tx: Tx<'l>,
+///
+/// It belongs to a transaction, which is its owner's, and which every call is given: transactions may make versions of several trees.
+pub(crate) struct Work {
+    pub(crate) header: u64,
     /// Its number.
     pub(crate) version: u64,
     pub(crate) retained: Retained,
@@ -58,9 +59,9 @@ pub(crate) struct Path {
     pub(crate) slots: Vec<usize>,
 }
 
-impl<'m, 'l> Work<'m, 'l> {
-    /// The lane is the tree's, whose lock the caller holds.
-    pub(crate) fn begin(shared: &'m Shared, tx: Tx<'l>) -> Result<Work<'m, 'l>> {
+impl Work {
+    /// The caller holds the tree's lock until the transaction has ended.
+    pub(crate) fn begin(shared: &Shared) -> Result<Work> {
         let (version, retained) = shared.intend();
         if version > MAX_VERSION {
             return Err(corrupt(
@@ -73,8 +74,7 @@ impl<'m, 'l> Work<'m, 'l> {
         let before = load_version(shared.region(), shared.header)?;
         let root_level = before.view(shared.region()).root_level()?;
         Ok(Work {
-            shared,
-            tx,
+            header: shared.header,
             version,
             retained,
             root: before.root.node(),
@@ -90,35 +90,31 @@ impl<'m, 'l> Work<'m, 'l> {
         })
     }
 
-    pub(crate) fn region(&self) -> &'m Region {
-        self.shared.region()
-    }
-
     /// Puts a key; returns whether it was there. After an error nothing of the version can be committed.
-    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+    pub(crate) fn put(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         check_lengths(key, value)?;
         self.is_broken = true;
-        let was_there = self.put_checked(key, value)?;
+        let was_there = self.put_checked(tx, key, value)?;
         self.is_broken = false;
         Ok(was_there)
     }
 
-    fn put_checked(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+    fn put_checked(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         self.is_changed = true;
         if self.root == 0 {
             self.root = self.new_draft(0, Fences { low: Vec::new(), high: None });
             self.root_level = 0;
         }
-        let path = self.path_to(key)?;
-        let leaf = self.draft(path.leaf(), 0)?;
-        let found = self.find(leaf, key)?;
-        let entry = self.entry(leaf, key, value)?;
+        let path = self.path_to(tx, key)?;
+        let leaf = self.draft(tx, path.leaf(), 0)?;
+        let found = self.find(tx, leaf, key)?;
+        let entry = self.entry(tx, leaf, key, value)?;
         if let Some(slot) = found {
-            self.end_record(leaf, slot)?;
+            self.end_record(tx, leaf, slot)?;
         }
         match self.drafts[leaf].free_slot(&self.retained) {
             Some(slot) => self.drafts[leaf].fill(slot, entry),
-            None => self.divide_leaf(&path, key, entry)?,
+            None => self.divide_leaf(tx, &path, key, entry)?,
         }
         self.length = self.length.saturating_add(u64::from(found.is_none()));
         self.stamp(&path);
@@ -126,59 +122,59 @@ impl<'m, 'l> Work<'m, 'l> {
     }
 
     /// Removes a key; returns whether it was there.
-    pub(crate) fn remove(&mut self, key: &[u8]) -> Result<bool> {
+    pub(crate) fn remove(&mut self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
         if self.root == 0 || key.len() as u64 > MAX_KEY_BYTES {
             return Ok(false);
         }
-        let path = self.path_to(key)?;
-        if !self.has(path.leaf(), key)? {
+        let path = self.path_to(tx, key)?;
+        if !self.has(tx, path.leaf(), key)? {
             return Ok(false);
         }
         self.is_broken = true;
         self.is_changed = true;
-        let leaf = self.draft(path.leaf(), 0)?;
-        if let Some(slot) = self.find(leaf, key)? {
-            self.end_record(leaf, slot)?;
+        let leaf = self.draft(tx, path.leaf(), 0)?;
+        if let Some(slot) = self.find(tx, leaf, key)? {
+            self.end_record(tx, leaf, slot)?;
             self.length = self
                 .length
                 .checked_sub(1)
-                .ok_or_else(|| corrupt("the length of a tree", self.shared.header, "at least 1", 0))?;
+                .ok_or_else(|| corrupt("the length of a tree", self.header, "at least 1", 0))?;
         }
-        self.mend(&path, path.ids.len() - 1)?;
+        self.mend(tx, &path, path.ids.len() - 1)?;
         self.stamp(&path);
         self.is_broken = false;
         Ok(true)
     }
 
     /// The value of a key in the version that is being made.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn get(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if self.root == 0 || key.len() as u64 > MAX_KEY_BYTES {
             return Ok(None);
         }
-        self.value_in(self.path_to(key)?.leaf(), key)
+        self.value_in(tx, self.path_to(tx, key)?.leaf(), key)
     }
 
-    fn value_in(&self, leaf: u64, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn value_in(&self, tx: &Tx<'_>, leaf: u64, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(leaf) = self.draft_of(leaf) {
-            return self.find(leaf, key)?.map(|slot| self.value(leaf, slot)).transpose();
+            return self.find(tx, leaf, key)?.map(|slot| self.value(tx, leaf, slot)).transpose();
         }
-        let view = Version { root: RootWord::new(leaf, 0), ..self.before }.view(self.region());
+        let view = Version { root: RootWord::new(leaf, 0), ..self.before }.view(region(tx));
         Ok(view.get(key)?.map(|value| value.to_vec()))
     }
 
-    fn has(&self, leaf: u64, key: &[u8]) -> Result<bool> {
+    fn has(&self, tx: &Tx<'_>, leaf: u64, key: &[u8]) -> Result<bool> {
         if let Some(leaf) = self.draft_of(leaf) {
-            return Ok(self.find(leaf, key)?.is_some());
+            return Ok(self.find(tx, leaf, key)?.is_some());
         }
-        let view = Version { root: RootWord::new(leaf, 0), ..self.before }.view(self.region());
+        let view = Version { root: RootWord::new(leaf, 0), ..self.before }.view(region(tx));
         Ok(view.get(key)?.is_some())
     }
 
     /// The value of a live entry of a leaf.
-    pub(crate) fn value(&self, leaf: usize, slot: usize) -> Result<Vec<u8>> {
+    pub(crate) fn value(&self, tx: &Tx<'_>, leaf: usize, slot: usize) -> Result<Vec<u8>> {
         let entry = &self.drafts[leaf].slots[slot];
         Ok(match entry.form {
-            Form::Block => Record::read(self.region(), entry.value)?.value.to_vec(),
+            Form::Block => Record::read(region(tx), entry.value)?.value.to_vec(),
             Form::Inline { value_bytes, .. } => {
                 entry.value.to_ne_bytes()[..usize::from(value_bytes).min(8)].to_vec()
             }
@@ -186,23 +182,23 @@ impl<'m, 'l> Work<'m, 'l> {
     }
 
     /// The way to a key.
-    pub(crate) fn path_to(&self, key: &[u8]) -> Result<Path> {
+    pub(crate) fn path_to(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Path> {
         let mut path = Path { ids: vec![self.root], slots: Vec::new() };
         let mut id = self.root;
         for level in (1..=self.root_level).rev() {
             let slot;
             (slot, id) = match self.draft_of(id) {
                 Some(draft) => {
-                    let slot = self.choose(draft, key)?;
+                    let slot = self.choose(tx, draft, key)?;
                     (slot, self.drafts[draft].slots[slot].value)
                 }
                 None => {
-                    let node = Node::open(self.region(), id, level)?;
+                    let node = Node::open(region(tx), id, level)?;
                     let slot = choose(&node, self.before.number, Goal::At(key))?;
                     (slot, super::draft::child_off(&node, slot)?)
                 }
             };
-            Node::prefetch(self.region(), id, level);
+            Node::prefetch(region(tx), id, level);
             path.slots.push(slot);
             path.ids.push(id);
         }
@@ -210,19 +206,19 @@ impl<'m, 'l> Work<'m, 'l> {
     }
 
     /// The live entry of an inner node that leads to a key.
-    fn choose(&self, draft: usize, key: &[u8]) -> Result<usize> {
+    fn choose(&self, tx: &Tx<'_>, draft: usize, key: &[u8]) -> Result<usize> {
         let node = &self.drafts[draft];
         let wanted = prefix8(after(key, node.shared, node.id)?);
         let mut best: Option<usize> = None;
         for slot in node.live().filter(|slot| node.slots[*slot].key <= wanted) {
             let prefix = node.slots[slot].key;
-            if prefix == wanted && *self.child_low(draft, slot)? > *key {
+            if prefix == wanted && *self.child_low(tx, draft, slot)? > *key {
                 continue;
             }
             let is_better = match best.map(|best| (best, node.slots[best].key)) {
                 None => true,
                 Some((best, of_best)) if of_best == prefix => {
-                    self.child_low(draft, slot)? > self.child_low(draft, best)?
+                    self.child_low(tx, draft, slot)? > self.child_low(tx, draft, best)?
                 }
                 Some((_, of_best)) => prefix > of_best,
             };
@@ -252,14 +248,14 @@ impl<'m, 'l> Work<'m, 'l> {
     }
 
     /// The draft of a node, which is loaded if there is none.
-    pub(crate) fn draft(&mut self, id: u64, level: usize) -> Result<usize> {
+    pub(crate) fn draft(&mut self, tx: &Tx<'_>, id: u64, level: usize) -> Result<usize> {
         if let Some(draft) = self.draft_of(id) {
             if self.drafts[draft].level != level || self.drafts[draft].is_gone {
                 return Err(corrupt("a tree node", id & !NEW, format!("a node of level {level}"), "another"));
             }
             return Ok(draft);
         }
-        let draft = Draft::load(&Node::open(self.region(), id, level)?)?;
+        let draft = Draft::load(&Node::open(region(tx), id, level)?)?;
         self.push_draft(draft);
         Ok(self.drafts.len() - 1)
     }
@@ -292,37 +288,37 @@ impl<'m, 'l> Work<'m, 'l> {
     }
 
     /// The fences of a draft.
-    pub(crate) fn fences(&self, draft: usize) -> Result<Fences> {
+    pub(crate) fn fences(&self, tx: &Tx<'_>, draft: usize) -> Result<Fences> {
         let draft = &self.drafts[draft];
         if let Some(fences) = &draft.fences {
             return Ok(fences.clone());
         }
-        let node = Node::open(self.region(), draft.id, draft.level)?;
+        let node = Node::open(region(tx), draft.id, draft.level)?;
         Ok(Fences { low: node.low()?.to_vec(), high: node.high()?.map(<[u8]>::to_vec) })
     }
 
     /// The lower fence of a node.
-    pub(crate) fn low(&self, id: u64, level: usize) -> Result<&[u8]> {
+    pub(crate) fn low<'w>(&'w self, tx: &'w Tx<'_>, id: u64, level: usize) -> Result<&'w [u8]> {
         if let Some(draft) = self.draft_of(id)
             && let Some(fences) = &self.drafts[draft].fences
         {
             return Ok(&fences.low);
         }
-        Node::open(self.region(), id, level)?.low()
+        Node::open(region(tx), id, level)?.low()
     }
 
     /// The lower fence of a child.
-    pub(crate) fn child_low(&self, draft: usize, slot: usize) -> Result<&[u8]> {
+    pub(crate) fn child_low<'w>(&'w self, tx: &'w Tx<'_>, draft: usize, slot: usize) -> Result<&'w [u8]> {
         let node = &self.drafts[draft];
         let level = node
             .level
             .checked_sub(1)
             .ok_or_else(|| corrupt("a tree node", node.id & !NEW, "an inner node", "a leaf"))?;
-        self.low(node.slots[slot].value, level)
+        self.low(tx, node.slots[slot].value, level)
     }
 
     /// The live entry of a leaf with this key.
-    fn find(&self, leaf: usize, key: &[u8]) -> Result<Option<usize>> {
+    fn find(&self, tx: &Tx<'_>, leaf: usize, key: &[u8]) -> Result<Option<usize>> {
         let node = &self.drafts[leaf];
         let prefix = prefix8(after(key, node.shared, node.id & !NEW)?);
         let print = fingerprint(key);
@@ -332,7 +328,7 @@ impl<'m, 'l> Work<'m, 'l> {
                 continue;
             }
             let is_it = match entry.form {
-                Form::Block => Record::read(self.region(), entry.value)?.key == key,
+                Form::Block => Record::read(region(tx), entry.value)?.key == key,
                 Form::Inline { key_bytes, .. } => key.len() == node.shared + usize::from(key_bytes),
             };
             if is_it {
@@ -343,7 +339,7 @@ impl<'m, 'l> Work<'m, 'l> {
     }
 
     /// An entry for a leaf, with a record if it has to have one.
-    fn entry(&mut self, leaf: usize, key: &[u8], value: &[u8]) -> Result<Slot> {
+    fn entry(&self, tx: &mut Tx<'_>, leaf: usize, key: &[u8], value: &[u8]) -> Result<Slot> {
         let (shared, id) = (self.drafts[leaf].shared, self.drafts[leaf].id & !NEW);
         let rest = after(key, shared, id)?;
         let (form, word) = if rest.len() <= INLINE_BYTES && value.len() <= INLINE_BYTES {
@@ -352,42 +348,21 @@ impl<'m, 'l> Work<'m, 'l> {
             let form = Form::Inline { key_bytes: rest.len() as u8, value_bytes: value.len() as u8 };
             (form, u64::from_ne_bytes(word))
         } else {
-            (Form::Block, self.write_record(key, value)?)
+            (Form::Block, write_record(tx, key, value)?)
         };
         let start = self.version;
         Ok(Slot { start, form, key: prefix8(rest), value: word, end: NO_END, print: fingerprint(key) })
     }
 
-    /// Writes a record into a fresh block.
-    pub(crate) fn write_record(&mut self, key: &[u8], value: &[u8]) -> Result<u64> {
-        let head = (key.len() as u64 | (value.len() as u64) << 32).to_ne_bytes();
-        let bytes = RECORD_HEAD_BYTES as usize + key.len() + value.len();
-        let off = self.tx.alloc(bytes as u64)?;
-        if bytes <= SMALL_RECORD_BYTES {
-            let mut image = [0; SMALL_RECORD_BYTES];
-            image[..8].copy_from_slice(&head);
-            image[8..8 + key.len()].copy_from_slice(key);
-            image[8 + key.len()..bytes].copy_from_slice(value);
-            self.tx.write_fresh(off, &image[..bytes])?;
-            return Ok(off);
-        }
-        let mut at = off;
-        for part in [&head, key, value] {
-            self.tx.write_fresh(at, part)?;
-            at += part.len() as u64;
-        }
-        Ok(off)
-    }
-
     /// Takes a key's entry out of the version, and sees to its record.
-    fn end_record(&mut self, leaf: usize, slot: usize) -> Result<()> {
+    fn end_record(&mut self, tx: &mut Tx<'_>, leaf: usize, slot: usize) -> Result<()> {
         let entry = self.drafts[leaf].slots[slot];
         self.drafts[leaf].end(slot, self.version);
         if entry.form != Form::Block {
             return Ok(());
         }
         if entry.start == self.version {
-            return Ok(self.tx.free(entry.value)?);
+            return Ok(tx.free(entry.value)?);
         }
         self.dead.push(Dead { off: entry.value, is_node: false, birth: entry.start, death: self.version });
         Ok(())
@@ -407,40 +382,38 @@ impl<'m, 'l> Work<'m, 'l> {
         self.stamps.extend(path.ids[..path.ids.len() - 1].iter().filter(|id| *id & NEW == 0));
     }
 
-    /// Makes the version durable, and then the newest; nothing if there were no changes. Returns the newest version.
-    pub(crate) fn commit(mut self, scan: &mut OldScan) -> Result<u64> {
+    /// Makes the version part of its transaction; nothing if there were no changes. When that is durable, the version is
+    /// [shown](Shared::show).
+    pub(crate) fn finish(mut self, tx: &mut Tx<'_>, scan: &mut OldScan) -> Result<Option<Version>> {
         if self.is_broken {
             return Err(Error::Abandoned);
         }
         if !self.is_changed {
-            return Ok(self.before.number);
+            return Ok(None);
         }
-        if self.turn_queues()? {
+        if self.turn_queues(tx)? {
             scan.watch(&self.retained, self.before.number);
         }
-        let root = self.write_new_nodes()?;
-        self.store_changed_nodes()?;
+        let root = self.write_new_nodes(tx)?;
+        self.store_changed_nodes(tx)?;
         let version = Version { number: self.version, root, length: self.length };
-        let header = self.shared.header;
+        let header = self.header;
         // PERSIST(I8): one record has these words, everything above, and the sums of the new blocks.
-        self.tx.store(header + at!(PmCddsTree.version), version.number)?;
+        tx.store(header + at!(PmCddsTree.version), version.number)?;
         if version.root != self.before.root {
-            self.tx.store(header + at!(PmCddsTree.root), version.root.0)?;
+            tx.store(header + at!(PmCddsTree.root), version.root.0)?;
         }
         if version.length != self.before.length {
-            self.tx.store(header + at!(PmCddsTree.length), version.length)?;
+            tx.store(header + at!(PmCddsTree.length), version.length)?;
         }
-        self.tx.commit()?;
-        self.shared.show(version);
-        Ok(version.number)
+        Ok(Some(version))
     }
 
     /// Frees some of what died in earlier versions, and queues what died in this one.
     ///
     /// Returns whether some of it was found to be needed.
-    fn turn_queues(&mut self) -> Result<bool> {
-        let header = self.shared.header;
-        let tx = &mut self.tx;
+    fn turn_queues(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        let header = self.header;
         let mut young = Queue::open(tx, header + at!(PmCddsTree.young))?;
         let mut old = None;
         for _ in 0..YOUNG_STEPS + 2 * self.dead.len() {
@@ -466,13 +439,13 @@ impl<'m, 'l> Work<'m, 'l> {
     }
 
     /// Gives new nodes their places and writes them; returns the root.
-    fn write_new_nodes(&mut self) -> Result<RootWord> {
+    fn write_new_nodes(&mut self, tx: &mut Tx<'_>) -> Result<RootWord> {
         let mut places = vec![0; self.drafts.len()];
         for (draft, place) in self.drafts.iter().zip(&mut places) {
             if let (Some(fences), false) = (&draft.fences, draft.is_gone) {
                 let high_bytes = fences.high.as_ref().map(Vec::len);
                 let bytes = super::layout::FencesWord::new(fences.low.len(), high_bytes).node_bytes();
-                *place = self.tx.alloc(bytes)?;
+                *place = tx.alloc(bytes)?;
             }
         }
         let resolve = |id: u64| if id & NEW == 0 { id } else { places[(id & !NEW) as usize] };
@@ -485,7 +458,7 @@ impl<'m, 'l> Work<'m, 'l> {
         }
         for (draft, place) in self.drafts.iter().zip(&places).filter(|(_, place)| **place != 0) {
             if let Some(fences) = &draft.fences {
-                self.tx.write_fresh(*place, &draft.image(fences, self.version))?;
+                tx.write_fresh(*place, &draft.image(fences, self.version))?;
             }
         }
         let root = resolve(self.root);
@@ -493,16 +466,16 @@ impl<'m, 'l> Work<'m, 'l> {
     }
 
     /// Stores what changed of nodes that were there before.
-    fn store_changed_nodes(&mut self) -> Result<()> {
+    fn store_changed_nodes(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let changed = |draft: &&Draft| !draft.is_new() && !draft.is_gone && draft.changed != 0;
         for draft in self.drafts.iter().filter(changed) {
-            let node = Node::open(self.region(), draft.id, draft.level)?;
+            let node = Node::open(region(tx), draft.id, draft.level)?;
             let lines = draft.line_writes(&node, self.version);
             for (i, line) in lines.iter().enumerate().filter(|(_, line)| line.mask != 0) {
                 // Word by word, lines and words in ascending order, in which they become visible (I7).
                 for word in (0..8).filter(|word| line.mask >> word & 1 == 1) {
                     let off = draft.id + i as u64 * LINE_BYTES + 8 * word as u64;
-                    self.tx.store_words(off, &line.words[word..=word])?;
+                    tx.store_words(off, &line.words[word..=word])?;
                 }
             }
         }
@@ -516,7 +489,7 @@ impl<'m, 'l> Work<'m, 'l> {
                 .is_none_or(|draft| !self.drafts[draft].is_gone && self.drafts[draft].changed == 0)
         });
         for node in stamps {
-            self.tx.store_words(node + 8 * CHANGED_WORD as u64, &[self.version])?;
+            tx.store_words(node + 8 * CHANGED_WORD as u64, &[self.version])?;
         }
         Ok(())
     }
@@ -526,6 +499,32 @@ impl Path {
     pub(crate) fn leaf(&self) -> u64 {
         self.ids[self.ids.len() - 1]
     }
+}
+
+/// Writes a record into a fresh block.
+pub(crate) fn write_record(tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<u64> {
+    let head = (key.len() as u64 | (value.len() as u64) << 32).to_ne_bytes();
+    let bytes = RECORD_HEAD_BYTES as usize + key.len() + value.len();
+    let off = tx.alloc(bytes as u64)?;
+    if bytes <= SMALL_RECORD_BYTES {
+        let mut image = [0; SMALL_RECORD_BYTES];
+        image[..8].copy_from_slice(&head);
+        image[8..8 + key.len()].copy_from_slice(key);
+        image[8 + key.len()..bytes].copy_from_slice(value);
+        tx.write_fresh(off, &image[..bytes])?;
+        return Ok(off);
+    }
+    let mut at = off;
+    for part in [&head, key, value] {
+        tx.write_fresh(at, part)?;
+        at += part.len() as u64;
+    }
+    Ok(off)
+}
+
+/// Where the trees of a transaction lie.
+pub(crate) fn region<'t>(tx: &'t Tx<'_>) -> &'t Region {
+    tx.pool().region()
 }
 
 pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
