@@ -166,7 +166,7 @@ pub(crate) const NODE_WORDS: usize = NODE_BYTES as usize / 8;
 /// Lines of a node without its fences.
 pub(crate) const NODE_LINES: usize = (NODE_BYTES / LINE_BYTES) as usize;
 /// Where entries begin, in words.
-const FIRST_ENTRY_WORD: usize = 8;
+pub(crate) const FIRST_ENTRY_WORD: usize = 8;
 
 /// The offset of a field, as a number of the kind that offsets in a pool are.
 macro_rules! at {

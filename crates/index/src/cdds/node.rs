@@ -4,11 +4,12 @@
 //! change once they are published, and are borrowed.
 
 use super::layout::{
-    FencesWord, Field, Form, KEPT_BYTES, KindWord, NODE_BYTES, NODE_WORDS, RECORD_HEAD_BYTES, SLOTS,
-    StartWord, at, entry_word,
+    FIRST_ENTRY_WORD, FencesWord, Field, Form, KEPT_BYTES, KindWord, NODE_BYTES, NODE_WORDS,
+    RECORD_HEAD_BYTES, SLOTS, StartWord, at, entry_word,
 };
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::prefix8;
+use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, Region};
 
@@ -23,7 +24,7 @@ pub(crate) struct Node<'m> {
     region: &'m Region,
     pub(crate) off: u64,
     pub(crate) kind: KindWord,
-    words: &'m [AtomicU64],
+    words: &'m [AtomicU64; NODE_WORDS],
 }
 
 impl<'m> Node<'m> {
@@ -42,10 +43,10 @@ impl<'m> Node<'m> {
     pub(crate) fn open_any(region: &'m Region, off: u64) -> Result<Node<'m>> {
         let words = region.words(off, NODE_WORDS as u64)?;
         let kind = KindWord(words[0].load(Ordering::Relaxed));
-        if !kind.is_node() {
-            return Err(wrong_kind(off, "a node", kind));
+        match words.first_chunk() {
+            Some(words) if kind.is_node() => Ok(Node { region, off, kind, words }),
+            _ => Err(wrong_kind(off, "a node", kind)),
         }
-        Ok(Node { region, off, kind, words })
     }
 
     /// ORDER: acquire, so that a place's end is loaded before its other words (I7), and all of them after the version that is
@@ -76,6 +77,43 @@ impl<'m> Node<'m> {
     #[inline(always)]
     pub(crate) fn field(&self, slot: usize, field: Field) -> u64 {
         self.word(entry_word(self.level(), slot, field))
+    }
+
+    /// The four arrays of an inner node: its starts, keys, values and ends.
+    #[inline(always)]
+    fn columns(&self) -> [&'m [AtomicU64; SLOTS]; 4] {
+        let (columns, _) = self.words[FIRST_ENTRY_WORD..].as_chunks();
+        [&columns[0], &columns[1], &columns[2], &columns[3]]
+    }
+
+    /// Among the entries of an inner node that are in a version, the one with the greatest key up to `wanted`, with that key; `None`
+    /// where it takes more than a look at these words to tell.
+    ///
+    /// Has no branches that depend on the order of the keys, since these would be guessed wrong.
+    #[inline]
+    pub(crate) fn greatest_up_to(&self, wanted: u64, version: u64) -> Option<(u64, usize)> {
+        let [starts, keys, _, ends] = self.columns();
+        let mut best = 0;
+        for key in keys {
+            let key = key.load(Ordering::Acquire);
+            best = best.max(select_unpredictable(key <= wanted, key, 0));
+        }
+        let mut equal = 0_u32;
+        for (slot, key) in keys.iter().enumerate() {
+            equal |= u32::from(key.load(Ordering::Acquire) == best) << slot;
+        }
+        let mut found = None;
+        while equal != 0 {
+            let slot = equal.trailing_zeros() as usize;
+            equal &= equal - 1;
+            // ORDER: the end before the start, as in `is_in`.
+            let end = ends[slot].load(Ordering::Acquire);
+            let start = StartWord(starts[slot].load(Ordering::Acquire)).version();
+            if end > version && start <= version && found.replace((best, slot)).is_some() {
+                return None;
+            }
+        }
+        found
     }
 
     #[inline(always)]

@@ -104,6 +104,17 @@ pub(crate) fn choose(node: &Node<'_>, version: u64, goal: Goal<'_>) -> Result<us
         Goal::At(key) | Goal::Before(key) => node.prefix_of(key)?,
         Goal::First | Goal::Last => u64::MAX,
     };
+    if let (Goal::At(_), Some((key, slot))) = (goal, node.greatest_up_to(wanted, version))
+        && key < wanted
+    {
+        return Ok(slot);
+    }
+    choose_exactly(node, version, goal, wanted)
+}
+
+/// [`choose`] where whole keys may have to be compared.
+#[inline(never)]
+fn choose_exactly(node: &Node<'_>, version: u64, goal: Goal<'_>, wanted: u64) -> Result<usize> {
     let is_first = matches!(goal, Goal::First);
     let mut best: Option<(u64, usize)> = None;
     for slot in 0..SLOTS {
