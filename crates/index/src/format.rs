@@ -1,8 +1,7 @@
 //! The format document, made from the code: `docs/format.md` is checked against this.
 
-use crate::cdds::layout::{
-    PmCddsChunk, PmCddsDead, PmCddsEntry, PmCddsKept, PmCddsNode, PmCddsQueue, PmCddsRecord, PmCddsTree,
-};
+use crate::cdds::layout::{PmCddsChunk, PmCddsDead, PmCddsHead, PmCddsKept, PmCddsQueue, PmCddsRecord};
+use crate::cdds::tree::layout::{PmCddsEntry, PmCddsNode};
 use crate::fixed::layout::{PmFixedChild, PmFixedInner, PmFixedLeaf, PmFixedLine, PmFixedTree};
 use crate::wbtree::layout::{PmEntry, PmInner, PmLeaf, PmLength, PmMap, PmRecord, PmSeparator};
 use tembo_pool::format::section;
@@ -22,7 +21,7 @@ pub fn describe() -> String {
     section::<PmFixedLine>(&mut out);
     section::<PmFixedInner>(&mut out);
     section::<PmFixedChild>(&mut out);
-    section::<PmCddsTree>(&mut out);
+    section::<PmCddsHead>(&mut out);
     section::<PmCddsQueue>(&mut out);
     section::<PmCddsNode>(&mut out);
     section::<PmCddsEntry>(&mut out);

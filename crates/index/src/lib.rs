@@ -16,8 +16,8 @@ pub mod format;
 mod wbtree;
 
 pub use cdds::{
-    CddsBatch, CddsBytes, CddsChange, CddsEntry, CddsKept, CddsRange, CddsReader, CddsSnapshot, CddsStats,
-    CddsTree,
+    CddsBatch, CddsBytes, CddsChange, CddsEntry, CddsKept, CddsMap, CddsOrdered, CddsRange, CddsReader,
+    CddsSnapshot, CddsStats, CddsStructure, CddsTree,
 };
 pub use error::{Error, Result};
 pub use fixed::{FixedRange, FixedTree};

@@ -4,10 +4,11 @@
 //! to the queue of the old. That is looked through here, from front to back: what is needed still goes to the back. A pass over it
 //! in which nothing was given up in the meantime need not be repeated, so a call has work to do only if something came free.
 
-use super::create::{CddsTree, Shared, Writing};
+use super::create::{CddsMap, Shared, Writing};
 use super::layout::at;
 use super::queue::{Queue, QueueWords};
 use super::readers::Retained;
+use super::structure::CddsStructure;
 use crate::error::Result;
 
 /// Items of one transaction.
@@ -15,7 +16,7 @@ const STEPS_PER_TX: usize = 32;
 
 /// How far the queue of the old was looked through. In memory only: a pass that a crash cuts off begins anew.
 #[derive(Debug, Default)]
-pub(super) struct OldScan {
+pub(crate) struct OldScan {
     has_begun: bool,
     /// Items left of the pass.
     left: u64,
@@ -23,7 +24,7 @@ pub(super) struct OldScan {
     watched: Vec<u64>,
 }
 
-/// What the versions of a tree take.
+/// What the versions of a map take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CddsStats {
     /// The newest version.
@@ -40,7 +41,7 @@ pub struct CddsStats {
     pub old_blocks: u64,
 }
 
-impl CddsTree {
+impl<S: CddsStructure> CddsMap<S> {
     /// Looks at up to `budget` dead blocks and frees those that no version needs that is held; returns whether there is more to do.
     /// One fence for each 32 blocks; other writers get their turns in between. Call it from a thread of its own, or when there is
     /// nothing else to do: changes free what they replace by themselves, so that this is for what was held by a snapshot
@@ -65,7 +66,7 @@ impl CddsTree {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when the head of the tree is damaged.
+    /// [`Error::Pool`](crate::Error::Pool) when the head of the map is damaged.
     pub fn stats(&self) -> Result<CddsStats> {
         let shared = &*self.shared;
         let newest = self.reader();
@@ -78,8 +79,8 @@ impl CddsTree {
             length: newest.len(),
             held: Retained::new(held).versions().to_vec(),
             kept: kept.len(),
-            young_blocks: count(at!(PmCddsTree.young))?,
-            old_blocks: count(at!(PmCddsTree.old))?,
+            young_blocks: count(at!(PmCddsHead.young))?,
+            old_blocks: count(at!(PmCddsHead.old))?,
         })
     }
 }
@@ -92,8 +93,8 @@ impl Shared {
         // As for a version, so that readers who come late take a newer one.
         let (next, retained) = self.intend();
         let mut tx = lane.begin();
-        let mut young = Queue::open(&tx, self.header + at!(PmCddsTree.young))?;
-        let mut old = Queue::open(&tx, self.header + at!(PmCddsTree.old))?;
+        let mut young = Queue::open(&tx, self.header + at!(PmCddsHead.young))?;
+        let mut old = Queue::open(&tx, self.header + at!(PmCddsHead.old))?;
         scan.resume(&retained, next - 1, old.poppable());
         let mut looked_at = 0;
         while looked_at < budget {
@@ -120,7 +121,7 @@ impl Shared {
 
     /// The words of both queues.
     pub(super) fn queues(&self, load: impl Fn(u64) -> Result<u64>) -> Result<[(u64, QueueWords); 2]> {
-        let [young, old] = [at!(PmCddsTree.young), at!(PmCddsTree.old)].map(|queue| self.header + queue);
+        let [young, old] = [at!(PmCddsHead.young), at!(PmCddsHead.old)].map(|queue| self.header + queue);
         Ok([(young, QueueWords::load(young, &load)?), (old, QueueWords::load(old, &load)?)])
     }
 }

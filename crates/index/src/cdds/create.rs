@@ -1,55 +1,30 @@
-//! The handle of a tree: making one, opening one, and what its clones share.
+//! The handle of a map: making one, opening one, and what its clones share.
 
 use super::kept::{self, KeptSnapshot};
-use super::layout::{FIRST_VERSION, FORMAT, MAX_VERSION, ROOT_KIND, RootWord, TREE_BYTES, at};
+use super::layout::{FIRST_VERSION, HEAD_BYTES, MAX_VERSION, RootWord, at};
 use super::readers::{Readers, Retained};
-use super::view::View;
+use super::structure::CddsStructure;
 use crate::error::{Error, Result, corrupt};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::Region;
 use tembo_pool::{Hold, Lane, Pool};
 
-/// An ordered map from byte strings to byte strings, of which every version that is held by a snapshot can be read. Cheap to
-/// clone; all clones are one map.
+/// A map from byte strings to byte strings, of which every version that is held by a snapshot can be read: a
+/// [`CddsTree`](crate::CddsTree) if `S` is [`CddsOrdered`](crate::CddsOrdered). Cheap to clone; all clones are one map.
 ///
 /// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in a
 /// [`batch`](Self::batch) are one version together, and so are those of threads that change the map at once. Readers never wait.
-///
-/// ```
-/// # fn main() -> Result<(), tembo_index::Error> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let path = dir.path().join("example.pool");
-/// use tembo_index::CddsTree;
-/// use tembo_pool::{Options, Pool};
-///
-/// let mut options = Options::new();
-/// options.create = true;
-/// let pool = Pool::open(&path, &options)?;
-/// let stock = CddsTree::create(&pool, "stock")?;
-/// stock.put(b"apples", b"7")?;
-/// let monday = stock.snapshot();
-/// stock.batch(|batch| {
-///     batch.put(b"apples", b"5")?;
-///     batch.put(b"pears", b"12")
-/// })?;
-/// assert_eq!(stock.get(b"apples")?.as_deref(), Some(&b"5"[..]));
-/// assert_eq!(monday.get(b"apples")?.as_deref(), Some(&b"7"[..]));
-/// assert_eq!(stock.diff(monday.version(), stock.snapshot().version())?.len(), 2);
-/// stock.rollback_to(monday.version())?;
-/// assert_eq!(stock.get(b"pears")?, None);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct CddsTree {
+pub struct CddsMap<S> {
     pub(super) shared: Arc<Shared>,
+    structure: PhantomData<S>,
 }
 
 /// What the clones of a handle share.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub(super) pool: Pool,
     pub(super) header: u64,
     _hold: Hold,
@@ -90,68 +65,73 @@ pub(super) struct Held {
 
 /// A version: its number, its root, and how many keys it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Version {
-    pub(super) number: u64,
-    pub(super) root: RootWord,
-    pub(super) length: u64,
+pub(crate) struct Version {
+    pub(crate) number: u64,
+    pub(crate) root: RootWord,
+    pub(crate) length: u64,
 }
 
-impl CddsTree {
-    /// Makes an empty tree and names it in the pool's root directory; one transaction, durable on return.
+impl<S: CddsStructure> CddsMap<S> {
+    /// Makes an empty map and names it in the pool's root directory; one transaction, durable on return.
     ///
     /// # Errors
     ///
     /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for another root or no
     /// lane left, or the name is not 1 to 40 bytes long.
-    pub fn create(pool: &Pool, name: &str) -> Result<CddsTree> {
+    pub fn create(pool: &Pool, name: &str) -> Result<CddsMap<S>> {
         let mut lane = pool.lane()?;
         if pool.root(name)?.is_some() {
             return Err(Error::Exists { name: name.to_owned() });
         }
         let mut tx = lane.begin();
-        let header = tx.alloc(TREE_BYTES)?;
-        let mut image = [0; TREE_BYTES as usize];
-        image[..8].copy_from_slice(&FORMAT.to_ne_bytes());
-        image[at!(PmCddsTree.version) as usize..][..8].copy_from_slice(&FIRST_VERSION.to_ne_bytes());
+        let header = tx.alloc(HEAD_BYTES)?;
+        let mut image = [0; HEAD_BYTES as usize];
+        image[..8].copy_from_slice(&S::FORMAT.to_ne_bytes());
+        image[at!(PmCddsHead.version) as usize..][..8].copy_from_slice(&FIRST_VERSION.to_ne_bytes());
         tx.write_fresh(header, &image)?;
-        tx.set_root(name, ROOT_KIND, header)?;
+        tx.set_root(name, S::ROOT_KIND, header)?;
         tx.commit()?;
-        CddsTree::start(pool, header, Some(lane))
+        Self::start(pool, header, Some(lane))
     }
 
-    /// The tree of this name, if there is one. Takes the same time for a tree of any size, and a little for each kept snapshot. A
-    /// tree is opened once at a time: clone the handle to share it.
+    /// The map of this name, if there is one. Takes the same time for a map of any size, and a little for each kept snapshot. A
+    /// map is opened once at a time: clone the handle to share it.
     ///
     /// # Errors
     ///
     /// [`Error::InUse`] if it is open already; [`Error::Pool`] if the name belongs to something else, the head is
     /// damaged, or no lane is left.
-    pub fn open(pool: &Pool, name: &str) -> Result<Option<CddsTree>> {
+    pub fn open(pool: &Pool, name: &str) -> Result<Option<CddsMap<S>>> {
         let Some(root) = pool.root(name)? else { return Ok(None) };
-        if root.kind != ROOT_KIND {
-            let (expected, found) = (ROOT_KIND, root.kind);
+        if root.kind != S::ROOT_KIND {
+            let (expected, found) = (S::ROOT_KIND, root.kind);
             return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
         }
         let lane = if pool.is_read_only() { None } else { Some(pool.lane()?) };
-        CddsTree::start(pool, root.off, lane).map(Some)
+        Self::start(pool, root.off, lane).map(Some)
     }
 
-    /// The names of all such trees in a pool.
+    /// The names of all such maps in a pool.
     ///
     /// # Errors
     ///
     /// [`Error::Pool`] when the pool's root directory is damaged.
     pub fn names(pool: &Pool) -> Result<Vec<String>> {
-        let trees = pool.roots()?.into_iter().filter(|root| root.kind == ROOT_KIND);
-        Ok(trees.map(|root| root.name).collect())
+        let maps = pool.roots()?.into_iter().filter(|root| root.kind == S::ROOT_KIND);
+        Ok(maps.map(|root| root.name).collect())
     }
 
-    fn start(pool: &Pool, header: u64, lane: Option<Lane>) -> Result<CddsTree> {
+    fn start(pool: &Pool, header: u64, lane: Option<Lane>) -> Result<CddsMap<S>> {
         let region = pool.region();
         let format = region.load_u64(header)?;
-        if format != FORMAT {
+        if format != S::FORMAT {
             let found = format.to_ne_bytes().escape_ascii().to_string();
-            return Err(corrupt("the head of a tree", header, FORMAT.to_ne_bytes().escape_ascii(), found));
+            return Err(corrupt(
+                "the head of a versioned map",
+                header,
+                S::FORMAT.to_ne_bytes().escape_ascii(),
+                found,
+            ));
         }
         let Some(hold) = pool.hold(header) else { return Err(Error::InUse) };
         let version = load_version(region, header)?;
@@ -169,10 +149,10 @@ impl CddsTree {
             waiting: super::group::Waiting::default(),
         };
         shared.show(version);
-        Ok(CddsTree { shared: Arc::new(shared) })
+        Ok(CddsMap { shared: Arc::new(shared), structure: PhantomData })
     }
 
-    /// The pool that the tree lies in.
+    /// The pool that the map lies in.
     pub fn pool(&self) -> &Pool {
         &self.shared.pool
     }
@@ -183,35 +163,49 @@ impl CddsTree {
     }
 }
 
-impl std::fmt::Debug for CddsTree {
+impl<S> Clone for CddsMap<S> {
+    fn clone(&self) -> CddsMap<S> {
+        CddsMap { shared: self.shared.clone(), structure: PhantomData }
+    }
+}
+
+impl<S: CddsStructure> std::fmt::Debug for CddsMap<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (header, version) = (self.shared.header, self.version());
-        f.debug_struct("CddsTree").field("header", &header).field("version", &version).finish_non_exhaustive()
+        f.debug_struct("CddsMap").field("header", &header).field("version", &version).finish_non_exhaustive()
     }
 }
 
-/// The newest version, as the tree's head has it.
+/// The newest version, as the head has it.
 pub(super) fn load_version(region: &Region, header: u64) -> Result<Version> {
     let word = |field| region.load_u64(header.saturating_add(field));
-    let number = word(at!(PmCddsTree.version))?;
+    let number = word(at!(PmCddsHead.version))?;
     if !(FIRST_VERSION..MAX_VERSION).contains(&number) {
         let expected = format!("{FIRST_VERSION} to {MAX_VERSION}");
-        return Err(corrupt("the version of a tree", header, expected, number));
+        return Err(corrupt("the version of a map", header, expected, number));
     }
-    let root = RootWord(word(at!(PmCddsTree.root))?);
-    Ok(Version { number, root, length: word(at!(PmCddsTree.length))? })
+    let root = RootWord(word(at!(PmCddsHead.root))?);
+    Ok(Version { number, root, length: word(at!(PmCddsHead.length))? })
 }
 
-impl Version {
-    pub(super) fn view(self, region: &Region) -> View<'_> {
-        View { region, version: self.number, root: self.root }
-    }
+/// A version to be read. Whoever has one holds the version, or is the map's writer.
+#[derive(Clone, Copy)]
+pub struct View<'m> {
+    pub(crate) region: &'m Region,
+    pub(crate) version: u64,
+    pub(crate) root: RootWord,
 }
 
 impl Shared {
     #[inline]
     pub(super) fn region(&self) -> &Region {
         self.pool.region()
+    }
+
+    /// A version of this map, to be read.
+    #[inline]
+    pub(super) fn view(&self, version: Version) -> View<'_> {
+        View { region: self.region(), version: version.number, root: version.root }
     }
 
     #[inline]

@@ -1,19 +1,10 @@
 //! What changed between two versions, found in time that follows the change.
-//!
-//! Both versions' trees are walked side by side in the order of keys. Where both have the same node, and nothing in it or below it
-//! changed since the earlier of the two versions (I6), it is passed over. Entries are the same in both versions if their starts
-//! are (D3), so that values are compared only where a key was put again.
 
 use super::bytes::CddsBytes;
-use super::create::CddsTree;
-use super::layout::Field;
-use super::node::Node;
-use super::scan::{CddsEntry, entries_of};
+use super::create::CddsMap;
 use super::snapshot::CddsSnapshot;
-use super::view::View;
-use crate::error::{Result, corrupt};
-use std::cmp::Ordering;
-use std::collections::VecDeque;
+use super::structure::CddsStructure;
+use crate::error::Result;
 
 /// A key that differs between two versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,185 +17,43 @@ pub struct CddsChange {
     pub after: Option<Vec<u8>>,
 }
 
-impl CddsTree {
-    /// The keys that differ between two versions that are held, in order, with both values. Either may be the later one. Takes time
-    /// that follows the number of keys that changed since the earlier one, times the height of the tree.
+impl<S: CddsStructure> CddsMap<S> {
+    /// The keys that differ between two versions that are held, with both values, in the order of [`iter`](CddsSnapshot::iter). Either may be the later
+    /// one. Takes time that follows the number of keys that changed since the earlier one, times the height of the map.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchVersion`](crate::Error::NoSuchVersion), [`Error::Pool`](crate::Error::Pool) when the tree is damaged.
+    /// [`Error::NoSuchVersion`](crate::Error::NoSuchVersion), [`Error::Pool`](crate::Error::Pool) when the map is damaged.
     pub fn diff(&self, from: u64, to: u64) -> Result<Vec<CddsChange>> {
         let (from, to) = (self.snapshot_at(from)?, self.snapshot_at(to)?);
         let mut changes = Vec::new();
         let owned = |value: Option<CddsBytes<'_>>| value.map(|value| value.to_vec());
-        differences(from.view(), to.view(), |key, before, after| {
+        S::differences(from.view(), to.view(), &mut |key, before, after| {
             changes.push(CddsChange { key: key.to_vec(), before: owned(before), after: owned(after) });
             Ok(())
         })?;
         Ok(changes)
     }
 
-    /// Calls `visit` with each key that differs between two snapshots of this tree, in order, and with its values in the first and
+    /// Calls `visit` with each key that differs between two snapshots of this map, in the order of [`iter`](CddsSnapshot::iter), and with its values in the first and
     /// in the second: [`diff`](Self::diff) without copies.
     ///
     /// # Errors
     ///
-    /// What `visit` returns, and [`Error::Pool`](crate::Error::Pool) when the tree is damaged.
+    /// What `visit` returns, and [`Error::Pool`](crate::Error::Pool) when the map is damaged.
     ///
     /// # Panics
     ///
-    /// If a snapshot is of another tree.
+    /// If a snapshot is of another map.
     pub fn for_each_change(
         &self,
-        from: &CddsSnapshot,
-        to: &CddsSnapshot,
+        from: &CddsSnapshot<S>,
+        to: &CddsSnapshot<S>,
         mut visit: impl FnMut(&[u8], Option<&[u8]>, Option<&[u8]>) -> Result<()>,
     ) -> Result<()> {
-        assert!(from.is_of(self) && to.is_of(self), "a snapshot of another tree");
-        differences(from.view(), to.view(), |key, before, after| {
+        assert!(from.is_of(self) && to.is_of(self), "a snapshot of another map");
+        S::differences(from.view(), to.view(), &mut |key, before, after| {
             visit(key, before.as_deref(), after.as_deref())
         })
-    }
-}
-
-/// One of the two walks.
-struct Side<'m> {
-    version: u64,
-    /// What is to be walked, the next one last.
-    stack: Vec<Node<'m>>,
-    /// Entries of the leaves that were walked, in order, which the other side has not come to.
-    entries: VecDeque<CddsEntry<'m>>,
-    /// The upper fence of what was walked; `None` past the last leaf.
-    covered: Option<Vec<u8>>,
-}
-
-impl<'m> Side<'m> {
-    fn new(view: View<'m>) -> Result<Side<'m>> {
-        let mut side =
-            Side { version: view.version, stack: Vec::new(), entries: VecDeque::new(), covered: None };
-        if !view.root.is_empty() {
-            side.stack.push(Node::open(view.region, view.root.node(), view.root_level()?)?);
-            side.covered = Some(Vec::new());
-        }
-        Ok(side)
-    }
-
-    /// Puts the children of the next inner node in its place, or takes the entries of the next leaf.
-    fn step(&mut self) -> Result<()> {
-        let Some(node) = self.stack.pop() else { return Ok(()) };
-        if node.level() == 0 {
-            self.entries.extend(entries_of(&node, self.version)?);
-            return self.pass(&node);
-        }
-        let mut children = Vec::new();
-        for slot in node.slots_in(self.version) {
-            let child = Node::open(node.region(), node.field(slot, Field::Value), node.level() - 1)?;
-            children.push((child.low()?, child));
-        }
-        children.sort_unstable_by(|a, b| b.0.cmp(a.0));
-        self.stack.extend(children.into_iter().map(|(_, child)| child));
-        Ok(())
-    }
-
-    /// Notes that a node's range is done with.
-    fn pass(&mut self, node: &Node<'m>) -> Result<()> {
-        let (low, high) = (node.low()?, node.high()?);
-        let follows = self.covered.as_deref() == Some(low) && high.is_none_or(|high| low < high);
-        self.covered = high.map(<[u8]>::to_vec);
-        if !follows || self.covered.is_none() != self.stack.is_empty() {
-            let expected = "ranges of children that divide their parent's";
-            return Err(corrupt("a tree node", node.off, expected, "a gap or an overlap"));
-        }
-        Ok(())
-    }
-
-    /// Whether this side has come as far as the other.
-    fn compare_progress(&self, other: &Side<'_>) -> Ordering {
-        match (&self.covered, &other.covered) {
-            (Some(own), Some(others)) => own.cmp(others),
-            (own, others) => own.is_none().cmp(&others.is_none()),
-        }
-    }
-}
-
-/// Calls `visit` with each key that differs, in order.
-pub(super) fn differences<'m>(
-    from: View<'m>,
-    to: View<'m>,
-    mut visit: impl FnMut(&[u8], Option<CddsBytes<'m>>, Option<CddsBytes<'m>>) -> Result<()>,
-) -> Result<()> {
-    let earlier = from.version.min(to.version);
-    let (mut a, mut b) = (Side::new(from)?, Side::new(to)?);
-    while !(a.stack.is_empty() && b.stack.is_empty()) {
-        match a.compare_progress(&b) {
-            Ordering::Less => a.step()?,
-            Ordering::Greater => b.step()?,
-            Ordering::Equal => step_both(&mut a, &mut b, earlier)?,
-        }
-        compare_entries(&mut a, &mut b, &mut visit)?;
-    }
-    compare_entries(&mut a, &mut b, &mut visit)
-}
-
-fn step_both<'m>(a: &mut Side<'m>, b: &mut Side<'m>, earlier: u64) -> Result<()> {
-    let (Some(of_a), Some(of_b)) = (a.stack.last().copied(), b.stack.last().copied()) else {
-        return Err(corrupt("a version of a tree", 0, "leaves up to the same key as another", "fewer"));
-    };
-    if of_a.off == of_b.off && of_a.changed() <= earlier {
-        a.stack.pop();
-        b.stack.pop();
-        a.pass(&of_a)?;
-        return b.pass(&of_b);
-    }
-    match of_a.level().cmp(&of_b.level()) {
-        Ordering::Greater => a.step(),
-        Ordering::Less => b.step(),
-        Ordering::Equal => {
-            a.step()?;
-            b.step()
-        }
-    }
-}
-
-/// Compares the entries that both sides have come past.
-fn compare_entries<'m>(
-    a: &mut Side<'m>,
-    b: &mut Side<'m>,
-    visit: &mut impl FnMut(&[u8], Option<CddsBytes<'m>>, Option<CddsBytes<'m>>) -> Result<()>,
-) -> Result<()> {
-    loop {
-        let order = match (a.entries.front(), b.entries.front()) {
-            (None, None) => return Ok(()),
-            (Some(own), Some(others)) => own.key().cmp(others.key()),
-            // What the other side has not come past may still follow there.
-            (Some(own), None) if b.has_passed(own.key()) => Ordering::Less,
-            (None, Some(others)) if a.has_passed(others.key()) => Ordering::Greater,
-            _ => return Ok(()),
-        };
-        let before = if order.is_le() { a.entries.pop_front() } else { None };
-        let after = if order.is_ge() { b.entries.pop_front() } else { None };
-        match (before, after) {
-            (Some(before), Some(after)) => {
-                if before.start != after.start && before.value() != after.value() {
-                    let (key, before) = before.into_parts();
-                    visit(&key, Some(before), Some(after.into_parts().1))?;
-                }
-            }
-            (Some(entry), None) => {
-                let (key, value) = entry.into_parts();
-                visit(&key, Some(value), None)?;
-            }
-            (None, Some(entry)) => {
-                let (key, value) = entry.into_parts();
-                visit(&key, None, Some(value))?;
-            }
-            (None, None) => {}
-        }
-    }
-}
-
-impl Side<'_> {
-    fn has_passed(&self, key: &[u8]) -> bool {
-        self.covered.as_deref().is_none_or(|covered| key < covered)
     }
 }

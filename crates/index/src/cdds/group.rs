@@ -3,7 +3,9 @@
 //! A thread that finds the writer's lock taken leaves its change in a list and then waits for the lock. Whoever gets it makes all the
 //! changes in the list; the others find theirs made when they get the lock in turn.
 
-use super::create::{CddsTree, Shared, Writing};
+use super::create::{CddsMap, Writing};
+use super::structure::CddsStructure;
+use super::tree::CddsOrdered;
 use super::work::{Work, check_lengths};
 use crate::error::Result;
 use parking_lot::Mutex;
@@ -28,7 +30,7 @@ enum Change {
 }
 
 impl Change {
-    fn make(&self, work: &mut Work, tx: &mut Tx<'_>) -> Result<bool> {
+    fn make<S: CddsStructure>(&self, work: &mut Work<S>, tx: &mut Tx<'_>) -> Result<bool> {
         match self {
             Change::Put(key, value) => work.put(tx, key, value),
             Change::Remove(key) => work.remove(tx, key),
@@ -36,13 +38,13 @@ impl Change {
     }
 }
 
-/// Changes that become one version ([`CddsTree::batch`]).
-pub struct CddsBatch<'b, 'l> {
-    work: &'b mut Work,
+/// Changes that become one version ([`CddsMap::batch`]).
+pub struct CddsBatch<'b, 'l, S: CddsStructure = CddsOrdered> {
+    work: &'b mut Work<S>,
     tx: &'b mut Tx<'l>,
 }
 
-impl CddsBatch<'_, '_> {
+impl<S: CddsStructure> CddsBatch<'_, '_, S> {
     /// Puts a key; returns whether it was there. O(log n).
     ///
     /// # Errors
@@ -66,7 +68,7 @@ impl CddsBatch<'_, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when the tree is damaged on the way to the key.
+    /// [`Error::Pool`](crate::Error::Pool) when the map is damaged on the way to the key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.work.get(self.tx, key)
     }
@@ -87,13 +89,13 @@ impl CddsBatch<'_, '_> {
     }
 }
 
-impl std::fmt::Debug for CddsBatch<'_, '_> {
+impl<S: CddsStructure> std::fmt::Debug for CddsBatch<'_, '_, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CddsBatch").field("version", &self.version()).finish_non_exhaustive()
     }
 }
 
-impl CddsTree {
+impl<S: CddsStructure> CddsMap<S> {
     /// Puts a key; returns whether it was there. A version of its own, or one with the changes of other threads; durable, and
     /// in the newest version for readers, when the call returns. O(log n), one fence.
     ///
@@ -104,11 +106,10 @@ impl CddsTree {
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_lengths(key, value)?;
         match self.shared.writer.try_lock() {
-            Some(mut writing) => self
-                .shared
-                .write(&mut writing, |work, tx| work.put(tx, key, value))
-                .map(|(was_there, _)| was_there),
-            None => self.shared.join(Change::Put(key.to_vec(), value.to_vec())),
+            Some(mut writing) => {
+                self.write(&mut writing, |work, tx| work.put(tx, key, value)).map(|(was_there, _)| was_there)
+            }
+            None => self.join(Change::Put(key.to_vec(), value.to_vec())),
         }
     }
 
@@ -119,59 +120,54 @@ impl CddsTree {
     /// As for [`put`](Self::put).
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         match self.shared.writer.try_lock() {
-            Some(mut writing) => self
-                .shared
-                .write(&mut writing, |work, tx| work.remove(tx, key))
-                .map(|(was_there, _)| was_there),
-            None => self.shared.join(Change::Remove(key.to_vec())),
+            Some(mut writing) => {
+                self.write(&mut writing, |work, tx| work.remove(tx, key)).map(|(was_there, _)| was_there)
+            }
+            None => self.join(Change::Remove(key.to_vec())),
         }
     }
 
     /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence (two if they have more
     /// than 2 KiB of new data), or none of them is made. Other writers wait meanwhile, so
-    /// `body` must not change the tree but by the batch.
+    /// `body` must not change the map but by the batch.
     ///
     /// # Errors
     ///
     /// What `body` returns; [`Error::Abandoned`](crate::Error::Abandoned) if it goes on after a change that failed half-way; [`Error::Pool`](crate::Error::Pool). Nothing has
     /// changed then.
-    pub fn batch<T>(&self, body: impl FnOnce(&mut CddsBatch<'_, '_>) -> Result<T>) -> Result<T> {
+    pub fn batch<T>(&self, body: impl FnOnce(&mut CddsBatch<'_, '_, S>) -> Result<T>) -> Result<T> {
         let mut writing = self.shared.lock_writer();
-        self.shared
-            .write(&mut writing, |work, tx| body(&mut CddsBatch { work, tx }))
-            .map(|(outcome, _)| outcome)
+        self.write(&mut writing, |work, tx| body(&mut CddsBatch { work, tx })).map(|(outcome, _)| outcome)
     }
-}
 
-impl Shared {
     /// Makes a version of what `body` changes; returns the newest version after that, too.
     pub(super) fn write<T>(
         &self,
         writing: &mut Writing,
-        body: impl FnOnce(&mut Work, &mut Tx<'_>) -> Result<T>,
+        body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>,
     ) -> Result<(T, u64)> {
         let Writing { lane, scan } = writing;
         let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
-        let (mut work, mut tx) = (Work::begin(self)?, lane.begin());
+        let (mut work, mut tx) = (Work::begin(&self.shared)?, lane.begin());
         let outcome = body(&mut work, &mut tx)?;
         if let Some(version) = work.finish(&mut tx, scan)? {
             tx.commit()?;
-            self.show(version);
+            self.shared.show(version);
         }
-        Ok((outcome, self.current()))
+        Ok((outcome, self.shared.current()))
     }
 
     /// Leaves a change to whoever has the writer's lock next, which may be this thread.
     fn join(&self, change: Change) -> Result<bool> {
         let outcome = Arc::new(Mutex::new(None));
-        self.waiting.0.lock().push(Request { change, outcome: outcome.clone() });
+        self.shared.waiting.0.lock().push(Request { change, outcome: outcome.clone() });
         loop {
-            let mut writing = self.lock_writer();
+            let mut writing = self.shared.lock_writer();
             if let Some(outcome) = outcome.lock().take() {
                 return outcome;
             }
             let group = {
-                let mut waiting = self.waiting.0.lock();
+                let mut waiting = self.shared.waiting.0.lock();
                 let count = waiting.len().min(GROUP_MAX);
                 waiting.drain(..count).collect::<Vec<_>>()
             };

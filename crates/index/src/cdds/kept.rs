@@ -1,9 +1,10 @@
 //! Snapshots with names, which survive the closing of the pool.
 
-use super::create::{CddsTree, Version};
+use super::create::{CddsMap, Version};
 use super::layout::{KEPT_BYTES, MAX_NAME_BYTES, RootWord, at};
 use super::node::kept_name;
 use super::snapshot::CddsSnapshot;
+use super::structure::CddsStructure;
 use crate::error::{Error, Result, corrupt};
 use tembo_pmem::Region;
 
@@ -26,12 +27,12 @@ pub(super) struct KeptSnapshot {
 
 /// Reads the list of named snapshots, the last one that was made first.
 pub(super) fn load(region: &Region, header: u64, newest: u64) -> Result<Vec<KeptSnapshot>> {
-    let count = region.load_u64(header + at!(PmCddsTree.kept_count))?;
-    let mut off = region.load_u64(header + at!(PmCddsTree.kept))?;
+    let count = region.load_u64(header + at!(PmCddsHead.kept_count))?;
+    let mut off = region.load_u64(header + at!(PmCddsHead.kept))?;
     let mut all = Vec::new();
     while off != 0 {
         if all.len() as u64 == count {
-            return Err(corrupt("the kept snapshots of a tree", header, format!("{count}"), "more"));
+            return Err(corrupt("the kept snapshots of a map", header, format!("{count}"), "more"));
         }
         let word = |field| region.load_u64(off.saturating_add(field));
         let name_bytes = word(at!(PmCddsKept.name_bytes))?;
@@ -54,12 +55,12 @@ pub(super) fn load(region: &Region, header: u64, newest: u64) -> Result<Vec<Kept
         off = word(at!(PmCddsKept.next))?;
     }
     if all.len() as u64 != count {
-        return Err(corrupt("the kept snapshots of a tree", header, count, all.len()));
+        return Err(corrupt("the kept snapshots of a map", header, count, all.len()));
     }
     Ok(all)
 }
 
-impl CddsTree {
+impl<S: CddsStructure> CddsMap<S> {
     /// Gives a snapshot a name, under which it is there again when the pool is opened the next time, until
     /// [`drop_kept`](Self::drop_kept). One fence; what the version shares with others takes no room.
     ///
@@ -69,9 +70,9 @@ impl CddsTree {
     ///
     /// # Panics
     ///
-    /// If the snapshot is of another tree.
-    pub fn keep(&self, snapshot: &CddsSnapshot, name: &str) -> Result<()> {
-        assert!(snapshot.is_of(self), "a snapshot of another tree");
+    /// If the snapshot is of another map.
+    pub fn keep(&self, snapshot: &CddsSnapshot<S>, name: &str) -> Result<()> {
+        assert!(snapshot.is_of(self), "a snapshot of another map");
         if name.is_empty() || name.len() as u64 > MAX_NAME_BYTES {
             return Err(Error::SnapshotName { name: name.to_owned(), max_bytes: MAX_NAME_BYTES });
         }
@@ -90,9 +91,9 @@ impl CddsTree {
         let mut tx = lane.begin();
         let off = tx.alloc(KEPT_BYTES + name.len() as u64)?;
         tx.write_fresh(off, &image)?;
-        // PERSIST(I8): the record that stores this word covers the block.
-        tx.store(shared.header + at!(PmCddsTree.kept), off)?;
-        tx.store(shared.header + at!(PmCddsTree.kept_count), kept.len() as u64 + 1)?;
+        // PERSIST(I5): the record that stores this word covers the block.
+        tx.store(shared.header + at!(PmCddsHead.kept), off)?;
+        tx.store(shared.header + at!(PmCddsHead.kept_count), kept.len() as u64 + 1)?;
         tx.commit()?;
         kept.insert(0, KeptSnapshot { name: name.to_owned(), version, off });
         Ok(())
@@ -108,7 +109,7 @@ impl CddsTree {
     }
 
     /// The snapshot of this name, if there is one.
-    pub fn kept_snapshot(&self, name: &str) -> Option<CddsSnapshot> {
+    pub fn kept_snapshot(&self, name: &str) -> Option<CddsSnapshot<S>> {
         let kept = self.shared.kept.lock();
         let found = kept.iter().find(|kept| kept.name == name)?;
         // Under the lock of the kept ones, so that it does not go before it is held.
@@ -129,12 +130,12 @@ impl CddsTree {
         let Some(lane) = &mut writing.lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
         let next = kept.get(idx + 1).map_or(0, |next| next.off);
         let link = match idx.checked_sub(1) {
-            None => shared.header + at!(PmCddsTree.kept),
+            None => shared.header + at!(PmCddsHead.kept),
             Some(before) => kept[before].off + at!(PmCddsKept.next),
         };
         let mut tx = lane.begin();
         tx.store(link, next)?;
-        tx.store(shared.header + at!(PmCddsTree.kept_count), kept.len() as u64 - 1)?;
+        tx.store(shared.header + at!(PmCddsHead.kept_count), kept.len() as u64 - 1)?;
         tx.free(kept[idx].off)?;
         tx.commit()?;
         kept.remove(idx);

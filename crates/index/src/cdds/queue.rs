@@ -10,7 +10,7 @@ use tembo_pool::Tx;
 
 /// A block that died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Dead {
+pub struct Dead {
     pub(crate) off: u64,
     pub(crate) is_node: bool,
     pub(crate) birth: u64,
@@ -137,7 +137,7 @@ impl Queue {
             tx.write_fresh(chunk, &[0; at!(PmCddsChunk.items) as usize])?;
             match self.now.last {
                 0 => (self.now.first, self.now.first_idx) = (chunk, 0),
-                // PERSIST(I8): the chunk is new in this transaction, which makes it durable before it stores this link.
+                // PERSIST(I5): the chunk is new in this transaction, which makes it durable before it stores this link.
                 last => tx.store(last.saturating_add(at!(PmCddsChunk.next)), chunk)?,
             }
             (self.now.last, self.now.last_idx) = (chunk, 0);

@@ -1,12 +1,12 @@
 //! Going back: a new version with the contents of an older one.
 
-use super::create::CddsTree;
-use super::diff::differences;
+use super::create::CddsMap;
+use super::structure::CddsStructure;
 use crate::error::Result;
 
-impl CddsTree {
+impl<S: CddsStructure> CddsMap<S> {
     /// Makes a version that has what `version` has, which has to be held; returns its number. The versions in between stay as they
-    /// are, for whoever holds them. Takes time that follows what changed since, not the size of the tree; all of it is
+    /// are, for whoever holds them. Takes time that follows what changed since, not the size of the map; all of it is
     /// one transaction.
     ///
     /// # Errors
@@ -15,12 +15,11 @@ impl CddsTree {
     /// damaged, or open for reading only. Nothing has changed then.
     pub fn rollback_to(&self, version: u64) -> Result<u64> {
         let target = self.snapshot_at(version)?;
-        let shared = &*self.shared;
-        let mut writing = shared.lock_writer();
+        let mut writing = self.shared.lock_writer();
         // Nothing else is made while the lock is held, so that this stays the newest.
         let newest = self.snapshot();
-        let (_, version) = shared.write(&mut writing, |work, tx| {
-            differences(newest.view(), target.view(), |key, _, wanted| {
+        let (_, version) = self.write(&mut writing, |work, tx| {
+            S::differences(newest.view(), target.view(), &mut |key, _, wanted| {
                 match wanted {
                     Some(value) => work.put(tx, key, &value)?,
                     None => work.remove(tx, key)?,

@@ -1,38 +1,42 @@
 //! Holding a version: readers for a short while, snapshots for as long as they live.
 
 use super::bytes::CddsBytes;
-use super::create::{CddsTree, Held, Shared, Version};
+use super::create::{CddsMap, Held, Shared, Version, View};
 use super::readers::Place;
-use super::scan::CddsRange;
-use super::view::View;
+use super::structure::CddsStructure;
+use super::tree::{CddsOrdered, CddsRange};
 use crate::error::{Error, Result};
+use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
 /// Reads the version that was the newest when it was made. Costs one locked instruction and no memory.
 ///
 /// While it lives, what its version needs is not reused; what should live long is a [`CddsSnapshot`].
-pub struct CddsReader<'t> {
+pub struct CddsReader<'t, S = CddsOrdered> {
     shared: &'t Shared,
     version: Version,
     place: Place,
+    structure: PhantomData<S>,
 }
 
 /// A version that is held: it can be read as long as this, or a clone of it, lives. Made in constant time.
-pub struct CddsSnapshot {
+pub struct CddsSnapshot<S = CddsOrdered> {
     shared: Arc<Shared>,
     version: Version,
+    structure: PhantomData<S>,
 }
 
-impl CddsTree {
+impl<S: CddsStructure> CddsMap<S> {
     /// A reader of the newest version. Takes no lock and never waits.
     #[inline]
-    pub fn reader(&self) -> CddsReader<'_> {
-        self.shared.reader()
+    pub fn reader(&self) -> CddsReader<'_, S> {
+        let (version, place) = self.shared.enter();
+        CddsReader { shared: &self.shared, version, place, structure: PhantomData }
     }
 
     /// Holds the newest version.
-    pub fn snapshot(&self) -> CddsSnapshot {
+    pub fn snapshot(&self) -> CddsSnapshot<S> {
         let reader = self.reader();
         // In a slot until it is among the held ones, so that no writer misses it.
         CddsSnapshot::hold(&self.shared, reader.version)
@@ -43,11 +47,11 @@ impl CddsTree {
     /// # Errors
     ///
     /// [`Error::NoSuchVersion`] if none does.
-    pub fn snapshot_at(&self, version: u64) -> Result<CddsSnapshot> {
+    pub fn snapshot_at(&self, version: u64) -> Result<CddsSnapshot<S>> {
         let mut held = self.shared.held.lock();
         if let Some(held) = held.get_mut(&version) {
             held.snapshots += 1;
-            return Ok(CddsSnapshot { shared: self.shared.clone(), version: held.top });
+            return Ok(CddsSnapshot::of(&self.shared, held.top));
         }
         drop(held);
         let kept = self.shared.kept.lock();
@@ -64,7 +68,7 @@ impl CddsTree {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when the tree is damaged on the way to the key.
+    /// [`Error::Pool`](crate::Error::Pool) when the map is damaged on the way to the key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.reader().get(key)?.map(|value| value.to_vec()))
     }
@@ -82,13 +86,14 @@ impl CddsTree {
 
 impl Shared {
     #[inline]
-    pub(super) fn reader(&self) -> CddsReader<'_> {
+    /// Publishes the newest version.
+    fn enter(&self) -> (Version, Place) {
         let mut number = self.current();
         let mut place = self.readers.enter(number);
         loop {
             let version = self.top(number);
             if self.is_spared(number) {
-                return CddsReader { shared: self, version, place };
+                return (version, place);
             }
             // Two versions were made since. That may happen again, but only as writers get on.
             number = self.current();
@@ -97,17 +102,22 @@ impl Shared {
     }
 }
 
-impl CddsSnapshot {
+impl<S> CddsSnapshot<S> {
     /// Holds a version that is held or published by the caller.
-    pub(super) fn hold(shared: &Arc<Shared>, version: Version) -> CddsSnapshot {
+    pub(super) fn hold(shared: &Arc<Shared>, version: Version) -> CddsSnapshot<S> {
         let mut held = shared.held.lock();
         held.entry(version.number).or_insert(Held { top: version, snapshots: 0 }).snapshots += 1;
-        CddsSnapshot { shared: shared.clone(), version }
+        CddsSnapshot::of(shared, version)
     }
 
-    /// Whether the snapshot is of this tree.
-    pub(super) fn is_of(&self, tree: &CddsTree) -> bool {
-        Arc::ptr_eq(&self.shared, &tree.shared)
+    /// Of a version whose holders count this one.
+    fn of(shared: &Arc<Shared>, version: Version) -> CddsSnapshot<S> {
+        CddsSnapshot { shared: shared.clone(), version, structure: PhantomData }
+    }
+
+    /// Whether the snapshot is of this map.
+    pub(super) fn is_of(&self, map: &CddsMap<S>) -> bool {
+        Arc::ptr_eq(&self.shared, &map.shared)
     }
 
     pub(super) fn top(&self) -> Version {
@@ -115,13 +125,13 @@ impl CddsSnapshot {
     }
 }
 
-impl Clone for CddsSnapshot {
-    fn clone(&self) -> CddsSnapshot {
+impl<S> Clone for CddsSnapshot<S> {
+    fn clone(&self) -> CddsSnapshot<S> {
         CddsSnapshot::hold(&self.shared, self.version)
     }
 }
 
-impl Drop for CddsSnapshot {
+impl<S> Drop for CddsSnapshot<S> {
     fn drop(&mut self) {
         let mut held = self.shared.held.lock();
         if let Some(of_version) = held.get_mut(&self.version.number) {
@@ -133,7 +143,7 @@ impl Drop for CddsSnapshot {
     }
 }
 
-impl Drop for CddsReader<'_> {
+impl<S> Drop for CddsReader<'_, S> {
     #[inline]
     fn drop(&mut self) {
         self.shared.readers.leave(&self.place);
@@ -142,11 +152,11 @@ impl Drop for CddsReader<'_> {
 
 /// What readers and snapshots offer alike.
 macro_rules! reads_a_version {
-    ($holder:ty) => {
-        impl $holder {
+    ($name:literal, $holder:ty, $ordered:ty) => {
+        impl<S: CddsStructure> $holder {
             #[inline]
             pub(super) fn view(&self) -> View<'_> {
-                self.version.view(self.shared.region())
+                self.shared.view(self.version)
             }
 
             /// The version that is read.
@@ -168,20 +178,22 @@ macro_rules! reads_a_version {
             ///
             /// # Errors
             ///
-            /// [`Error::Pool`](crate::Error::Pool) when the tree is damaged on the way to the key.
+            /// [`Error::Pool`](crate::Error::Pool) when the map is damaged on the way to the key.
             #[inline]
             pub fn get(&self, key: &[u8]) -> Result<Option<CddsBytes<'_>>> {
-                self.view().get(key)
+                S::get(self.view(), key)
             }
 
+            /// All keys with their values: of a tree in order, from either end.
+            pub fn iter(&self) -> S::Iter<'_> {
+                S::iter(self.view())
+            }
+        }
+
+        impl $ordered {
             /// The keys in a range with their values, in order from either end.
             pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> CddsRange<'_> {
                 CddsRange::new(self.view(), range)
-            }
-
-            /// All keys with their values, in order from either end.
-            pub fn iter(&self) -> CddsRange<'_> {
-                self.range::<&[u8]>(..)
             }
 
             /// The keys that begin with `prefix`, with their values, in order from either end.
@@ -190,13 +202,13 @@ macro_rules! reads_a_version {
             }
         }
 
-        impl std::fmt::Debug for $holder {
+        impl<S: CddsStructure> std::fmt::Debug for $holder {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($holder)).field("version", &self.version()).finish_non_exhaustive()
+                f.debug_struct($name).field("version", &self.version()).finish_non_exhaustive()
             }
         }
     };
 }
 
-reads_a_version!(CddsReader<'_>);
-reads_a_version!(CddsSnapshot);
+reads_a_version!("CddsReader", CddsReader<'_, S>, CddsReader<'_, CddsOrdered>);
+reads_a_version!("CddsSnapshot", CddsSnapshot<S>, CddsSnapshot<CddsOrdered>);

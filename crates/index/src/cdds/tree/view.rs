@@ -1,20 +1,14 @@
 //! Looking things up in one version (algorithm 1 of the paper).
 
-use super::bytes::CddsBytes;
-use super::layout::{Field, Form, MAX_HEIGHT, RootWord, SLOTS};
-use super::node::{Node, Record};
+use super::super::bytes::CddsBytes;
+use super::super::create::View;
+use super::super::layout::Form;
+use super::super::node::Record;
+use super::layout::{Field, MAX_HEIGHT, SLOTS};
+use super::node::Node;
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::fingerprint;
 use crate::wbtree::node::matches;
-use tembo_pmem::Region;
-
-/// A version of a tree. Whoever has one holds the version, or the tree's writer.
-#[derive(Clone, Copy)]
-pub(crate) struct View<'m> {
-    pub(crate) region: &'m Region,
-    pub(crate) version: u64,
-    pub(crate) root: RootWord,
-}
 
 /// Which leaf is looked for.
 #[derive(Clone, Copy)]
@@ -29,30 +23,30 @@ pub(crate) enum Goal<'k> {
     Last,
 }
 
-impl<'m> View<'m> {
-    /// The value of a key.
-    #[inline]
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
-        let Some(leaf) = self.leaf(Goal::At(key))? else { return Ok(None) };
-        let print = fingerprint(key);
-        let mut hits = matches(leaf.fingerprints(), print) & ((1 << SLOTS) - 1);
-        if hits == 0 {
-            return Ok(None);
-        }
-        let prefix = leaf.prefix_of(key)?;
-        while hits != 0 {
-            let slot = hits.trailing_zeros() as usize;
-            hits &= hits - 1;
-            if !leaf.is_in(slot, self.version) || leaf.field(slot, Field::Key) != prefix {
-                continue;
-            }
-            if let Some(value) = value_if(&leaf, slot, key)? {
-                return Ok(Some(value));
-            }
-        }
-        Ok(None)
+/// The value of a key.
+#[inline]
+pub(crate) fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
+    let Some(leaf) = view.leaf(Goal::At(key))? else { return Ok(None) };
+    let print = fingerprint(key);
+    let mut hits = matches(leaf.fingerprints(), print) & ((1 << SLOTS) - 1);
+    if hits == 0 {
+        return Ok(None);
     }
+    let prefix = leaf.prefix_of(key)?;
+    while hits != 0 {
+        let slot = hits.trailing_zeros() as usize;
+        hits &= hits - 1;
+        if !leaf.is_in(slot, view.version) || leaf.field(slot, Field::Key) != prefix {
+            continue;
+        }
+        if let Some(value) = value_if(&leaf, slot, key)? {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
 
+impl<'m> View<'m> {
     /// The leaf that is looked for; `None` in a tree that never had any.
     #[inline]
     pub(crate) fn leaf(&self, goal: Goal<'_>) -> Result<Option<Node<'m>>> {

@@ -5,10 +5,13 @@
 //! gets entries for the new nodes, for which it may have to be rebuilt in turn. A root gets a new one above it when it becomes
 //! two, and gives way to its child when it has but one.
 
+use super::super::layout::{Form, INLINE_BYTES};
+use super::super::node::Record;
+use super::super::work::{Work, region, write_record};
 use super::draft::{Fences, Slot};
-use super::layout::{Form, INLINE_BYTES, LIVE_MIN, MAX_HEIGHT, NEW_NODE_MIN, NO_END, ONE_NODE_MAX, SLOTS};
-use super::node::{Record, after};
-use super::work::{Path, Work, region, write_record};
+use super::edit::Path;
+use super::layout::{LIVE_MIN, MAX_HEIGHT, NEW_NODE_MIN, NO_END, ONE_NODE_MAX, SLOTS};
+use super::node::after;
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::{prefix8, shortest_between};
 use tembo_pool::Tx;
@@ -38,7 +41,7 @@ impl Work {
     pub(super) fn mend(&mut self, tx: &mut Tx<'_>, path: &Path, depth: usize) -> Result<()> {
         let level = self.level_at(path, depth);
         let draft = self.draft(tx, path.ids[depth], level)?;
-        let live = self.drafts[draft].live_count();
+        let live = self.drafts.nodes[draft].live_count();
         if depth > 0 {
             return if live <= LIVE_MIN { self.rebuild(tx, path, depth, Vec::new()) } else { Ok(()) };
         }
@@ -54,12 +57,12 @@ impl Work {
 
     /// The root's only child becomes the root.
     fn promote(&mut self, root: usize) -> Result<()> {
-        let only = self.drafts[root].live().next();
+        let only = self.drafts.nodes[root].live().next();
         if let Some(slot) = only {
-            let child = self.drafts[root].slots[slot].value;
+            let child = self.drafts.nodes[root].slots[slot].value;
             self.retire(root);
-            self.root = child;
-            self.root_level -= 1;
+            self.drafts.root = child;
+            self.drafts.root_level -= 1;
         }
         Ok(())
     }
@@ -79,7 +82,7 @@ impl Work {
             if items.len() < NEW_NODE_MIN {
                 let parent = self.draft(tx, path.ids[depth - 1], level + 1)?;
                 let (slot, is_right) = self.neighbour(tx, parent, path.slots[depth - 1])?;
-                let sibling = self.draft(tx, self.drafts[parent].slots[slot].value, level)?;
+                let sibling = self.draft(tx, self.drafts.nodes[parent].slots[slot].value, level)?;
                 items.extend(self.items(tx, sibling)?);
                 let theirs = self.fences(tx, sibling)?;
                 if is_right {
@@ -102,7 +105,7 @@ impl Work {
 
     fn replace_root(&mut self, tx: &mut Tx<'_>, level: usize, new: Vec<NewNode>) -> Result<()> {
         if let [(_, only)] = new[..] {
-            (self.root, self.root_level) = (only, level);
+            (self.drafts.root, self.drafts.root_level) = (only, level);
             return Ok(());
         }
         if level == MAX_HEIGHT {
@@ -110,8 +113,8 @@ impl Work {
         }
         let items = new.into_iter().map(|node| self.child_item(node)).collect();
         let all = Fences { low: Vec::new(), high: None };
-        self.root = self.build_one(tx, level + 1, all, items)?;
-        self.root_level = level + 1;
+        self.drafts.root = self.build_one(tx, level + 1, all, items)?;
+        self.drafts.root_level = level + 1;
         Ok(())
     }
 
@@ -127,17 +130,17 @@ impl Work {
         let level = self.level_at(path, depth);
         let node = self.draft(tx, path.ids[depth], level)?;
         for slot in replaced {
-            self.drafts[node].end(*slot, self.version);
+            self.drafts.nodes[node].end(*slot, self.version);
         }
         let items: Vec<Item> = new.into_iter().map(|new| self.child_item(new)).collect();
-        if self.drafts[node].free_count(&self.retained) < items.len() {
+        if self.drafts.nodes[node].free_count(&self.retained) < items.len() {
             return self.rebuild(tx, path, depth, items);
         }
-        let shared = self.drafts[node].shared;
+        let shared = self.drafts.nodes[node].shared;
         for Item { key, slot: entry } in items {
             let key = prefix8(after(&key, shared, path.ids[depth])?);
-            if let Some(slot) = self.drafts[node].free_slot(&self.retained) {
-                self.drafts[node].fill(slot, Slot { key, ..entry });
+            if let Some(slot) = self.drafts.nodes[node].free_slot(&self.retained) {
+                self.drafts.nodes[node].fill(slot, Slot { key, ..entry });
             }
         }
         self.mend(tx, path, depth)
@@ -153,7 +156,7 @@ impl Work {
     fn neighbour(&self, tx: &Tx<'_>, parent: usize, slot: usize) -> Result<(usize, bool)> {
         let own = self.child_low(tx, parent, slot)?;
         let (mut left, mut right): (Option<(usize, &[u8])>, Option<(usize, &[u8])>) = (None, None);
-        for other in self.drafts[parent].live().filter(|other| *other != slot) {
+        for other in self.drafts.nodes[parent].live().filter(|other| *other != slot) {
             let low = self.child_low(tx, parent, other)?;
             if low > own && right.is_none_or(|(_, best)| low < best) {
                 right = Some((other, low));
@@ -165,7 +168,7 @@ impl Work {
             (Some((right, _)), _) => Ok((right, true)),
             (None, Some((left, _))) => Ok((left, false)),
             (None, None) => {
-                let id = self.drafts[parent].id & !super::draft::NEW;
+                let id = self.drafts.nodes[parent].id & !super::draft::NEW;
                 Err(corrupt("an inner node", id, "at least two children", "one"))
             }
         }
@@ -173,7 +176,7 @@ impl Work {
 
     /// The live entries of a node, in no order.
     fn items(&self, tx: &Tx<'_>, draft: usize) -> Result<Vec<Item>> {
-        let node = &self.drafts[draft];
+        let node = &self.drafts.nodes[draft];
         let fences =
             if node.level == 0 && node.shared > 0 { self.fences(tx, draft)?.low } else { Vec::new() };
         let mut items = Vec::with_capacity(2 * SLOTS);
@@ -233,7 +236,7 @@ impl Work {
         }
         let id = self.new_draft(level, fences);
         let draft = (id & !super::draft::NEW) as usize;
-        let shared = self.drafts[draft].shared;
+        let shared = self.drafts.nodes[draft].shared;
         for (slot, Item { key, slot: mut entry }) in items.into_iter().enumerate() {
             let rest = after(&key, shared, 0)?;
             if let Form::Inline { value_bytes, .. } = entry.form {
@@ -247,7 +250,7 @@ impl Work {
                 }
             }
             entry.key = prefix8(rest);
-            self.drafts[draft].fill(slot, entry);
+            self.drafts.nodes[draft].fill(slot, entry);
         }
         Ok(id)
     }

@@ -1,11 +1,12 @@
 //! Nodes in memory, as the writer changes them and makes them.
 
+use super::super::layout::{Form, StartWord};
+use super::super::readers::Retained;
 use super::layout::{
-    FencesWord, Field, Form, KindWord, MAX_SHARED_BYTES, NO_END, NODE_BYTES, NODE_LINES, NODE_WORDS, SLOTS,
-    StartWord, at, entry_word,
+    FencesWord, Field, KindWord, MAX_SHARED_BYTES, NO_END, NODE_BYTES, NODE_LINES, NODE_WORDS, SLOTS, at,
+    entry_word,
 };
 use super::node::{CHANGED_WORD, Node, PRINTS_WORD};
-use super::readers::Retained;
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::lcp;
 
@@ -198,7 +199,7 @@ impl Draft {
     }
 
     /// What has to be stored of a node that is on media: its lines in their order, so that a place's start is stored
-    /// before, and its end after its other words (I7).
+    /// before, and its end after its other words (I4).
     pub(crate) fn line_writes(&self, node: &Node<'_>, version: u64) -> [LineWrites; NODE_LINES] {
         let mut lines = [LineWrites { mask: 0, words: [0; 8] }; NODE_LINES];
         let mut store = |word: usize, value: u64| {

@@ -3,73 +3,45 @@
 //! An end of the walk holds the entries of one leaf in order, and the fence behind which the next leaf begins. There are no
 //! pointers between leaves, which would have to have versions too: the way to the next one is from the root.
 
-use super::bytes::CddsBytes;
-use super::layout::{Field, Form, SLOTS};
-use super::node::{Node, Record};
-use super::view::{Goal, View};
+use super::super::bytes::CddsBytes;
+use super::super::create::View;
+use super::super::entry::CddsEntry;
+use super::super::layout::Form;
+use super::super::node::Record;
+use super::layout::{Field, SLOTS};
+use super::node::Node;
+use super::view::Goal;
 use crate::error::{Result, corrupt};
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};
 
-/// A key and its value, as they were in a version.
-#[derive(Clone, Debug)]
-pub struct CddsEntry<'r> {
-    key: CddsBytes<'r>,
-    value: CddsBytes<'r>,
-    /// The version that gave the key this value.
-    pub(super) start: u64,
+/// What a place of a leaf holds.
+pub(super) fn read_entry<'r>(leaf: &Node<'r>, slot: usize) -> Result<CddsEntry<'r>> {
+    let word = leaf.field(slot, Field::Value);
+    let start = leaf.start(slot).version();
+    Ok(match leaf.form(slot)? {
+        Form::Block => {
+            let Record { key, value } = Record::read(leaf.region(), word)?;
+            CddsEntry { key: CddsBytes::media(key), value: CddsBytes::media(value), start }
+        }
+        Form::Inline { key_bytes, value_bytes } => {
+            let in_entry = leaf.field(slot, Field::Key).to_be_bytes();
+            let shared = leaf.shared_bytes()?;
+            let key = if shared.is_empty() {
+                CddsBytes::word(u64::from_ne_bytes(in_entry), key_bytes)
+            } else {
+                CddsBytes::owned([shared, &in_entry[..usize::from(key_bytes).min(8)]].concat())
+            };
+            CddsEntry { key, value: CddsBytes::word(word, value_bytes), start }
+        }
+    })
 }
-
-impl<'r> CddsEntry<'r> {
-    /// The key.
-    pub fn key(&self) -> &[u8] {
-        &self.key
-    }
-
-    /// The value.
-    pub fn value(&self) -> &[u8] {
-        &self.value
-    }
-
-    /// The version that gave the key this value.
-    pub fn since(&self) -> u64 {
-        self.start
-    }
-
-    /// Both, apart.
-    pub fn into_parts(self) -> (CddsBytes<'r>, CddsBytes<'r>) {
-        (self.key, self.value)
-    }
-
-    /// What a place of a leaf holds.
-    pub(super) fn read(leaf: &Node<'r>, slot: usize) -> Result<CddsEntry<'r>> {
-        let word = leaf.field(slot, Field::Value);
-        let start = leaf.start(slot).version();
-        Ok(match leaf.form(slot)? {
-            Form::Block => {
-                let Record { key, value } = Record::read(leaf.region(), word)?;
-                CddsEntry { key: CddsBytes::media(key), value: CddsBytes::media(value), start }
-            }
-            Form::Inline { key_bytes, value_bytes } => {
-                let in_entry = leaf.field(slot, Field::Key).to_be_bytes();
-                let shared = leaf.shared_bytes()?;
-                let key = if shared.is_empty() {
-                    CddsBytes::word(u64::from_ne_bytes(in_entry), key_bytes)
-                } else {
-                    CddsBytes::owned([shared, &in_entry[..usize::from(key_bytes).min(8)]].concat())
-                };
-                CddsEntry { key, value: CddsBytes::word(word, value_bytes), start }
-            }
-        })
-    }
-}
-
 /// The entries of a leaf in a version, in order.
 pub(super) fn entries_of<'r>(leaf: &Node<'r>, version: u64) -> Result<Vec<CddsEntry<'r>>> {
     let mut entries = Vec::with_capacity(SLOTS);
     for slot in leaf.slots_in(version) {
-        entries.push(CddsEntry::read(leaf, slot)?);
+        entries.push(read_entry(leaf, slot)?);
     }
     entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
     Ok(entries)
@@ -116,12 +88,12 @@ impl Rest {
 }
 
 impl<'r> CddsRange<'r> {
-    pub(super) fn new<K: AsRef<[u8]>>(view: View<'r>, range: impl RangeBounds<K>) -> CddsRange<'r> {
+    pub(crate) fn new<K: AsRef<[u8]>>(view: View<'r>, range: impl RangeBounds<K>) -> CddsRange<'r> {
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         Self::between(view, owned(range.start_bound()), owned(range.end_bound()))
     }
 
-    pub(super) fn of_prefix(view: View<'r>, prefix: &[u8]) -> CddsRange<'r> {
+    pub(crate) fn of_prefix(view: View<'r>, prefix: &[u8]) -> CddsRange<'r> {
         let mut end = prefix.to_vec();
         while end.last() == Some(&u8::MAX) {
             end.pop();

@@ -1,0 +1,34 @@
+//! What walks over a version give.
+
+use super::bytes::CddsBytes;
+
+/// A key and its value, as they were in a version.
+#[derive(Clone, Debug)]
+pub struct CddsEntry<'r> {
+    pub(super) key: CddsBytes<'r>,
+    pub(super) value: CddsBytes<'r>,
+    /// The version that gave the key this value.
+    pub(super) start: u64,
+}
+
+impl<'r> CddsEntry<'r> {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The value.
+    pub fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    /// The version that gave the key this value.
+    pub fn since(&self) -> u64 {
+        self.start
+    }
+
+    /// Both, apart.
+    pub fn into_parts(self) -> (CddsBytes<'r>, CddsBytes<'r>) {
+        (self.key, self.value)
+    }
+}

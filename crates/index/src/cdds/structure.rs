@@ -1,0 +1,71 @@
+//! What a structure has to bring along for its versions to be kept; everything else is the same for all structures.
+
+use super::bytes::CddsBytes;
+use super::check::Checker;
+use super::create::View;
+use super::entry::CddsEntry;
+use super::layout::RootWord;
+use super::queue::Dead;
+use super::work::Work;
+use crate::error::Result;
+use tembo_pool::Tx;
+
+/// Is called with a key that differs between two versions, and its values in them.
+pub(crate) type Visit<'v, 'm> =
+    dyn FnMut(&[u8], Option<CddsBytes<'m>>, Option<CddsBytes<'m>>) -> Result<()> + 'v;
+
+/// How a [`CddsMap`](crate::CddsMap) finds its keys: [`CddsOrdered`](crate::CddsOrdered). What it is made of is this crate's own.
+pub trait CddsStructure: Sized + 'static {
+    /// The walk over all keys of a version.
+    type Iter<'r>: Iterator<Item = Result<CddsEntry<'r>>>;
+
+    /// What kind of root it has, as noted in the pool's root directory.
+    #[doc(hidden)]
+    const ROOT_KIND: u32;
+    /// The first word of its head: a magic and the format version.
+    #[doc(hidden)]
+    const FORMAT: u64;
+    /// What is in memory of a version in the making.
+    #[doc(hidden)]
+    type Drafts;
+
+    /// Begins to change a version.
+    #[doc(hidden)]
+    fn begin(before: View<'_>) -> Result<Self::Drafts>;
+
+    /// Puts a key of a length that is allowed; returns whether it was there.
+    #[doc(hidden)]
+    fn put(work: &mut Work<Self>, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
+
+    /// Removes a key; returns whether it was there. Calls [`Work::change`] before it changes anything.
+    #[doc(hidden)]
+    fn remove(work: &mut Work<Self>, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool>;
+
+    /// The value of a key in the version that is being made.
+    #[doc(hidden)]
+    fn get_made(work: &Work<Self>, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Writes and stores all that changed but the head; returns the root.
+    #[doc(hidden)]
+    fn write(work: &mut Work<Self>, tx: &mut Tx<'_>) -> Result<RootWord>;
+
+    /// The value of a key.
+    #[doc(hidden)]
+    fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<CddsBytes<'m>>>;
+
+    /// A walk over all keys.
+    #[doc(hidden)]
+    fn iter(view: View<'_>) -> Self::Iter<'_>;
+
+    /// Calls `visit` with each key that differs.
+    #[doc(hidden)]
+    fn differences<'m>(from: View<'m>, to: View<'m>, visit: &mut Visit<'_, 'm>) -> Result<()>;
+
+    /// Proves the nodes of a version, and counts its keys.
+    #[doc(hidden)]
+    fn check_version(checker: &mut Checker<'_, '_>, version: View<'_>) -> Result<()>;
+
+    /// Proves a node that died, and returns its bytes.
+    #[doc(hidden)]
+    fn check_dead_node(checker: &Checker<'_, '_>, dead: &Dead) -> Result<u64>;
+}

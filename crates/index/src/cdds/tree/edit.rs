@@ -1,0 +1,387 @@
+//! Changing a tree in memory, and storing what changed.
+//!
+//! A node that changes is loaded into a draft; what it becomes is stored by the commit's record, or, if the node is new, written
+//! to a fresh block.
+
+use super::super::create::View;
+use super::super::layout::{Form, INLINE_BYTES, RootWord};
+use super::super::node::Record;
+use super::super::queue::Dead;
+use super::super::work::{Work, region, write_record};
+use super::draft::{Draft, Fences, NEW, Slot};
+use super::layout::NO_END;
+use super::node::{CHANGED_WORD, Node, after};
+use super::view::{self, Goal, choose};
+use crate::error::{Result, corrupt};
+use crate::wbtree::bytes::{fingerprint, prefix8};
+use std::collections::HashMap;
+use tembo_pmem::LINE_BYTES;
+use tembo_pool::Tx;
+
+/// Up to this many drafts are searched one by one; beyond, an index is kept.
+const SEARCH_MAX: usize = 12;
+/// The nodes of a version in the making.
+#[derive(Debug)]
+pub struct TreeDrafts {
+    /// The root's offset, or its number if it is new; 0 if there is none.
+    pub(super) root: u64,
+    pub(super) root_level: usize,
+    pub(super) nodes: Vec<Draft>,
+    /// The numbers of drafts by their offsets, once there are more than can be searched.
+    by_off: HashMap<u64, usize>,
+    /// Nodes above changed ones, some of them more than once.
+    stamps: Vec<u64>,
+}
+
+impl TreeDrafts {
+    pub(super) fn begin(before: View<'_>) -> Result<TreeDrafts> {
+        Ok(TreeDrafts {
+            root: before.root.node(),
+            root_level: before.root_level()?,
+            nodes: Vec::new(),
+            by_off: HashMap::new(),
+            stamps: Vec::new(),
+        })
+    }
+}
+
+/// The way from the root to a leaf.
+#[derive(Debug)]
+pub(crate) struct Path {
+    /// The nodes, the root first.
+    pub(crate) ids: Vec<u64>,
+    /// The place of each of them that leads to the next.
+    pub(crate) slots: Vec<usize>,
+}
+
+impl Work {
+    pub(super) fn put_entry(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
+        if self.drafts.root == 0 {
+            self.drafts.root = self.new_draft(0, Fences { low: Vec::new(), high: None });
+            self.drafts.root_level = 0;
+        }
+        let path = self.path_to(tx, key)?;
+        let leaf = self.draft(tx, path.leaf(), 0)?;
+        let found = self.find(tx, leaf, key)?;
+        let entry = self.entry(tx, leaf, key, value)?;
+        if let Some(slot) = found {
+            self.end_entry(tx, leaf, slot)?;
+        }
+        match self.drafts.nodes[leaf].free_slot(&self.retained) {
+            Some(slot) => self.drafts.nodes[leaf].fill(slot, entry),
+            None => self.divide_leaf(tx, &path, key, entry)?,
+        }
+        self.stamp(&path);
+        Ok(found.is_some())
+    }
+
+    pub(super) fn remove_entry(&mut self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
+        if self.drafts.root == 0 {
+            return Ok(false);
+        }
+        let path = self.path_to(tx, key)?;
+        if !self.has(tx, path.leaf(), key)? {
+            return Ok(false);
+        }
+        self.change();
+        let leaf = self.draft(tx, path.leaf(), 0)?;
+        if let Some(slot) = self.find(tx, leaf, key)? {
+            self.end_entry(tx, leaf, slot)?;
+        }
+        self.mend(tx, &path, path.ids.len() - 1)?;
+        self.stamp(&path);
+        Ok(true)
+    }
+
+    pub(super) fn value_of(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if self.drafts.root == 0 {
+            return Ok(None);
+        }
+        let leaf = self.path_to(tx, key)?.leaf();
+        if let Some(leaf) = self.draft_of(leaf) {
+            return self.find(tx, leaf, key)?.map(|slot| self.value(tx, leaf, slot)).transpose();
+        }
+        Ok(view::get(self.leaf_before(tx, leaf), key)?.map(|value| value.to_vec()))
+    }
+
+    fn has(&self, tx: &Tx<'_>, leaf: u64, key: &[u8]) -> Result<bool> {
+        if let Some(leaf) = self.draft_of(leaf) {
+            return Ok(self.find(tx, leaf, key)?.is_some());
+        }
+        Ok(view::get(self.leaf_before(tx, leaf), key)?.is_some())
+    }
+
+    /// A leaf of the version before.
+    fn leaf_before<'t>(&self, tx: &'t Tx<'_>, leaf: u64) -> View<'t> {
+        View { region: region(tx), version: self.before.number, root: RootWord::new(leaf, 0) }
+    }
+
+    /// The value of a live entry of a leaf.
+    pub(crate) fn value(&self, tx: &Tx<'_>, leaf: usize, slot: usize) -> Result<Vec<u8>> {
+        let entry = &self.drafts.nodes[leaf].slots[slot];
+        Ok(match entry.form {
+            Form::Block => Record::read(region(tx), entry.value)?.value.to_vec(),
+            Form::Inline { value_bytes, .. } => {
+                entry.value.to_ne_bytes()[..usize::from(value_bytes).min(8)].to_vec()
+            }
+        })
+    }
+
+    /// The way to a key.
+    pub(crate) fn path_to(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Path> {
+        let mut path = Path { ids: vec![self.drafts.root], slots: Vec::new() };
+        let mut id = self.drafts.root;
+        for level in (1..=self.drafts.root_level).rev() {
+            let slot;
+            (slot, id) = match self.draft_of(id) {
+                Some(draft) => {
+                    let slot = self.choose(tx, draft, key)?;
+                    (slot, self.drafts.nodes[draft].slots[slot].value)
+                }
+                None => {
+                    let node = Node::open(region(tx), id, level)?;
+                    let slot = choose(&node, self.before.number, Goal::At(key))?;
+                    (slot, super::draft::child_off(&node, slot)?)
+                }
+            };
+            Node::prefetch(region(tx), id, level);
+            path.slots.push(slot);
+            path.ids.push(id);
+        }
+        Ok(path)
+    }
+
+    /// The live entry of an inner node that leads to a key.
+    fn choose(&self, tx: &Tx<'_>, draft: usize, key: &[u8]) -> Result<usize> {
+        let node = &self.drafts.nodes[draft];
+        let wanted = prefix8(after(key, node.shared, node.id)?);
+        let mut best: Option<usize> = None;
+        for slot in node.live().filter(|slot| node.slots[*slot].key <= wanted) {
+            let prefix = node.slots[slot].key;
+            if prefix == wanted && *self.child_low(tx, draft, slot)? > *key {
+                continue;
+            }
+            let is_better = match best.map(|best| (best, node.slots[best].key)) {
+                None => true,
+                Some((best, of_best)) if of_best == prefix => {
+                    self.child_low(tx, draft, slot)? > self.child_low(tx, draft, best)?
+                }
+                Some((_, of_best)) => prefix > of_best,
+            };
+            if is_better {
+                best = Some(slot);
+            }
+        }
+        best.ok_or_else(|| {
+            corrupt(
+                "an inner node",
+                node.id & !NEW,
+                "a child for each of its keys",
+                "none for one that is looked for",
+            )
+        })
+    }
+
+    /// The draft of a node, if there is one.
+    pub(crate) fn draft_of(&self, id: u64) -> Option<usize> {
+        if id & NEW != 0 {
+            return Some((id & !NEW) as usize);
+        }
+        if self.drafts.nodes.len() <= SEARCH_MAX {
+            return self.drafts.nodes.iter().position(|draft| draft.id == id);
+        }
+        self.drafts.by_off.get(&id).copied()
+    }
+
+    /// The draft of a node, which is loaded if there is none.
+    pub(crate) fn draft(&mut self, tx: &Tx<'_>, id: u64, level: usize) -> Result<usize> {
+        if let Some(draft) = self.draft_of(id) {
+            if self.drafts.nodes[draft].level != level || self.drafts.nodes[draft].is_gone {
+                return Err(corrupt("a tree node", id & !NEW, format!("a node of level {level}"), "another"));
+            }
+            return Ok(draft);
+        }
+        let draft = Draft::load(&Node::open(region(tx), id, level)?)?;
+        self.push_draft(draft);
+        Ok(self.drafts.nodes.len() - 1)
+    }
+
+    /// A new node; returns its number.
+    pub(crate) fn new_draft(&mut self, level: usize, fences: Fences) -> u64 {
+        let id = NEW | self.drafts.nodes.len() as u64;
+        self.push_draft(Draft {
+            id,
+            level,
+            shared: super::draft::shared_between(&fences),
+            birth: self.version,
+            slots: [Slot::UNUSED; super::layout::SLOTS],
+            changed: 0,
+            is_gone: false,
+            fences: Some(fences),
+        });
+        id
+    }
+
+    fn push_draft(&mut self, draft: Draft) {
+        let next = self.drafts.nodes.len();
+        if next == SEARCH_MAX {
+            self.drafts.by_off =
+                self.drafts.nodes.iter().enumerate().map(|(i, draft)| (draft.id, i)).collect();
+        }
+        if next >= SEARCH_MAX {
+            self.drafts.by_off.insert(draft.id, next);
+        }
+        self.drafts.nodes.push(draft);
+    }
+
+    /// The fences of a draft.
+    pub(crate) fn fences(&self, tx: &Tx<'_>, draft: usize) -> Result<Fences> {
+        let draft = &self.drafts.nodes[draft];
+        if let Some(fences) = &draft.fences {
+            return Ok(fences.clone());
+        }
+        let node = Node::open(region(tx), draft.id, draft.level)?;
+        Ok(Fences { low: node.low()?.to_vec(), high: node.high()?.map(<[u8]>::to_vec) })
+    }
+
+    /// The lower fence of a node.
+    pub(crate) fn low<'w>(&'w self, tx: &'w Tx<'_>, id: u64, level: usize) -> Result<&'w [u8]> {
+        if let Some(draft) = self.draft_of(id)
+            && let Some(fences) = &self.drafts.nodes[draft].fences
+        {
+            return Ok(&fences.low);
+        }
+        Node::open(region(tx), id, level)?.low()
+    }
+
+    /// The lower fence of a child.
+    pub(crate) fn child_low<'w>(&'w self, tx: &'w Tx<'_>, draft: usize, slot: usize) -> Result<&'w [u8]> {
+        let node = &self.drafts.nodes[draft];
+        let level = node
+            .level
+            .checked_sub(1)
+            .ok_or_else(|| corrupt("a tree node", node.id & !NEW, "an inner node", "a leaf"))?;
+        self.low(tx, node.slots[slot].value, level)
+    }
+
+    /// The live entry of a leaf with this key.
+    fn find(&self, tx: &Tx<'_>, leaf: usize, key: &[u8]) -> Result<Option<usize>> {
+        let node = &self.drafts.nodes[leaf];
+        let prefix = prefix8(after(key, node.shared, node.id & !NEW)?);
+        let print = fingerprint(key);
+        for slot in node.live() {
+            let entry = &node.slots[slot];
+            if entry.print != print || entry.key != prefix {
+                continue;
+            }
+            let is_it = match entry.form {
+                Form::Block => Record::read(region(tx), entry.value)?.key == key,
+                Form::Inline { key_bytes, .. } => key.len() == node.shared + usize::from(key_bytes),
+            };
+            if is_it {
+                return Ok(Some(slot));
+            }
+        }
+        Ok(None)
+    }
+
+    /// An entry for a leaf, with a record if it has to have one.
+    fn entry(&self, tx: &mut Tx<'_>, leaf: usize, key: &[u8], value: &[u8]) -> Result<Slot> {
+        let (shared, id) = (self.drafts.nodes[leaf].shared, self.drafts.nodes[leaf].id & !NEW);
+        let rest = after(key, shared, id)?;
+        let (form, word) = if rest.len() <= INLINE_BYTES && value.len() <= INLINE_BYTES {
+            let mut word = [0; 8];
+            word[..value.len()].copy_from_slice(value);
+            let form = Form::Inline { key_bytes: rest.len() as u8, value_bytes: value.len() as u8 };
+            (form, u64::from_ne_bytes(word))
+        } else {
+            (Form::Block, write_record(tx, key, value)?)
+        };
+        let start = self.version;
+        Ok(Slot { start, form, key: prefix8(rest), value: word, end: NO_END, print: fingerprint(key) })
+    }
+
+    /// Takes a key's entry out of the version, and sees to its record.
+    fn end_entry(&mut self, tx: &mut Tx<'_>, leaf: usize, slot: usize) -> Result<()> {
+        let entry = self.drafts.nodes[leaf].slots[slot];
+        self.drafts.nodes[leaf].end(slot, self.version);
+        if entry.form == Form::Block { self.give_up_record(tx, entry.value, entry.start) } else { Ok(()) }
+    }
+
+    /// Takes a node out of the version.
+    pub(crate) fn retire(&mut self, draft: usize) {
+        let node = &mut self.drafts.nodes[draft];
+        node.is_gone = true;
+        if !node.is_new() {
+            self.dead.push(Dead { off: node.id, is_node: true, birth: node.birth, death: self.version });
+        }
+    }
+
+    /// Notes that something below these nodes changed.
+    fn stamp(&mut self, path: &Path) {
+        self.drafts.stamps.extend(path.ids[..path.ids.len() - 1].iter().filter(|id| *id & NEW == 0));
+    }
+
+    /// Gives new nodes their places and writes them; returns the root.
+    pub(super) fn write_new_nodes(&mut self, tx: &mut Tx<'_>) -> Result<RootWord> {
+        let mut places = vec![0; self.drafts.nodes.len()];
+        for (draft, place) in self.drafts.nodes.iter().zip(&mut places) {
+            if let (Some(fences), false) = (&draft.fences, draft.is_gone) {
+                let high_bytes = fences.high.as_ref().map(Vec::len);
+                let bytes = super::layout::FencesWord::new(fences.low.len(), high_bytes).node_bytes();
+                *place = tx.alloc(bytes)?;
+            }
+        }
+        let resolve = |id: u64| if id & NEW == 0 { id } else { places[(id & !NEW) as usize] };
+        for draft in self.drafts.nodes.iter_mut().filter(|draft| !draft.is_gone && draft.level > 0) {
+            draft
+                .slots
+                .iter_mut()
+                .filter(|slot| slot.end != 0)
+                .for_each(|slot| slot.value = resolve(slot.value));
+        }
+        for (draft, place) in self.drafts.nodes.iter().zip(&places).filter(|(_, place)| **place != 0) {
+            if let Some(fences) = &draft.fences {
+                tx.write_fresh(*place, &draft.image(fences, self.version))?;
+            }
+        }
+        let root = resolve(self.drafts.root);
+        Ok(if root == 0 { RootWord::EMPTY } else { RootWord::new(root, self.drafts.root_level) })
+    }
+
+    /// Stores what changed of nodes that were there before.
+    pub(super) fn store_changed_nodes(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        let changed = |draft: &&Draft| !draft.is_new() && !draft.is_gone && draft.changed != 0;
+        for draft in self.drafts.nodes.iter().filter(changed) {
+            let node = Node::open(region(tx), draft.id, draft.level)?;
+            let lines = draft.line_writes(&node, self.version);
+            for (i, line) in lines.iter().enumerate().filter(|(_, line)| line.mask != 0) {
+                // Word by word, lines and words in ascending order, in which they become visible (I4).
+                for word in (0..8).filter(|word| line.mask >> word & 1 == 1) {
+                    let off = draft.id + i as u64 * LINE_BYTES + 8 * word as u64;
+                    tx.store_words(off, &line.words[word..=word])?;
+                }
+            }
+        }
+        let mut stamps = std::mem::take(&mut self.drafts.stamps);
+        // In order, so that equal changes make equal records.
+        stamps.sort_unstable();
+        stamps.dedup();
+        // A draft that changed has its stamp, and one that is gone needs none.
+        stamps.retain(|node| {
+            self.draft_of(*node).is_none_or(|draft| {
+                !self.drafts.nodes[draft].is_gone && self.drafts.nodes[draft].changed == 0
+            })
+        });
+        for node in stamps {
+            tx.store_words(node + 8 * CHANGED_WORD as u64, &[self.version])?;
+        }
+        Ok(())
+    }
+}
+
+impl Path {
+    pub(crate) fn leaf(&self) -> u64 {
+        self.ids[self.ids.len() - 1]
+    }
+}

@@ -1,0 +1,233 @@
+//! Nodes as they are read from media.
+//!
+//! A node's entries change under readers, so they are loaded word by word; its fences never change once they are published, and
+//! are borrowed.
+
+use super::super::layout::{Form, StartWord};
+use super::layout::{
+    FIRST_ENTRY_WORD, FencesWord, Field, KindWord, NODE_BYTES, NODE_WORDS, SLOTS, at, entry_word,
+};
+use crate::error::{Result, corrupt};
+use crate::wbtree::bytes::prefix8;
+use std::hint::select_unpredictable;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tembo_pmem::{LINE_BYTES, Region};
+
+const BIRTH_WORD: usize = (at!(PmCddsNode.birth) / 8) as usize;
+pub(crate) const CHANGED_WORD: usize = (at!(PmCddsNode.changed) / 8) as usize;
+const FENCES_WORD: usize = (at!(PmCddsNode.fences) / 8) as usize;
+pub(crate) const PRINTS_WORD: usize = (at!(PmCddsNode.fingerprints) / 8) as usize;
+
+/// A node on media. Whoever opens one reads a version that is held, or is the tree's writer, as long as what is borrowed.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'m> {
+    region: &'m Region,
+    pub(crate) off: u64,
+    pub(crate) kind: KindWord,
+    words: &'m [AtomicU64; NODE_WORDS],
+}
+
+impl<'m> Node<'m> {
+    /// A node of this level.
+    #[inline]
+    pub(crate) fn open(region: &'m Region, off: u64, level: usize) -> Result<Node<'m>> {
+        let node = Node::open_any(region, off)?;
+        if node.level() != level {
+            return Err(wrong_kind(off, &format!("a node of level {level}"), node.kind));
+        }
+        Ok(node)
+    }
+
+    /// A node of whichever level.
+    #[inline]
+    pub(crate) fn open_any(region: &'m Region, off: u64) -> Result<Node<'m>> {
+        let words = region.words(off, NODE_WORDS as u64)?;
+        let kind = KindWord(words[0].load(Ordering::Relaxed));
+        match words.first_chunk() {
+            Some(words) if kind.is_node() => Ok(Node { region, off, kind, words }),
+            _ => Err(wrong_kind(off, "a node", kind)),
+        }
+    }
+
+    /// ORDER: acquire, so that a place's end is loaded before its other words (I4), and all of them after the version that is
+    /// read was chosen.
+    #[inline(always)]
+    pub(crate) fn word(&self, word: usize) -> u64 {
+        self.words[word].load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    pub(crate) fn level(&self) -> usize {
+        self.kind.level()
+    }
+
+    #[inline(always)]
+    pub(crate) fn shared(&self) -> usize {
+        self.kind.shared()
+    }
+
+    pub(crate) fn birth(&self) -> u64 {
+        self.word(BIRTH_WORD)
+    }
+
+    pub(crate) fn changed(&self) -> u64 {
+        self.word(CHANGED_WORD)
+    }
+
+    #[inline(always)]
+    pub(crate) fn field(&self, slot: usize, field: Field) -> u64 {
+        self.word(entry_word(self.level(), slot, field))
+    }
+
+    /// The four arrays of an inner node: its starts, keys, values and ends.
+    #[inline(always)]
+    fn columns(&self) -> [&'m [AtomicU64; SLOTS]; 4] {
+        let (columns, _) = self.words[FIRST_ENTRY_WORD..].as_chunks();
+        [&columns[0], &columns[1], &columns[2], &columns[3]]
+    }
+
+    /// Among the entries of an inner node that are in a version, the one with the greatest key up to `wanted`, with that key; `None`
+    /// where it takes more than a look at these words to tell.
+    ///
+    /// Has no branches that depend on the order of the keys, since these would be guessed wrong.
+    #[inline]
+    pub(crate) fn greatest_up_to(&self, wanted: u64, version: u64) -> Option<(u64, usize)> {
+        let [starts, keys, _, ends] = self.columns();
+        let mut best = 0;
+        for key in keys {
+            let key = key.load(Ordering::Acquire);
+            best = best.max(select_unpredictable(key <= wanted, key, 0));
+        }
+        let mut equal = 0_u32;
+        for (slot, key) in keys.iter().enumerate() {
+            equal |= u32::from(key.load(Ordering::Acquire) == best) << slot;
+        }
+        let mut found = None;
+        while equal != 0 {
+            let slot = equal.trailing_zeros() as usize;
+            equal &= equal - 1;
+            // ORDER: the end before the start, as in `is_in`.
+            let end = ends[slot].load(Ordering::Acquire);
+            let start = StartWord(starts[slot].load(Ordering::Acquire)).version();
+            if end > version && start <= version && found.replace((best, slot)).is_some() {
+                return None;
+            }
+        }
+        found
+    }
+
+    #[inline(always)]
+    pub(crate) fn start(&self, slot: usize) -> StartWord {
+        StartWord(self.field(slot, Field::Start))
+    }
+
+    /// Whether an entry is in a version that is held.
+    ///
+    /// The end comes first. A place that is used again is in no version that is held, and gets a start after all of
+    /// these before it gets another end. So an end from before says that the entry ended, or is followed by a start, old or new,
+    /// that is too late; and the new end by the new start.
+    #[inline(always)]
+    pub(crate) fn is_in(&self, slot: usize, version: u64) -> bool {
+        self.field(slot, Field::End) > version && self.start(slot).version() <= version
+    }
+
+    pub(crate) fn fences(&self) -> FencesWord {
+        FencesWord(self.word(FENCES_WORD))
+    }
+
+    /// The lower fence: the least key that may be in the node.
+    pub(crate) fn low(&self) -> Result<&'m [u8]> {
+        self.bound(0, self.fences().low_bytes())
+    }
+
+    /// The upper fence, if there is one: keys are less.
+    pub(crate) fn high(&self) -> Result<Option<&'m [u8]>> {
+        let fences = self.fences();
+        fences.high_bytes().map(|bytes| self.bound(fences.low_bytes(), bytes)).transpose()
+    }
+
+    fn bound(&self, at: u64, bytes: u64) -> Result<&'m [u8]> {
+        // SAFETY: fences are written before the commit that publishes the node, and never stored to afterwards. The node's block
+        // is not used again while a version that it is in is held, nor before the writer's transaction ends.
+        Ok(unsafe { self.region.bytes(self.off.saturating_add(NODE_BYTES + at), bytes)? })
+    }
+
+    /// The 8 bytes by which the node orders a key.
+    #[inline(always)]
+    pub(crate) fn prefix_of(&self, key: &[u8]) -> Result<u64> {
+        Ok(prefix8(after(key, self.shared(), self.off)?))
+    }
+
+    /// The bytes that all keys of the node begin with.
+    pub(crate) fn shared_bytes(&self) -> Result<&'m [u8]> {
+        let low = self.low()?;
+        low.get(..self.shared()).ok_or_else(|| {
+            let expected = format!("a lower fence of at least {} bytes", self.shared());
+            corrupt("a tree node", self.off, expected, format!("one of {}", low.len()))
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn fingerprints(&self) -> [u64; 4] {
+        std::array::from_fn(|i| self.word(PRINTS_WORD + i))
+    }
+
+    /// The hash byte of an entry.
+    pub(crate) fn fingerprint(&self, slot: usize) -> u8 {
+        self.word(PRINTS_WORD + slot / 8).to_ne_bytes()[slot % 8]
+    }
+
+    /// How an entry holds what it holds.
+    #[inline(always)]
+    pub(crate) fn form(&self, slot: usize) -> Result<Form> {
+        self.start(slot).form().ok_or_else(|| {
+            let word = format!("{:#x}", self.field(slot, Field::Start));
+            corrupt("an entry's start word", self.off, "a known form", word)
+        })
+    }
+
+    /// The lower fence of the child that an entry leads to.
+    pub(crate) fn child_low(&self, slot: usize) -> Result<&'m [u8]> {
+        self.child(slot)?.low()
+    }
+
+    /// The child that an entry of an inner node leads to.
+    #[inline]
+    pub(crate) fn child(&self, slot: usize) -> Result<Node<'m>> {
+        let level =
+            self.level().checked_sub(1).ok_or_else(|| wrong_kind(self.off, "an inner node", self.kind))?;
+        Node::open(self.region, self.field(slot, Field::Value), level)
+    }
+
+    /// Asks for all lines of a node that a search looks at.
+    #[inline]
+    pub(crate) fn prefetch(region: &Region, off: u64, level: usize) {
+        let lines = if level == 0 { 1 } else { NODE_BYTES / LINE_BYTES };
+        for line in 0..lines {
+            region.prefetch(off.wrapping_add(line * LINE_BYTES));
+        }
+    }
+
+    /// The places that are in a version that is held.
+    pub(crate) fn slots_in(self, version: u64) -> impl Iterator<Item = usize> {
+        (0..SLOTS).filter(move |slot| self.is_in(*slot, version))
+    }
+
+    pub(crate) fn region(&self) -> &'m Region {
+        self.region
+    }
+}
+
+/// What follows the bytes that the keys of a node share.
+#[inline(always)]
+pub(crate) fn after(key: &[u8], shared: usize, node: u64) -> Result<&[u8]> {
+    key.get(shared..).ok_or_else(|| {
+        let expected = format!("only keys of at least {shared} bytes");
+        corrupt("a tree node", node, expected, format!("one of {}", key.len()))
+    })
+}
+
+#[cold]
+fn wrong_kind(off: u64, expected: &str, found: KindWord) -> crate::Error {
+    corrupt("a tree node", off, expected, format!("kind word {:#x}", found.0))
+}
