@@ -16,8 +16,9 @@ pub mod format;
 mod wbtree;
 
 pub use cdds::{
-    CddsBatch, CddsBytes, CddsChange, CddsEntry, CddsKept, CddsMap, CddsOrdered, CddsRange, CddsReader,
-    CddsSnapshot, CddsStats, CddsStructure, CddsTree,
+    CddsBatch, CddsBytes, CddsChange, CddsCursor, CddsEntry, CddsKept, CddsMap, CddsOrdered, CddsPart,
+    CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsReader, CddsReport, CddsSnapshot, CddsStats,
+    CddsStructure, CddsTree, CddsValue,
 };
 pub use error::{Error, Result};
 pub use fixed::{FixedRange, FixedTree};

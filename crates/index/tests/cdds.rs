@@ -119,6 +119,77 @@ fn difference(from: &Model, to: &Model) -> Vec<(Vec<u8>, Option<Vec<u8>>, Option
     changed.map(|key| (key.clone(), from.get(key).cloned(), to.get(key).cloned())).collect()
 }
 
+/// Changes that depend on what there is, each of them.
+fn edit_in_other_ways(
+    tree: &CddsTree,
+    model: &mut Model,
+    rng: &mut Xoshiro256PlusPlus,
+    mut key: impl FnMut(&mut Xoshiro256PlusPlus) -> Vec<u8>,
+) {
+    for _ in 0..10 {
+        let (key, new, version) = (key(rng), value(rng), tree.version());
+        let old = model.get(&key).cloned();
+        let is_changed = match rng.random_range(0..7) {
+            0 => {
+                let inserts = tree.insert(&key, &new).unwrap();
+                assert_eq!(inserts, old.is_none());
+                if inserts {
+                    model.insert(key, new);
+                }
+                inserts
+            }
+            1 => {
+                let updates = tree.update(&key, &new).unwrap();
+                assert_eq!(updates, old.is_some());
+                let is_new = updates && old.as_ref() != Some(&new);
+                if updates {
+                    model.insert(key, new);
+                }
+                is_new
+            }
+            2 => {
+                let expected = if rng.random() { old.clone() } else { Some(value(rng)) };
+                let wanted = rng.random_bool(0.7).then_some(new);
+                let swaps = tree.compare_and_swap(&key, expected.as_deref(), wanted.as_deref()).unwrap();
+                assert_eq!(swaps, expected == old);
+                if swaps {
+                    match &wanted {
+                        Some(new) => _ = model.insert(key, new.clone()),
+                        None => _ = model.remove(&key),
+                    }
+                }
+                swaps && wanted != old
+            }
+            3 => {
+                let longer = |old: Option<&[u8]>| Some([old.unwrap_or_default(), b"!"].concat());
+                assert_eq!(tree.modify(&key, longer).unwrap(), old.is_some());
+                model.insert(key, longer(old.as_deref()).unwrap());
+                true
+            }
+            4 => {
+                let popped = tree.pop_first().unwrap();
+                assert_eq!(popped, model.pop_first());
+                popped.is_some()
+            }
+            5 => {
+                let popped = tree.pop_last().unwrap();
+                assert_eq!(popped, model.pop_last());
+                popped.is_some()
+            }
+            _ => {
+                let mut end = key.clone();
+                end.push(rng.random());
+                let gone: Vec<_> =
+                    model.range(key.clone()..end.clone()).map(|(key, _)| key.clone()).collect();
+                gone.iter().for_each(|key| _ = model.remove(key));
+                assert_eq!(tree.remove_range_in_groups(key..end).unwrap(), gone.len() as u64);
+                !gone.is_empty()
+            }
+        };
+        assert!(is_changed == (tree.version() != version), "a version for every change, and only for these");
+    }
+}
+
 struct Held {
     snapshot: CddsSnapshot,
     model: Model,
@@ -209,6 +280,12 @@ fn run(seed: u64, steps: usize) {
                     assert_eq!(snapshot.version(), version);
                     held.push(Held { snapshot, model, name });
                 }
+            }
+            98 => edit_in_other_ways(&tree, &mut model, &mut rng, |rng| key(rng, family, range)),
+            99 if rng.random_bool(0.3) => {
+                tree.clear().unwrap();
+                model.clear();
+                assert!(tree.is_empty());
             }
             97 => {
                 check(&tree);

@@ -1,4 +1,5 @@
-//! Crashes at every flush and fence of every operation of the CDDS tree, with named snapshots read after each recovery.
+//! Crashes at every flush and fence of every operation of the CDDS tree, with named snapshots read after each recovery; and of
+//! transactions that change such a tree and a wB+-Tree together.
 //!
 //! The directed scenarios bring a tree to the edge of a change of structure and do the operation that makes it; how many blocks
 //! that gains or loses proves that it was the change meant. The campaign does operations at random:
@@ -11,9 +12,9 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use tembo_crashsim::{Audit, Mutation, Scenario, Simulation, Target, campaign};
-use tembo_index::{CddsSnapshot, CddsTree};
+use tembo_index::{CddsPart, CddsSnapshot, CddsTree, WbTree};
 use tembo_pmem::Region;
-use tembo_pool::{Marks, Pool};
+use tembo_pool::{Lane, Marks, Pool, Tx};
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -22,6 +23,8 @@ type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 struct Model {
     newest: Contents,
     kept: BTreeMap<String, Contents>,
+    /// Of the tree without versions.
+    flat: Contents,
 }
 
 #[derive(Debug, Clone)]
@@ -46,6 +49,15 @@ enum Op {
     /// Gives up everything that is held in memory.
     Release,
     Collect(usize),
+    Clear,
+    PopFirst,
+    /// One transaction that changes both trees; the edits from the number on are made twice, and taken back the first time. Clears
+    /// the tree with versions first if that is said.
+    Both {
+        edits: Vec<Edit>,
+        from: usize,
+        clears: bool,
+    },
 }
 
 struct Trees {
@@ -57,6 +69,9 @@ struct Trees {
 struct State {
     pool: Pool,
     tree: CddsTree,
+    flat: WbTree,
+    /// Of those that change both trees.
+    lane: Lane,
     held: Vec<CddsSnapshot>,
 }
 
@@ -66,7 +81,17 @@ impl InPool for State {
             Some(tree) => tree,
             None => CddsTree::create(&pool, "tree").map_err(text)?,
         };
-        Ok(State { pool, tree, held: Vec::new() })
+        let mut lane = pool.lane().map_err(text)?;
+        let flat = match WbTree::open(&pool, "flat").map_err(text)? {
+            Some(flat) => flat,
+            None => {
+                let mut tx = lane.begin();
+                let flat = WbTree::create(&mut tx, "flat").map_err(text)?;
+                tx.commit().map_err(text)?;
+                flat
+            }
+        };
+        Ok(State { pool, tree, flat, lane, held: Vec::new() })
     }
 
     fn pool(&self) -> &Pool {
@@ -74,7 +99,8 @@ impl InPool for State {
     }
 
     fn check(&self, marks: &mut Marks) -> Result<(), String> {
-        self.tree.check(marks).map_err(text)
+        self.flat.check(marks).map_err(text)?;
+        self.tree.check(marks).map(drop).map_err(text)
     }
 }
 
@@ -96,7 +122,49 @@ impl State {
         }
     }
 
+    fn both(&mut self, edits: &[Edit], from: usize, clears: bool) -> Result<(), tembo_index::Error> {
+        let mut tx = self.lane.begin();
+        let mut part = self.tree.part()?;
+        if clears {
+            part.clear(&mut tx, 0)?;
+        }
+        let flat = &self.flat;
+        let make = |part: &mut CddsPart, tx: &mut Tx<'_>, edits: &[Edit], savepoint| {
+            for edit in edits {
+                match edit {
+                    Edit::Put(key, value) => {
+                        part.put(tx, savepoint, key, &[value])?;
+                        flat.put(tx, key, &[value])?;
+                    }
+                    Edit::Remove(key) => {
+                        part.remove(tx, savepoint, key)?;
+                        flat.remove(tx, key)?;
+                    }
+                }
+            }
+            Ok::<_, tembo_index::Error>(())
+        };
+        let (stay, again) = edits.split_at(from.min(edits.len()));
+        make(&mut part, &mut tx, stay, 0)?;
+        if !again.is_empty() {
+            let savepoint = tx.savepoint();
+            make(&mut part, &mut tx, again, 1)?;
+            part.clear(&mut tx, 1)?;
+            make(&mut part, &mut tx, again, 1)?;
+            part.roll_back_to(1);
+            tx.rollback_to(savepoint);
+            make(&mut part, &mut tx, again, 2)?;
+        }
+        part.finish(&mut tx)?;
+        tx.commit()?;
+        part.show();
+        Ok(())
+    }
+
     fn perform(&mut self, op: &Op) -> Result<(), String> {
+        if let Op::Both { edits, from, clears } = op {
+            return self.both(edits, *from, *clears).map_err(text);
+        }
         let tree = &self.tree;
         match op {
             Op::One(Edit::Put(key, value)) => tree.put(key, value).map(drop).map_err(text),
@@ -121,6 +189,9 @@ impl State {
                 Ok(())
             }
             Op::Collect(budget) => tree.collect(*budget).map(drop).map_err(text),
+            Op::Clear => tree.clear().map_err(text),
+            Op::PopFirst => tree.pop_first().map(drop).map_err(text),
+            Op::Both { .. } => unreachable!("done above"),
         }
     }
 
@@ -147,6 +218,15 @@ impl Model {
                 if let Some(contents) = self.kept.get(*name) {
                     self.newest = contents.clone();
                 }
+            }
+            Op::Clear => self.newest.clear(),
+            Op::PopFirst => _ = self.newest.pop_first(),
+            Op::Both { edits, clears, .. } => {
+                if *clears {
+                    self.newest.clear();
+                }
+                edits.iter().for_each(|edit| edit_model(&mut self.newest, edit));
+                edits.iter().for_each(|edit| edit_model(&mut self.flat, edit));
             }
             Op::Abort(_) | Op::Hold | Op::Release | Op::Collect(_) => {}
         }
@@ -192,7 +272,9 @@ impl Scenario for Trees {
             let snapshot = state.tree.kept_snapshot(&named.name).ok_or("a name without a snapshot")?;
             kept.insert(named.name, contents(&snapshot)?);
         }
-        Ok(Model { newest, kept })
+        let flat = state.flat.iter();
+        let flat = flat.map(|entry| entry.map(|e| (e.key().to_vec(), e.value().to_vec())).map_err(text));
+        Ok(Model { newest, kept, flat: flat.collect::<Result<_, _>>()? })
     }
 }
 
@@ -277,6 +359,10 @@ fn edges() -> Vec<Edge> {
         ),
         edge("two leaves are joined to one", vec![puts(0..48), removes(29..42)], one(remove(42)), 1),
         edge("two leaves share their entries", vec![puts(0..44), removes(0..13)], one(remove(13)), 2),
+        // The blocks stay, but for a chunk: they are freed later.
+        edge("a tree of one leaf is cleared", vec![puts(0..20)], Op::Clear, 1),
+        edge("a tree of two levels is cleared", vec![puts(0..90), puts(0..5)], Op::Clear, 0),
+        edge("a cleared tree is cleared again", vec![puts(0..30), Op::Clear, puts(0..30)], Op::Clear, 0),
         // How many is not the point: more than one node of each level.
         edge("two levels come at once", vec![puts(0..10)], puts(10..320), 0),
         edge("two levels go at once", vec![puts(0..320)], removes(0..310), 0),
@@ -349,6 +435,40 @@ fn snapshots_rollback_and_collection_survive_crashes() {
 }
 
 #[test]
+fn cleared_trees_come_apart_through_crashes() {
+    let again = |numbers: std::ops::Range<u32>, clears| Op::Both {
+        edits: numbers.clone().map(put).chain(numbers.step_by(3).map(remove)).collect(),
+        from: 3,
+        clears,
+    };
+    let ops = vec![
+        Op::Keep("a"),
+        puts([3, 100, 101]),
+        Op::Clear,
+        puts([1, 2]),
+        Op::Keep("b"),
+        again(40..50, true),
+        Op::Rollback("a"),
+        Op::Hold,
+        Op::Clear,
+        Op::DropKept("a"),
+        Op::Collect(5),
+        again(1..9, false),
+        Op::Release,
+        Op::Collect(40),
+        Op::DropKept("b"),
+        Op::PopFirst,
+        Op::Collect(1000),
+    ];
+    let continuation = vec![puts([5, 200]), Op::Clear, again(3..9, false), Op::Collect(1000)];
+    for size in [3, 90] {
+        let name = format!("clearing of {size} records");
+        let script = Script { bytes: 512 << 10, ..Script::new(name, ops.clone(), continuation.clone()) };
+        simulate(&Trees { script, start: vec![puts(0..size)] }, 16);
+    }
+}
+
+#[test]
 fn creation_survives_crashes() {
     let script = Script { bytes: 128 << 10, ..Script::new("creation", vec![puts([1])], vec![puts([2])]) };
     let scenario = Trees { script, start: Vec::new() };
@@ -387,7 +507,7 @@ impl Trees {
                 };
                 (0..count).map(|_| edit()).collect()
             };
-            match rng.random_range(0..24) {
+            match rng.random_range(0..29) {
                 0 | 1 => Op::Keep(names[rng.random_range(0..3)]),
                 2 => Op::DropKept(names[rng.random_range(0..3)]),
                 3 => Op::Rollback(names[rng.random_range(0..3)]),
@@ -396,6 +516,13 @@ impl Trees {
                 6 | 7 => Op::Collect(rng.random_range(1..50)),
                 8 => Op::Abort(edits(rng, most)),
                 9..14 => Op::Batch(edits(rng, most)),
+                24 => Op::Clear,
+                25 => Op::PopFirst,
+                26..29 => Op::Both {
+                    edits: edits(rng, most),
+                    from: rng.random_range(0..2 * most),
+                    clears: rng.random_bool(0.2),
+                },
                 _ => Op::One(edits(rng, 1).remove(0)),
             }
         };

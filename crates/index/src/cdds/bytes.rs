@@ -24,6 +24,14 @@ impl<'r> CddsBytes<'r> {
         CddsBytes(Place::Word(word.to_ne_bytes(), usize::from(bytes).min(8)))
     }
 
+    /// The bytes, if they are in place. Values are.
+    pub(crate) fn in_place(&self) -> Option<&'r [u8]> {
+        match self.0 {
+            Place::Media(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
     pub(crate) fn owned(bytes: Vec<u8>) -> CddsBytes<'static> {
         CddsBytes(Place::Owned(bytes))
     }

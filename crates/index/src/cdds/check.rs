@@ -1,14 +1,15 @@
 //! Proving a map whole without changing it: the invariants of the module essays.
 
 use super::create::{CddsMap, Version, View, load_version};
+use super::kept::{self, CddsKept};
 use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, HEAD_BYTES, KEPT_BYTES, at};
 use super::node::Record;
-use super::queue::{Dead, QueueWords, item_off};
+use super::queue::{Dead, DeadKind, QueueWords, item_off};
 use super::structure::CddsStructure;
 use crate::error::{Result, corrupt};
 use std::collections::HashSet;
 use tembo_pmem::Region;
-use tembo_pool::Marks;
+use tembo_pool::{Marks, Pool};
 
 /// Which version is walked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,17 @@ pub struct Checker<'m, 'k> {
     has_older: bool,
 }
 
+/// What a check of a map found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CddsReport {
+    /// The newest version.
+    pub version: u64,
+    /// How many keys it has.
+    pub length: u64,
+    /// The named snapshots, in the order in which they were made.
+    pub kept: Vec<CddsKept>,
+}
+
 impl<S: CddsStructure> CddsMap<S> {
     /// Proves the map whole: every invariant of the structure, in the newest version and in every named one, and that each of its
     /// blocks is allocated and reachable exactly once. Reads everything, changes nothing. No writer may be at work meanwhile.
@@ -40,12 +52,22 @@ impl<S: CddsStructure> CddsMap<S> {
     /// # Errors
     ///
     /// [`Error::Pool`](crate::Error::Pool) with the first damage found: what, where, expected and found.
-    pub fn check(&self, marks: &mut Marks) -> Result<()> {
-        let (shared, region) = (&*self.shared, self.shared.region());
-        marks.reach(shared.header, HEAD_BYTES)?;
-        expect_zero(region, shared.header + at!(PmCddsHead.reserved), 2)?;
-        let newest = load_version(region, shared.header)?;
-        let kept = shared.kept.lock().clone();
+    pub fn check(&self, marks: &mut Marks) -> Result<CddsReport> {
+        Self::check_at(self.pool(), self.shared.header, marks)
+    }
+
+    /// As [`check`](Self::check), of the map whose head lies at `header`: beside any handle that is open, and without a lane.
+    ///
+    /// # Errors
+    ///
+    /// As for [`check`](Self::check).
+    pub fn check_at(pool: &Pool, header: u64, marks: &mut Marks) -> Result<CddsReport> {
+        let region = pool.region();
+        marks.reach(header, HEAD_BYTES)?;
+        expect("the head of a versioned map", header, S::FORMAT, region.load_u64(header)?)?;
+        expect_zero(region, header + at!(PmCddsHead.reserved), 2)?;
+        let newest = load_version(region, header)?;
+        let kept = kept::load(region, header, newest.number)?;
         let mut checker = Checker {
             region,
             marks,
@@ -58,15 +80,17 @@ impl<S: CddsStructure> CddsMap<S> {
             has_older: !kept.is_empty(),
         };
         checker.check_version::<S>(Walk::Newest, newest)?;
-        for (off, queue) in shared.queues(|off| Ok(region.load_u64(off)?))? {
+        for queue in [at!(PmCddsHead.young), at!(PmCddsHead.old)] {
+            let off = header + queue;
             expect_zero(region, off + at!(PmCddsQueue.reserved), 3)?;
-            checker.check_queue::<S>(off, queue)?;
+            checker.check_queue::<S>(off, QueueWords::load(off, |off| Ok(region.load_u64(off)?))?)?;
         }
         for kept in &kept {
             checker.marks.reach(kept.off, KEPT_BYTES + kept.name.len() as u64)?;
         }
         // I4: what a named version had is still there.
-        kept.iter().try_for_each(|kept| checker.check_version::<S>(Walk::Older, kept.version))
+        kept.iter().try_for_each(|kept| checker.check_version::<S>(Walk::Older, kept.version))?;
+        Ok(CddsReport { version: newest.number, length: newest.length, kept: kept::listed(&kept) })
     }
 }
 
@@ -130,7 +154,7 @@ impl Checker<'_, '_> {
             }
             let off = item_off(chunk, idx);
             let word = |i: u64| self.region.load_u64(off + 8 * i);
-            self.check_dead::<S>(off, Dead::decode([word(0)?, word(1)?, word(2)?]))?;
+            self.check_dead::<S>(off, Dead::decode(off, [word(0)?, word(1)?, word(2)?])?)?;
             idx += 1;
         }
         if (chunk, idx) != (queue.last, queue.last_idx) {
@@ -150,15 +174,24 @@ impl Checker<'_, '_> {
             let expected = format!("a birth before a death, and both up to {}", self.newest);
             return Err(corrupt("a dead block", item, expected, format!("{dead:?}")));
         }
-        if dead.is_node {
-            let bytes = S::check_dead_node(self, &dead)?;
-            self.marks.reach(dead.off, bytes)?;
-            self.nodes.insert(dead.off);
-        } else {
-            self.marks.reach(dead.off, Record::read(self.region, dead.off)?.media_bytes())?;
-            self.records.insert(dead.off);
+        match dead.kind {
+            DeadKind::Record => {
+                self.marks.reach(dead.off, Record::read(self.region, dead.off)?.media_bytes())?;
+                self.records.insert(dead.off);
+                Ok(())
+            }
+            DeadKind::Node => {
+                let bytes = S::check_dead_node(self, &dead)?;
+                self.marks.reach(dead.off, bytes)?;
+                self.nodes.insert(dead.off);
+                Ok(())
+            }
+            DeadKind::Subtree => {
+                // Its last version is walked as the newest one is: its blocks are reached from here and from nowhere else.
+                (self.walk, self.version) = (Walk::Newest, dead.death - 1);
+                S::check_dead_subtree(self, &dead)
+            }
         }
-        Ok(())
     }
 }
 

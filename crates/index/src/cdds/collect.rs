@@ -6,7 +6,7 @@
 
 use super::create::{CddsMap, Shared, Writing};
 use super::layout::at;
-use super::queue::{Queue, QueueWords};
+use super::queue::Queues;
 use super::readers::Retained;
 use super::structure::CddsStructure;
 use crate::error::Result;
@@ -35,7 +35,7 @@ pub struct CddsStats {
     pub held: Vec<u64>,
     /// How many of them are held by names.
     pub kept: usize,
-    /// Blocks that died and were not looked at since.
+    /// Blocks that died and were not looked at since; what [`clear`](CddsMap::clear) removed counts as one at first.
     pub young_blocks: u64,
     /// Dead blocks that a version needed which was held when they were looked at last.
     pub old_blocks: u64,
@@ -54,7 +54,8 @@ impl<S: CddsStructure> CddsMap<S> {
         let mut left = budget;
         loop {
             let mut writing = self.shared.lock_writer();
-            let (looked_at, has_more) = self.shared.collect_some(&mut writing, left.min(STEPS_PER_TX))?;
+            let (looked_at, has_more) =
+                self.shared.collect_some::<S>(&mut writing, left.min(STEPS_PER_TX))?;
             left = left.saturating_sub(looked_at);
             if !has_more || left == 0 || looked_at == 0 {
                 return Ok(has_more);
@@ -87,42 +88,29 @@ impl<S: CddsStructure> CddsMap<S> {
 
 impl Shared {
     /// One transaction of collection; returns how many items it looked at, and whether there are more to look at.
-    fn collect_some(&self, writing: &mut Writing, budget: usize) -> Result<(usize, bool)> {
+    fn collect_some<S: CddsStructure>(&self, writing: &mut Writing, budget: usize) -> Result<(usize, bool)> {
         let Writing { lane, scan } = writing;
         let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
         // As for a version, so that readers who come late take a newer one.
         let (next, retained) = self.intend();
         let mut tx = lane.begin();
-        let mut young = Queue::open(&tx, self.header + at!(PmCddsHead.young))?;
-        let mut old = Queue::open(&tx, self.header + at!(PmCddsHead.old))?;
-        scan.resume(&retained, next - 1, old.poppable());
+        let mut queues = Queues::open(&tx, self.header)?;
+        scan.resume(&retained, next - 1, queues.old(&tx)?.poppable());
         let mut looked_at = 0;
         while looked_at < budget {
-            let is_young = young.poppable() > 0;
+            let is_young = queues.young.poppable() > 0;
             if !is_young && scan.left == 0 {
                 break;
             }
-            let queue = if is_young { &mut young } else { &mut old };
+            let queue = if is_young { &mut queues.young } else { queues.old(&tx)? };
             let Some(dead) = queue.pop(&mut tx)? else { break };
-            looked_at += 1;
             scan.left -= u64::from(!is_young);
-            if retained.any_in(dead.birth, dead.death) {
-                old.push(&mut tx, &dead)?;
-            } else {
-                tx.free(dead.off)?;
-            }
+            looked_at += queues.settle::<S>(&mut tx, dead, &retained)?;
         }
-        let has_more = young.poppable() > 0 || scan.left > 0;
-        young.close(&mut tx)?;
-        old.close(&mut tx)?;
+        let has_more = queues.young.count() > 0 || scan.left > 0;
+        queues.close(&mut tx)?;
         tx.commit()?;
         Ok((looked_at, has_more))
-    }
-
-    /// The words of both queues.
-    pub(super) fn queues(&self, load: impl Fn(u64) -> Result<u64>) -> Result<[(u64, QueueWords); 2]> {
-        let [young, old] = [at!(PmCddsHead.young), at!(PmCddsHead.old)].map(|queue| self.header + queue);
-        Ok([(young, QueueWords::load(young, &load)?), (old, QueueWords::load(old, &load)?)])
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     /// Mirrors the list of kept snapshots.
     pub(super) kept: Mutex<Vec<KeptSnapshot>>,
     /// What the writer works with; no lane in a pool that is open for reading only.
-    pub(super) writer: Mutex<Writing>,
+    pub(super) writer: Arc<Mutex<Writing>>,
     pub(super) waiting: super::group::Waiting,
 }
 
@@ -72,6 +72,9 @@ pub(crate) struct Version {
 }
 
 impl<S: CddsStructure> CddsMap<S> {
+    /// What kind of root it has, as noted in the pool's root directory.
+    pub const ROOT_KIND: u32 = S::ROOT_KIND;
+
     /// Makes an empty map and names it in the pool's root directory; one transaction, durable on return.
     ///
     /// # Errors
@@ -145,7 +148,7 @@ impl<S: CddsStructure> CddsMap<S> {
             readers: Readers::new(),
             held: Mutex::default(),
             kept: Mutex::new(kept::load(region, header, version.number)?),
-            writer: Mutex::new(Writing { lane, scan: super::collect::OldScan::default() }),
+            writer: Arc::new(Mutex::new(Writing { lane, scan: super::collect::OldScan::default() })),
             waiting: super::group::Waiting::default(),
         };
         shared.show(version);

@@ -8,12 +8,13 @@ use super::structure::CddsStructure;
 use super::tree::CddsOrdered;
 use super::work::{Work, check_lengths};
 use crate::error::Result;
+use crate::wbtree::Fate;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tembo_pool::Tx;
 
 /// So many changes are made together at most, so that no transaction becomes too large.
-const GROUP_MAX: usize = 64;
+pub(super) const GROUP_MAX: usize = 64;
 
 /// The changes that wait for the writer's lock.
 #[derive(Default)]
@@ -24,16 +25,41 @@ struct Request {
     outcome: Arc<Mutex<Option<Result<bool>>>>,
 }
 
-enum Change {
-    Put(Vec<u8>, Vec<u8>),
-    Remove(Vec<u8>),
+/// A change of one key that needs nothing of its thread.
+enum Change<B = Vec<u8>> {
+    Put(B, B),
+    Insert(B, B),
+    Update(B, B),
+    Swap { key: B, expected: Option<B>, new: Option<B> },
+    Remove(B),
 }
 
-impl Change {
+impl<B: AsRef<[u8]>> Change<B> {
     fn make<S: CddsStructure>(&self, work: &mut Work<S>, tx: &mut Tx<'_>) -> Result<bool> {
         match self {
-            Change::Put(key, value) => work.put(tx, key, value),
-            Change::Remove(key) => work.remove(tx, key),
+            Change::Put(key, value) => work.put(tx, key.as_ref(), value.as_ref()),
+            Change::Insert(key, value) => work.insert(tx, key.as_ref(), value.as_ref()),
+            Change::Update(key, value) => work.update(tx, key.as_ref(), value.as_ref()),
+            Change::Swap { key, expected, new } => {
+                let [expected, new] = [expected, new].map(|value| value.as_ref().map(AsRef::as_ref));
+                work.compare_and_swap(tx, key.as_ref(), expected, new)
+            }
+            Change::Remove(key) => work.remove(tx, key.as_ref()),
+        }
+    }
+
+    fn to_owned(&self) -> Change {
+        let own = |bytes: &B| bytes.as_ref().to_vec();
+        match self {
+            Change::Put(key, value) => Change::Put(own(key), own(value)),
+            Change::Insert(key, value) => Change::Insert(own(key), own(value)),
+            Change::Update(key, value) => Change::Update(own(key), own(value)),
+            Change::Swap { key, expected, new } => Change::Swap {
+                key: own(key),
+                expected: expected.as_ref().map(own),
+                new: new.as_ref().map(own),
+            },
+            Change::Remove(key) => Change::Remove(own(key)),
         }
     }
 }
@@ -105,12 +131,60 @@ impl<S: CddsStructure> CddsMap<S> {
     /// reading only. Nothing has changed then.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_lengths(key, value)?;
-        match self.shared.writer.try_lock() {
-            Some(mut writing) => {
-                self.write(&mut writing, |work, tx| work.put(tx, key, value)).map(|(was_there, _)| was_there)
-            }
-            None => self.join(Change::Put(key.to_vec(), value.to_vec())),
+        self.make_one(&Change::Put(key, value))
+    }
+
+    /// Puts a key that is not there; returns whether that was so. If not, it costs no more than looking the key up. As
+    /// [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        if self.reader().get(key)?.is_some() {
+            return Ok(false);
         }
+        self.make_one(&Change::Insert(key, value))
+    }
+
+    /// Gives a key that is there another value; returns whether it was. As [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.make_one(&Change::Update(key, value))
+    }
+
+    /// Makes the value of a key `new` if it is `expected`, where none stands for no key; returns whether it was. As
+    /// [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        self.make_one(&Change::Swap { key, expected, new })
+    }
+
+    /// Gives a key the value that `change` makes of the one it has, where none stands for no key; returns whether it was there.
+    /// `change` is called once, by the writer of the map: it may read the map, and must not change it. If it panics nothing has
+    /// changed. A value that stays the same is not written again. As [`put`](Self::put), but never together with the changes
+    /// of other threads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn modify<V: AsRef<[u8]>>(
+        &self,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>) -> Option<V>,
+    ) -> Result<bool> {
+        let decide = |old: Option<&[u8]>| change(old).map_or(Fate::Remove, Fate::Put);
+        self.alone(|work, tx| work.decide(tx, key, decide))
+    }
+
+    pub(super) fn alone<T>(&self, body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>) -> Result<T> {
+        self.write(&mut self.shared.lock_writer(), body).map(|(outcome, _)| outcome)
     }
 
     /// Removes a key; returns whether it was there. As [`put`](Self::put); costs nothing if the key was not there.
@@ -119,12 +193,7 @@ impl<S: CddsStructure> CddsMap<S> {
     ///
     /// As for [`put`](Self::put).
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        match self.shared.writer.try_lock() {
-            Some(mut writing) => {
-                self.write(&mut writing, |work, tx| work.remove(tx, key)).map(|(was_there, _)| was_there)
-            }
-            None => self.join(Change::Remove(key.to_vec())),
-        }
+        self.make_one(&Change::Remove(key))
     }
 
     /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence (two if they have more
@@ -155,6 +224,16 @@ impl<S: CddsStructure> CddsMap<S> {
             self.shared.show(version);
         }
         Ok((outcome, self.shared.current()))
+    }
+
+    /// Makes a change, by itself or with those of other threads.
+    fn make_one(&self, change: &Change<&[u8]>) -> Result<bool> {
+        match self.shared.writer.try_lock() {
+            Some(mut writing) => {
+                self.write(&mut writing, |work, tx| change.make(work, tx)).map(|(outcome, _)| outcome)
+            }
+            None => self.join(change.to_owned()),
+        }
     }
 
     /// Leaves a change to whoever has the writer's lock next, which may be this thread.

@@ -15,6 +15,8 @@ pub struct CddsKept {
     pub name: String,
     /// The version that it holds.
     pub version: u64,
+    /// How many keys that version has.
+    pub length: u64,
 }
 
 /// A named snapshot.
@@ -60,6 +62,16 @@ pub(super) fn load(region: &Region, header: u64, newest: u64) -> Result<Vec<Kept
     Ok(all)
 }
 
+/// As users see the list: in the order in which they were made.
+pub(super) fn listed(kept: &[KeptSnapshot]) -> Vec<CddsKept> {
+    let listed = |kept: &KeptSnapshot| CddsKept {
+        name: kept.name.clone(),
+        version: kept.version.number,
+        length: kept.version.length,
+    };
+    kept.iter().rev().map(listed).collect()
+}
+
 impl<S: CddsStructure> CddsMap<S> {
     /// Gives a snapshot a name, under which it is there again when the pool is opened the next time, until
     /// [`drop_kept`](Self::drop_kept). One fence; what the version shares with others takes no room.
@@ -101,11 +113,7 @@ impl<S: CddsStructure> CddsMap<S> {
 
     /// The named snapshots, in the order in which they were made.
     pub fn kept(&self) -> Vec<CddsKept> {
-        let kept = self.shared.kept.lock();
-        kept.iter()
-            .rev()
-            .map(|kept| CddsKept { name: kept.name.clone(), version: kept.version.number })
-            .collect()
+        listed(&self.shared.kept.lock())
     }
 
     /// The snapshot of this name, if there is one.

@@ -55,11 +55,12 @@ media_struct! {
 }
 
 media_struct! {
-    /// A block that is not in the newest version.
+    /// A block, or all blocks of a part of a tree, that the newest version does not have.
     pub(crate) struct PmCddsDead: 24 {
-        /// Its offset, a multiple of 16; the low bit is set if it is a node, and clear if it is a record.
+        /// Its offset, a multiple of 16. Low 4 bits: 0 for a record, 1 for a node, 3 for a node with all that is below it in the
+        /// last version that it was in.
         0 => block: u64,
-        /// The first version that it was in.
+        /// The first version that it, or the uppermost node, was in.
         8 => birth: u64,
         /// The first version after those.
         16 => death: u64,

@@ -19,7 +19,9 @@
 //! * I2: a version that is held has as many keys as its length says. (`check_version`)
 //! * I3: a block is reachable exactly once: from the newest version (nodes, and records of live entries), or from the
 //!   queues of what died. A block in a queue was in versions from its birth up to its death, and comes off a queue only
-//!   when none of these is held. (`reach_node`, `reach_record`, `check_queue`)
+//!   when none of these is held. An item may stand for a node with all that it leads to in the last version that it was in, the one
+//!   before its death: all of that was in this version and is in no later one. Such an item stays one as long as a version is
+//!   held that has all of it, and otherwise comes apart step by step. (`reach_node`, `reach_record`, `check_queue`)
 //! * I4: what is in a version that is held never changes. (`check` reads every named version.)
 //! * I5: what a stored word leads to is durable before the word is stored.
 //!
@@ -47,6 +49,10 @@
 //! spares V in any case, and the one of V + 2 will find the slot. Otherwise two versions have been made meanwhile, and the reader takes
 //! the newest.
 //!
+//! A transaction of others may make a version, too, beside versions of other maps (`tree/part.rs`): it holds the lock from
+//! its first look at the map until it has ended. Whoever waits for a map's lock holds none that a writer of the map waits for; a
+//! transaction that takes several has to be the only one that does so at a time.
+//!
 //! Version, root and length that readers use are in memory, and are stored after the commit's fence.
 //!
 //! # Source
@@ -64,6 +70,7 @@ mod check;
 mod collect;
 mod create;
 mod diff;
+mod edit;
 mod entry;
 mod group;
 mod kept;
@@ -78,6 +85,7 @@ pub(crate) mod tree;
 mod work;
 
 pub use bytes::CddsBytes;
+pub use check::CddsReport;
 pub use collect::CddsStats;
 pub use create::CddsMap;
 pub use diff::CddsChange;
@@ -86,4 +94,6 @@ pub use group::CddsBatch;
 pub use kept::CddsKept;
 pub use snapshot::{CddsReader, CddsSnapshot};
 pub use structure::CddsStructure;
-pub use tree::{CddsOrdered, CddsRange, CddsTree};
+pub use tree::{
+    CddsCursor, CddsOrdered, CddsPart, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsTree, CddsValue,
+};

@@ -1,4 +1,5 @@
-//! Records and names as they are read from media: they never change once they are published, and are borrowed.
+//! Records and names as they are read from media: they never change once they are published, and are borrowed. And words as
+//! bytes.
 
 use super::layout::{KEPT_BYTES, RECORD_HEAD_BYTES};
 use crate::error::Result;
@@ -27,6 +28,13 @@ impl<'m> Record<'m> {
     pub(crate) fn media_bytes(&self) -> u64 {
         RECORD_HEAD_BYTES + self.key.len() as u64 + self.value.len() as u64
     }
+}
+
+/// The first `bytes` bytes of a word, as it is in memory.
+pub(crate) fn bytes_of_word(word: &u64, bytes: u8) -> &[u8] {
+    // SAFETY: a word is 8 bytes, all of them initialised, and bytes may lie anywhere.
+    let all = unsafe { &*std::ptr::from_ref(word).cast::<[u8; 8]>() };
+    &all[..usize::from(bytes).min(8)]
 }
 
 /// The name of a kept snapshot.

@@ -5,25 +5,58 @@
 //! put there, the queue stays in one chunk.
 
 use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, PmCddsDead, at};
+use super::readers::Retained;
+use super::structure::CddsStructure;
+use super::work::region;
 use crate::error::{Result, corrupt};
 use tembo_pool::Tx;
 
-/// A block that died.
+/// What an item of a queue stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeadKind {
+    Record = 0,
+    /// A node alone.
+    Node = 1,
+    /// A node with all that is below it in the last version that it was in.
+    Subtree = 3,
+}
+
+/// What died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dead {
     pub(crate) off: u64,
-    pub(crate) is_node: bool,
+    pub(crate) kind: DeadKind,
+    /// Of a subtree: of its uppermost node.
     pub(crate) birth: u64,
     pub(crate) death: u64,
 }
 
 impl Dead {
-    pub(crate) fn decode([block, birth, death]: [u64; 3]) -> Dead {
-        Dead { off: block & !15, is_node: block & 1 == 1, birth, death }
+    pub(crate) fn record(off: u64, birth: u64, death: u64) -> Dead {
+        Dead { off, kind: DeadKind::Record, birth, death }
+    }
+
+    pub(crate) fn node(off: u64, birth: u64, death: u64) -> Dead {
+        Dead { off, kind: DeadKind::Node, birth, death }
+    }
+
+    pub(crate) fn subtree(off: u64, birth: u64, death: u64) -> Dead {
+        Dead { off, kind: DeadKind::Subtree, birth, death }
+    }
+
+    /// Reads the item that lies at `item`.
+    pub(crate) fn decode(item: u64, [block, birth, death]: [u64; 3]) -> Result<Dead> {
+        let kind = match block & 15 {
+            0 => DeadKind::Record,
+            1 => DeadKind::Node,
+            3 => DeadKind::Subtree,
+            other => return Err(corrupt("a dead block", item, "a record, a node or a subtree", other)),
+        };
+        Ok(Dead { off: block & !15, kind, birth, death })
     }
 
     fn encode(&self) -> [u64; 3] {
-        [self.off | u64::from(self.is_node), self.birth, self.death]
+        [self.off | self.kind as u64, self.birth, self.death]
     }
 }
 
@@ -89,6 +122,11 @@ impl Queue {
         self.poppable
     }
 
+    /// All items.
+    pub(crate) fn count(&self) -> u64 {
+        self.now.count
+    }
+
     /// The oldest item that was there before the transaction.
     pub(crate) fn front(&self, tx: &Tx<'_>) -> Result<Option<Dead>> {
         if self.poppable == 0 {
@@ -99,7 +137,7 @@ impl Queue {
             idx => (self.now.first, idx),
         };
         let off = item_off(chunk, idx);
-        Ok(Some(Dead::decode([tx.load(off)?, tx.load(off + 8)?, tx.load(off + 16)?])))
+        Dead::decode(off, [tx.load(off)?, tx.load(off + 8)?, tx.load(off + 16)?]).map(Some)
     }
 
     /// Takes the oldest item off.
@@ -158,5 +196,71 @@ impl Queue {
             tx.store(self.off + 8 * i as u64, now)?;
         }
         Ok(())
+    }
+}
+
+/// Both queues of a map, in a transaction.
+pub(crate) struct Queues {
+    header: u64,
+    pub(crate) young: Queue,
+    /// Most versions do without it.
+    old: Option<Queue>,
+    /// Something was found to be needed by a version that is held.
+    has_needed: bool,
+}
+
+impl Queues {
+    pub(crate) fn open(tx: &Tx<'_>, header: u64) -> Result<Queues> {
+        let young = Queue::open(tx, header + at!(PmCddsHead.young))?;
+        Ok(Queues { header, young, old: None, has_needed: false })
+    }
+
+    pub(crate) fn old(&mut self, tx: &Tx<'_>) -> Result<&mut Queue> {
+        match &mut self.old {
+            Some(old) => Ok(old),
+            old => Ok(old.insert(Queue::open(tx, self.header + at!(PmCddsHead.old))?)),
+        }
+    }
+
+    /// Frees what an item stands for, or puts it where it waits; returns how many blocks were looked at.
+    pub(crate) fn settle<S: CddsStructure>(
+        &mut self,
+        tx: &mut Tx<'_>,
+        dead: Dead,
+        retained: &Retained,
+    ) -> Result<usize> {
+        if dead.kind != DeadKind::Subtree {
+            self.settle_block(tx, dead, retained)?;
+            return Ok(1);
+        }
+        // All of it is in each version from its last change to its death: there is nothing to be gained by looking at its parts.
+        if retained.any_in(dead.birth.max(S::last_change(region(tx), &dead)?), dead.death) {
+            self.has_needed = true;
+            self.old(tx)?.push(tx, &dead)?;
+            return Ok(1);
+        }
+        let parts = S::parts(region(tx), &dead)?;
+        for part in &parts {
+            match part.kind {
+                DeadKind::Subtree => self.young.push(tx, part)?,
+                _ => self.settle_block(tx, *part, retained)?,
+            }
+        }
+        Ok(parts.len())
+    }
+
+    fn settle_block(&mut self, tx: &mut Tx<'_>, dead: Dead, retained: &Retained) -> Result<()> {
+        if retained.any_in(dead.birth, dead.death) {
+            self.has_needed = true;
+            return self.old(tx)?.push(tx, &dead);
+        }
+        Ok(tx.free(dead.off)?)
+    }
+
+    /// Stores what changed; returns whether something was found to be needed by a version that is held.
+    pub(crate) fn close(self, tx: &mut Tx<'_>) -> Result<bool> {
+        self.young.close(tx)?;
+        self.old.map_or(Ok(()), |old| old.close(tx))?;
+        Ok(self.has_needed)
     }
 }

@@ -102,6 +102,15 @@ impl Shared {
     }
 }
 
+impl<'t, S> CddsReader<'t, S> {
+    /// The version, for as long as its map is there. Nothing that comes of it may outlive the reader.
+    #[inline]
+    pub(super) fn pinned_view(&self) -> View<'t> {
+        let shared: &'t Shared = self.shared;
+        shared.view(self.version)
+    }
+}
+
 impl<S> CddsSnapshot<S> {
     /// Holds a version that is held or published by the caller.
     pub(super) fn hold(shared: &Arc<Shared>, version: Version) -> CddsSnapshot<S> {

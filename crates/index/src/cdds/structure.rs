@@ -7,7 +7,8 @@ use super::entry::CddsEntry;
 use super::layout::RootWord;
 use super::queue::Dead;
 use super::work::Work;
-use crate::error::Result;
+use crate::error::{Result, corrupt};
+use tembo_pmem::Region;
 use tembo_pool::Tx;
 
 /// Is called with a key that differs between two versions, and its values in them.
@@ -68,4 +69,27 @@ pub trait CddsStructure: Sized + 'static {
     /// Proves a node that died, and returns its bytes.
     #[doc(hidden)]
     fn check_dead_node(checker: &Checker<'_, '_>, dead: &Dead) -> Result<u64>;
+
+    /// Proves all nodes that died at once with this one, and reaches them and their records.
+    #[doc(hidden)]
+    fn check_dead_subtree(_checker: &mut Checker<'_, '_>, dead: &Dead) -> Result<()> {
+        Err(no_subtree(dead))
+    }
+
+    /// The last version that changed something in a dead subtree.
+    #[doc(hidden)]
+    fn last_change(_region: &Region, dead: &Dead) -> Result<u64> {
+        Err(no_subtree(dead))
+    }
+
+    /// What a dead subtree consists of: its uppermost node, and what that leads to in its last version.
+    #[doc(hidden)]
+    fn parts(_region: &Region, dead: &Dead) -> Result<Vec<Dead>> {
+        Err(no_subtree(dead))
+    }
+}
+
+#[cold]
+fn no_subtree(dead: &Dead) -> crate::Error {
+    corrupt("a dead block", dead.off, "a record or a node", "a subtree, which this structure has none of")
 }

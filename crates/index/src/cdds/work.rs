@@ -6,7 +6,7 @@
 use super::collect::OldScan;
 use super::create::{Shared, Version, load_version};
 use super::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_VERSION, RECORD_HEAD_BYTES, at};
-use super::queue::{Dead, Queue};
+use super::queue::{Dead, Queues};
 use super::readers::Retained;
 use super::structure::CddsStructure;
 use super::tree::CddsOrdered;
@@ -31,9 +31,11 @@ pub struct Work<S: CddsStructure = CddsOrdered> {
     pub(crate) length: u64,
     pub(crate) drafts: S::Drafts,
     pub(crate) dead: Vec<Dead>,
-    is_changed: bool,
+    pub(crate) is_changed: bool,
     /// A change failed half-way.
-    is_broken: bool,
+    pub(crate) is_broken: bool,
+    /// Items of the queues to be looked at beyond those that every version looks at.
+    pub(crate) more_steps: usize,
 }
 
 impl<S: CddsStructure> Work<S> {
@@ -56,6 +58,7 @@ impl<S: CddsStructure> Work<S> {
             dead: Vec::new(),
             is_changed: false,
             is_broken: false,
+            more_steps: 0,
         })
     }
 
@@ -101,7 +104,7 @@ impl<S: CddsStructure> Work<S> {
         if start == self.version {
             return Ok(tx.free(off)?);
         }
-        self.dead.push(Dead { off, is_node: false, birth: start, death: self.version });
+        self.dead.push(Dead::record(off, start, self.version));
         Ok(())
     }
 
@@ -111,11 +114,14 @@ impl<S: CddsStructure> Work<S> {
         if self.is_broken {
             return Err(Error::Abandoned);
         }
-        if !self.is_changed {
+        if !self.is_changed && self.more_steps == 0 {
             return Ok(None);
         }
         if self.turn_queues(tx)? {
             scan.watch(&self.retained, self.before.number);
+        }
+        if !self.is_changed {
+            return Ok(None);
         }
         let root = S::write(&mut self, tx)?;
         let version = Version { number: self.version, root, length: self.length };
@@ -135,29 +141,17 @@ impl<S: CddsStructure> Work<S> {
     ///
     /// Returns whether some of it was found to be needed.
     fn turn_queues(&self, tx: &mut Tx<'_>) -> Result<bool> {
-        let header = self.header;
-        let mut young = Queue::open(tx, header + at!(PmCddsHead.young))?;
-        let mut old = None;
-        for _ in 0..YOUNG_STEPS + 2 * self.dead.len() {
-            let Some(dead) = young.pop(tx)? else { break };
-            if !self.retained.any_in(dead.birth, dead.death) {
-                tx.free(dead.off)?;
-                continue;
-            }
-            if old.is_none() {
-                old = Some(Queue::open(tx, header + at!(PmCddsHead.old))?);
-            }
-            if let Some(old) = &mut old {
-                old.push(tx, &dead)?;
-            }
+        let mut queues = Queues::open(tx, self.header)?;
+        let steps = YOUNG_STEPS + 2 * self.dead.len() + self.more_steps;
+        let mut taken = 0;
+        while taken < steps {
+            let Some(dead) = queues.young.pop(tx)? else { break };
+            taken += queues.settle::<S>(tx, dead, &self.retained)?;
         }
         for dead in &self.dead {
-            young.push(tx, dead)?;
+            queues.young.push(tx, dead)?;
         }
-        young.close(tx)?;
-        let has_kept = old.is_some();
-        old.map_or(Ok(()), |old| old.close(tx))?;
-        Ok(has_kept)
+        queues.close(tx)
     }
 }
 

@@ -128,5 +128,6 @@ pub use beside::Beside;
 pub use create::WbTree;
 pub use cursor::Cursor;
 pub use get::PREFETCH_KEYS_MAX;
+pub(crate) use modify::Fate;
 pub use scan::{Entry, Range, Value};
 pub use writers::Writers;

@@ -33,6 +33,13 @@ impl<'m> Checker<'m, '_> {
         Ok(node.fences().node_bytes())
     }
 
+    pub(super) fn check_dead_subtree(&mut self, dead: &Dead) -> Result<()> {
+        let node = Node::open_any(self.region, dead.off)?;
+        expect("the birth of a dead node", dead.off, dead.birth, node.birth())?;
+        let range = Range { low: node.low()?, high: node.high()? };
+        self.node(dead.off, node.level(), range, true).map(drop)
+    }
+
     /// Checks a node and what is below it; returns the last version that changed any of it.
     fn node(&mut self, off: u64, level: usize, range: Range<'m>, is_root: bool) -> Result<u64> {
         let node = Node::open(self.region, off, level)?;

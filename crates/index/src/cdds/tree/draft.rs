@@ -65,7 +65,7 @@ pub(crate) struct Fences {
 }
 
 /// A node in memory.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Draft {
     /// Its offset, or its number if it is new.
     pub(crate) id: u64,
@@ -79,6 +79,8 @@ pub(crate) struct Draft {
     pub(crate) is_gone: bool,
     /// Of a new node.
     pub(crate) fences: Option<Fences>,
+    /// The change, and the savepoint, before which it was put aside last.
+    pub(crate) set_aside: (u64, u64),
 }
 
 /// Where a child of a node on media lies.
@@ -121,6 +123,7 @@ impl Draft {
             changed: 0,
             is_gone: false,
             fences: None,
+            set_aside: (0, 0),
         })
     }
 

@@ -4,13 +4,14 @@
 //! to a fresh block.
 
 use super::super::create::View;
-use super::super::layout::{Form, INLINE_BYTES, RootWord};
-use super::super::node::Record;
+use super::super::layout::{Form, INLINE_BYTES, MAX_KEY_BYTES, RootWord};
+use super::super::node::{Record, bytes_of_word};
 use super::super::queue::Dead;
 use super::super::work::{Work, region, write_record};
 use super::draft::{Draft, Fences, NEW, Slot};
 use super::layout::NO_END;
 use super::node::{CHANGED_WORD, Node, after};
+use super::undo::Undo;
 use super::view::{self, Goal, choose};
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::{fingerprint, prefix8};
@@ -20,6 +21,7 @@ use tembo_pool::Tx;
 
 /// Up to this many drafts are searched one by one; beyond, an index is kept.
 const SEARCH_MAX: usize = 12;
+
 /// The nodes of a version in the making.
 #[derive(Debug)]
 pub struct TreeDrafts {
@@ -28,9 +30,10 @@ pub struct TreeDrafts {
     pub(super) root_level: usize,
     pub(super) nodes: Vec<Draft>,
     /// The numbers of drafts by their offsets, once there are more than can be searched.
-    by_off: HashMap<u64, usize>,
+    pub(super) by_off: HashMap<u64, usize>,
     /// Nodes above changed ones, some of them more than once.
-    stamps: Vec<u64>,
+    pub(super) stamps: Vec<u64>,
+    pub(super) undo: Undo,
 }
 
 impl TreeDrafts {
@@ -41,6 +44,7 @@ impl TreeDrafts {
             nodes: Vec::new(),
             by_off: HashMap::new(),
             stamps: Vec::new(),
+            undo: Undo::default(),
         })
     }
 }
@@ -93,15 +97,16 @@ impl Work {
         Ok(true)
     }
 
-    pub(super) fn value_of(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        if self.drafts.root == 0 {
+    pub(super) fn value_of<'w>(&'w self, tx: &'w Tx<'_>, key: &[u8]) -> Result<Option<&'w [u8]>> {
+        if self.drafts.root == 0 || key.len() as u64 > MAX_KEY_BYTES {
             return Ok(None);
         }
         let leaf = self.path_to(tx, key)?.leaf();
         if let Some(leaf) = self.draft_of(leaf) {
-            return self.find(tx, leaf, key)?.map(|slot| self.value(tx, leaf, slot)).transpose();
+            let found = self.find(tx, leaf, key)?;
+            return found.map(|slot| value_in(tx, &self.drafts.nodes[leaf].slots[slot])).transpose();
         }
-        Ok(view::get(self.leaf_before(tx, leaf), key)?.map(|value| value.to_vec()))
+        Ok(view::get(self.leaf_before(tx, leaf), key)?.and_then(|value| value.in_place()))
     }
 
     fn has(&self, tx: &Tx<'_>, leaf: u64, key: &[u8]) -> Result<bool> {
@@ -116,31 +121,25 @@ impl Work {
         View { region: region(tx), version: self.before.number, root: RootWord::new(leaf, 0) }
     }
 
-    /// The value of a live entry of a leaf.
-    pub(crate) fn value(&self, tx: &Tx<'_>, leaf: usize, slot: usize) -> Result<Vec<u8>> {
-        let entry = &self.drafts.nodes[leaf].slots[slot];
-        Ok(match entry.form {
-            Form::Block => Record::read(region(tx), entry.value)?.value.to_vec(),
-            Form::Inline { value_bytes, .. } => {
-                entry.value.to_ne_bytes()[..usize::from(value_bytes).min(8)].to_vec()
-            }
-        })
-    }
-
     /// The way to a key.
     pub(crate) fn path_to(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Path> {
+        self.path(tx, Goal::At(key))
+    }
+
+    /// The way to the leaf of a key, or to the last one.
+    pub(crate) fn path(&self, tx: &Tx<'_>, goal: Goal<'_>) -> Result<Path> {
         let mut path = Path { ids: vec![self.drafts.root], slots: Vec::new() };
         let mut id = self.drafts.root;
         for level in (1..=self.drafts.root_level).rev() {
             let slot;
             (slot, id) = match self.draft_of(id) {
                 Some(draft) => {
-                    let slot = self.choose(tx, draft, key)?;
+                    let slot = self.choose(tx, draft, goal)?;
                     (slot, self.drafts.nodes[draft].slots[slot].value)
                 }
                 None => {
                     let node = Node::open(region(tx), id, level)?;
-                    let slot = choose(&node, self.before.number, Goal::At(key))?;
+                    let slot = choose(&node, self.before.number, goal)?;
                     (slot, super::draft::child_off(&node, slot)?)
                 }
             };
@@ -151,14 +150,20 @@ impl Work {
         Ok(path)
     }
 
-    /// The live entry of an inner node that leads to a key.
-    fn choose(&self, tx: &Tx<'_>, draft: usize, key: &[u8]) -> Result<usize> {
+    /// The live entry of an inner node that leads to a key, or to the last leaf.
+    fn choose(&self, tx: &Tx<'_>, draft: usize, goal: Goal<'_>) -> Result<usize> {
         let node = &self.drafts.nodes[draft];
-        let wanted = prefix8(after(key, node.shared, node.id)?);
+        let key = match goal {
+            Goal::At(key) => Some(key),
+            _ => None,
+        };
+        let wanted = key.map_or(Ok(u64::MAX), |key| after(key, node.shared, node.id).map(prefix8))?;
         let mut best: Option<usize> = None;
         for slot in node.live().filter(|slot| node.slots[*slot].key <= wanted) {
             let prefix = node.slots[slot].key;
-            if prefix == wanted && *self.child_low(tx, draft, slot)? > *key {
+            if let Some(key) = key.filter(|_| prefix == wanted)
+                && *self.child_low(tx, draft, slot)? > *key
+            {
                 continue;
             }
             let is_better = match best.map(|best| (best, node.slots[best].key)) {
@@ -199,6 +204,7 @@ impl Work {
             if self.drafts.nodes[draft].level != level || self.drafts.nodes[draft].is_gone {
                 return Err(corrupt("a tree node", id & !NEW, format!("a node of level {level}"), "another"));
             }
+            self.set_aside(draft);
             return Ok(draft);
         }
         let draft = Draft::load(&Node::open(region(tx), id, level)?)?;
@@ -218,6 +224,7 @@ impl Work {
             changed: 0,
             is_gone: false,
             fences: Some(fences),
+            set_aside: (0, 0),
         });
         id
     }
@@ -304,8 +311,11 @@ impl Work {
     /// Takes a key's entry out of the version, and sees to its record.
     fn end_entry(&mut self, tx: &mut Tx<'_>, leaf: usize, slot: usize) -> Result<()> {
         let entry = self.drafts.nodes[leaf].slots[slot];
+        if entry.form == Form::Block {
+            self.give_up_record(tx, entry.value, entry.start)?;
+        }
         self.drafts.nodes[leaf].end(slot, self.version);
-        if entry.form == Form::Block { self.give_up_record(tx, entry.value, entry.start) } else { Ok(()) }
+        Ok(())
     }
 
     /// Takes a node out of the version.
@@ -313,7 +323,7 @@ impl Work {
         let node = &mut self.drafts.nodes[draft];
         node.is_gone = true;
         if !node.is_new() {
-            self.dead.push(Dead { off: node.id, is_node: true, birth: node.birth, death: self.version });
+            self.dead.push(Dead::node(node.id, node.birth, self.version));
         }
     }
 
@@ -384,4 +394,12 @@ impl Path {
     pub(crate) fn leaf(&self) -> u64 {
         self.ids[self.ids.len() - 1]
     }
+}
+
+/// The value of a live entry of a leaf.
+pub(super) fn value_in<'w>(tx: &'w Tx<'_>, entry: &'w Slot) -> Result<&'w [u8]> {
+    Ok(match entry.form {
+        Form::Block => Record::read(region(tx), entry.value)?.value,
+        Form::Inline { value_bytes, .. } => bytes_of_word(&entry.value, value_bytes),
+    })
 }

@@ -61,16 +61,26 @@
 //!   change the range of a node that older versions read.
 
 mod check;
+mod clear;
+mod cursor;
 mod diff;
 mod draft;
 mod edit;
 pub(crate) mod layout;
 mod node;
+mod part;
+mod pinned;
+mod range;
 mod restructure;
 mod scan;
+mod undo;
 mod view;
 
+pub use cursor::CddsCursor;
 use edit::TreeDrafts;
+use node::Node;
+pub use part::CddsPart;
+pub use pinned::{CddsPinnedEntry, CddsPinnedRange, CddsValue};
 pub use scan::CddsRange;
 
 use super::bytes::CddsBytes;
@@ -81,6 +91,7 @@ use super::queue::Dead;
 use super::structure::{CddsStructure, Visit};
 use super::work::Work;
 use crate::error::Result;
+use tembo_pmem::Region;
 use tembo_pool::Tx;
 
 /// An ordered map from byte strings to byte strings, of which every version that is held by a snapshot can be read.
@@ -138,7 +149,7 @@ impl CddsStructure for CddsOrdered {
     }
 
     fn get_made(work: &Work, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        work.value_of(tx, key)
+        Ok(work.value_of(tx, key)?.map(<[u8]>::to_vec))
     }
 
     fn write(work: &mut Work, tx: &mut Tx<'_>) -> Result<RootWord> {
@@ -166,5 +177,17 @@ impl CddsStructure for CddsOrdered {
 
     fn check_dead_node(checker: &Checker<'_, '_>, dead: &Dead) -> Result<u64> {
         checker.check_dead_tree_node(dead)
+    }
+
+    fn check_dead_subtree(checker: &mut Checker<'_, '_>, dead: &Dead) -> Result<()> {
+        checker.check_dead_subtree(dead)
+    }
+
+    fn last_change(region: &Region, dead: &Dead) -> Result<u64> {
+        Ok(Node::open_any(region, dead.off)?.changed())
+    }
+
+    fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>> {
+        clear::parts(&Node::open_any(region, dead.off)?, dead)
     }
 }

@@ -186,6 +186,15 @@ impl<'m> Node<'m> {
         })
     }
 
+    /// The value that lies in an entry of a leaf.
+    #[inline]
+    pub(crate) fn inline_value(&self, slot: usize, bytes: u8) -> Result<&'m [u8]> {
+        let off = self.off.saturating_add(8 * entry_word(0, slot, Field::Value) as u64);
+        // SAFETY: the entry is in a version that is held, or the newest one, whose writer asks; its value word is not stored to
+        // before that version is given up (I4), which the borrow does not outlive.
+        Ok(unsafe { self.region.bytes(off, u64::from(bytes.min(8)))? })
+    }
+
     /// The lower fence of the child that an entry leads to.
     pub(crate) fn child_low(&self, slot: usize) -> Result<&'m [u8]> {
         self.child(slot)?.low()

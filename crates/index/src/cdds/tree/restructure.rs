@@ -17,9 +17,9 @@ use crate::wbtree::bytes::{prefix8, shortest_between};
 use tembo_pool::Tx;
 
 /// An entry with what it is ordered by: its key, or its child's lower fence.
-struct Item {
-    key: Vec<u8>,
-    slot: Slot,
+pub(super) struct Item {
+    pub(super) key: Vec<u8>,
+    pub(super) slot: Slot,
 }
 
 /// A new node: its lower fence and its number.
@@ -175,7 +175,7 @@ impl Work {
     }
 
     /// The live entries of a node, in no order.
-    fn items(&self, tx: &Tx<'_>, draft: usize) -> Result<Vec<Item>> {
+    pub(super) fn items(&self, tx: &Tx<'_>, draft: usize) -> Result<Vec<Item>> {
         let node = &self.drafts.nodes[draft];
         let fences =
             if node.level == 0 && node.shared > 0 { self.fences(tx, draft)?.low } else { Vec::new() };

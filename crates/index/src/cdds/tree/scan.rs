@@ -18,11 +18,10 @@ use std::ops::{Bound, RangeBounds};
 
 /// What a place of a leaf holds.
 pub(super) fn read_entry<'r>(leaf: &Node<'r>, slot: usize) -> Result<CddsEntry<'r>> {
-    let word = leaf.field(slot, Field::Value);
     let start = leaf.start(slot).version();
     Ok(match leaf.form(slot)? {
         Form::Block => {
-            let Record { key, value } = Record::read(leaf.region(), word)?;
+            let Record { key, value } = Record::read(leaf.region(), leaf.field(slot, Field::Value))?;
             CddsEntry { key: CddsBytes::media(key), value: CddsBytes::media(value), start }
         }
         Form::Inline { key_bytes, value_bytes } => {
@@ -33,10 +32,11 @@ pub(super) fn read_entry<'r>(leaf: &Node<'r>, slot: usize) -> Result<CddsEntry<'
             } else {
                 CddsBytes::owned([shared, &in_entry[..usize::from(key_bytes).min(8)]].concat())
             };
-            CddsEntry { key, value: CddsBytes::word(word, value_bytes), start }
+            CddsEntry { key, value: CddsBytes::media(leaf.inline_value(slot, value_bytes)?), start }
         }
     })
 }
+
 /// The entries of a leaf in a version, in order.
 pub(super) fn entries_of<'r>(leaf: &Node<'r>, version: u64) -> Result<Vec<CddsEntry<'r>>> {
     let mut entries = Vec::with_capacity(SLOTS);
@@ -56,13 +56,21 @@ pub struct CddsRange<'r> {
     back: VecDeque<CddsEntry<'r>>,
 }
 
-struct Rest {
-    low: Bound<Vec<u8>>,
-    high: Bound<Vec<u8>>,
+/// A range of keys.
+pub(crate) struct Rest {
+    pub(crate) low: Bound<Vec<u8>>,
+    pub(crate) high: Bound<Vec<u8>>,
 }
 
 impl Rest {
-    fn is_empty(&self) -> bool {
+    /// The range, unless it is empty.
+    pub(crate) fn of<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> Option<Rest> {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        let rest = Rest { low: owned(range.start_bound()), high: owned(range.end_bound()) };
+        Some(rest).filter(|rest| !rest.is_empty())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
         match (&self.low, &self.high) {
             (Bound::Included(low), Bound::Included(high)) => low > high,
             (Bound::Included(low) | Bound::Excluded(low), Bound::Excluded(high) | Bound::Included(high)) => {
@@ -72,7 +80,7 @@ impl Rest {
         }
     }
 
-    fn has(&self, key: &[u8]) -> bool {
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
         let above = match &self.low {
             Bound::Included(low) => key >= low.as_slice(),
             Bound::Excluded(low) => key > low.as_slice(),
@@ -89,8 +97,7 @@ impl Rest {
 
 impl<'r> CddsRange<'r> {
     pub(crate) fn new<K: AsRef<[u8]>>(view: View<'r>, range: impl RangeBounds<K>) -> CddsRange<'r> {
-        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        Self::between(view, owned(range.start_bound()), owned(range.end_bound()))
+        CddsRange { view, rest: Rest::of(range), front: VecDeque::new(), back: VecDeque::new() }
     }
 
     pub(crate) fn of_prefix(view: View<'r>, prefix: &[u8]) -> CddsRange<'r> {
@@ -105,12 +112,8 @@ impl<'r> CddsRange<'r> {
             }
             None => Bound::Unbounded,
         };
-        Self::between(view, Bound::Included(prefix.to_vec()), high)
-    }
-
-    fn between(view: View<'r>, low: Bound<Vec<u8>>, high: Bound<Vec<u8>>) -> CddsRange<'r> {
-        let rest = Some(Rest { low, high }).filter(|rest| !rest.is_empty());
-        CddsRange { view, rest, front: VecDeque::new(), back: VecDeque::new() }
+        let low = Bound::Included(prefix.to_vec());
+        CddsRange { view, rest: Some(Rest { low, high }), front: VecDeque::new(), back: VecDeque::new() }
     }
 
     /// Reads the next leaf at the front.

@@ -77,15 +77,17 @@ impl<'m> View<'m> {
 /// The value of a slot whose 8 bytes are those of the key, if the whole key is.
 #[inline]
 fn value_if<'m>(leaf: &Node<'m>, slot: usize, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
-    let word = leaf.field(slot, Field::Value);
     Ok(match leaf.form(slot)? {
         Form::Block => {
-            let record = Record::read(leaf.region(), word)?;
+            let record = Record::read(leaf.region(), leaf.field(slot, Field::Value))?;
             (record.key == key).then(|| CddsBytes::media(record.value))
         }
         Form::Inline { key_bytes, value_bytes } => {
             // Equal where they are padded too, so that the lengths decide.
-            (key.len() == leaf.shared() + usize::from(key_bytes)).then(|| CddsBytes::word(word, value_bytes))
+            if key.len() != leaf.shared() + usize::from(key_bytes) {
+                return Ok(None);
+            }
+            Some(CddsBytes::media(leaf.inline_value(slot, value_bytes)?))
         }
     })
 }

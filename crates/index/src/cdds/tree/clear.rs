@@ -1,0 +1,56 @@
+//! Removing everything, in time that does not follow the size of the tree.
+//!
+//! The version that is made has no root. What the version before it has dies as one subtree, which later versions and
+//! collection take apart (`queue.rs`): nodes that this version had changed are left as they are on media, and what was made for
+//! it alone is given up here.
+
+use super::super::layout::Form;
+use super::super::queue::Dead;
+use super::super::work::{Work, region};
+use super::draft::child_off;
+use super::layout::Field;
+use super::node::Node;
+use crate::error::Result;
+use tembo_pool::Tx;
+
+impl Work {
+    /// Removes everything.
+    pub(crate) fn clear(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        if self.length == 0 {
+            return Ok(());
+        }
+        self.is_broken = true;
+        let leaves = self.drafts.nodes.iter().filter(|draft| draft.level == 0 && !draft.is_gone);
+        let entries = leaves.flat_map(|leaf| leaf.live().map(|slot| leaf.slots[slot]));
+        for entry in entries.filter(|entry| entry.start == self.version && entry.form == Form::Block) {
+            tx.free(entry.value)?;
+        }
+        let before = self.before.root;
+        let died = match before.is_empty() {
+            true => None,
+            false => {
+                let birth = Node::open(region(tx), before.node(), before.level())?.birth();
+                Some(Dead::subtree(before.node(), birth, self.version))
+            }
+        };
+        self.take_drafts();
+        self.dead.extend(died);
+        (self.drafts.root, self.drafts.root_level, self.length) = (0, 0, 0);
+        (self.is_changed, self.is_broken) = (true, false);
+        Ok(())
+    }
+}
+
+/// What a dead subtree consists of: its uppermost node, and what that leads to in its last version.
+pub(super) fn parts(node: &Node<'_>, dead: &Dead) -> Result<Vec<Dead>> {
+    let mut parts = vec![Dead::node(dead.off, dead.birth, dead.death)];
+    for slot in node.slots_in(dead.death.saturating_sub(1)) {
+        let birth = node.start(slot).version();
+        if node.level() > 0 {
+            parts.push(Dead::subtree(child_off(node, slot)?, birth, dead.death));
+        } else if node.form(slot)? == Form::Block {
+            parts.push(Dead::record(node.field(slot, Field::Value), birth, dead.death));
+        }
+    }
+    Ok(parts)
+}
