@@ -21,9 +21,14 @@ impl Work {
         }
         self.is_broken = true;
         let leaves = self.drafts.nodes.iter().filter(|draft| draft.level == 0 && !draft.is_gone);
-        let entries = leaves.flat_map(|leaf| leaf.live().map(|slot| leaf.slots[slot]));
-        for entry in entries.filter(|entry| entry.start == self.version && entry.form == Form::Block) {
-            tx.free(entry.value)?;
+        for leaf in leaves {
+            for slot in leaf.live() {
+                let is_ours =
+                    leaf.start(slot) == self.version || self.drafts.moved_out.contains(&leaf.value(slot));
+                if is_ours && leaf.form(slot)? == Form::Block {
+                    tx.free(leaf.value(slot))?;
+                }
+            }
         }
         let before = self.before.root;
         let died = match before.is_empty() {

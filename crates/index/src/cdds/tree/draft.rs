@@ -3,57 +3,35 @@
 use super::super::layout::{Form, StartWord};
 use super::super::readers::Retained;
 use super::layout::{
-    FencesWord, Field, KindWord, MAX_SHARED_BYTES, NO_END, NODE_BYTES, NODE_LINES, NODE_WORDS, SLOTS, at,
-    entry_word,
+    FencesWord, Field, KindWord, MAX_SHARED_BYTES, NO_END, NODE_BYTES, NODE_WORDS, SLOTS, entry_word,
 };
-use super::node::{CHANGED_WORD, Node, PRINTS_WORD};
+use super::node::{BIRTH_WORD, CHANGED_WORD, FENCES_WORD, Node, PRINTS_WORD};
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::lcp;
-
-/// Words of one line that change.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LineWrites {
-    /// Bit i: word i changes.
-    pub(crate) mask: u8,
-    pub(crate) words: [u64; 8],
-}
+use crate::wbtree::node::matches;
+use tembo_pool::Tx;
 
 /// A node that has no place on media yet has this bit in the number by which it is referred to.
 pub(crate) const NEW: u64 = 1 << 63;
 
-/// A place of a node.
+/// An entry on its way from one node to another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slot {
-    pub(crate) start: u64,
-    pub(crate) form: Form,
+    pub(crate) start: StartWord,
+    /// The 8 bytes of its key, or of its child's lower fence, after those that its node's keys share.
     pub(crate) key: u64,
     /// In an inner node: the child's offset, or its number if it is new.
     pub(crate) value: u64,
-    pub(crate) end: u64,
     pub(crate) print: u8,
 }
 
 impl Slot {
-    pub(crate) const UNUSED: Slot = Slot { start: 0, form: Form::Block, key: 0, value: 0, end: 0, print: 0 };
-
-    #[inline(always)]
-    pub(crate) fn is_live(&self) -> bool {
-        self.end == NO_END
+    pub(crate) fn new(version: u64, form: Form, key: u64, value: u64, print: u8) -> Slot {
+        Slot { start: StartWord::new(version, form), key, value, print }
     }
 
-    /// Whether its place may be used again.
-    #[inline(always)]
-    fn is_free(&self, retained: &Retained) -> bool {
-        self.end == 0 || (self.end != NO_END && !retained.any_in(self.start, self.end))
-    }
-
-    fn word(&self, field: Field) -> u64 {
-        match field {
-            Field::Start => StartWord::new(self.start, self.form).0,
-            Field::Key => self.key,
-            Field::Value => self.value,
-            Field::End => self.end,
-        }
+    pub(crate) fn set_form(&mut self, form: Form) {
+        self.start = StartWord::new(self.start.version(), form);
     }
 }
 
@@ -71,10 +49,12 @@ pub(crate) struct Draft {
     pub(crate) id: u64,
     pub(crate) level: usize,
     pub(crate) shared: usize,
-    pub(crate) birth: u64,
-    pub(crate) slots: [Slot; SLOTS],
-    /// Places that changed, by bit.
-    pub(crate) changed: u32,
+    /// The node as it will be on media, but for the numbers of new children.
+    words: Box<[u64; NODE_WORDS]>,
+    /// Words that are not as they are on media, by bit.
+    dirty: u128,
+    /// Places of live entries, by bit.
+    live: u32,
     /// It is in the version that is being made no more.
     pub(crate) is_gone: bool,
     /// Of a new node.
@@ -83,12 +63,19 @@ pub(crate) struct Draft {
     pub(crate) set_aside: (u64, u64),
 }
 
+const ALL_SLOTS: u32 = (1 << SLOTS) - 1;
+
 /// Where a child of a node on media lies.
 pub(crate) fn child_off(node: &Node<'_>, slot: usize) -> Result<u64> {
     match node.field(slot, Field::Value) {
         off if off & NEW == 0 => Ok(off),
-        off => Err(corrupt("a child of an inner node", node.off, "an offset", format!("{off:#x}"))),
+        off => Err(wrong_child(node.off, off)),
     }
+}
+
+#[cold]
+fn wrong_child(node: u64, child: u64) -> crate::Error {
+    corrupt("a child of an inner node", node, "an offset", format!("{child:#x}"))
 }
 
 /// How many bytes the keys between two fences share.
@@ -96,131 +83,195 @@ pub(crate) fn shared_between(fences: &Fences) -> usize {
     fences.high.as_ref().map_or(0, |high| lcp(&fences.low, high).min(MAX_SHARED_BYTES))
 }
 
+/// The bits of a mask that are set.
+pub(crate) fn bits(mask: u32) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(mask), |mask| Some(mask & mask.wrapping_sub(1)))
+        .take_while(|mask| *mask != 0)
+        .map(|mask| mask.trailing_zeros() as usize)
+}
+
 impl Draft {
     /// A node that is on media.
     pub(crate) fn load(node: &Node<'_>) -> Result<Draft> {
-        let mut slots = [Slot::UNUSED; SLOTS];
-        for (i, slot) in slots.iter_mut().enumerate() {
-            let end = node.field(i, Field::End);
-            if end != 0 {
-                let value = if node.level() == 0 { node.field(i, Field::Value) } else { child_off(node, i)? };
-                *slot = Slot {
-                    start: node.start(i).version(),
-                    form: node.form(i)?,
-                    key: node.field(i, Field::Key),
-                    value,
-                    end,
-                    print: if node.level() == 0 { node.fingerprint(i) } else { 0 },
-                };
+        let words = node.copy();
+        let level = node.level();
+        let mut live = 0;
+        for slot in 0..SLOTS {
+            live |= u32::from(words[entry_word(level, slot, Field::End)] == NO_END) << slot;
+        }
+        if level > 0 {
+            let values = &words[entry_word(level, 0, Field::Value)..][..SLOTS];
+            if let Some(child) = values.iter().find(|child| **child & NEW != 0) {
+                return Err(wrong_child(node.off, *child));
             }
         }
-        Ok(Draft {
-            id: node.off,
-            level: node.level(),
-            shared: node.shared(),
-            birth: node.birth(),
-            slots,
-            changed: 0,
-            is_gone: false,
-            fences: None,
-            set_aside: (0, 0),
-        })
+        let (id, shared, set_aside) = (node.off, node.shared(), (0, 0));
+        Ok(Draft { id, level, shared, words, dirty: 0, live, is_gone: false, fences: None, set_aside })
+    }
+
+    /// A new node without entries. Its keys share `shared` bytes at least.
+    pub(crate) fn new(id: u64, level: usize, shared: usize, version: u64, fences: Fences) -> Draft {
+        let mut words = Box::new([0; NODE_WORDS]);
+        words[0] = KindWord::new(level, shared).0;
+        words[BIRTH_WORD] = version;
+        words[CHANGED_WORD] = version;
+        words[FENCES_WORD] = FencesWord::new(fences.low.len(), fences.high.as_ref().map(Vec::len)).0;
+        let (fences, set_aside) = (Some(fences), (0, 0));
+        Draft { id, level, shared, words, dirty: 0, live: 0, is_gone: false, fences, set_aside }
     }
 
     pub(crate) fn is_new(&self) -> bool {
         self.fences.is_some()
     }
 
+    /// Whether anything of it is not as it is on media.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.dirty != 0
+    }
+
+    pub(crate) fn birth(&self) -> u64 {
+        self.words[BIRTH_WORD]
+    }
+
     pub(crate) fn live(&self) -> impl Iterator<Item = usize> {
-        (0..SLOTS).filter(|slot| self.slots[*slot].is_live())
+        bits(self.live)
     }
 
     pub(crate) fn live_count(&self) -> usize {
-        self.live().count()
+        self.live.count_ones() as usize
+    }
+
+    #[inline(always)]
+    fn field(&self, slot: usize, field: Field) -> u64 {
+        self.words[entry_word(self.level, slot, field)]
+    }
+
+    #[inline(always)]
+    pub(crate) fn key(&self, slot: usize) -> u64 {
+        self.field(slot, Field::Key)
+    }
+
+    #[inline(always)]
+    pub(crate) fn value(&self, slot: usize) -> u64 {
+        self.field(slot, Field::Value)
+    }
+
+    pub(crate) fn value_ref(&self, slot: usize) -> &u64 {
+        &self.words[entry_word(self.level, slot, Field::Value)]
+    }
+
+    /// The version from which on an entry is there.
+    pub(crate) fn start(&self, slot: usize) -> u64 {
+        StartWord(self.field(slot, Field::Start)).version()
+    }
+
+    /// How an entry holds what it holds.
+    pub(crate) fn form(&self, slot: usize) -> Result<Form> {
+        let word = self.field(slot, Field::Start);
+        StartWord(word).form().ok_or_else(|| {
+            corrupt("an entry's start word", self.id & !NEW, "a known form", format!("{word:#x}"))
+        })
+    }
+
+    pub(crate) fn entry(&self, slot: usize) -> Slot {
+        Slot {
+            start: StartWord(self.field(slot, Field::Start)),
+            key: self.key(slot),
+            value: self.value(slot),
+            print: self.words[PRINTS_WORD + slot / 8].to_ne_bytes()[slot % 8],
+        }
+    }
+
+    /// The live entries of a leaf with this hash byte.
+    #[inline]
+    pub(crate) fn live_with(&self, print: u8) -> impl Iterator<Item = usize> {
+        let prints = std::array::from_fn(|i| self.words[PRINTS_WORD + i]);
+        bits(matches(prints, print) & self.live)
+    }
+
+    #[inline(always)]
+    fn set(&mut self, word: usize, value: u64) {
+        if self.words[word] != value {
+            self.words[word] = value;
+            self.dirty |= 1 << word;
+        }
+    }
+
+    /// Whether an entry's place may be used again.
+    #[inline]
+    fn is_free(&self, slot: usize, retained: &Retained) -> bool {
+        let end = self.field(slot, Field::End);
+        end == 0 || !retained.any_in(self.start(slot), end)
+    }
+
+    fn free(&self, retained: &Retained) -> impl Iterator<Item = usize> {
+        bits(ALL_SLOTS & !self.live).filter(|slot| self.is_free(*slot, retained))
     }
 
     /// A place for another entry.
     pub(crate) fn free_slot(&self, retained: &Retained) -> Option<usize> {
-        self.slots.iter().position(|slot| slot.is_free(retained))
+        self.free(retained).next()
     }
 
     pub(crate) fn free_count(&self, retained: &Retained) -> usize {
-        self.slots.iter().filter(|slot| slot.is_free(retained)).count()
+        self.free(retained).count()
     }
 
+    /// Puts an entry into a place that is free.
     pub(crate) fn fill(&mut self, slot: usize, entry: Slot) {
-        self.slots[slot] = entry;
-        self.changed |= 1 << slot;
+        let at = |field| entry_word(self.level, slot, field);
+        let [start, key, value, end] = [Field::Start, Field::Key, Field::Value, Field::End].map(at);
+        self.set(start, entry.start.0);
+        self.set(key, entry.key);
+        self.set(value, entry.value);
+        self.set(end, NO_END);
+        if self.level == 0 {
+            let mut prints = self.words[PRINTS_WORD + slot / 8].to_ne_bytes();
+            prints[slot % 8] = entry.print;
+            self.set(PRINTS_WORD + slot / 8, u64::from_ne_bytes(prints));
+        }
+        self.live |= 1 << slot;
     }
 
     /// Takes an entry out of the version that is being made.
     pub(crate) fn end(&mut self, slot: usize, version: u64) {
-        self.changed |= 1 << slot;
-        let entry = &mut self.slots[slot];
-        if self.fences.is_some() {
-            *entry = Slot::UNUSED;
-        } else if entry.start == version {
-            // Never in any version. Its start stays, since starts of a place only rise.
-            entry.end = 0;
-        } else {
-            entry.end = version;
-        }
+        // One that begins with the version is in none, nor is any of a new node. Its start stays, since starts of a place only rise.
+        let end = if self.is_new() || self.start(slot) == version { 0 } else { version };
+        self.set(entry_word(self.level, slot, Field::End), end);
+        self.live &= !(1 << slot);
     }
 
-    fn image_words(&self, version: u64) -> [u64; NODE_WORDS] {
-        let mut words = [0; NODE_WORDS];
-        words[0] = KindWord::new(self.level, self.shared).0;
-        words[(at!(PmCddsNode.birth) / 8) as usize] = self.birth;
-        words[CHANGED_WORD] = version;
-        for (i, slot) in self.slots.iter().enumerate() {
-            for field in [Field::Start, Field::Key, Field::Value, Field::End] {
-                words[entry_word(self.level, i, field)] = slot.word(field);
+    /// Replaces the numbers of new children by their offsets.
+    pub(crate) fn resolve(&mut self, offset: impl Fn(u64) -> u64) {
+        for slot in 0..SLOTS {
+            let word = entry_word(self.level, slot, Field::Value);
+            if self.words[word] & NEW != 0 {
+                self.words[word] = offset(self.words[word]);
             }
         }
-        self.prints().into_iter().enumerate().for_each(|(i, word)| words[PRINTS_WORD + i] = word);
-        words
     }
 
-    fn prints(&self) -> [u64; 4] {
-        let mut bytes = [0; 32];
-        if self.level == 0 {
-            self.slots.iter().zip(&mut bytes).for_each(|(slot, byte)| *byte = slot.print);
-        }
-        std::array::from_fn(|i| u64::from_ne_bytes(std::array::from_fn(|j| bytes[8 * i + j])))
-    }
-
-    /// What a new node is on media.
-    pub(crate) fn image(&self, fences: &Fences, version: u64) -> Vec<u8> {
-        let mut words = self.image_words(version);
-        let lengths = FencesWord::new(fences.low.len(), fences.high.as_ref().map(Vec::len));
-        words[(at!(PmCddsNode.fences) / 8) as usize] = lengths.0;
-        let mut image = Vec::with_capacity(NODE_BYTES as usize + fences.low.len() + 64);
-        words.iter().for_each(|word| image.extend_from_slice(&word.to_ne_bytes()));
+    /// Writes a new node to its place.
+    pub(crate) fn write(&self, fences: &Fences, off: u64, tx: &mut Tx<'_>) -> Result<()> {
+        let high = fences.high.as_deref().unwrap_or_default();
+        let mut image = Vec::with_capacity(NODE_BYTES as usize + fences.low.len() + high.len());
+        image.extend_from_slice(bytemuck::cast_slice(&self.words[..]));
         image.extend_from_slice(&fences.low);
-        image.extend_from_slice(fences.high.as_deref().unwrap_or_default());
-        image
+        image.extend_from_slice(high);
+        Ok(tx.write_fresh(off, &image)?)
     }
 
-    /// What has to be stored of a node that is on media: its lines in their order, so that a place's start is stored
-    /// before, and its end after its other words (I4).
-    pub(crate) fn line_writes(&self, node: &Node<'_>, version: u64) -> [LineWrites; NODE_LINES] {
-        let mut lines = [LineWrites { mask: 0, words: [0; 8] }; NODE_LINES];
-        let mut store = |word: usize, value: u64| {
-            if node.word(word) != value {
-                lines[word / 8].mask |= 1 << (word % 8);
-                lines[word / 8].words[word % 8] = value;
-            }
-        };
-        store(CHANGED_WORD, version);
-        if self.level == 0 {
-            self.prints().into_iter().enumerate().for_each(|(i, word)| store(PRINTS_WORD + i, word));
+    /// Stores what changed of a node that is on media, the words in their order, in which they become visible, so that a
+    /// place's start is stored before, and its end after its other words (I4).
+    pub(crate) fn store(&mut self, version: u64, tx: &mut Tx<'_>) -> Result<()> {
+        self.set(CHANGED_WORD, version);
+        let mut dirty = self.dirty;
+        while dirty != 0 {
+            let word = dirty.trailing_zeros() as usize;
+            let end = word + (dirty >> word).trailing_ones() as usize;
+            tx.store_words(self.id + 8 * word as u64, &self.words[word..end])?;
+            dirty &= !(u128::MAX >> (128 - end));
         }
-        let changed = (0..SLOTS).filter(|slot| self.changed >> slot & 1 == 1);
-        for (i, slot) in changed.map(|i| (i, &self.slots[i])) {
-            for field in [Field::Start, Field::Key, Field::Value, Field::End] {
-                store(entry_word(self.level, i, field), slot.word(field));
-            }
-        }
-        lines
+        Ok(())
     }
 }

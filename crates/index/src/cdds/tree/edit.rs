@@ -9,14 +9,13 @@ use super::super::node::{Record, bytes_of_word};
 use super::super::queue::Dead;
 use super::super::work::{Work, region, write_record};
 use super::draft::{Draft, Fences, NEW, Slot};
-use super::layout::NO_END;
+use super::layout::{FencesWord, MAX_HEIGHT, NODE_LINES};
 use super::node::{CHANGED_WORD, Node, after};
 use super::undo::Undo;
 use super::view::{self, Goal, choose};
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::{fingerprint, prefix8};
 use std::collections::HashMap;
-use tembo_pmem::LINE_BYTES;
 use tembo_pool::Tx;
 
 /// Up to this many drafts are searched one by one; beyond, an index is kept.
@@ -33,6 +32,8 @@ pub struct TreeDrafts {
     pub(super) by_off: HashMap<u64, usize>,
     /// Nodes above changed ones, some of them more than once.
     pub(super) stamps: Vec<u64>,
+    /// Records that were written for entries from before.
+    pub(super) moved_out: Vec<u64>,
     pub(super) undo: Undo,
 }
 
@@ -44,6 +45,7 @@ impl TreeDrafts {
             nodes: Vec::new(),
             by_off: HashMap::new(),
             stamps: Vec::new(),
+            moved_out: Vec::new(),
             undo: Undo::default(),
         })
     }
@@ -53,15 +55,36 @@ impl TreeDrafts {
 #[derive(Debug)]
 pub(crate) struct Path {
     /// The nodes, the root first.
-    pub(crate) ids: Vec<u64>,
+    ids: [u64; MAX_HEIGHT + 1],
     /// The place of each of them that leads to the next.
-    pub(crate) slots: Vec<usize>,
+    slots: [usize; MAX_HEIGHT],
+    /// How many there are above the leaf.
+    depth: usize,
+}
+
+impl Path {
+    /// How far below the root the leaf is.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    pub(crate) fn id(&self, depth: usize) -> u64 {
+        self.ids[depth]
+    }
+
+    pub(crate) fn slot(&self, depth: usize) -> usize {
+        self.slots[depth]
+    }
+
+    pub(crate) fn leaf(&self) -> u64 {
+        self.ids[self.depth]
+    }
 }
 
 impl Work {
     pub(super) fn put_entry(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         if self.drafts.root == 0 {
-            self.drafts.root = self.new_draft(0, Fences { low: Vec::new(), high: None });
+            self.drafts.root = self.new_draft(0, 0, Fences { low: Vec::new(), high: None });
             self.drafts.root_level = 0;
         }
         let path = self.path_to(tx, key)?;
@@ -73,7 +96,7 @@ impl Work {
         }
         match self.drafts.nodes[leaf].free_slot(&self.retained) {
             Some(slot) => self.drafts.nodes[leaf].fill(slot, entry),
-            None => self.divide_leaf(tx, &path, key, entry)?,
+            None => self.divide_leaf(tx, &path, entry)?,
         }
         self.stamp(&path);
         Ok(found.is_some())
@@ -92,7 +115,7 @@ impl Work {
         if let Some(slot) = self.find(tx, leaf, key)? {
             self.end_entry(tx, leaf, slot)?;
         }
-        self.mend(tx, &path, path.ids.len() - 1)?;
+        self.mend(tx, &path, path.depth())?;
         self.stamp(&path);
         Ok(true)
     }
@@ -104,7 +127,7 @@ impl Work {
         let leaf = self.path_to(tx, key)?.leaf();
         if let Some(leaf) = self.draft_of(leaf) {
             let found = self.find(tx, leaf, key)?;
-            return found.map(|slot| value_in(tx, &self.drafts.nodes[leaf].slots[slot])).transpose();
+            return found.map(|slot| value_in(tx, &self.drafts.nodes[leaf], slot)).transpose();
         }
         Ok(view::get(self.leaf_before(tx, leaf), key)?.and_then(|value| value.in_place()))
     }
@@ -128,14 +151,15 @@ impl Work {
 
     /// The way to the leaf of a key, or to the last one.
     pub(crate) fn path(&self, tx: &Tx<'_>, goal: Goal<'_>) -> Result<Path> {
-        let mut path = Path { ids: vec![self.drafts.root], slots: Vec::new() };
         let mut id = self.drafts.root;
+        let mut path = Path { ids: [0; _], slots: [0; _], depth: 0 };
+        path.ids[0] = id;
         for level in (1..=self.drafts.root_level).rev() {
             let slot;
             (slot, id) = match self.draft_of(id) {
                 Some(draft) => {
                     let slot = self.choose(tx, draft, goal)?;
-                    (slot, self.drafts.nodes[draft].slots[slot].value)
+                    (slot, self.drafts.nodes[draft].value(slot))
                 }
                 None => {
                     let node = Node::open(region(tx), id, level)?;
@@ -143,9 +167,10 @@ impl Work {
                     (slot, super::draft::child_off(&node, slot)?)
                 }
             };
-            Node::prefetch(region(tx), id, level);
-            path.slots.push(slot);
-            path.ids.push(id);
+            Node::prefetch(region(tx), id, NODE_LINES);
+            path.slots[path.depth] = slot;
+            path.depth += 1;
+            path.ids[path.depth] = id;
         }
         Ok(path)
     }
@@ -159,14 +184,14 @@ impl Work {
         };
         let wanted = key.map_or(Ok(u64::MAX), |key| after(key, node.shared, node.id).map(prefix8))?;
         let mut best: Option<usize> = None;
-        for slot in node.live().filter(|slot| node.slots[*slot].key <= wanted) {
-            let prefix = node.slots[slot].key;
+        for slot in node.live().filter(|slot| node.key(*slot) <= wanted) {
+            let prefix = node.key(slot);
             if let Some(key) = key.filter(|_| prefix == wanted)
                 && *self.child_low(tx, draft, slot)? > *key
             {
                 continue;
             }
-            let is_better = match best.map(|best| (best, node.slots[best].key)) {
+            let is_better = match best.map(|best| (best, node.key(best))) {
                 None => true,
                 Some((best, of_best)) if of_best == prefix => {
                     self.child_low(tx, draft, slot)? > self.child_low(tx, draft, best)?
@@ -212,20 +237,10 @@ impl Work {
         Ok(self.drafts.nodes.len() - 1)
     }
 
-    /// A new node; returns its number.
-    pub(crate) fn new_draft(&mut self, level: usize, fences: Fences) -> u64 {
+    /// A new node, whose keys share `shared` bytes at least; returns its number.
+    pub(crate) fn new_draft(&mut self, level: usize, shared: usize, fences: Fences) -> u64 {
         let id = NEW | self.drafts.nodes.len() as u64;
-        self.push_draft(Draft {
-            id,
-            level,
-            shared: super::draft::shared_between(&fences),
-            birth: self.version,
-            slots: [Slot::UNUSED; super::layout::SLOTS],
-            changed: 0,
-            is_gone: false,
-            fences: Some(fences),
-            set_aside: (0, 0),
-        });
+        self.push_draft(Draft::new(id, level, shared, self.version, fences));
         id
     }
 
@@ -268,21 +283,19 @@ impl Work {
             .level
             .checked_sub(1)
             .ok_or_else(|| corrupt("a tree node", node.id & !NEW, "an inner node", "a leaf"))?;
-        self.low(tx, node.slots[slot].value, level)
+        self.low(tx, node.value(slot), level)
     }
 
     /// The live entry of a leaf with this key.
     fn find(&self, tx: &Tx<'_>, leaf: usize, key: &[u8]) -> Result<Option<usize>> {
         let node = &self.drafts.nodes[leaf];
         let prefix = prefix8(after(key, node.shared, node.id & !NEW)?);
-        let print = fingerprint(key);
-        for slot in node.live() {
-            let entry = &node.slots[slot];
-            if entry.print != print || entry.key != prefix {
+        for slot in node.live_with(fingerprint(key)) {
+            if node.key(slot) != prefix {
                 continue;
             }
-            let is_it = match entry.form {
-                Form::Block => Record::read(region(tx), entry.value)?.key == key,
+            let is_it = match node.form(slot)? {
+                Form::Block => Record::read(region(tx), node.value(slot))?.key == key,
                 Form::Inline { key_bytes, .. } => key.len() == node.shared + usize::from(key_bytes),
             };
             if is_it {
@@ -304,15 +317,15 @@ impl Work {
         } else {
             (Form::Block, write_record(tx, key, value)?)
         };
-        let start = self.version;
-        Ok(Slot { start, form, key: prefix8(rest), value: word, end: NO_END, print: fingerprint(key) })
+        Ok(Slot::new(self.version, form, prefix8(rest), word, fingerprint(key)))
     }
 
     /// Takes a key's entry out of the version, and sees to its record.
     fn end_entry(&mut self, tx: &mut Tx<'_>, leaf: usize, slot: usize) -> Result<()> {
-        let entry = self.drafts.nodes[leaf].slots[slot];
-        if entry.form == Form::Block {
-            self.give_up_record(tx, entry.value, entry.start)?;
+        let node = &self.drafts.nodes[leaf];
+        if node.form(slot)? == Form::Block {
+            let (value, start) = (node.value(slot), node.start(slot));
+            self.give_up_record(tx, value, start)?;
         }
         self.drafts.nodes[leaf].end(slot, self.version);
         Ok(())
@@ -323,56 +336,45 @@ impl Work {
         let node = &mut self.drafts.nodes[draft];
         node.is_gone = true;
         if !node.is_new() {
-            self.dead.push(Dead::node(node.id, node.birth, self.version));
+            self.dead.push(Dead::node(node.id, node.birth(), self.version));
         }
     }
 
     /// Notes that something below these nodes changed.
     fn stamp(&mut self, path: &Path) {
-        self.drafts.stamps.extend(path.ids[..path.ids.len() - 1].iter().filter(|id| *id & NEW == 0));
+        self.drafts.stamps.extend(path.ids[..path.depth].iter().filter(|id| *id & NEW == 0));
     }
 
     /// Gives new nodes their places and writes them; returns the root.
     pub(super) fn write_new_nodes(&mut self, tx: &mut Tx<'_>) -> Result<RootWord> {
-        let mut places = vec![0; self.drafts.nodes.len()];
-        for (draft, place) in self.drafts.nodes.iter().zip(&mut places) {
+        let TreeDrafts { root, root_level, nodes, .. } = &mut self.drafts;
+        if !nodes.iter().any(Draft::is_new) {
+            return Ok(root_word(*root, *root_level));
+        }
+        let mut places = vec![0; nodes.len()];
+        for (draft, place) in nodes.iter().zip(&mut places) {
             if let (Some(fences), false) = (&draft.fences, draft.is_gone) {
-                let high_bytes = fences.high.as_ref().map(Vec::len);
-                let bytes = super::layout::FencesWord::new(fences.low.len(), high_bytes).node_bytes();
-                *place = tx.alloc(bytes)?;
+                let lengths = FencesWord::new(fences.low.len(), fences.high.as_ref().map(Vec::len));
+                *place = tx.alloc(lengths.node_bytes())?;
             }
         }
         let resolve = |id: u64| if id & NEW == 0 { id } else { places[(id & !NEW) as usize] };
-        for draft in self.drafts.nodes.iter_mut().filter(|draft| !draft.is_gone && draft.level > 0) {
-            draft
-                .slots
-                .iter_mut()
-                .filter(|slot| slot.end != 0)
-                .for_each(|slot| slot.value = resolve(slot.value));
-        }
-        for (draft, place) in self.drafts.nodes.iter().zip(&places).filter(|(_, place)| **place != 0) {
+        for (draft, place) in nodes.iter_mut().zip(&places).filter(|(draft, _)| !draft.is_gone) {
+            if draft.level > 0 {
+                draft.resolve(resolve);
+            }
             if let Some(fences) = &draft.fences {
-                tx.write_fresh(*place, &draft.image(fences, self.version))?;
+                draft.write(fences, *place, tx)?;
             }
         }
-        let root = resolve(self.drafts.root);
-        Ok(if root == 0 { RootWord::EMPTY } else { RootWord::new(root, self.drafts.root_level) })
+        Ok(root_word(resolve(*root), *root_level))
     }
 
     /// Stores what changed of nodes that were there before.
     pub(super) fn store_changed_nodes(&mut self, tx: &mut Tx<'_>) -> Result<()> {
-        let changed = |draft: &&Draft| !draft.is_new() && !draft.is_gone && draft.changed != 0;
-        for draft in self.drafts.nodes.iter().filter(changed) {
-            let node = Node::open(region(tx), draft.id, draft.level)?;
-            let lines = draft.line_writes(&node, self.version);
-            for (i, line) in lines.iter().enumerate().filter(|(_, line)| line.mask != 0) {
-                // Word by word, lines and words in ascending order, in which they become visible (I4).
-                for word in (0..8).filter(|word| line.mask >> word & 1 == 1) {
-                    let off = draft.id + i as u64 * LINE_BYTES + 8 * word as u64;
-                    tx.store_words(off, &line.words[word..=word])?;
-                }
-            }
-        }
+        let version = self.version;
+        let changed = |draft: &&mut Draft| !draft.is_new() && !draft.is_gone && draft.is_changed();
+        self.drafts.nodes.iter_mut().filter(changed).try_for_each(|draft| draft.store(version, tx))?;
         let mut stamps = std::mem::take(&mut self.drafts.stamps);
         // In order, so that equal changes make equal records.
         stamps.sort_unstable();
@@ -380,26 +382,25 @@ impl Work {
         // A draft that changed has its stamp, and one that is gone needs none.
         stamps.retain(|node| {
             self.draft_of(*node).is_none_or(|draft| {
-                !self.drafts.nodes[draft].is_gone && self.drafts.nodes[draft].changed == 0
+                let draft = &self.drafts.nodes[draft];
+                !draft.is_gone && !draft.is_changed()
             })
         });
         for node in stamps {
-            tx.store_words(node + 8 * CHANGED_WORD as u64, &[self.version])?;
+            tx.store_words(node + 8 * CHANGED_WORD as u64, &[version])?;
         }
         Ok(())
     }
 }
 
-impl Path {
-    pub(crate) fn leaf(&self) -> u64 {
-        self.ids[self.ids.len() - 1]
-    }
+fn root_word(root: u64, level: usize) -> RootWord {
+    if root == 0 { RootWord::EMPTY } else { RootWord::new(root, level) }
 }
 
 /// The value of a live entry of a leaf.
-pub(super) fn value_in<'w>(tx: &'w Tx<'_>, entry: &'w Slot) -> Result<&'w [u8]> {
-    Ok(match entry.form {
-        Form::Block => Record::read(region(tx), entry.value)?.value,
-        Form::Inline { value_bytes, .. } => bytes_of_word(&entry.value, value_bytes),
+pub(super) fn value_in<'w>(tx: &'w Tx<'_>, leaf: &'w Draft, slot: usize) -> Result<&'w [u8]> {
+    Ok(match leaf.form(slot)? {
+        Form::Block => Record::read(region(tx), leaf.value(slot))?.value,
+        Form::Inline { value_bytes, .. } => bytes_of_word(leaf.value_ref(slot), value_bytes),
     })
 }

@@ -13,9 +13,9 @@ use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, Region};
 
-const BIRTH_WORD: usize = (at!(PmCddsNode.birth) / 8) as usize;
+pub(crate) const BIRTH_WORD: usize = (at!(PmCddsNode.birth) / 8) as usize;
 pub(crate) const CHANGED_WORD: usize = (at!(PmCddsNode.changed) / 8) as usize;
-const FENCES_WORD: usize = (at!(PmCddsNode.fences) / 8) as usize;
+pub(crate) const FENCES_WORD: usize = (at!(PmCddsNode.fences) / 8) as usize;
 pub(crate) const PRINTS_WORD: usize = (at!(PmCddsNode.fingerprints) / 8) as usize;
 
 /// A node on media. Whoever opens one reads a version that is held, or is the tree's writer, as long as what is borrowed.
@@ -54,6 +54,14 @@ impl<'m> Node<'m> {
     #[inline(always)]
     pub(crate) fn word(&self, word: usize) -> u64 {
         self.words[word].load(Ordering::Acquire)
+    }
+
+    /// What the writer, who alone stores to it, finds in a node.
+    pub(crate) fn copy(&self) -> Box<[u64; NODE_WORDS]> {
+        let mut copy = Box::new([0; NODE_WORDS]);
+        // SAFETY: both are so many aligned words. Readers load from these meanwhile; nobody stores but the caller.
+        unsafe { self.words.as_ptr().cast::<u64>().copy_to_nonoverlapping(copy.as_mut_ptr(), NODE_WORDS) };
+        copy
     }
 
     #[inline(always)]
@@ -208,11 +216,10 @@ impl<'m> Node<'m> {
         Node::open(self.region, self.field(slot, Field::Value), level)
     }
 
-    /// Asks for all lines of a node that a search looks at.
+    /// Asks for the first lines of a node.
     #[inline]
-    pub(crate) fn prefetch(region: &Region, off: u64, level: usize) {
-        let lines = if level == 0 { 1 } else { NODE_BYTES / LINE_BYTES };
-        for line in 0..lines {
+    pub(crate) fn prefetch(region: &Region, off: u64, lines: usize) {
+        for line in 0..lines as u64 {
             region.prefetch(off.wrapping_add(line * LINE_BYTES));
         }
     }

@@ -156,8 +156,11 @@ impl Work {
             return Ok(entries.into_iter().map(|e| (e.key().to_vec(), e.value().to_vec())).collect());
         };
         let mut pairs = Vec::new();
-        for item in self.items(tx, draft)? {
-            pairs.push((item.key, value_in(tx, &item.slot)?.to_vec()));
+        let head = self.items(tx, draft)?.head;
+        let node = &self.drafts.nodes[draft];
+        for slot in node.live() {
+            let key = self.key_of(tx, 0, &head, &node.entry(slot))?;
+            pairs.push((key.into_owned(), value_in(tx, node, slot)?.to_vec()));
         }
         pairs.sort_unstable();
         Ok(pairs)

@@ -8,18 +8,25 @@
 use super::super::layout::{Form, INLINE_BYTES};
 use super::super::node::Record;
 use super::super::work::{Work, region, write_record};
-use super::draft::{Fences, Slot};
+use super::draft::{Fences, NEW, Slot, shared_between};
 use super::edit::Path;
-use super::layout::{LIVE_MIN, MAX_HEIGHT, NEW_NODE_MIN, NO_END, ONE_NODE_MAX, SLOTS};
-use super::node::after;
+use super::layout::{LIVE_MIN, MAX_HEIGHT, NEW_NODE_MIN, ONE_NODE_MAX, SLOTS};
+use super::node::{Node, after};
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::{prefix8, shortest_between};
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use tembo_pool::Tx;
 
-/// An entry with what it is ordered by: its key, or its child's lower fence.
-pub(super) struct Item {
-    pub(super) key: Vec<u8>,
-    pub(super) slot: Slot,
+/// So many bytes more have to be shared by the keys of a new node than are left out of its entries, for its keys to be read so
+/// that they are left out.
+const MORE_SHARED_MIN: usize = 4;
+
+/// The live entries of nodes that are rebuilt.
+pub(super) struct Items {
+    /// What all their keys begin with. Entries have the 8 bytes after that.
+    pub(super) head: Vec<u8>,
+    pub(super) slots: Vec<Slot>,
 }
 
 /// A new node: its lower fence and its number.
@@ -27,23 +34,17 @@ type NewNode = (Vec<u8>, u64);
 
 impl Work {
     /// Puts an entry into a leaf that has no place for it.
-    pub(super) fn divide_leaf(
-        &mut self,
-        tx: &mut Tx<'_>,
-        path: &Path,
-        key: &[u8],
-        entry: Slot,
-    ) -> Result<()> {
-        self.rebuild(tx, path, path.ids.len() - 1, vec![Item { key: key.to_vec(), slot: entry }])
+    pub(super) fn divide_leaf(&mut self, tx: &mut Tx<'_>, path: &Path, entry: Slot) -> Result<()> {
+        self.rebuild(tx, path, path.depth(), &[entry])
     }
 
     /// Rebuilds a node of the path if it has too few live entries.
     pub(super) fn mend(&mut self, tx: &mut Tx<'_>, path: &Path, depth: usize) -> Result<()> {
         let level = self.level_at(path, depth);
-        let draft = self.draft(tx, path.ids[depth], level)?;
+        let draft = self.draft(tx, path.id(depth), level)?;
         let live = self.drafts.nodes[draft].live_count();
         if depth > 0 {
-            return if live <= LIVE_MIN { self.rebuild(tx, path, depth, Vec::new()) } else { Ok(()) };
+            return if live <= LIVE_MIN { self.rebuild(tx, path, depth, &[]) } else { Ok(()) };
         }
         if level > 0 && live == 1 {
             self.promote(draft)?;
@@ -52,14 +53,14 @@ impl Work {
     }
 
     fn level_at(&self, path: &Path, depth: usize) -> usize {
-        path.ids.len() - 1 - depth
+        path.depth() - depth
     }
 
     /// The root's only child becomes the root.
     fn promote(&mut self, root: usize) -> Result<()> {
         let only = self.drafts.nodes[root].live().next();
         if let Some(slot) = only {
-            let child = self.drafts.nodes[root].slots[slot].value;
+            let child = self.drafts.nodes[root].value(slot);
             self.retire(root);
             self.drafts.root = child;
             self.drafts.root_level -= 1;
@@ -68,52 +69,60 @@ impl Work {
     }
 
     /// Replaces a node of the path by one or two that have its live entries and `more`.
-    fn rebuild(&mut self, tx: &mut Tx<'_>, path: &Path, depth: usize, more: Vec<Item>) -> Result<()> {
+    fn rebuild(&mut self, tx: &mut Tx<'_>, path: &Path, depth: usize, more: &[Slot]) -> Result<()> {
         let level = self.level_at(path, depth);
-        let node = self.draft(tx, path.ids[depth], level)?;
+        let node = self.draft(tx, path.id(depth), level)?;
         let mut fences = self.fences(tx, node)?;
         let mut items = self.items(tx, node)?;
-        let is_appended = fences.high.is_none()
-            && matches!(&more[..], [only] if items.iter().all(|item| item.key < only.key));
-        items.extend(more);
+        let mut is_appended = fences.high.is_none() && more.len() == 1;
+        for slot in &items.slots {
+            is_appended = is_appended && self.compare(tx, level, &items.head, slot, &more[0])?.is_lt();
+        }
+        items.slots.extend(more);
         let mut replaced = Vec::new();
         if depth > 0 {
-            replaced.push(path.slots[depth - 1]);
-            if items.len() < NEW_NODE_MIN {
-                let parent = self.draft(tx, path.ids[depth - 1], level + 1)?;
-                let (slot, is_right) = self.neighbour(tx, parent, path.slots[depth - 1])?;
-                let sibling = self.draft(tx, self.drafts.nodes[parent].slots[slot].value, level)?;
-                items.extend(self.items(tx, sibling)?);
+            replaced.push(path.slot(depth - 1));
+            if items.slots.len() < NEW_NODE_MIN {
+                let parent = self.draft(tx, path.id(depth - 1), level + 1)?;
+                let (slot, is_right) = self.neighbour(tx, parent, path.slot(depth - 1))?;
+                let sibling = self.draft(tx, self.drafts.nodes[parent].value(slot), level)?;
+                let mut of_sibling = self.items(tx, sibling)?;
                 let theirs = self.fences(tx, sibling)?;
                 if is_right {
                     fences.high = theirs.high;
                 } else {
                     fences.low = theirs.low;
                 }
+                let shared = shared_between(&fences).min(items.head.len()).min(of_sibling.head.len());
+                let mut moved_out = std::mem::take(&mut self.drafts.moved_out);
+                items.share_less(tx, level, shared, &mut moved_out)?;
+                of_sibling.share_less(tx, level, shared, &mut moved_out)?;
+                self.drafts.moved_out = moved_out;
+                items.slots.append(&mut of_sibling.slots);
                 replaced.push(slot);
                 self.retire(sibling);
             }
         }
         self.retire(node);
-        items.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        self.sort(tx, level, &mut items)?;
         let new = self.build(tx, level, fences, items, is_appended)?;
         if depth > 0 {
-            return self.replace_children(tx, path, depth - 1, &replaced, new);
+            return self.replace_children(tx, path, depth - 1, &replaced, &new);
         }
-        self.replace_root(tx, level, new)
+        self.replace_root(tx, level, &new)
     }
 
-    fn replace_root(&mut self, tx: &mut Tx<'_>, level: usize, new: Vec<NewNode>) -> Result<()> {
-        if let [(_, only)] = new[..] {
-            (self.drafts.root, self.drafts.root_level) = (only, level);
+    fn replace_root(&mut self, tx: &mut Tx<'_>, level: usize, new: &[NewNode]) -> Result<()> {
+        if let [(_, only)] = new {
+            (self.drafts.root, self.drafts.root_level) = (*only, level);
             return Ok(());
         }
         if level == MAX_HEIGHT {
             return Err(corrupt("the height of a tree", self.header, format!("up to {MAX_HEIGHT}"), "more"));
         }
-        let items = new.into_iter().map(|node| self.child_item(node)).collect();
+        let slots = new.iter().map(|node| self.child_entry(node, 0)).collect::<Result<_>>()?;
         let all = Fences { low: Vec::new(), high: None };
-        self.drafts.root = self.build_one(tx, level + 1, all, items)?;
+        self.drafts.root = self.build_one(tx, level + 1, all, &[], slots)?;
         self.drafts.root_level = level + 1;
         Ok(())
     }
@@ -125,78 +134,102 @@ impl Work {
         path: &Path,
         depth: usize,
         replaced: &[usize],
-        new: Vec<NewNode>,
+        new: &[NewNode],
     ) -> Result<()> {
         let level = self.level_at(path, depth);
-        let node = self.draft(tx, path.ids[depth], level)?;
+        let node = self.draft(tx, path.id(depth), level)?;
         for slot in replaced {
             self.drafts.nodes[node].end(*slot, self.version);
         }
-        let items: Vec<Item> = new.into_iter().map(|new| self.child_item(new)).collect();
-        if self.drafts.nodes[node].free_count(&self.retained) < items.len() {
-            return self.rebuild(tx, path, depth, items);
-        }
         let shared = self.drafts.nodes[node].shared;
-        for Item { key, slot: entry } in items {
-            let key = prefix8(after(&key, shared, path.ids[depth])?);
+        let entries = new.iter().map(|new| self.child_entry(new, shared)).collect::<Result<Vec<Slot>>>()?;
+        if self.drafts.nodes[node].free_count(&self.retained) < entries.len() {
+            return self.rebuild(tx, path, depth, &entries);
+        }
+        for entry in entries {
             if let Some(slot) = self.drafts.nodes[node].free_slot(&self.retained) {
-                self.drafts.nodes[node].fill(slot, Slot { key, ..entry });
+                self.drafts.nodes[node].fill(slot, entry);
             }
         }
         self.mend(tx, path, depth)
     }
 
-    /// The entry for a new node.
-    fn child_item(&self, (low, id): NewNode) -> Item {
-        let slot = Slot { start: self.version, form: Form::Block, key: 0, value: id, end: NO_END, print: 0 };
-        Item { key: low, slot }
+    /// The entry for a new node, in one whose keys share `shared` bytes.
+    fn child_entry(&self, (low, id): &NewNode, shared: usize) -> Result<Slot> {
+        Ok(Slot::new(self.version, Form::Block, prefix8(after(low, shared, 0)?), *id, 0))
     }
 
     /// The live child next to the one in `slot`, and whether it is on its right: the right one if there is one.
     fn neighbour(&self, tx: &Tx<'_>, parent: usize, slot: usize) -> Result<(usize, bool)> {
-        let own = self.child_low(tx, parent, slot)?;
-        let (mut left, mut right): (Option<(usize, &[u8])>, Option<(usize, &[u8])>) = (None, None);
-        for other in self.drafts.nodes[parent].live().filter(|other| *other != slot) {
-            let low = self.child_low(tx, parent, other)?;
-            if low > own && right.is_none_or(|(_, best)| low < best) {
-                right = Some((other, low));
-            } else if low < own && left.is_none_or(|(_, best)| low > best) {
-                left = Some((other, low));
+        let node = &self.drafts.nodes[parent];
+        // The fences that are compared are those of the children, which need no head.
+        let compare = |a: usize, b: usize| self.compare(tx, node.level, &[], &node.entry(a), &node.entry(b));
+        let (mut left, mut right) = (None, None);
+        for other in node.live().filter(|other| *other != slot) {
+            let (best, toward) = match compare(other, slot)? {
+                Ordering::Greater => (&mut right, Ordering::Less),
+                Ordering::Less => (&mut left, Ordering::Greater),
+                Ordering::Equal => continue,
+            };
+            let is_nearer = match *best {
+                None => true,
+                Some(best) => compare(other, best)? == toward,
+            };
+            if is_nearer {
+                *best = Some(other);
             }
         }
         match (right, left) {
-            (Some((right, _)), _) => Ok((right, true)),
-            (None, Some((left, _))) => Ok((left, false)),
-            (None, None) => {
-                let id = self.drafts.nodes[parent].id & !super::draft::NEW;
-                Err(corrupt("an inner node", id, "at least two children", "one"))
-            }
+            (Some(right), _) => Ok((right, true)),
+            (None, Some(left)) => Ok((left, false)),
+            (None, None) => Err(corrupt("an inner node", node.id & !NEW, "at least two children", "one")),
         }
     }
 
     /// The live entries of a node, in no order.
-    pub(super) fn items(&self, tx: &Tx<'_>, draft: usize) -> Result<Vec<Item>> {
+    pub(super) fn items(&self, tx: &Tx<'_>, draft: usize) -> Result<Items> {
         let node = &self.drafts.nodes[draft];
-        let fences =
-            if node.level == 0 && node.shared > 0 { self.fences(tx, draft)?.low } else { Vec::new() };
-        let mut items = Vec::with_capacity(2 * SLOTS);
-        for slot in node.live() {
-            let entry = node.slots[slot];
-            let key = match entry.form {
-                _ if node.level > 0 => self.child_low(tx, draft, slot)?.to_vec(),
-                Form::Block => Record::read(region(tx), entry.value)?.key.to_vec(),
-                Form::Inline { key_bytes, .. } => {
-                    let rest = entry.key.to_be_bytes();
-                    let shared = fences.get(..node.shared).ok_or_else(|| {
-                        let expected = format!("a lower fence of at least {} bytes", node.shared);
-                        corrupt("a tree node", node.id, expected, format!("one of {}", fences.len()))
-                    })?;
-                    [shared, &rest[..usize::from(key_bytes).min(8)]].concat()
-                }
-            };
-            items.push(Item { key, slot: entry });
+        let head = match &node.fences {
+            Some(fences) => fences.low.get(..node.shared).unwrap_or(&fences.low).to_vec(),
+            None => Node::open(region(tx), node.id, node.level)?.shared_bytes()?.to_vec(),
+        };
+        let mut slots = Vec::with_capacity(2 * SLOTS);
+        slots.extend(node.live().map(|slot| node.entry(slot)));
+        Ok(Items { head, slots })
+    }
+
+    /// What an entry is ordered by: its key, or its child's lower fence.
+    pub(super) fn key_of<'w>(
+        &'w self,
+        tx: &'w Tx<'_>,
+        level: usize,
+        head: &[u8],
+        entry: &Slot,
+    ) -> Result<Cow<'w, [u8]>> {
+        if level > 0 {
+            return Ok(Cow::Borrowed(self.low(tx, entry.value, level - 1)?));
         }
-        Ok(items)
+        whole_key(tx, head, entry)
+    }
+
+    /// The order of two entries of nodes whose keys share the same bytes. Looks at whole keys only where 8 bytes do not tell.
+    fn compare(&self, tx: &Tx<'_>, level: usize, head: &[u8], a: &Slot, b: &Slot) -> Result<Ordering> {
+        match a.key.cmp(&b.key) {
+            Ordering::Equal => Ok(self.key_of(tx, level, head, a)?.cmp(&self.key_of(tx, level, head, b)?)),
+            order => Ok(order),
+        }
+    }
+
+    /// Puts entries in the order of their keys.
+    fn sort(&self, tx: &Tx<'_>, level: usize, items: &mut Items) -> Result<()> {
+        items.slots.sort_unstable_by_key(|slot| slot.key);
+        for alike in items.slots.chunk_by_mut(|a, b| a.key == b.key).filter(|alike| alike.len() > 1) {
+            let keyed = alike.iter().map(|slot| Ok((self.key_of(tx, level, &items.head, slot)?, *slot)));
+            let mut keyed = keyed.collect::<Result<Vec<_>>>()?;
+            keyed.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            alike.iter_mut().zip(keyed).for_each(|(slot, (_, sorted))| *slot = sorted);
+        }
+        Ok(())
     }
 
     /// Builds one or two nodes of entries in order, for the range between the fences.
@@ -205,53 +238,116 @@ impl Work {
         tx: &mut Tx<'_>,
         level: usize,
         fences: Fences,
-        items: Vec<Item>,
+        items: Items,
         is_appended: bool,
     ) -> Result<Vec<NewNode>> {
-        if items.len() <= ONE_NODE_MAX {
-            let low = fences.low.clone();
-            return Ok(vec![(low, self.build_one(tx, level, fences, items)?)]);
+        let Items { head, slots: mut left } = items;
+        let low = fences.low.clone();
+        if left.len() <= ONE_NODE_MAX {
+            return Ok(vec![(low, self.build_one(tx, level, fences, &head, left)?)]);
         }
         // Keys that come in order fill the left node, which no later one will get into.
-        let cut = if is_appended { items.len() - NEW_NODE_MIN } else { items.len() / 2 };
-        let mut left = items;
+        let cut = if is_appended { left.len() - NEW_NODE_MIN } else { left.len() / 2 };
         let right = left.split_off(cut);
-        let (last, first) = (&left[cut - 1].key, &right[0].key);
-        if last >= first {
-            return Err(corrupt("a tree node", self.header, "every key once", format!("{first:?} twice")));
-        }
-        let separator = if level == 0 { shortest_between(last, first).to_vec() } else { first.clone() };
-        let low = fences.low.clone();
+        let separator = {
+            let last = self.key_of(tx, level, &head, &left[cut - 1])?;
+            let first = self.key_of(tx, level, &head, &right[0])?;
+            if last >= first {
+                let found = format!("{first:?} twice");
+                return Err(corrupt("a tree node", self.header, "every key once", found));
+            }
+            if level == 0 { shortest_between(&last, &first).to_vec() } else { first.into_owned() }
+        };
         let left_fences = Fences { low: fences.low, high: Some(separator.clone()) };
         let right_fences = Fences { low: separator.clone(), high: fences.high };
-        let left = self.build_one(tx, level, left_fences, left)?;
-        let right = self.build_one(tx, level, right_fences, right)?;
+        let left = self.build_one(tx, level, left_fences, &head, left)?;
+        let right = self.build_one(tx, level, right_fences, &head, right)?;
         Ok(vec![(low, left), (separator, right)])
     }
 
-    fn build_one(&mut self, tx: &mut Tx<'_>, level: usize, fences: Fences, items: Vec<Item>) -> Result<u64> {
-        if items.len() > SLOTS {
-            let found = format!("{} entries", items.len());
+    /// Builds a node of entries with the 8 bytes after `head`.
+    fn build_one(
+        &mut self,
+        tx: &mut Tx<'_>,
+        level: usize,
+        fences: Fences,
+        head: &[u8],
+        mut slots: Vec<Slot>,
+    ) -> Result<u64> {
+        if slots.len() > SLOTS {
+            let found = format!("{} entries", slots.len());
             return Err(corrupt("a tree node", self.header, format!("at most {SLOTS} entries"), found));
         }
-        let id = self.new_draft(level, fences);
-        let draft = (id & !super::draft::NEW) as usize;
-        let shared = self.drafts.nodes[draft].shared;
-        for (slot, Item { key, slot: mut entry }) in items.into_iter().enumerate() {
-            let rest = after(&key, shared, 0)?;
-            if let Form::Inline { value_bytes, .. } = entry.form {
-                if rest.len() <= INLINE_BYTES {
-                    entry.form = Form::Inline { key_bytes: rest.len() as u8, value_bytes };
-                } else {
-                    // Joined nodes share less, so that more of the key has to be kept than fits into the entry.
-                    let value = entry.value.to_ne_bytes();
-                    entry.value = write_record(tx, &key, &value[..usize::from(value_bytes).min(8)])?;
-                    entry.form = Form::Block;
+        let mut shared = shared_between(&fences);
+        let Some(more) = shared.checked_sub(head.len()) else {
+            let expected = format!("keys that share {} bytes", head.len());
+            return Err(corrupt("the fences of a tree node", self.header, expected, shared));
+        };
+        let is_inline = |slot: &Slot| matches!(slot.start.form(), Some(Form::Inline { .. }));
+        if more >= MORE_SHARED_MIN || (level == 0 && slots.iter().all(is_inline)) {
+            for slot in &mut slots {
+                let key = self.key_of(tx, level, head, slot)?;
+                let rest = after(&key, shared, self.header)?;
+                slot.key = prefix8(rest);
+                if let Some(Form::Inline { value_bytes, .. }) = slot.start.form() {
+                    slot.set_form(Form::Inline { key_bytes: rest.len() as u8, value_bytes });
                 }
             }
-            entry.key = prefix8(rest);
-            self.drafts.nodes[draft].fill(slot, entry);
+        } else {
+            shared = head.len();
         }
+        let id = self.new_draft(level, shared, fences);
+        let draft = &mut self.drafts.nodes[(id & !NEW) as usize];
+        slots.into_iter().enumerate().for_each(|(slot, entry)| draft.fill(slot, entry));
         Ok(id)
     }
+}
+
+impl Items {
+    /// Leaves no more than the first `shared` bytes out of the entries. Those that cannot hold what they have then get records.
+    fn share_less(
+        &mut self,
+        tx: &mut Tx<'_>,
+        level: usize,
+        shared: usize,
+        records: &mut Vec<u64>,
+    ) -> Result<()> {
+        let more = self.head.len().saturating_sub(shared);
+        if more == 0 {
+            return Ok(());
+        }
+        let before = prefix8(&self.head[shared..]);
+        for slot in &mut self.slots {
+            if let (0, Some(Form::Inline { key_bytes, value_bytes })) = (level, slot.start.form()) {
+                let key_bytes = usize::from(key_bytes) + more;
+                if key_bytes <= INLINE_BYTES {
+                    slot.set_form(Form::Inline { key_bytes: key_bytes as u8, value_bytes });
+                } else {
+                    // More of the key has to be kept than fits into the entry.
+                    let key = whole_key(tx, &self.head, slot)?.into_owned();
+                    let value = slot.value.to_ne_bytes();
+                    slot.value = write_record(tx, &key, &value[..usize::from(value_bytes).min(8)])?;
+                    slot.set_form(Form::Block);
+                    records.push(slot.value);
+                }
+            }
+            slot.key = if more < 8 { before | slot.key >> (8 * more) } else { before };
+        }
+        self.head.truncate(shared);
+        Ok(())
+    }
+}
+
+/// The key of an entry of a leaf, whose keys begin with `head`.
+fn whole_key<'t>(tx: &'t Tx<'_>, head: &[u8], entry: &Slot) -> Result<Cow<'t, [u8]>> {
+    Ok(match entry.start.form() {
+        Some(Form::Inline { key_bytes, .. }) => {
+            Cow::Owned([head, &entry.key.to_be_bytes()[..usize::from(key_bytes).min(8)]].concat())
+        }
+        Some(Form::Block) => Cow::Borrowed(Record::read(region(tx), entry.value)?.key),
+        None => {
+            let found = format!("{:#x}", entry.start.0);
+            return Err(corrupt("an entry's start word", entry.value, "a known form", found));
+        }
+    })
 }
