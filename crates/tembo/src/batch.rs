@@ -1,15 +1,20 @@
 //! Groups of changes that become durable together.
 
+use crate::map::Tree;
+use crate::open::Once;
 use crate::{Map, Result};
 use std::ops::RangeBounds;
-use tembo_index::Writers;
-use tembo_pool::{Savepoint, Tx};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use tembo_index::{CddsPart, CddsTree, Writers};
+use tembo_pool::Tx;
 
 /// A group of changes to any maps of a pool: after a crash all of them are there or none, and they share a
 /// fence.
 ///
-/// A batch is alone with the pool's [`Map`]s as long as it lives: others who write to them wait. It sees its own changes;
-/// others see them after the commit. Dropping it takes them back.
+/// A batch is alone with the pool's [`Map`]s as long as it lives: others who write to them wait; those who write to a map that keeps versions, from the
+/// batch's first look at that map on. It sees its own changes; others see them after the commit. Dropping it takes them back.
+/// Its changes of a map that keeps versions are one version.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo::Error> {
@@ -27,8 +32,110 @@ use tembo_pool::{Savepoint, Tx};
 /// ```
 #[derive(Debug)]
 pub struct Batch<'p> {
-    pub(crate) tx: Tx<'p>,
-    pub(crate) writers: &'p Writers,
+    tx: Tx<'p>,
+    writers: &'p Writers,
+    /// Maps with versions that were looked at or changed.
+    parts: Parts,
+    /// Held while one is added.
+    adding: Mutex<()>,
+    /// How many changes of maps with versions there were.
+    changes: u64,
+    /// More than there were before the last savepoint, or 0 as long as there is none.
+    savepoint: AtomicU64,
+}
+
+/// A list that grows behind shared references.
+#[derive(Debug, Default)]
+struct Parts(OnceLock<Box<Part>>);
+
+#[derive(Debug)]
+struct Part {
+    part: CddsPart,
+    /// Keeps the tree among the open ones.
+    _tree: Once<CddsTree>,
+    next: Parts,
+}
+
+/// A point in a [`Batch`] to which it can go back.
+#[derive(Debug, Clone, Copy)]
+pub struct Savepoint {
+    tx: tembo_pool::Savepoint,
+    changes: u64,
+}
+
+impl Parts {
+    fn find(&self, tree: &CddsTree) -> Option<&CddsPart> {
+        let part = std::iter::successors(self.0.get(), |part| part.next.0.get());
+        part.map(|part| &part.part).find(|part| part.is_of(tree))
+    }
+
+    fn find_mut(&mut self, tree: &CddsTree) -> Option<&mut CddsPart> {
+        let mut parts = self;
+        loop {
+            let Part { part, next, .. } = &mut **parts.0.get_mut()?;
+            if part.is_of(tree) {
+                return Some(part);
+            }
+            parts = next;
+        }
+    }
+
+    fn for_each<E>(&mut self, mut visit: impl FnMut(&mut CddsPart) -> Result<(), E>) -> Result<(), E> {
+        let mut parts = self;
+        while let Some(part) = parts.0.get_mut() {
+            visit(&mut part.part)?;
+            parts = &mut part.next;
+        }
+        Ok(())
+    }
+
+    fn pending_words(&self) -> usize {
+        let part = std::iter::successors(self.0.get(), |part| part.next.0.get());
+        part.map(|part| part.part.pending_words()).sum()
+    }
+}
+
+impl<'p> Batch<'p> {
+    pub(crate) fn begin(writers: &'p Writers) -> Batch<'p> {
+        Batch {
+            tx: writers.begin(),
+            writers,
+            parts: Parts::default(),
+            adding: Mutex::default(),
+            changes: 0,
+            savepoint: AtomicU64::new(0),
+        }
+    }
+
+    /// The batch's part in a tree, whose other writers wait from now on. They wait for nothing that the batch has, and no other batch
+    /// is under way.
+    fn part(&self, tree: &Once<CddsTree>) -> Result<&CddsPart> {
+        if let Some(part) = self.parts.find(tree) {
+            return Ok(part);
+        }
+        let _one_at_a_time = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = &self.parts;
+        while let Some(part) = parts.0.get() {
+            if part.part.is_of(tree) {
+                return Ok(&part.part);
+            }
+            parts = &part.next;
+        }
+        let part = Part { part: tree.part()?, _tree: tree.clone(), next: Parts::default() };
+        Ok(&parts.0.get_or_init(|| Box::new(part)).part)
+    }
+
+    /// Makes a change of a tree, which is given the number of the last savepoint.
+    fn change<T>(
+        &mut self,
+        tree: &Once<CddsTree>,
+        body: impl FnOnce(&mut CddsPart, &mut Tx<'p>, u64) -> tembo_index::Result<T>,
+    ) -> Result<T> {
+        self.part(tree)?;
+        self.changes += 1;
+        let part = self.parts.find_mut(tree).expect("found or made just now");
+        Ok(body(part, &mut self.tx, *self.savepoint.get_mut())?)
+    }
 }
 
 impl Batch<'_> {
@@ -39,15 +146,20 @@ impl Batch<'_> {
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     #[inline]
     pub fn get<'b>(&'b self, map: &'b Map, key: &[u8]) -> Result<Option<&'b [u8]>> {
-        Ok(map.tree.get_in(&self.tx, key)?)
+        Ok(match &map.tree {
+            Tree::Plain(tree) => tree.get_in(&self.tx, key)?,
+            Tree::Versioned(tree) => self.part(tree)?.get(&self.tx, key)?,
+        })
     }
 
     /// A hint that `keys` will be read or written soon: asks the memory for what that will touch, for all of them
-    /// at once. Pays for maps that are larger than the processor's cache, from a few keys on. At most
+    /// at once. Pays for maps that are larger than the processor's cache, from a few keys on; not for maps that keep versions. At most
     /// [`PREFETCH_KEYS_MAX`](crate::PREFETCH_KEYS_MAX) keys are looked at.
     #[inline]
     pub fn prefetch<'k>(&self, map: &Map, keys: impl IntoIterator<Item = &'k [u8]>) {
-        map.tree.prefetch(&self.tx, keys);
+        if let Tree::Plain(tree) = &map.tree {
+            tree.prefetch(&self.tx, keys);
+        }
     }
 
     /// Gives `key` a value; returns whether it had one before. A failure leaves the batch as it was.
@@ -66,7 +178,12 @@ impl Batch<'_> {
     /// As for [`Map::put`].
     #[inline]
     pub fn put_parts(&mut self, map: &Map, key: &[u8], value: &[&[u8]]) -> Result<bool> {
-        Ok(map.tree.put(&mut self.tx, key, value)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.put(&mut self.tx, key, value)?),
+            Tree::Versioned(tree) => {
+                self.change(tree, |part, tx, savepoint| part.put(tx, savepoint, key, value))
+            }
+        }
     }
 
     /// Gives `key` a value if it has none; returns whether that was so. A failure leaves the batch as it was.
@@ -75,7 +192,12 @@ impl Batch<'_> {
     ///
     /// As for [`Map::put`].
     pub fn insert(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
-        Ok(map.tree.insert(&mut self.tx, key, value)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.insert(&mut self.tx, key, value)?),
+            Tree::Versioned(tree) => {
+                self.change(tree, |part, tx, savepoint| part.insert(tx, savepoint, key, value))
+            }
+        }
     }
 
     /// Gives `key` another value if it has one; returns whether that was so. A failure leaves the batch as it was.
@@ -84,7 +206,12 @@ impl Batch<'_> {
     ///
     /// As for [`Map::put`].
     pub fn update(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
-        Ok(map.tree.update(&mut self.tx, key, value)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.update(&mut self.tx, key, value)?),
+            Tree::Versioned(tree) => {
+                self.change(tree, |part, tx, savepoint| part.update(tx, savepoint, key, value))
+            }
+        }
     }
 
     /// As [`Map::compare_and_swap`]. A failure leaves the batch as it was.
@@ -99,7 +226,11 @@ impl Batch<'_> {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        Ok(map.tree.compare_and_swap(&mut self.tx, key, expected, new)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.compare_and_swap(&mut self.tx, key, expected, new)?),
+            Tree::Versioned(tree) => self
+                .change(tree, |part, tx, savepoint| part.compare_and_swap(tx, savepoint, key, expected, new)),
+        }
     }
 
     /// As [`Map::modify`]. A failure, or a panic of `change`, leaves the batch as it was.
@@ -113,7 +244,12 @@ impl Batch<'_> {
         key: &[u8],
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
-        Ok(map.tree.modify(&mut self.tx, key, change)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.modify(&mut self.tx, key, change)?),
+            Tree::Versioned(tree) => {
+                self.change(tree, |part, tx, savepoint| part.modify(tx, savepoint, key, change))
+            }
+        }
     }
 
     /// Removes `key`; returns whether it was there. A failure leaves the batch as it was.
@@ -122,7 +258,10 @@ impl Batch<'_> {
     ///
     /// As for [`Map::remove`].
     pub fn remove(&mut self, map: &Map, key: &[u8]) -> Result<bool> {
-        Ok(map.tree.remove(&mut self.tx, key)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.remove(&mut self.tx, key)?),
+            Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.remove(tx, savepoint, key)),
+        }
     }
 
     /// Removes the record with the smallest key; returns its key and value. A failure leaves the batch as it was.
@@ -131,7 +270,10 @@ impl Batch<'_> {
     ///
     /// As for [`Map::remove`].
     pub fn pop_first(&mut self, map: &Map) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        Ok(map.tree.pop_first(&mut self.tx)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.pop_first(&mut self.tx)?),
+            Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.pop_first(tx, savepoint)),
+        }
     }
 
     /// Removes the record with the largest key; returns its key and value. A failure leaves the batch as it was.
@@ -140,7 +282,10 @@ impl Batch<'_> {
     ///
     /// As for [`Map::remove`].
     pub fn pop_last(&mut self, map: &Map) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        Ok(map.tree.pop_last(&mut self.tx)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.pop_last(&mut self.tx)?),
+            Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.pop_last(tx, savepoint)),
+        }
     }
 
     /// Removes the records whose keys lie in `bounds`; returns how many. All of them are part of the batch, whose
@@ -150,7 +295,12 @@ impl Batch<'_> {
     ///
     /// As for [`Map::remove`].
     pub fn remove_range<K: AsRef<[u8]>>(&mut self, map: &Map, bounds: impl RangeBounds<K>) -> Result<u64> {
-        Ok(map.tree.remove_range(&mut self.tx, bounds)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.remove_range(&mut self.tx, bounds)?),
+            Tree::Versioned(tree) => {
+                self.change(tree, |part, tx, savepoint| part.remove_range(tx, savepoint, bounds))
+            }
+        }
     }
 
     /// Removes everything from the map.
@@ -159,7 +309,10 @@ impl Batch<'_> {
     ///
     /// As for [`Map::clear`].
     pub fn clear(&mut self, map: &Map) -> Result<()> {
-        Ok(map.tree.clear(&mut self.tx)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.clear(&mut self.tx)?),
+            Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.clear(tx, savepoint)),
+        }
     }
 
     /// Frees some of the space of what was cleared from the map, in up to `steps` small steps; returns whether
@@ -169,7 +322,12 @@ impl Batch<'_> {
     ///
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn reclaim(&mut self, map: &Map, steps: usize) -> Result<bool> {
-        Ok(map.tree.reclaim(&mut self.tx, steps)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.reclaim(&mut self.tx, steps)?),
+            Tree::Versioned(tree) => {
+                self.change(tree, |part, tx, savepoint| part.reclaim(tx, savepoint, steps))
+            }
+        }
     }
 
     /// How many records the map has, as this batch sees it.
@@ -178,23 +336,37 @@ impl Batch<'_> {
     ///
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn len(&self, map: &Map) -> Result<u64> {
-        Ok(map.tree.len_in(&self.tx)?)
+        match &map.tree {
+            Tree::Plain(tree) => Ok(tree.len_in(&self.tx)?),
+            Tree::Versioned(tree) => Ok(self.part(tree)?.len()?),
+        }
     }
 
     /// A point to which [`rollback_to`](Self::rollback_to) goes back.
     pub fn savepoint(&self) -> Savepoint {
-        self.tx.savepoint()
+        // Nothing changes while there are shared references, so that a number that several threads store is one number.
+        self.savepoint.store(self.changes + 1, Ordering::Relaxed);
+        Savepoint { tx: self.tx.savepoint(), changes: self.changes }
     }
 
     /// Takes back everything since the savepoint, which must be of this batch.
     pub fn rollback_to(&mut self, to: Savepoint) {
-        self.tx.rollback_to(to);
+        let taken_back = self.parts.for_each(|part| {
+            part.roll_back_to(to.changes + 1);
+            Ok::<(), std::convert::Infallible>(())
+        });
+        match taken_back {
+            Ok(()) => self.tx.rollback_to(to.tx),
+        }
+        // The savepoint can be gone back to again.
+        self.changes += 1;
+        *self.savepoint.get_mut() = self.changes + 1;
     }
 
     /// How many words the record of this batch will hold so far, roughly. Beyond about a thousand, it pays to
     /// commit and begin another.
     pub fn pending_words(&self) -> usize {
-        self.tx.pending_words()
+        self.tx.pending_words() + self.parts.pending_words()
     }
 
     /// Makes the changes durable, then visible.
@@ -204,6 +376,15 @@ impl Batch<'_> {
     /// [`Error::Full`](crate::Error::Full) if a large group finds no room for its record (nothing is changed
     /// then); [`Error::Pool`](crate::Error::Pool) if the device fails.
     pub fn commit(self) -> Result<()> {
-        Ok(self.writers.commit(self.tx)?)
+        let Batch { mut tx, writers, mut parts, .. } = self;
+        parts.for_each(|part| part.finish(&mut tx))?;
+        writers.commit(tx)?;
+        // All of them are durable; readers see one after the other.
+        while let Some(part) = parts.0.take() {
+            let Part { part, next, .. } = *part;
+            part.show();
+            parts = next;
+        }
+        Ok(())
     }
 }

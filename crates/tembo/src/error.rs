@@ -33,6 +33,31 @@ pub enum Error {
         /// Why the pool did not grow.
         why: String,
     },
+    /// The map is there, and of the kind that was not asked for.
+    #[error(
+        "the map {name:?} {}; open it without asking for a kind, or load a dump of it into one of the other kind",
+        if *is_versioned { "keeps versions" } else { "keeps no versions" }
+    )]
+    MapKind {
+        /// The map's name.
+        name: String,
+        /// Whether it keeps versions.
+        is_versioned: bool,
+    },
+    /// Snapshots were asked for of a map that keeps no versions.
+    #[error(
+        "the map keeps no versions; snapshots need one that was created with MapOptions::new().versioned(true)"
+    )]
+    NotVersioned,
+    /// There is no snapshot of this name.
+    #[error("the map has no snapshot named {name:?}; keep one by that name, or list those that there are")]
+    NoSuchSnapshot {
+        /// The name asked for.
+        name: String,
+    },
+    /// A snapshot of one map was used with another.
+    #[error("the snapshot is of another map; take one of this map")]
+    ForeignSnapshot,
     /// The pool was opened for reading only.
     #[error("the pool was opened for reading only")]
     ReadOnly,

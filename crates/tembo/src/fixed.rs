@@ -1,9 +1,9 @@
 //! An ordered map of 8-byte keys and values.
 
+use crate::open::{Entry, Once};
 use crate::{Pool, Result};
-use std::collections::HashMap;
 use std::ops::RangeBounds;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use tembo_index::{FixedRange, FixedTree};
 
 /// An ordered map from `u64` to `u64`, kept in a [`Pool`], for any number of readers and writers at once. Cheap to
@@ -36,58 +36,13 @@ use tembo_index::{FixedRange, FixedTree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct FixedMap {
-    // In this order: the entry is taken out when nobody has the tree any more.
-    tree: FixedTree,
-    entry: Arc<Entry>,
-}
-
-/// The trees that are open. Each keeps state in memory that must exist once, and a lane, until its last handle is gone.
-pub(crate) type OpenTrees = Mutex<HashMap<String, (FixedTree, Weak<Entry>)>>;
-
-/// What the handles of a map share: it stays among the open ones as long as they last.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pool: Pool,
-    name: String,
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        let mut open = self.pool.shared.open_trees.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody may have asked for the name again meanwhile, and then it has another entry.
-        if open.get(&self.name).is_some_and(|(_, entry)| entry.strong_count() == 0) {
-            open.remove(&self.name);
-        }
-    }
+    pub(crate) tree: Once<FixedTree>,
 }
 
 impl FixedMap {
-    /// The map of this name as it is open, or as it can be opened, or as `create` makes it.
-    pub(crate) fn open(
-        pool: &Pool,
-        name: &str,
-        create: impl FnOnce() -> Result<Option<FixedTree>>,
-    ) -> Result<Option<FixedMap>> {
-        let mut open = pool.shared.open_trees.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = open.get(name).cloned();
-        if let Some((tree, entry)) = &known
-            && let Some(entry) = entry.upgrade()
-        {
-            return Ok(Some(FixedMap { tree: tree.clone(), entry }));
-        }
-        let tree = match known.map(|(tree, _)| tree) {
-            Some(tree) => Some(tree),
-            None => FixedTree::open(&pool.shared.pool, name)?,
-        };
-        let Some(tree) = tree.map_or_else(create, |tree| Ok(Some(tree)))? else { return Ok(None) };
-        let entry = Arc::new(Entry { pool: pool.clone(), name: name.to_owned() });
-        open.insert(name.to_owned(), (tree.clone(), Arc::downgrade(&entry)));
-        Ok(Some(FixedMap { tree, entry }))
-    }
-
     /// The pool that the map is kept in.
     pub fn pool(&self) -> &Pool {
-        &self.entry.pool
+        self.tree.pool()
     }
 
     /// The value of `key`. O(log n), and no store to memory that other threads see.
@@ -194,12 +149,12 @@ impl FixedMap {
     /// The records whose keys lie in `bounds`, in order, from both ends. They are fetched some dozens at a time, each
     /// group as it was at one moment.
     pub fn range(&self, bounds: impl RangeBounds<u64>) -> FixedIter {
-        FixedIter { range: self.tree.range(bounds), _entry: self.entry.clone() }
+        FixedIter { range: self.tree.range(bounds), _entry: self.tree.entry().clone() }
     }
 
     /// All records in order of their keys, from both ends.
     pub fn iter(&self) -> FixedIter {
-        FixedIter { range: self.tree.iter(), _entry: self.entry.clone() }
+        FixedIter { range: self.tree.iter(), _entry: self.tree.entry().clone() }
     }
 
     /// The record with the smallest key.
@@ -235,7 +190,7 @@ impl FixedMap {
 pub struct FixedIter {
     // In this order, as in `FixedMap`.
     range: FixedRange,
-    _entry: Arc<Entry>,
+    _entry: Arc<Entry<FixedTree>>,
 }
 
 impl Iterator for FixedIter {

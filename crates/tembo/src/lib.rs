@@ -28,6 +28,9 @@
 //! length for keys and values; changes of several maps can be grouped in a [`Batch`]. A [`FixedMap`] has 8-byte keys
 //! and values, and each change costs one cache line and one fence.
 //!
+//! A [`Map`] that was created [with versions](MapOptions::versioned) can be read as it was: a [`Snapshot`] holds a version as long as it lives, or, with
+//! a name, until it is dropped by that, and the map can be rolled back to it. Everything else is the same for both kinds.
+//!
 //! A program's own structs, linked by pointers and changed in transactions, live in a [`heap`].
 #![forbid(unsafe_code)]
 
@@ -35,8 +38,11 @@ mod batch;
 mod error;
 mod fixed;
 mod map;
+mod open;
 mod options;
 mod pool;
+mod records;
+mod snapshot;
 
 /// Persistent objects: see its own first page. Where this crate is used by its name only, types say
 /// `#[persist(crate = tembo::heap)]` beside their derives.
@@ -45,14 +51,19 @@ pub mod heap {
     pub use tembo_heap::*;
 }
 
-pub use batch::Batch;
+pub use batch::{Batch, Savepoint};
 pub use error::{Error, Result};
 pub use fixed::{FixedIter, FixedMap};
-pub use map::{Cursor, Iter, Map};
-pub use options::Options;
+pub use map::Map;
+pub use options::{MapOptions, Options};
 pub use pool::{CheckReport, Pool};
+pub use records::{Cursor, Entry, Iter, Value};
+pub use snapshot::Snapshot;
 pub use tembo_index::Error as IndexError;
-pub use tembo_index::{Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, PREFETCH_KEYS_MAX, Value};
+pub use tembo_index::{
+    CddsChange as Change, CddsKept as KeptSnapshot, CddsReport as VersionsReport, CddsStats as VersionsStats,
+};
+pub use tembo_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, PREFETCH_KEYS_MAX};
 pub use tembo_pmem::{Counts, Domain, Durability, FlushInstruction, snapshot};
 pub use tembo_pool::Error as PoolError;
-pub use tembo_pool::{Geometry, Recovery, Savepoint, Stats, Usage};
+pub use tembo_pool::{Geometry, Recovery, Stats, Usage};

@@ -1,8 +1,10 @@
 //! An ordered map.
 
-use crate::{Pool, Result};
+use crate::open::Once;
+use crate::records::{CursorKind, EntryKind, IterKind, ValueKind};
+use crate::{Cursor, Entry, Iter, Pool, Result, Value};
 use std::ops::RangeBounds;
-use tembo_index::{Beside, Entry, Range, Value, WbTree};
+use tembo_index::{Beside, CddsTree, WbTree};
 use tembo_pool::Tx;
 
 /// An ordered map from byte strings to byte strings, kept in a [`Pool`]. Cheap to clone; all clones are the same
@@ -17,6 +19,11 @@ use tembo_pool::Tx;
 /// about every 14th insertion. [`clear`](Self::clear), [`pop_first`](Self::pop_first), [`pop_last`](Self::pop_last),
 /// [`remove_range`](Self::remove_range) and batches wait until they are alone, and all others wait for them. Threads that often meet
 /// take more of the pool's lanes, up to one per processor, half of the pool's, or 16.
+///
+/// A map that was created [with versions](crate::MapOptions::versioned) has all of this too, and [snapshots](Self::snapshot). It has one writer at a
+/// time: every change makes a version of the map, and those of threads that wait become one version, with one fence. All that a walk, a
+/// [`scan`](Self::scan) or [`len`](Self::len) tells is of one version, and none of them is ever begun anew. Its values are durable when they
+/// are seen, as in the other kind.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo::Error> {
@@ -40,11 +47,28 @@ use tembo_pool::Tx;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Map {
-    pub(crate) tree: WbTree,
+    pub(crate) tree: Tree,
     pub(crate) pool: Pool,
 }
 
+/// What a map is made of.
+#[derive(Clone, Debug)]
+pub(crate) enum Tree {
+    Plain(WbTree),
+    Versioned(Once<CddsTree>),
+}
+
 impl Map {
+    /// The pool that the map is kept in.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Whether the map keeps the versions that snapshots hold ([`MapOptions::versioned`](crate::MapOptions::versioned)).
+    pub fn is_versioned(&self) -> bool {
+        matches!(self.tree, Tree::Versioned(_))
+    }
+
     /// The value of `key`, in place. O(log n).
     ///
     /// # Errors
@@ -52,7 +76,12 @@ impl Map {
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged. So for all reads.
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
-        Ok(self.tree.get_pinned(key.as_ref())?)
+        Ok(match &self.tree {
+            Tree::Plain(tree) => tree.get_pinned(key.as_ref())?.map(|value| Value(ValueKind::Plain(value))),
+            Tree::Versioned(tree) => {
+                tree.get_pinned(key.as_ref())?.map(|value| Value(ValueKind::Newest(value)))
+            }
+        })
     }
 
     /// Whether the map has `key`.
@@ -73,7 +102,10 @@ impl Map {
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged or its device failed. After a failure of the device
     /// the outcome is unknown until the pool is opened again; otherwise nothing was changed.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.beside()?.put(key.as_ref(), &[value.as_ref()])?)
+        Ok(match &self.tree {
+            Tree::Plain(tree) => self.beside(tree)?.put(key.as_ref(), &[value.as_ref()])?,
+            Tree::Versioned(tree) => tree.put(key.as_ref(), value.as_ref())?,
+        })
     }
 
     /// Gives `key` a value if it has none; returns whether that was so. If not, it costs no more than a
@@ -83,7 +115,10 @@ impl Map {
     ///
     /// As for [`put`](Self::put).
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.beside()?.insert(key.as_ref(), value.as_ref())?)
+        Ok(match &self.tree {
+            Tree::Plain(tree) => self.beside(tree)?.insert(key.as_ref(), value.as_ref())?,
+            Tree::Versioned(tree) => tree.insert(key.as_ref(), value.as_ref())?,
+        })
     }
 
     /// Gives `key` another value if it has one; returns whether that was so.
@@ -92,7 +127,10 @@ impl Map {
     ///
     /// As for [`put`](Self::put).
     pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.beside()?.update(key.as_ref(), value.as_ref())?)
+        Ok(match &self.tree {
+            Tree::Plain(tree) => self.beside(tree)?.update(key.as_ref(), value.as_ref())?,
+            Tree::Versioned(tree) => tree.update(key.as_ref(), value.as_ref())?,
+        })
     }
 
     /// Gives `key` the value `new` if it has the `expected` one; returns whether that was so. `None` stands for no record:
@@ -107,7 +145,10 @@ impl Map {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        Ok(self.beside()?.compare_and_swap(key.as_ref(), expected, new)?)
+        Ok(match &self.tree {
+            Tree::Plain(tree) => self.beside(tree)?.compare_and_swap(key.as_ref(), expected, new)?,
+            Tree::Versioned(tree) => tree.compare_and_swap(key.as_ref(), expected, new)?,
+        })
     }
 
     /// Gives `key` the value that `change` makes of the one it has; returns whether it had one. `None` stands for no
@@ -141,16 +182,23 @@ impl Map {
         key: impl AsRef<[u8]>,
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
-        Ok(self.beside()?.modify(key.as_ref(), change)?)
+        Ok(match &self.tree {
+            Tree::Plain(tree) => self.beside(tree)?.modify(key.as_ref(), change)?,
+            Tree::Versioned(tree) => tree.modify(key.as_ref(), change)?,
+        })
     }
 
-    /// Removes `key`; returns whether it was there. Needs no space: it works in a full pool too. So for all removals.
+    /// Removes `key`; returns whether it was there. Needs no space: it works in a full pool too. So for all removals, but those of
+    /// a map that keeps versions, which may need some.
     ///
     /// # Errors
     ///
     /// [`Error::ReadOnly`](crate::Error::ReadOnly), and [`Error::Pool`](crate::Error::Pool) as for [`put`](Self::put).
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.beside()?.remove(key.as_ref())?)
+        Ok(match &self.tree {
+            Tree::Plain(tree) => self.beside(tree)?.remove(key.as_ref())?,
+            Tree::Versioned(tree) => tree.remove(key.as_ref())?,
+        })
     }
 
     /// Removes the record with the smallest key; returns its key and value.
@@ -159,7 +207,10 @@ impl Map {
     ///
     /// As for [`remove`](Self::remove).
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.alone(|tx| self.tree.pop_first(tx))
+        match &self.tree {
+            Tree::Plain(tree) => self.alone(|tx| tree.pop_first(tx)),
+            Tree::Versioned(tree) => Ok(tree.pop_first()?),
+        }
     }
 
     /// Removes the record with the largest key; returns its key and value.
@@ -168,7 +219,10 @@ impl Map {
     ///
     /// As for [`remove`](Self::remove).
     pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.alone(|tx| self.tree.pop_last(tx))
+        match &self.tree {
+            Tree::Plain(tree) => self.alone(|tx| tree.pop_last(tx)),
+            Tree::Versioned(tree) => Ok(tree.pop_last()?),
+        }
     }
 
     /// Removes the records whose keys lie in `bounds`; returns how many.
@@ -184,23 +238,29 @@ impl Map {
     /// As for [`remove`](Self::remove); some records may have been removed by then.
     pub fn remove_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
         let writers = self.pool.shared.writers()?;
-        Ok(self.tree.remove_range_in_groups(bounds, || writers.begin())?)
+        Ok(match &self.tree {
+            Tree::Plain(tree) => tree.remove_range_in_groups(bounds, || writers.begin())?,
+            Tree::Versioned(tree) => tree.remove_range_in_groups(bounds)?,
+        })
     }
 
     /// Removes everything, at once for readers and for crashes; the space is given back bit by bit by later
-    /// writes.
+    /// writes, as far as no snapshot needs it.
     ///
     /// # Errors
     ///
     /// As for [`remove`](Self::remove).
     pub fn clear(&self) -> Result<()> {
-        self.alone(|tx| self.tree.clear(tx))
+        match &self.tree {
+            Tree::Plain(tree) => self.alone(|tx| tree.clear(tx)),
+            Tree::Versioned(tree) => Ok(tree.clear()?),
+        }
     }
 
     /// The map for changes of one record.
     #[inline]
-    fn beside(&self) -> Result<Beside<'_>> {
-        Ok(self.tree.beside(self.pool.shared.writers()?))
+    fn beside<'m>(&'m self, tree: &'m WbTree) -> Result<Beside<'m>> {
+        Ok(tree.beside(self.pool.shared.writers()?))
     }
 
     /// Makes a change while nobody else writes.
@@ -221,7 +281,10 @@ impl Map {
     ///
     /// As for [`get`](Self::get).
     pub fn len(&self) -> Result<u64> {
-        Ok(self.tree.len()?)
+        Ok(match &self.tree {
+            Tree::Plain(tree) => tree.len()?,
+            Tree::Versioned(tree) => tree.len(),
+        })
     }
 
     /// Whether there are none.
@@ -230,7 +293,10 @@ impl Map {
     ///
     /// As for [`get`](Self::get).
     pub fn is_empty(&self) -> Result<bool> {
-        Ok(self.tree.is_empty()?)
+        Ok(match &self.tree {
+            Tree::Plain(tree) => tree.is_empty()?,
+            Tree::Versioned(tree) => tree.is_empty(),
+        })
     }
 
     /// The record with the smallest key.
@@ -239,7 +305,10 @@ impl Map {
     ///
     /// As for [`get`](Self::get).
     pub fn first(&self) -> Result<Option<Entry<'_>>> {
-        Ok(self.tree.first()?)
+        match &self.tree {
+            Tree::Plain(tree) => Ok(tree.first()?.map(|entry| Entry(EntryKind::Plain(entry)))),
+            Tree::Versioned(_) => self.iter().next().transpose(),
+        }
     }
 
     /// The record with the largest key.
@@ -248,16 +317,20 @@ impl Map {
     ///
     /// As for [`get`](Self::get).
     pub fn last(&self) -> Result<Option<Entry<'_>>> {
-        Ok(self.tree.last()?)
+        match &self.tree {
+            Tree::Plain(tree) => Ok(tree.last()?.map(|entry| Entry(EntryKind::Plain(entry)))),
+            Tree::Versioned(_) => self.iter().next_back().transpose(),
+        }
     }
 
     /// All records in order of their keys, from both ends.
     pub fn iter(&self) -> Iter<'_> {
-        Iter { range: self.tree.iter() }
+        self.range::<&[u8]>(..)
     }
 
     /// The records whose keys lie in `bounds`, in order, from both ends. Weakly consistent: a record that is
-    /// there all the while is met exactly once, one that comes or goes meanwhile is met or not.
+    /// there all the while is met exactly once, one that comes or goes meanwhile is met or not. In a map that keeps versions,
+    /// all of them are of the version that was the newest when the walk began.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {
@@ -273,12 +346,18 @@ impl Map {
     /// # }
     /// ```
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Iter<'_> {
-        Iter { range: self.tree.range(bounds) }
+        Iter(match &self.tree {
+            Tree::Plain(tree) => IterKind::Plain(tree.range(bounds)),
+            Tree::Versioned(tree) => IterKind::Newest(tree.range(bounds)),
+        })
     }
 
     /// The records whose keys begin with `prefix`, in order, from both ends.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter<'_> {
-        Iter { range: self.tree.prefix(prefix.as_ref()) }
+        Iter(match &self.tree {
+            Tree::Plain(tree) => IterKind::Plain(tree.prefix(prefix.as_ref())),
+            Tree::Versioned(tree) => IterKind::Newest(tree.prefix(prefix.as_ref())),
+        })
     }
 
     /// The first `limit` records whose keys lie in `bounds`, in order, copied as they were at one moment: of every change and
@@ -309,112 +388,25 @@ impl Map {
         bounds: impl RangeBounds<K>,
         limit: usize,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let tree = match &self.tree {
+            Tree::Plain(tree) => tree,
+            Tree::Versioned(tree) => {
+                let records = tree.range(bounds).take(limit);
+                return records
+                    .map(|entry| Ok(entry.map(|e| (e.key().to_vec(), e.value().to_vec()))?))
+                    .collect();
+            }
+        };
         let writers =
             if self.pool.shared.pool.is_read_only() { None } else { Some(self.pool.shared.writers()?) };
-        Ok(self.tree.scan(writers, bounds, limit)?)
+        Ok(tree.scan(writers, bounds, limit)?)
     }
 
     /// A cursor before the first record, which can be moved anywhere, in both directions.
     pub fn cursor(&self) -> Cursor<'_> {
-        Cursor { cursor: self.tree.cursor() }
-    }
-}
-
-/// Records in order of their keys, from both ends.
-pub struct Iter<'m> {
-    range: Range<'m>,
-}
-
-impl<'m> Iterator for Iter<'m> {
-    type Item = Result<Entry<'m>>;
-    fn next(&mut self) -> Option<Self::Item> {
-        self.range.next().map(|entry| Ok(entry?))
-    }
-}
-
-impl DoubleEndedIterator for Iter<'_> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        self.range.next_back().map(|entry| Ok(entry?))
-    }
-}
-
-/// A place among the records of a [`Map`]: at one of them, before the first, or after the last.
-///
-/// It sees the records of some dozens of neighbouring keys as they were when it came to them, and steps among these cost
-/// next to nothing; other moves are O(log n). A record that is there all the while is not stepped over, one that comes or
-/// goes meanwhile is met or not, and one that is removed stays readable while the cursor is at it.
-///
-/// At a record, it keeps memory that is freed meanwhile from being reused, so it should not rest there for long.
-#[derive(Debug)]
-pub struct Cursor<'m> {
-    cursor: tembo_index::Cursor<'m>,
-}
-
-impl Cursor<'_> {
-    /// Moves to the first record whose key is at least `key`, or after the last record; returns whether it is at a record.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Map::get`]; the cursor is then at no record. So for all moves.
-    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.cursor.seek(key.as_ref())?)
-    }
-
-    /// Moves to the last record whose key is at most `key`, or before the first record; returns whether it is at a record.
-    ///
-    /// # Errors
-    ///
-    /// As for [`seek`](Self::seek).
-    pub fn seek_back(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.cursor.seek_back(key.as_ref())?)
-    }
-
-    /// Moves to the first record; returns whether there is one.
-    ///
-    /// # Errors
-    ///
-    /// As for [`seek`](Self::seek).
-    pub fn seek_first(&mut self) -> Result<bool> {
-        Ok(self.cursor.seek_first()?)
-    }
-
-    /// Moves to the last record; returns whether there is one.
-    ///
-    /// # Errors
-    ///
-    /// As for [`seek`](Self::seek).
-    pub fn seek_last(&mut self) -> Result<bool> {
-        Ok(self.cursor.seek_last()?)
-    }
-
-    /// Moves to the next record, from before the first to the first, and from the last to after the last; returns whether it
-    /// is at a record.
-    ///
-    /// # Errors
-    ///
-    /// As for [`seek`](Self::seek).
-    #[expect(clippy::should_implement_trait, reason = "it goes back as well, and lends its records")]
-    pub fn next(&mut self) -> Result<bool> {
-        Ok(self.cursor.next()?)
-    }
-
-    /// Moves to the record before this one, from after the last to the last, and from the first to before the first; returns
-    /// whether it is at a record.
-    ///
-    /// # Errors
-    ///
-    /// As for [`seek`](Self::seek).
-    pub fn prev(&mut self) -> Result<bool> {
-        Ok(self.cursor.prev()?)
-    }
-
-    /// The key of the record at which the cursor is.
-    pub fn key(&self) -> Option<&[u8]> {
-        self.cursor.key()
-    }
-
-    /// The value of the record at which the cursor is.
-    pub fn value(&self) -> Option<&[u8]> {
-        self.cursor.value()
+        Cursor(match &self.tree {
+            Tree::Plain(tree) => CursorKind::Plain(tree.cursor()),
+            Tree::Versioned(tree) => CursorKind::Versioned(tree.cursor()),
+        })
     }
 }

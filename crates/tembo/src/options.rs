@@ -1,6 +1,6 @@
-//! How a pool is opened: a builder.
+//! How pools and maps are opened: builders.
 
-use crate::{Pool, Result};
+use crate::{Error, Map, Pool, Result};
 use std::path::Path;
 use tembo_pmem::{Durability, FlushInstruction};
 use tembo_pool::Geometry;
@@ -95,5 +95,50 @@ impl Options {
     /// Whatever is wrong with the file, each kind with its own message; a file that is refused is not changed.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
         Ok(Pool::new(tembo_pool::Pool::open(path, &self.inner)?))
+    }
+}
+
+/// Which kind of [`Map`] is [opened or created](Pool::open_map_with).
+///
+/// ```
+/// # fn main() -> Result<(), tembo::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = tembo::Options::new().create(true).open(dir.path().join("a.pool"))?;
+/// use tembo::MapOptions;
+/// let stock = pool.open_map_with("stock", MapOptions::new().versioned(true))?;
+/// let yesterday = stock.snapshot()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MapOptions {
+    versioned: Option<bool>,
+}
+
+impl MapOptions {
+    /// Opens a map of either kind, and creates one that keeps no versions.
+    pub fn new() -> MapOptions {
+        MapOptions::default()
+    }
+
+    /// Whether the map keeps the versions that snapshots hold. Such a map is a CDDS B-Tree, the other one a wB+-Tree, which changes
+    /// faster, and beside other threads. A map that is there and of the other kind is an error.
+    pub fn versioned(mut self, versioned: bool) -> MapOptions {
+        self.versioned = Some(versioned);
+        self
+    }
+
+    pub(crate) fn wants_versions(self) -> bool {
+        self.versioned == Some(true)
+    }
+
+    /// The map, if it is of the kind that was asked for.
+    pub(crate) fn accept(self, name: &str, map: Map) -> Result<Map> {
+        match self.versioned {
+            Some(asked) if asked != map.is_versioned() => {
+                Err(Error::MapKind { name: name.to_owned(), is_versioned: map.is_versioned() })
+            }
+            _ => Ok(map),
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! The pool, as users of the store see it.
 
-use crate::fixed::OpenTrees;
-use crate::{Batch, FixedMap, Map, Result};
+use crate::map::Tree;
+use crate::open::{Once, OpenTrees};
+use crate::{Batch, FixedMap, Map, MapOptions, Result, VersionsReport};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tembo_heap::{Description, Summary};
-use tembo_index::{FixedTree, WbTree, Writers};
+use tembo_index::{CddsTree, FixedTree, WbTree, Writers};
 use tembo_pmem::{Domain, FlushInstruction};
 use tembo_pool::{Recovery, Stats, Usage};
 
@@ -14,7 +15,7 @@ use tembo_pool::{Recovery, Stats, Usage};
 ///
 /// Any number of threads may write at once. Single changes of [`Map`]s go on beside each other, each on a lane of the
 /// pool; threads that never meet share one. A [`Batch`] waits until it is alone with the maps. A [`FixedMap`] has writers
-/// of its own. Readers take no lock and never wait.
+/// of its own, and so has a [`Map`] that keeps versions. Readers take no lock and never wait.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) shared: Arc<Shared>,
@@ -25,7 +26,8 @@ pub(crate) struct Shared {
     pub pool: tembo_pool::Pool,
     writers: OnceLock<Writers>,
     starting: Mutex<()>,
-    pub open_trees: OpenTrees,
+    pub fixed_trees: OpenTrees<FixedTree>,
+    pub versioned_trees: OpenTrees<CddsTree>,
 }
 
 impl Shared {
@@ -34,7 +36,8 @@ impl Shared {
             pool,
             writers: OnceLock::new(),
             starting: Mutex::default(),
-            open_trees: OpenTrees::default(),
+            fixed_trees: OpenTrees::default(),
+            versioned_trees: OpenTrees::default(),
         }
     }
 
@@ -61,8 +64,10 @@ impl Shared {
 /// What a complete [check](Pool::check) found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Every map with its number of records.
+    /// Every map of byte strings that keeps no versions, with its number of records.
     pub maps: Vec<(String, u64)>,
+    /// Every map of byte strings that keeps versions, with what its newest version and its named snapshots have.
+    pub versioned_maps: Vec<(String, VersionsReport)>,
     /// Every map of fixed-size keys with its number of records.
     pub fixed_maps: Vec<(String, u64)>,
     /// The heap of persistent objects, if there is one.
@@ -81,42 +86,71 @@ impl Pool {
         Pool::new(pool)
     }
 
-    /// The map of this name (1 to 40 bytes). It is created, durably, if there is none.
+    /// The map of this name (1 to 40 bytes). It is created, durably, if there is none; then it keeps no versions.
     ///
     /// # Errors
     ///
     /// [`Error::Full`](crate::Error::Full), [`Error::Pool`](crate::Error::Pool) if the name is taken by something
     /// else; [`Error::ReadOnly`](crate::Error::ReadOnly) if there is no such map and none can be made.
     pub fn open_map(&self, name: &str) -> Result<Map> {
+        self.open_map_with(name, MapOptions::new())
+    }
+
+    /// The map of this name (1 to 40 bytes), of the kind that the options ask for. It is created, durably, if there is none.
+    ///
+    /// An open map that keeps versions, all its handles together, holds one of the pool's lanes, of which a pool of the usual size has
+    /// 64.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open_map`](Self::open_map), [`Error::Pool`](crate::Error::Pool) if no lane is left, and
+    /// [`Error::MapKind`](crate::Error::MapKind) if the map is there and of the other kind.
+    pub fn open_map_with(&self, name: &str, options: MapOptions) -> Result<Map> {
         if let Some(map) = self.find_map(name)? {
-            return Ok(map);
+            return options.accept(name, map);
         }
         let mut tx = self.shared.writers()?.begin();
         // Another thread may have made it while this one waited for its turn.
         if let Some(map) = self.find_map(name)? {
-            return Ok(map);
+            return options.accept(name, map);
+        }
+        if options.wants_versions() {
+            // Made on a lane of its own, while the turn keeps others from giving names.
+            let create = || Ok(Some(CddsTree::create(&self.shared.pool, name)?));
+            let tree = Once::open(self, name, create)?.expect("created if there was none");
+            return Ok(Map { tree: Tree::Versioned(tree), pool: self.clone() });
         }
         let tree = WbTree::create(&mut tx, name)?;
         tx.commit()?;
-        Ok(Map { tree, pool: self.clone() })
+        Ok(Map { tree: Tree::Plain(tree), pool: self.clone() })
     }
 
-    /// The map of this name, if there is one.
+    /// The map of this name, if there is one, whether it keeps versions or not.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) if the name belongs to something else, or the pool is damaged.
+    /// [`Error::Pool`](crate::Error::Pool) if the name belongs to something else, the pool is damaged, or the map keeps versions and
+    /// no lane is left.
     pub fn find_map(&self, name: &str) -> Result<Option<Map>> {
-        Ok(WbTree::open(&self.shared.pool, name)?.map(|tree| Map { tree, pool: self.clone() }))
+        let is_versioned =
+            matches!(self.shared.pool.root(name)?, Some(root) if root.kind == CddsTree::ROOT_KIND);
+        let tree = if is_versioned {
+            Once::open(self, name, || Ok(None))?.map(Tree::Versioned)
+        } else {
+            WbTree::open(&self.shared.pool, name)?.map(Tree::Plain)
+        };
+        Ok(tree.map(|tree| Map { tree, pool: self.clone() }))
     }
 
-    /// The names of all maps of byte strings; [`fixed_map_names`](Self::fixed_map_names) has the others.
+    /// The names of all maps of byte strings, of both kinds; [`fixed_map_names`](Self::fixed_map_names) has the others.
     ///
     /// # Errors
     ///
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn map_names(&self) -> Result<Vec<String>> {
-        Ok(WbTree::names(&self.shared.pool)?)
+        let mut names = WbTree::names(&self.shared.pool)?;
+        names.extend(CddsTree::names(&self.shared.pool)?);
+        Ok(names)
     }
 
     /// The map of 8-byte keys and values of this name (1 to 40 bytes). It is created, durably, if there is none.
@@ -133,8 +167,9 @@ impl Pool {
         }
         // Names are given by one thread at a time, which is the only writer, as for the other maps.
         let _turn = self.shared.writers()?.begin();
-        FixedMap::open(self, name, || Ok(Some(FixedTree::create(&self.shared.pool, name)?)))
-            .map(|map| map.expect("created if there was none"))
+        let create = || Ok(Some(FixedTree::create(&self.shared.pool, name)?));
+        let tree = Once::open(self, name, create)?.expect("created if there was none");
+        Ok(FixedMap { tree })
     }
 
     /// The map of 8-byte keys and values of this name, if there is one.
@@ -143,7 +178,7 @@ impl Pool {
     ///
     /// As for [`find_map`](Self::find_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
     pub fn find_fixed_map(&self, name: &str) -> Result<Option<FixedMap>> {
-        FixedMap::open(self, name, || Ok(None))
+        Ok(Once::open(self, name, || Ok(None))?.map(|tree| FixedMap { tree }))
     }
 
     /// The names of all maps of 8-byte keys and values.
@@ -173,7 +208,7 @@ impl Pool {
     /// [`Error::ReadOnly`](crate::Error::ReadOnly), [`Error::Pool`](crate::Error::Pool) after the device failed.
     pub fn batch(&self) -> Result<Batch<'_>> {
         let writers = self.shared.writers()?;
-        Ok(Batch { tx: writers.begin(), writers })
+        Ok(Batch::begin(writers))
     }
 
     /// How long the pool is, and how much of that is not used.
@@ -234,14 +269,19 @@ impl Pool {
     pub fn check(&self) -> Result<CheckReport> {
         let mut marks = self.shared.pool.marks()?;
         let mut maps = Vec::new();
-        for name in self.map_names()? {
-            if let Some(map) = self.find_map(&name)? {
-                map.tree.check(&mut marks)?;
-                let len = map.len()?;
-                maps.push((name, len));
+        for name in WbTree::names(&self.shared.pool)? {
+            if let Some(tree) = WbTree::open(&self.shared.pool, &name)? {
+                tree.check(&mut marks)?;
+                maps.push((name, tree.len()?));
             }
         }
-        let mut fixed_maps = Vec::new();
+        let (mut versioned_maps, mut fixed_maps) = (Vec::new(), Vec::new());
+        for name in CddsTree::names(&self.shared.pool)? {
+            if let Some(root) = self.shared.pool.root(&name)? {
+                let report = CddsTree::check_at(&self.shared.pool, root.off, &mut marks)?;
+                versioned_maps.push((name, report));
+            }
+        }
         for name in self.fixed_map_names()? {
             // On media, beside any handle that is open: checking takes neither lane nor claim.
             if let Some(root) = self.shared.pool.root(&name)? {
@@ -253,6 +293,6 @@ impl Pool {
             Some(_) => Some(tembo_heap::check(&self.shared.pool, &mut marks)?),
             None => None,
         };
-        Ok(CheckReport { maps, fixed_maps, heap, usage: marks.finish()? })
+        Ok(CheckReport { maps, versioned_maps, fixed_maps, heap, usage: marks.finish()? })
     }
 }

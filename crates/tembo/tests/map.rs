@@ -4,10 +4,42 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tembo::{Durability, Error, Map, Options, Pool};
+use tembo::{Durability, Error, Map, MapOptions, Options, Pool};
 
 fn open(path: &Path) -> Pool {
     Options::new().create(true).initial_bytes(4 << 20).open(path).unwrap()
+}
+
+/// Has a test for each kind of map of what these functions do.
+macro_rules! of_both_kinds {
+    ($($name:ident)*) => {$(
+        mod $name {
+            #[test]
+            fn without_versions() {
+                super::$name(tembo::MapOptions::new().versioned(false));
+            }
+
+            #[test]
+            fn with_versions() {
+                super::$name(tembo::MapOptions::new().versioned(true));
+            }
+        }
+    )*};
+}
+
+of_both_kinds! {
+    every_operation_does_what_it_says_and_is_there_after_reopening
+    a_batch_sees_its_own_changes_and_is_all_or_nothing
+    a_change_that_panics_leaves_the_map_usable
+    threads_that_count_lose_nothing
+    what_changes_nothing_costs_nothing
+    single_changes_beside_groups_of_changes_lose_nothing
+    a_range_goes_in_order_beside_readers_and_a_writer
+    a_cursor_moves_both_ways_and_keeps_what_is_removed
+}
+
+fn is_versioned(options: MapOptions) -> bool {
+    options == MapOptions::new().versioned(true)
 }
 
 fn key(i: u32) -> String {
@@ -18,12 +50,11 @@ fn contents(map: &Map) -> Vec<(Vec<u8>, Vec<u8>)> {
     map.iter().map(|entry| entry.map(|e| (e.key().to_vec(), e.value().to_vec())).unwrap()).collect()
 }
 
-#[test]
-fn every_operation_does_what_it_says_and_is_there_after_reopening() {
+fn every_operation_does_what_it_says_and_is_there_after_reopening(options: MapOptions) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pool");
     let pool = open(&path);
-    let map = pool.open_map("m").unwrap();
+    let map = pool.open_map_with("m", options).unwrap();
     assert_eq!((map.pop_first().unwrap(), map.pop_last().unwrap()), (None, None));
     for key in ["", "k", "last"] {
         assert!(!map.update(key, "1").unwrap());
@@ -38,7 +69,7 @@ fn every_operation_does_what_it_says_and_is_there_after_reopening() {
     assert!(map.compare_and_swap("k", Some(b"45"), None).unwrap());
     drop((map, pool));
     let pool = open(&path);
-    let map = pool.open_map("m").unwrap();
+    let map = pool.open_map_with("m", options).unwrap();
     assert_eq!(map.pop_last().unwrap(), Some((b"last".to_vec(), b"45".to_vec())));
     assert_eq!(map.pop_first().unwrap(), Some((b"".to_vec(), b"45".to_vec())));
     assert!(map.is_empty().unwrap());
@@ -48,7 +79,7 @@ fn every_operation_does_what_it_says_and_is_there_after_reopening() {
     assert_eq!(map.remove_range(..key(2)).unwrap(), 2);
     drop((map, pool));
     let pool = open(&path);
-    let map = pool.open_map("m").unwrap();
+    let map = pool.open_map_with("m", options).unwrap();
     let keys: Vec<Vec<u8>> = (2..10).chain(2990..3000).map(|i| key(i).into_bytes()).collect();
     assert_eq!(contents(&map).into_iter().map(|(key, _)| key).collect::<Vec<_>>(), keys);
     pool.check().unwrap();
@@ -60,11 +91,10 @@ fn every_operation_does_what_it_says_and_is_there_after_reopening() {
     assert!(map.cursor().seek_last().unwrap());
 }
 
-#[test]
-fn a_batch_sees_its_own_changes_and_is_all_or_nothing() {
+fn a_batch_sees_its_own_changes_and_is_all_or_nothing(options: MapOptions) {
     let dir = tempfile::tempdir().unwrap();
     let pool = open(&dir.path().join("a.pool"));
-    let map = pool.open_map("m").unwrap();
+    let map = pool.open_map_with("m", options).unwrap();
     (0..500).for_each(|i| assert!(map.insert(key(i), "before").unwrap()));
     let before = contents(&map);
     for commits in [false, true] {
@@ -91,11 +121,10 @@ fn a_batch_sees_its_own_changes_and_is_all_or_nothing() {
     pool.check().unwrap();
 }
 
-#[test]
-fn a_change_that_panics_leaves_the_map_usable() {
+fn a_change_that_panics_leaves_the_map_usable(options: MapOptions) {
     let dir = tempfile::tempdir().unwrap();
     let pool = open(&dir.path().join("a.pool"));
-    let map = pool.open_map("m").unwrap();
+    let map = pool.open_map_with("m", options).unwrap();
     map.put("k", "v").unwrap();
     for key in ["k", "absent"] {
         let panicking =
@@ -110,11 +139,10 @@ fn a_change_that_panics_leaves_the_map_usable() {
     pool.check().unwrap();
 }
 
-#[test]
-fn threads_that_count_lose_nothing() {
+fn threads_that_count_lose_nothing(options: MapOptions) {
     let dir = tempfile::tempdir().unwrap();
     let pool = open(&dir.path().join("a.pool"));
-    let map = pool.open_map("m").unwrap();
+    let map = pool.open_map_with("m", options).unwrap();
     let count = |bytes: Option<&[u8]>| bytes.map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
     let inserted: usize = std::thread::scope(|scope| {
         let work = || {
@@ -138,11 +166,10 @@ fn threads_that_count_lose_nothing() {
     assert_eq!(count(map.get("swapped").unwrap().as_deref()), 4000);
 }
 
-#[test]
-fn what_changes_nothing_costs_nothing() {
+fn what_changes_nothing_costs_nothing(options: MapOptions) {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options::new().create(true).durability(Durability::Emulated).count(true);
-    let map = options.open(dir.path().join("a.pool")).unwrap().open_map("m").unwrap();
+    let pool_options = Options::new().create(true).durability(Durability::Emulated).count(true);
+    let map = pool_options.open(dir.path().join("a.pool")).unwrap().open_map_with("m", options).unwrap();
     map.put("k", "v").unwrap();
     let before = tembo::snapshot();
     assert!(!map.insert("k", "new").unwrap());
@@ -156,13 +183,13 @@ fn what_changes_nothing_costs_nothing() {
 }
 
 /// Threads that meet get lanes of their own; groups of changes wait for all of them, and they for groups.
-#[test]
-fn single_changes_beside_groups_of_changes_lose_nothing() {
+fn single_changes_beside_groups_of_changes_lose_nothing(options: MapOptions) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pool");
     let pool = open(&path);
-    let map = pool.open_map("m").unwrap();
-    let (other, cleared) = (pool.open_map("other").unwrap(), pool.open_map("cleared").unwrap());
+    let map = pool.open_map_with("m", options).unwrap();
+    let other = pool.open_map_with("other", MapOptions::new().versioned(!is_versioned(options))).unwrap();
+    let cleared = pool.open_map_with("cleared", options).unwrap();
     let count = |map: &Map, key: &str| {
         let count = |old: Option<&[u8]>| old.map_or(0, |old| u64::from_le_bytes(old.try_into().unwrap()));
         map.modify(key, |old| Some((count(old) + 1).to_le_bytes())).unwrap();
@@ -214,11 +241,10 @@ fn single_changes_beside_groups_of_changes_lose_nothing() {
 }
 
 /// A range is removed beside readers, and beside a writer whose records lie around it.
-#[test]
-fn a_range_goes_in_order_beside_readers_and_a_writer() {
+fn a_range_goes_in_order_beside_readers_and_a_writer(options: MapOptions) {
     let dir = tempfile::tempdir().unwrap();
     let pool = open(&dir.path().join("a.pool"));
-    let map = pool.open_map("m").unwrap();
+    let map = pool.open_map_with("m", options).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -252,11 +278,10 @@ fn a_range_goes_in_order_beside_readers_and_a_writer() {
     pool.check().unwrap();
 }
 
-#[test]
-fn a_cursor_moves_both_ways_and_keeps_what_is_removed() {
+fn a_cursor_moves_both_ways_and_keeps_what_is_removed(options: MapOptions) {
     let dir = tempfile::tempdir().unwrap();
     let pool = open(&dir.path().join("a.pool"));
-    let map = pool.open_map("m").unwrap();
+    let map = pool.open_map_with("m", options).unwrap();
     let mut cursor = map.cursor();
     assert!(!cursor.next().unwrap() && cursor.key().is_none() && cursor.value().is_none());
     (0..1000).for_each(|i| _ = map.put(key(2 * i), i.to_le_bytes()).unwrap());

@@ -1,0 +1,119 @@
+//! Trees that are open once in a process, however many handles there are.
+
+use crate::pool::Shared;
+use crate::{Pool, Result};
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tembo_index::{CddsTree, FixedTree};
+
+/// A tree that keeps state in memory which must exist once, and a lane, until its last handle is gone.
+pub(crate) trait OpenOnce: Clone {
+    fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<Self>>;
+
+    /// Where those that are open are found.
+    fn among(shared: &Shared) -> &OpenTrees<Self>;
+}
+
+impl OpenOnce for FixedTree {
+    fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<FixedTree>> {
+        FixedTree::open(pool, name)
+    }
+
+    fn among(shared: &Shared) -> &OpenTrees<FixedTree> {
+        &shared.fixed_trees
+    }
+}
+
+impl OpenOnce for CddsTree {
+    fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<CddsTree>> {
+        CddsTree::open(pool, name)
+    }
+
+    fn among(shared: &Shared) -> &OpenTrees<CddsTree> {
+        &shared.versioned_trees
+    }
+}
+
+/// The trees of one kind that are open.
+pub(crate) type OpenTrees<T> = Mutex<HashMap<String, (T, Weak<Entry<T>>)>>;
+
+/// A handle of a tree.
+#[derive(Debug)]
+pub(crate) struct Once<T: OpenOnce> {
+    // In this order: the entry is taken out when nobody has the tree any more.
+    tree: T,
+    entry: Arc<Entry<T>>,
+}
+
+/// What the handles of a tree share: it stays among the open ones as long as they last.
+#[derive(Debug)]
+pub(crate) struct Entry<T: OpenOnce> {
+    pool: Pool,
+    name: String,
+    _tree: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T: OpenOnce> Drop for Entry<T> {
+    fn drop(&mut self) {
+        let mut open = T::among(&self.pool.shared).lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have asked for the name again meanwhile, and then it has another entry.
+        if open.get(&self.name).is_some_and(|(_, entry)| entry.strong_count() == 0) {
+            open.remove(&self.name);
+        }
+    }
+}
+
+impl<T: OpenOnce> Once<T> {
+    /// The tree of this name as it is open, or as it can be opened, or as `create` makes it.
+    pub(crate) fn open(
+        pool: &Pool,
+        name: &str,
+        create: impl FnOnce() -> Result<Option<T>>,
+    ) -> Result<Option<Once<T>>> {
+        let mut open = T::among(&pool.shared).lock().unwrap_or_else(PoisonError::into_inner);
+        let known = open.get(name).cloned();
+        if let Some((tree, entry)) = &known
+            && let Some(entry) = entry.upgrade()
+        {
+            return Ok(Some(Once { tree: tree.clone(), entry }));
+        }
+        let tree = match known.map(|(tree, _)| tree) {
+            Some(tree) => Some(tree),
+            None => T::open(&pool.shared.pool, name)?,
+        };
+        let Some(tree) = tree.map_or_else(create, |tree| Ok(Some(tree)))? else { return Ok(None) };
+        let entry =
+            Arc::new(Entry { pool: pool.clone(), name: name.to_owned(), _tree: std::marker::PhantomData });
+        open.insert(name.to_owned(), (tree.clone(), Arc::downgrade(&entry)));
+        Ok(Some(Once { tree, entry }))
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.entry.pool
+    }
+
+    /// What keeps the tree open.
+    pub(crate) fn entry(&self) -> &Arc<Entry<T>> {
+        &self.entry
+    }
+
+    /// Whether both are handles of one tree.
+    pub(crate) fn is_same(&self, other: &Once<T>) -> bool {
+        Arc::ptr_eq(&self.entry, &other.entry)
+    }
+}
+
+impl<T: OpenOnce> Clone for Once<T> {
+    fn clone(&self) -> Once<T> {
+        Once { tree: self.tree.clone(), entry: self.entry.clone() }
+    }
+}
+
+impl<T: OpenOnce> Deref for Once<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.tree
+    }
+}

@@ -1,0 +1,237 @@
+//! What reads give: values, records, walks and cursors, of a map of either kind and of snapshots.
+
+use crate::Result;
+use std::iter::FusedIterator;
+use std::ops::Deref;
+use tembo_index::{CddsBytes, CddsCursor, CddsEntry, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsValue};
+
+/// A value in place, readable as long as this lives.
+///
+/// It keeps memory that is freed meanwhile from being reused, so it should not be kept for long. One of a
+/// [`Snapshot`](crate::Snapshot) costs nothing.
+pub struct Value<'m>(pub(crate) ValueKind<'m>);
+
+pub(crate) enum ValueKind<'m> {
+    Plain(tembo_index::Value<'m>),
+    Newest(CddsValue<'m>),
+    Held(CddsBytes<'m>),
+}
+
+impl Deref for Value<'_> {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            ValueKind::Plain(value) => value,
+            ValueKind::Newest(value) => value,
+            ValueKind::Held(value) => value,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Value<'_> {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl std::fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Value").field(&&**self).finish()
+    }
+}
+
+/// A key and its value in place, readable as long as this lives.
+///
+/// It keeps memory that is freed meanwhile from being reused, so it should not be kept for long. One of a
+/// [`Snapshot`](crate::Snapshot) costs nothing.
+pub struct Entry<'m>(pub(crate) EntryKind<'m>);
+
+pub(crate) enum EntryKind<'m> {
+    Plain(tembo_index::Entry<'m>),
+    Newest(CddsPinnedEntry<'m>),
+    Held(CddsEntry<'m>),
+}
+
+impl Entry<'_> {
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        match &self.0 {
+            EntryKind::Plain(entry) => entry.key(),
+            EntryKind::Newest(entry) => entry.key(),
+            EntryKind::Held(entry) => entry.key(),
+        }
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        match &self.0 {
+            EntryKind::Plain(entry) => entry.value(),
+            EntryKind::Newest(entry) => entry.value(),
+            EntryKind::Held(entry) => entry.value(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry").field("key", &self.key()).field("value", &self.value()).finish()
+    }
+}
+
+/// Records in order of their keys, from both ends. After an error it is over.
+///
+/// Of a map that keeps versions, and of a snapshot, all of them are as they were in one version: that of the snapshot, or the one
+/// that was the newest when the walk began.
+pub struct Iter<'m>(pub(crate) IterKind<'m>);
+
+pub(crate) enum IterKind<'m> {
+    Plain(tembo_index::Range<'m>),
+    Newest(CddsPinnedRange<'m>),
+    Held(CddsRange<'m>),
+}
+
+impl<'m> Iterator for Iter<'m> {
+    type Item = Result<Entry<'m>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(
+            match &mut self.0 {
+                IterKind::Plain(range) => range.next()?.map(|entry| Entry(EntryKind::Plain(entry))),
+                IterKind::Newest(range) => range.next()?.map(|entry| Entry(EntryKind::Newest(entry))),
+                IterKind::Held(range) => range.next()?.map(|entry| Entry(EntryKind::Held(entry))),
+            }
+            .map_err(Into::into),
+        )
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        Some(
+            match &mut self.0 {
+                IterKind::Plain(range) => range.next_back()?.map(|entry| Entry(EntryKind::Plain(entry))),
+                IterKind::Newest(range) => range.next_back()?.map(|entry| Entry(EntryKind::Newest(entry))),
+                IterKind::Held(range) => range.next_back()?.map(|entry| Entry(EntryKind::Held(entry))),
+            }
+            .map_err(Into::into),
+        )
+    }
+}
+
+impl FusedIterator for Iter<'_> {}
+
+impl std::fmt::Debug for Iter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Iter").finish_non_exhaustive()
+    }
+}
+
+/// A place among the records of a [`Map`]: at one of them, before the first, or after the last.
+///
+/// It sees the records of some dozens of neighbouring keys as they were when it came to them, and steps among these cost
+/// next to nothing; other moves are O(log n). A record that is there all the while is not stepped over, one that comes or
+/// goes meanwhile is met or not, and one that is removed stays readable while the cursor is at it.
+///
+/// In a map that keeps versions, it steps through the version that was the newest when it was moved to a place, or to the first or
+/// last record.
+///
+/// At a record, it keeps memory that is freed meanwhile from being reused, so it should not rest there for long.
+#[derive(Debug)]
+pub struct Cursor<'m>(pub(crate) CursorKind<'m>);
+
+#[derive(Debug)]
+pub(crate) enum CursorKind<'m> {
+    Plain(tembo_index::Cursor<'m>),
+    Versioned(CddsCursor<'m>),
+}
+
+/// Does the same with a cursor of either kind.
+macro_rules! on_either {
+    ($self:ident, $cursor:ident => $body:expr) => {
+        match &mut $self.0 {
+            CursorKind::Plain($cursor) => $body,
+            CursorKind::Versioned($cursor) => $body,
+        }
+    };
+}
+
+impl Cursor<'_> {
+    /// Moves to the first record whose key is at least `key`, or after the last record; returns whether it is at a record.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Map::get`]; the cursor is then at no record. So for all moves.
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(on_either!(self, cursor => cursor.seek(key.as_ref()))?)
+    }
+
+    /// Moves to the last record whose key is at most `key`, or before the first record; returns whether it is at a record.
+    ///
+    /// # Errors
+    ///
+    /// As for [`seek`](Self::seek).
+    pub fn seek_back(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(on_either!(self, cursor => cursor.seek_back(key.as_ref()))?)
+    }
+
+    /// Moves to the first record; returns whether there is one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`seek`](Self::seek).
+    pub fn seek_first(&mut self) -> Result<bool> {
+        Ok(on_either!(self, cursor => cursor.seek_first())?)
+    }
+
+    /// Moves to the last record; returns whether there is one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`seek`](Self::seek).
+    pub fn seek_last(&mut self) -> Result<bool> {
+        Ok(on_either!(self, cursor => cursor.seek_last())?)
+    }
+
+    /// Moves to the next record, from before the first to the first, and from the last to after the last; returns whether it
+    /// is at a record.
+    ///
+    /// # Errors
+    ///
+    /// As for [`seek`](Self::seek).
+    #[expect(clippy::should_implement_trait, reason = "it goes back as well, and lends its records")]
+    pub fn next(&mut self) -> Result<bool> {
+        Ok(on_either!(self, cursor => cursor.next())?)
+    }
+
+    /// Moves to the record before this one, from after the last to the last, and from the first to before the first; returns
+    /// whether it is at a record.
+    ///
+    /// # Errors
+    ///
+    /// As for [`seek`](Self::seek).
+    pub fn prev(&mut self) -> Result<bool> {
+        Ok(on_either!(self, cursor => cursor.prev())?)
+    }
+
+    /// The key of the record at which the cursor is.
+    pub fn key(&self) -> Option<&[u8]> {
+        match &self.0 {
+            CursorKind::Plain(cursor) => cursor.key(),
+            CursorKind::Versioned(cursor) => cursor.key(),
+        }
+    }
+
+    /// The value of the record at which the cursor is.
+    pub fn value(&self) -> Option<&[u8]> {
+        match &self.0 {
+            CursorKind::Plain(cursor) => cursor.value(),
+            CursorKind::Versioned(cursor) => cursor.value(),
+        }
+    }
+}

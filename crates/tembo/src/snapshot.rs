@@ -1,0 +1,261 @@
+//! Versions of a map that are held: by a program, or by a name.
+
+use crate::map::Tree;
+use crate::open::Once;
+use crate::records::{EntryKind, IterKind, ValueKind};
+use crate::{Change, Entry, Error, Iter, KeptSnapshot, Map, Result, Value, VersionsStats};
+use std::ops::RangeBounds;
+use tembo_index::{CddsSnapshot, CddsTree};
+
+/// A version of a [`Map`], which can be read as long as this, or a clone of it, lives; and, after [`keep`](Self::keep), by its name
+/// until that is [dropped](Map::drop_snapshot). Nobody waits for it, and it waits for nobody. It is made in constant time.
+///
+/// What the map replaces or removes stays in the pool as long as a snapshot has it, and no longer: later changes, and
+/// [`Map::collect`], give the space back.
+///
+/// ```
+/// # fn main() -> Result<(), tembo::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("a.pool");
+/// use tembo::{MapOptions, Options};
+///
+/// let pool = Options::new().create(true).open(&path)?;
+/// let stock = pool.open_map_with("stock", MapOptions::new().versioned(true))?;
+/// stock.put("apples", "7")?;
+/// stock.snapshot()?.keep("monday")?;
+/// stock.put("apples", "5")?;
+/// stock.put("pears", "12")?;
+/// drop((stock, pool));
+///
+/// let pool = Options::new().open(&path)?;
+/// let stock = pool.open_map("stock")?;
+/// let (monday, now) = (stock.open_snapshot("monday")?, stock.snapshot()?);
+/// assert_eq!(monday.get("apples")?.as_deref(), Some(&b"7"[..]));
+/// assert_eq!((monday.len(), now.len()), (1, 2));
+/// for change in monday.diff(&now)? {
+///     println!("{}: {:?} became {:?}", change.key.escape_ascii(), change.before, change.after);
+/// }
+/// stock.rollback_to(&monday)?;
+/// assert!(!stock.contains_key("pears")?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    // In this order: the tree stays open as long as its version is held.
+    snapshot: CddsSnapshot,
+    tree: Once<CddsTree>,
+}
+
+impl Map {
+    /// Holds the map as it is now. O(1), no store to the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotVersioned`]. So for all that follow.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let tree = self.versioned()?;
+        Ok(Snapshot { snapshot: tree.snapshot(), tree: tree.clone() })
+    }
+
+    /// Holds a version by its number: the newest, or one that another snapshot holds already.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Index`] with [`NoSuchVersion`](crate::IndexError::NoSuchVersion) if none does.
+    pub fn snapshot_at(&self, version: u64) -> Result<Snapshot> {
+        let tree = self.versioned()?;
+        Ok(Snapshot { snapshot: tree.snapshot_at(version)?, tree: tree.clone() })
+    }
+
+    /// The number of the newest version. Every change, and every group of changes that became durable together, adds 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotVersioned`].
+    pub fn version(&self) -> Result<u64> {
+        Ok(self.versioned()?.version())
+    }
+
+    /// The snapshots that have names, in the order in which they were kept.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotVersioned`].
+    pub fn snapshots(&self) -> Result<Vec<KeptSnapshot>> {
+        Ok(self.versioned()?.kept())
+    }
+
+    /// The snapshot of this name. It stays readable when its name is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchSnapshot`], [`Error::NotVersioned`].
+    pub fn open_snapshot(&self, name: &str) -> Result<Snapshot> {
+        let tree = self.versioned()?;
+        match tree.kept_snapshot(name) {
+            Some(snapshot) => Ok(Snapshot { snapshot, tree: tree.clone() }),
+            None => Err(Error::NoSuchSnapshot { name: name.to_owned() }),
+        }
+    }
+
+    /// Gives up the snapshot of this name, durably; returns whether there was one. One fence.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotVersioned`], and as for [`put`](Self::put).
+    pub fn drop_snapshot(&self, name: &str) -> Result<bool> {
+        Ok(self.versioned()?.drop_kept(name)?)
+    }
+
+    /// Makes the map what it was in a snapshot, at once for readers and for crashes; returns the number of the version that this
+    /// makes. It is a change like others: the versions in between stay as they are, for whoever holds them.
+    ///
+    /// Takes time that follows the number of keys that changed since, not the size of the map. All of it is one transaction, of which
+    /// the pool holds both sides until it is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignSnapshot`] and [`Error::NotVersioned`], and as for [`put`](Self::put). Nothing has changed then.
+    pub fn rollback_to(&self, snapshot: &Snapshot) -> Result<u64> {
+        let tree = self.versioned()?;
+        snapshot.expect_of(tree)?;
+        Ok(tree.rollback_to(snapshot.version())?)
+    }
+
+    /// Looks at up to about `budget` dead blocks and frees those that no snapshot has; returns whether there is more to do.
+    /// Changes free what they replace by themselves; this is for what a snapshot had that is gone, and for what was
+    /// [cleared](Self::clear). One fence for each 32 blocks, and other writers get their turns in between, so that a thread
+    /// may call it again and again:
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tembo::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = tembo::Options::new().create(true).open(dir.path().join("a.pool"))?;
+    /// # let map = pool.open_map_with("stock", tembo::MapOptions::new().versioned(true))?;
+    /// while map.collect(1000)? {
+    ///     std::thread::yield_now();
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotVersioned`], and as for [`remove`](Self::remove). What was freed until then is freed.
+    pub fn collect(&self, budget: usize) -> Result<bool> {
+        Ok(self.versioned()?.collect(budget)?)
+    }
+
+    /// Which versions are held, and how much waits for them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotVersioned`]; [`Error::Pool`] if the pool is damaged.
+    pub fn version_stats(&self) -> Result<VersionsStats> {
+        Ok(self.versioned()?.stats()?)
+    }
+
+    fn versioned(&self) -> Result<&Once<CddsTree>> {
+        match &self.tree {
+            Tree::Versioned(tree) => Ok(tree),
+            Tree::Plain(_) => Err(Error::NotVersioned),
+        }
+    }
+}
+
+impl Snapshot {
+    /// The number of the version.
+    pub fn version(&self) -> u64 {
+        self.snapshot.version()
+    }
+
+    /// How many records it has. O(1).
+    pub fn len(&self) -> u64 {
+        self.snapshot.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.snapshot.is_empty()
+    }
+
+    /// The value of `key`, in place. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the pool is damaged. So for all reads.
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        Ok(self.snapshot.get(key.as_ref())?.map(|value| Value(ValueKind::Held(value))))
+    }
+
+    /// Whether it has `key`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The record with the smallest key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn first(&self) -> Result<Option<Entry<'_>>> {
+        Ok(self.snapshot.iter().next().transpose()?.map(|entry| Entry(EntryKind::Held(entry))))
+    }
+
+    /// The record with the largest key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn last(&self) -> Result<Option<Entry<'_>>> {
+        Ok(self.snapshot.iter().next_back().transpose()?.map(|entry| Entry(EntryKind::Held(entry))))
+    }
+
+    /// All records in order of their keys, from both ends.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter(IterKind::Held(self.snapshot.iter()))
+    }
+
+    /// The records whose keys lie in `bounds`, in order, from both ends.
+    pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Iter<'_> {
+        Iter(IterKind::Held(self.snapshot.range(bounds)))
+    }
+
+    /// The records whose keys begin with `prefix`, in order, from both ends.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter<'_> {
+        Iter(IterKind::Held(self.snapshot.prefix(prefix.as_ref())))
+    }
+
+    /// Gives the snapshot a name (1 to 255 bytes), under which it is there when the pool is opened the next time, and until
+    /// [`Map::drop_snapshot`]. Durable on return; one fence.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Index`] with [`Exists`](crate::IndexError::Exists) if the map has a snapshot of this name, or with
+    /// [`SnapshotName`](crate::IndexError::SnapshotName); [`Error::Full`], [`Error::ReadOnly`], and [`Error::Pool`] as for
+    /// [`Map::put`].
+    pub fn keep(&self, name: &str) -> Result<()> {
+        Ok(self.tree.keep(&self.snapshot, name)?)
+    }
+
+    /// The keys that differ between this snapshot and another of the same map, in order, with both values. Either may be the later
+    /// one. Takes time that follows the number of keys that changed in between, not the size of the map.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignSnapshot`], and as for [`get`](Self::get).
+    pub fn diff(&self, to: &Snapshot) -> Result<Vec<Change>> {
+        to.expect_of(&self.tree)?;
+        Ok(self.tree.diff(self.version(), to.version())?)
+    }
+
+    fn expect_of(&self, tree: &Once<CddsTree>) -> Result<()> {
+        if self.tree.is_same(tree) { Ok(()) } else { Err(Error::ForeignSnapshot) }
+    }
+}
