@@ -13,6 +13,7 @@ Examples:
   tembo serve --pool /mnt/pmem/a.pool --listen 0.0.0.0:7000
   tembo check a.pool && tembo dump a.pool | gzip > a.jsonl.gz
   gunzip < a.jsonl.gz | tembo load b.pool
+  tembo snapshot keep a.pool stock monday
   tembo bench
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.";
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Fill a pool from a dump
     Load(Load),
+    /// List, keep, drop and go back to snapshots of maps that keep versions
+    Snapshot(Snapshot),
     /// Measure this machine, or run the workload that crash tests use
     Bench(Bench),
 }
@@ -141,7 +144,8 @@ Examples:
   tembo dump a.pool | jq -r 'select(.key) | .key'
   diff <(tembo dump a.pool) <(tembo dump b.pool)
 
-JSON lines, in order of maps and keys, so that equal contents give equal dumps. Bytes that are not plain \
+JSON lines, in order of maps and keys, so that equal contents give equal dumps. Maps that keep versions are \
+written as they are now, without their snapshots. Bytes that are not plain \
 text are written as {\"base64\": ...}. The last line has the counts and a checksum of the lines before.")]
 pub(crate) struct Dump {
     /// The pool
@@ -175,12 +179,62 @@ pub(crate) struct Load {
     pub(crate) durability: Durability,
 }
 
+/// `tembo snapshot`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tembo snapshot list a.pool
+  tembo snapshot keep a.pool stock monday
+  tembo snapshot rollback a.pool stock monday
+  tembo snapshot drop a.pool stock monday
+
+A snapshot is a map as it was when it was kept. It takes no more room than what the map has changed since. \
+The pool must not be open elsewhere, but for reading it to `list`.")]
+pub(crate) struct Snapshot {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) action: SnapshotAction,
+}
+
+/// The subcommands of `tembo snapshot`
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotAction {
+    /// List the snapshots of all maps, or of one
+    List {
+        /// The pool
+        pool: PathBuf,
+        /// A map that keeps versions
+        map: Option<String>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Keep a map as it is now, under a name
+    Keep(NamedSnapshot),
+    /// Give up a snapshot, and free what only it had
+    Drop(NamedSnapshot),
+    /// Make a map what it was in a snapshot, which stays
+    Rollback(NamedSnapshot),
+}
+
+/// A snapshot of a map of a pool.
+#[derive(Debug, Args)]
+pub(crate) struct NamedSnapshot {
+    /// The pool
+    pub(crate) pool: PathBuf,
+    /// The map, which has to be one that keeps versions
+    pub(crate) map: String,
+    /// The snapshot's name
+    pub(crate) name: String,
+}
+
 /// `tembo bench`
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   tembo bench
   tembo bench --entries 100000 --json
+  tembo bench --versioned
   tembo bench --seeded --pool crash.pool --seed 7 --ops 1000
   tembo check crash.pool --expect-seeded 1000 --seed 7
 
@@ -213,6 +267,9 @@ pub(crate) struct Bench {
     /// How often everything is measured; the median counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one(), conflicts_with = "seeded")]
     pub(crate) rounds: u64,
+    /// Measure a map that keeps versions
+    #[arg(long, conflicts_with = "seeded")]
+    pub(crate) versioned: bool,
     /// Where the measured pools are made [default: the directory for temporary files]
     #[arg(long, value_name = "DIR", conflicts_with = "seeded")]
     pub(crate) dir: Option<PathBuf>,
@@ -304,6 +361,8 @@ mod tests {
             ("tembo bench --seeded", "--pool"),
             ("tembo bench --pool a", "--seeded"),
             ("tembo bench --seeded --pool a --json", "--json"),
+            ("tembo snapshot keep a m", "<NAME>"),
+            ("tembo bench --seeded --pool a --versioned", "--versioned"),
             ("tembo dance", "dance"),
         ];
         for (line, expected) in cases {

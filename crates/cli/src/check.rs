@@ -28,9 +28,12 @@ struct Verdict {
 /// What was looked at.
 #[derive(Debug, Serialize)]
 struct Seen {
-    /// Of both kinds.
+    /// Of all kinds.
     maps: usize,
+    /// In the newest versions.
     entries: u64,
+    /// Named snapshots, each read as a whole.
+    snapshots: usize,
     /// Live objects of the heap, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     heap: Option<HeapSeen>,
@@ -118,9 +121,12 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
 /// Checks the pool and everything in it.
 fn look(pool: &Pool) -> Outcome<Seen> {
     let report = pool.check()?;
+    let versioned = report.versioned_maps.iter().map(|(_, versions)| versions.length);
+    let entries = report.maps.iter().chain(&report.fixed_maps).map(|(_, entries)| *entries).chain(versioned);
     Ok(Seen {
-        maps: report.maps.len() + report.fixed_maps.len(),
-        entries: report.maps.iter().chain(&report.fixed_maps).map(|(_, entries)| entries).sum(),
+        maps: report.maps.len() + report.versioned_maps.len() + report.fixed_maps.len(),
+        entries: entries.sum(),
+        snapshots: report.versioned_maps.iter().map(|(_, versions)| versions.kept.len()).sum(),
         heap: report.heap.map(HeapSeen::of),
         blocks: report.usage.allocated_blocks,
         allocated_bytes: report.usage.allocated_bytes,
@@ -132,7 +138,11 @@ impl Verdict {
     fn text(&self, seconds: f64) -> String {
         let mut lines = Lines::default();
         if let Some(seen) = &self.seen {
-            lines.add("maps", seen.maps).add("entries", seen.entries).add("blocks", seen.blocks).add(
+            lines.add("maps", seen.maps).add("entries", seen.entries);
+            if seen.snapshots > 0 {
+                lines.add("snapshots", seen.snapshots);
+            }
+            lines.add("blocks", seen.blocks).add(
                 "in use",
                 format!("{} of {}", human_bytes(seen.allocated_bytes), human_bytes(seen.pool_bytes)),
             );
@@ -176,6 +186,7 @@ mod tests {
             seen: Some(Seen {
                 maps: 2,
                 entries: 7,
+                snapshots: 0,
                 heap: None,
                 blocks: 9,
                 allocated_bytes: 2048,

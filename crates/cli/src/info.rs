@@ -4,6 +4,7 @@ use crate::args::Info;
 use crate::failure::Outcome;
 use crate::report::{Lines, print, print_json};
 use crate::size::human_bytes;
+use crate::snapshot::{Named, named};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -44,6 +45,12 @@ struct MapDescription {
     /// Maps of 8-byte keys keep no count, and counting would read them as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     entries: Option<u64>,
+    /// The newest version of a map that keeps versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
+    /// Its named snapshots.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    snapshots: Vec<Named>,
 }
 
 /// What a map's keys and values are.
@@ -52,6 +59,8 @@ struct MapDescription {
 enum Kind {
     /// Byte strings.
     Bytes,
+    /// Byte strings, in a map that keeps versions.
+    Versioned,
     /// Integers of 8 bytes.
     Fixed,
 }
@@ -68,11 +77,17 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
     let mut maps = Vec::new();
     for name in pool.map_names()? {
         if let Some(map) = pool.find_map(&name)? {
-            maps.push(MapDescription { name, kind: Kind::Bytes, entries: Some(map.len()?) });
+            let entries = Some(map.len()?);
+            maps.push(if map.is_versioned() {
+                let (version, snapshots) = (Some(map.version()?), named(&map)?);
+                MapDescription { name, kind: Kind::Versioned, entries, version, snapshots }
+            } else {
+                MapDescription::new(name, Kind::Bytes, entries)
+            });
         }
     }
     let fixed = pool.fixed_map_names()?;
-    maps.extend(fixed.into_iter().map(|name| MapDescription { name, kind: Kind::Fixed, entries: None }));
+    maps.extend(fixed.into_iter().map(|name| MapDescription::new(name, Kind::Fixed, None)));
     maps.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Description {
         path: path.display().to_string(),
@@ -88,6 +103,22 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
     })
 }
 
+impl MapDescription {
+    /// Of a map that keeps no versions.
+    fn new(name: String, kind: Kind, entries: Option<u64>) -> MapDescription {
+        MapDescription { name, kind, entries, version: None, snapshots: Vec::new() }
+    }
+
+    fn text(&self) -> String {
+        let entries = match (self.kind, self.entries) {
+            (Kind::Fixed, _) => return "8-byte keys and values".to_owned(),
+            (_, Some(1)) => "1 entry".to_owned(),
+            (_, entries) => format!("{} entries", entries.unwrap_or(0)),
+        };
+        self.version.map_or(entries.clone(), |version| format!("{entries}, version {version}"))
+    }
+}
+
 impl Description {
     fn text(&self) -> String {
         let mut lines = Lines::default();
@@ -99,13 +130,11 @@ impl Description {
         let mut text = format!("{}\n{}", self.path, lines.text());
         let width = self.maps.iter().map(|map| map.name.chars().count()).max().unwrap_or(0);
         for map in &self.maps {
-            let what = match (map.kind, map.entries) {
-                (Kind::Fixed, _) => "8-byte keys and values".to_owned(),
-                (Kind::Bytes, Some(1)) => "1 entry".to_owned(),
-                (Kind::Bytes, entries) => format!("{} entries", entries.unwrap_or(0)),
-            };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "    {:width$}  {what}", map.name);
+            let _ = writeln!(text, "    {:width$}  {}", map.name, map.text());
+            for named in &map.snapshots {
+                let _ = writeln!(text, "    {:width$}    snapshot {}: {}", "", named.name(), named.text());
+            }
         }
         if let Some(heap) = &self.heap {
             let _ = writeln!(text, "  heap    with a root of type {}; its types:", heap.root);
@@ -120,7 +149,8 @@ mod tests {
     use super::*;
 
     fn sample() -> Description {
-        let map = |name: &str, kind, entries| MapDescription { name: name.to_owned(), kind, entries };
+        let map = |name: &str, kind, entries| MapDescription::new(name.to_owned(), kind, entries);
+        let versioned = MapDescription { version: Some(9), ..map("log", Kind::Versioned, Some(3)) };
         Description {
             path: "a.pool".to_owned(),
             uuid: "67e55044-10b1-426f-9247-bb680e5fe0c8".to_owned(),
@@ -129,6 +159,7 @@ mod tests {
             maps: vec![
                 map("db0", Kind::Bytes, Some(12)),
                 map("ids", Kind::Fixed, None),
+                versioned,
                 map("été", Kind::Bytes, Some(1)),
             ],
             heap: None,
@@ -138,7 +169,7 @@ mod tests {
     #[test]
     fn people_get_aligned_lines() {
         let expected = "a.pool\n  uuid    67e55044-10b1-426f-9247-bb680e5fe0c8\n  size    4.00 MiB\n  \
-                        unused  1.50 KiB\n  maps    3\n    db0  12 entries\n    ids  8-byte keys and values\n    été  1 entry\n";
+                        unused  1.50 KiB\n  maps    4\n    db0  12 entries\n    ids  8-byte keys and values\n    log  3 entries, version 9\n    été  1 entry\n";
         assert_eq!(sample().text(), expected);
     }
 
@@ -147,6 +178,10 @@ mod tests {
         let json = serde_json::to_value(sample()).unwrap();
         assert_eq!(json["unused_bytes"], 1536);
         assert_eq!(json["maps"][1], serde_json::json!({"name": "ids", "kind": "fixed"}));
-        assert_eq!(json["maps"][2], serde_json::json!({"name": "été", "kind": "bytes", "entries": 1}));
+        assert_eq!(
+            json["maps"][2],
+            serde_json::json!({"name": "log", "kind": "versioned", "entries": 3, "version": 9})
+        );
+        assert_eq!(json["maps"][3], serde_json::json!({"name": "été", "kind": "bytes", "entries": 1}));
     }
 }

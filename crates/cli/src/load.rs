@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use tembo::{FixedMap, Map, Options, Pool};
+use tembo::{FixedMap, Map, MapOptions, Options, Pool};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// A batch is committed when it has this many pending words, ...
@@ -110,6 +110,11 @@ fn fill<R: BufRead>(pool: &Pool, reader: &mut Reader<R>) -> Outcome<u64> {
                 // Opening a map may create it, which is a write of its own.
                 batch.commit()?;
                 map = Some(pool.open_map(&name)?);
+                (batch, batch_bytes) = (pool.batch()?, 0);
+            }
+            Item::VersionedMap(name) => {
+                batch.commit()?;
+                map = Some(pool.open_map_with(&name, MapOptions::new().versioned(true))?);
                 (batch, batch_bytes) = (pool.batch()?, 0);
             }
             Item::FixedMap(name) => {

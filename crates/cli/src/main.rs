@@ -15,6 +15,7 @@ mod progress;
 mod report;
 mod serve;
 mod size;
+mod snapshot;
 
 use args::{Arguments, Command};
 use clap::Parser;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Check(check) => check::run(check),
         Command::Dump(dump) => dump::run(dump),
         Command::Load(load) => load::run(load),
+        Command::Snapshot(snapshot) => snapshot::run(snapshot),
         Command::Bench(bench) => bench::run(bench),
     };
     failure::exit_code(outcome)

@@ -132,7 +132,7 @@ impl std::fmt::Debug for Iter<'_> {
     }
 }
 
-/// A place among the records of a [`Map`]: at one of them, before the first, or after the last.
+/// A place among the records of a [`Map`](crate::Map): at one of them, before the first, or after the last.
 ///
 /// It sees the records of some dozens of neighbouring keys as they were when it came to them, and steps among these cost
 /// next to nothing; other moves are O(log n). A record that is there all the while is not stepped over, one that comes or
@@ -166,7 +166,7 @@ impl Cursor<'_> {
     ///
     /// # Errors
     ///
-    /// As for [`Map::get`]; the cursor is then at no record. So for all moves.
+    /// As for [`Map::get`](crate::Map::get); the cursor is then at no record. So for all moves.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(on_either!(self, cursor => cursor.seek(key.as_ref()))?)
     }

@@ -4,7 +4,7 @@ use crate::args::PoolChoices;
 use crate::failure::{Failure, Outcome};
 use std::collections::BTreeMap;
 use std::path::Path;
-use tembo::{Durability, Map, Pool};
+use tembo::{Durability, Map, MapOptions, Pool};
 
 /// Bytes of a key.
 pub(super) const KEY_BYTES: usize = 20;
@@ -64,10 +64,11 @@ impl PoolMap {
         path: &Path,
         choices: &PoolChoices,
         durability: Durability,
+        kind: MapOptions,
         count: bool,
     ) -> Outcome<PoolMap> {
         let pool = choices.options().durability(durability).count(count).create_new(true).open(path)?;
-        let map = pool.open_map("bench")?;
+        let map = pool.open_map_with("bench", kind)?;
         Ok(PoolMap { pool, map })
     }
 }

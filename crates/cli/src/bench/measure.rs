@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
-use tembo::Durability;
+use tembo::{Durability, MapOptions};
 
 /// Entries that become durable together in the phase that measures that.
 const GROUP: usize = 32;
@@ -94,10 +94,11 @@ pub(super) fn run(arguments: &Bench) -> Outcome<Results> {
     for _ in 0..arguments.rounds {
         for (subject, durability) in subjects.iter().enumerate() {
             let pool_path = directory.path().join("bench.pool");
+            let kind = MapOptions::new().versioned(arguments.versioned);
             let mut engine: Box<dyn Engine> = match durability {
                 None => Box::new(StandardMap::default()),
                 Some(durability) => {
-                    Box::new(PoolMap::create(&pool_path, &arguments.choices, *durability, false)?)
+                    Box::new(PoolMap::create(&pool_path, &arguments.choices, *durability, kind, false)?)
                 }
             };
             for (phase, times) in PHASES.iter().zip(&mut times) {
@@ -149,7 +150,13 @@ fn count(
     workset: &Workset,
 ) -> Outcome<Vec<CountResult>> {
     let path = directory.join("count.pool");
-    let mut engine = PoolMap::create(&path, &arguments.choices, durability, true)?;
+    let mut engine = PoolMap::create(
+        &path,
+        &arguments.choices,
+        durability,
+        MapOptions::new().versioned(arguments.versioned),
+        true,
+    )?;
     let mut results = Vec::new();
     for phase in PHASES {
         let before = tembo::snapshot();
@@ -298,8 +305,14 @@ mod tests {
         let workset = Workset::new(1, 1000);
         let directory = tempfile::tempdir().unwrap();
         let choices = PoolChoices { durability: Durability::Auto, flush: None, no_non_temporal: false };
-        let pool = PoolMap::create(&directory.path().join("a.pool"), &choices, Durability::PageCache, false)
-            .unwrap();
+        let pool = PoolMap::create(
+            &directory.path().join("a.pool"),
+            &choices,
+            Durability::PageCache,
+            MapOptions::new(),
+            false,
+        )
+        .unwrap();
         let mut engines: [Box<dyn Engine>; 2] = [Box::new(StandardMap::default()), Box::new(pool)];
         for engine in &mut engines {
             PHASES.iter().for_each(|phase| (phase.run)(&mut **engine, &workset).unwrap());

@@ -21,6 +21,7 @@ enum Written<'a> {
     TemboDump(u32),
     Map(&'a str),
     FixedMap(&'a str),
+    VersionedMap(&'a str),
     End(End),
 }
 
@@ -66,6 +67,12 @@ impl<W: Write> Writer<W> {
         self.line(&Written::Map(name))
     }
 
+    /// Begins a map that keeps versions.
+    pub(crate) fn versioned_map(&mut self, name: &str) -> io::Result<()> {
+        self.maps += 1;
+        self.line(&Written::VersionedMap(name))
+    }
+
     /// Begins a map of 8-byte keys and values.
     pub(crate) fn fixed_map(&mut self, name: &str) -> io::Result<()> {
         self.maps += 1;
@@ -108,6 +115,8 @@ pub(crate) enum Item {
     Map(String),
     /// The entries that follow belong to this map of 8-byte keys and values.
     FixedMap(String),
+    /// The entries that follow belong to this map, which keeps versions.
+    VersionedMap(String),
     /// An entry of the last map, which is one of 8-byte keys and values.
     FixedEntry {
         /// Its key.
@@ -170,6 +179,7 @@ struct RawLine {
     tembo_dump: Option<u32>,
     map: Option<String>,
     fixed_map: Option<String>,
+    versioned_map: Option<String>,
     key: Option<Read>,
     value: Option<Read>,
     end: Option<End>,
@@ -183,10 +193,14 @@ enum Line {
 
 impl RawLine {
     fn kind(self) -> Option<Line> {
-        match (self.tembo_dump, self.map, self.fixed_map, self.key, self.value, self.end) {
+        let RawLine { tembo_dump, map, fixed_map, versioned_map, key, value, end } = self;
+        let map = map.map(Item::Map).into_iter();
+        let fixed = fixed_map.map(Item::FixedMap).into_iter();
+        let mut maps = map.chain(fixed).chain(versioned_map.map(Item::VersionedMap));
+        let (map, another) = (maps.next(), maps.next());
+        match (tembo_dump, map, another, key, value, end) {
             (Some(version), None, None, None, None, None) => Some(Line::Header(version)),
-            (None, Some(name), None, None, None, None) => Some(Line::Item(Item::Map(name))),
-            (None, None, Some(name), None, None, None) => Some(Line::Item(Item::FixedMap(name))),
+            (None, Some(map), None, None, None, None) => Some(Line::Item(map)),
             (None, None, None, Some(Read(key)), Some(Read(value)), None) => {
                 Some(Line::Item(Item::Entry { key, value }))
             }
@@ -264,7 +278,7 @@ impl<R: BufRead> Reader<R> {
     /// Counts an item, and reads an entry as its map wants it.
     fn take(&mut self, item: Item) -> Result<Item, ReadError> {
         match item {
-            Item::Map(_) | Item::FixedMap(_) => {
+            Item::Map(_) | Item::FixedMap(_) | Item::VersionedMap(_) => {
                 self.maps += 1;
                 self.is_fixed = matches!(item, Item::FixedMap(_));
                 Ok(item)
@@ -325,7 +339,7 @@ impl<R: BufRead> Reader<R> {
             }
         }
         let line: RawLine = serde_json::from_slice(&self.line).map_err(|e| self.wrong(&describe(&e)))?;
-        let kinds = "a line is one of {\"map\":...}, {\"fixed_map\":...}, {\"key\":...,\"value\":...} and {\"end\":...}";
+        let kinds = "a line is one of {\"map\":...}, {\"fixed_map\":...}, {\"versioned_map\":...}, {\"key\":...,\"value\":...} and {\"end\":...}";
         line.kind().map(Some).ok_or_else(|| self.wrong(kinds))
     }
 
@@ -370,6 +384,7 @@ mod tests {
             match item {
                 Item::Map(name) => writer.map(name).unwrap(),
                 Item::FixedMap(name) => writer.fixed_map(name).unwrap(),
+                Item::VersionedMap(name) => writer.versioned_map(name).unwrap(),
                 Item::FixedEntry { key, value } => writer.fixed_entry(*key, *value).unwrap(),
                 Item::Entry { key, value } => writer.entry(key, value).unwrap(),
             }
@@ -389,6 +404,8 @@ mod tests {
             Item::FixedMap("numbers".into()),
             Item::FixedEntry { key: 0, value: 0 },
             Item::FixedEntry { key: u64::MAX, value: 1 },
+            Item::VersionedMap("stock".into()),
+            entry(b"k", b"v"),
             Item::Map("".into()),
             entry(b"k", b"v"),
         ]
@@ -413,7 +430,9 @@ mod tests {
         let apple = Item::Entry { key: b"apple".to_vec(), value: b"120".to_vec() };
         let binary = Item::Entry { key: vec![0xff, 0], value: Vec::new() };
         let square = Item::FixedEntry { key: 12, value: 144 };
-        let items = [Item::Map("prices".into()), apple, binary, Item::FixedMap("squares".into()), square];
+        let pears = Item::Entry { key: b"pears".to_vec(), value: b"12".to_vec() };
+        let [prices, stock] = [Item::Map("prices".into()), Item::VersionedMap("stock".into())];
+        let items = [prices, apple, binary, Item::FixedMap("squares".into()), square, stock, pears];
         assert_eq!(String::from_utf8(write(&items)).unwrap(), example);
         assert_eq!(read(example.as_bytes()).unwrap(), items);
     }
@@ -456,6 +475,7 @@ mod tests {
             ("{\"map\":\"m\",\"key\":\"k\",\"value\":\"v\"}", "line 2 of the dump: a line is one of"),
             ("{}", "line 2 of the dump: a line is one of"),
             ("{\"map\":\"m\",\"fixed_map\":\"m\"}", "line 2 of the dump: a line is one of"),
+            ("{\"fixed_map\":\"m\",\"versioned_map\":\"m\"}", "line 2 of the dump: a line is one of"),
             ("{\"map\":\"m\",\"map\":\"n\"}", "line 2 of the dump: duplicate field"),
             ("{\"mop\":\"m\"}", "line 2 of the dump: unknown field `mop`"),
             ("{\"map\":\"m\"", "line 2 of the dump: EOF while parsing an object at column 10"),

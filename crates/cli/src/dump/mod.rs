@@ -22,6 +22,20 @@ pub(crate) fn run(arguments: &Dump) -> Outcome {
             "note: the pool also has a heap of persistent objects, which a dump does not hold; copy the file to keep it"
         );
     }
+    for name in pool.map_names()? {
+        let snapshots = match pool.find_map(&name)? {
+            Some(map) if map.is_versioned() => map.snapshots()?.len(),
+            _ => 0,
+        };
+        if snapshots > 0 {
+            let what = if snapshots == 1 {
+                "a named snapshot".to_owned()
+            } else {
+                format!("{snapshots} named snapshots")
+            };
+            eprintln!("note: {name} also has {what}, which a dump does not hold; copy the file to keep that");
+        }
+    }
     let Some(path) = &arguments.output else {
         let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
         return write_pool(&pool, out, Failure::output);
@@ -61,7 +75,7 @@ fn write_map<W: Write>(
 ) -> Outcome {
     let Some(map) = pool.find_map(name)? else { return Ok(()) };
     let mut progress = Progress::new("dumping", Some(map.len()?));
-    writer.map(name).map_err(failed)?;
+    if map.is_versioned() { writer.versioned_map(name) } else { writer.map(name) }.map_err(failed)?;
     for entry in map.iter() {
         let entry = entry?;
         writer.entry(entry.key(), entry.value()).map_err(failed)?;

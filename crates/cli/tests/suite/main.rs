@@ -3,6 +3,7 @@
 mod dump_load;
 mod seeded;
 mod serve;
+mod snapshots;
 mod support;
 mod tools;
 mod usage;

@@ -13,6 +13,7 @@ fn help_and_version_are_answers_and_not_failures() {
         "check --help",
         "dump --help",
         "load --help",
+        "snapshot --help",
         "bench --help",
     ];
     for call in calls {
@@ -34,6 +35,7 @@ fn wrong_usage_is_exit_code_2_and_changes_nothing() {
         "check",
         "bench --seeded",
         "info a b",
+        "snapshot keep a.pool m",
     ];
     for call in calls {
         let run = place.run(call);
@@ -46,7 +48,13 @@ fn wrong_usage_is_exit_code_2_and_changes_nothing() {
 #[test]
 fn an_absent_pool_is_a_failure_and_is_not_created() {
     let place = Place::new();
-    for call in ["info no.pool", "check no.pool", "dump no.pool"] {
+    for call in [
+        "info no.pool",
+        "check no.pool",
+        "dump no.pool",
+        "snapshot list no.pool",
+        "snapshot keep no.pool m s",
+    ] {
         place.run(call).fails_with("no.pool");
     }
     assert_eq!(place.names(), [""; 0]);

@@ -1,0 +1,159 @@
+//! `tembo snapshot`: named snapshots of maps that keep versions.
+
+use crate::args::{NamedSnapshot, Snapshot, SnapshotAction};
+use crate::failure::{Failure, Outcome};
+use crate::report::{print, print_json};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::Path;
+use tembo::{Map, Options, Pool};
+
+/// Dead blocks that one call of the collector looks at.
+const COLLECT_BUDGET: usize = 10_000;
+
+/// The snapshots of a map.
+#[derive(Debug, Serialize)]
+struct Listed {
+    map: String,
+    /// The newest version.
+    version: u64,
+    snapshots: Vec<Named>,
+}
+
+/// A named snapshot.
+#[derive(Debug, Serialize)]
+pub(crate) struct Named {
+    name: String,
+    version: u64,
+    entries: u64,
+}
+
+/// Does what was asked for.
+pub(crate) fn run(arguments: &Snapshot) -> Outcome {
+    match &arguments.action {
+        SnapshotAction::List { pool, map, json } => list(pool, map.as_deref(), *json),
+        SnapshotAction::Keep(named) => {
+            let (_pool, map) = open(named)?;
+            let snapshot = map.snapshot()?;
+            snapshot.keep(&named.name)?;
+            print(&format!("kept {} of {} at version {}\n", named.name, named.map, snapshot.version()))
+        }
+        SnapshotAction::Drop(named) => {
+            let (_pool, map) = open(named)?;
+            if !map.drop_snapshot(&named.name)? {
+                map.open_snapshot(&named.name)?;
+            }
+            while map.collect(COLLECT_BUDGET)? {}
+            print(&format!("dropped {} of {}\n", named.name, named.map))
+        }
+        SnapshotAction::Rollback(named) => {
+            let (_pool, map) = open(named)?;
+            let version = map.rollback_to(&map.open_snapshot(&named.name)?)?;
+            print(&format!("{} is as it was in {}; that is version {version}\n", named.map, named.name))
+        }
+    }
+}
+
+/// The pool, open for writing, and the map.
+fn open(named: &NamedSnapshot) -> Outcome<(Pool, Map)> {
+    let pool = Options::new().open(&named.pool)?;
+    let map = find(&pool, &named.map)?;
+    Ok((pool, map))
+}
+
+fn find(pool: &Pool, name: &str) -> Outcome<Map> {
+    if let Some(map) = pool.find_map(name)? {
+        return if map.is_versioned() {
+            Ok(map)
+        } else {
+            Err(Failure::Failed(format!(
+                "the map {name:?} keeps no versions, so it has no snapshots; load a dump of it, with versioned_map instead of map \
+                 in the line that names it, into another pool"
+            )))
+        };
+    }
+    let names = pool.map_names()?.join(", ");
+    Err(Failure::Failed(format!(
+        "there is no map {name:?}; there is {}",
+        if names.is_empty() { "none" } else { &names }
+    )))
+}
+
+fn list(path: &Path, only: Option<&str>, json: bool) -> Outcome {
+    let pool = Options::new().read_only(true).open(path)?;
+    let mut maps = Vec::new();
+    match only {
+        Some(name) => maps.push((name.to_owned(), find(&pool, name)?)),
+        None => {
+            for name in pool.map_names()? {
+                maps.extend(pool.find_map(&name)?.filter(Map::is_versioned).map(|map| (name, map)));
+            }
+        }
+    }
+    maps.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut listed = Vec::new();
+    for (name, map) in maps {
+        listed.push(Listed { map: name, version: map.version()?, snapshots: named(&map)? });
+    }
+    if json { print_json(&listed) } else { print(&text(&listed)) }
+}
+
+/// The named snapshots of a map that keeps versions.
+pub(crate) fn named(map: &Map) -> Outcome<Vec<Named>> {
+    let kept = map.snapshots()?.into_iter();
+    Ok(kept.map(|kept| Named { name: kept.name, version: kept.version, entries: kept.length }).collect())
+}
+
+impl Named {
+    /// What there is to say of it but its name.
+    pub(crate) fn text(&self) -> String {
+        let entries = if self.entries == 1 { "entry" } else { "entries" };
+        format!("{} {entries}, version {}", self.entries, self.version)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+fn text(listed: &[Listed]) -> String {
+    let mut text = String::new();
+    for Listed { map, version, snapshots } in listed {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{map}: version {version}{}",
+            if snapshots.is_empty() { ", no snapshots" } else { "" }
+        );
+        let width = snapshots.iter().map(|named| named.name.chars().count()).max().unwrap_or(0);
+        for named in snapshots {
+            let _ = writeln!(text, "  {:width$}  {}", named.name, named.text());
+        }
+    }
+    if text.is_empty() {
+        text.push_str("no map keeps versions\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_get_aligned_lines() {
+        let named = |name: &str, version, entries| Named { name: name.to_owned(), version, entries };
+        let listed = [
+            Listed {
+                map: "a".into(),
+                version: 9,
+                snapshots: vec![named("monday", 3, 1), named("fri", 7, 2)],
+            },
+            Listed { map: "b".into(), version: 1, snapshots: Vec::new() },
+        ];
+        let expected = "a: version 9\n  monday  1 entry, version 3\n  fri     2 entries, version 7\n\
+                        b: version 1, no snapshots\n";
+        assert_eq!(text(&listed), expected);
+        assert_eq!(text(&[]), "no map keeps versions\n");
+    }
+}
