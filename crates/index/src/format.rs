@@ -1,5 +1,6 @@
 //! The format document, made from the code: `docs/format.md` is checked against this.
 
+use crate::cdds::hash::layout::{PmCddsTrieEntry, PmCddsTrieNode};
 use crate::cdds::layout::{PmCddsChunk, PmCddsDead, PmCddsHead, PmCddsKept, PmCddsQueue, PmCddsRecord};
 use crate::cdds::tree::layout::{PmCddsEntry, PmCddsNode};
 use crate::fixed::layout::{PmFixedChild, PmFixedInner, PmFixedLeaf, PmFixedLine, PmFixedTree};
@@ -25,6 +26,8 @@ pub fn describe() -> String {
     section::<PmCddsQueue>(&mut out);
     section::<PmCddsNode>(&mut out);
     section::<PmCddsEntry>(&mut out);
+    section::<PmCddsTrieNode>(&mut out);
+    section::<PmCddsTrieEntry>(&mut out);
     section::<PmCddsRecord>(&mut out);
     section::<PmCddsKept>(&mut out);
     section::<PmCddsChunk>(&mut out);

@@ -6,7 +6,8 @@
 //! [`WbTree`] maps byte strings to byte strings, and is changed by transactions, or record by record by many threads that share
 //! [`Writers`]. [`FixedTree`] maps 8-byte keys to 8-byte
 //! values, and is changed by any number of threads at once, each change a transaction of its own. [`CddsTree`] maps byte strings
-//! to byte strings and keeps every version that a snapshot holds: each change, or batch of changes, makes a version. Start with
+//! to byte strings and keeps every version that a snapshot holds: each change, or batch of changes, makes a version. [`CddsHash`] does
+//! the same without an order. Start with
 //! the module essays in `wbtree/mod.rs`, `fixed/mod.rs` and `cdds/mod.rs`.
 
 mod cdds;
@@ -16,9 +17,9 @@ pub mod format;
 mod wbtree;
 
 pub use cdds::{
-    CddsBatch, CddsBytes, CddsChange, CddsCursor, CddsEntry, CddsKept, CddsMap, CddsOrdered, CddsPart,
-    CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsReader, CddsReport, CddsSnapshot, CddsStats,
-    CddsStructure, CddsTree, CddsValue,
+    CddsBatch, CddsBytes, CddsChange, CddsCursor, CddsEntry, CddsHash, CddsHashIter, CddsHashed, CddsKept,
+    CddsMap, CddsOrdered, CddsPart, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsReader, CddsReport,
+    CddsSnapshot, CddsStats, CddsStructure, CddsTree, CddsValue,
 };
 pub use error::{Error, Result};
 pub use fixed::{FixedRange, FixedTree};

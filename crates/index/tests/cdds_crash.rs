@@ -1,24 +1,36 @@
-//! Crashes at every flush and fence of every operation of the CDDS tree, with named snapshots read after each recovery; and of
-//! transactions that change such a tree and a wB+-Tree together.
+//! Crashes at every flush and fence of every operation of both CDDS structures, with named snapshots read after each recovery; and
+//! of transactions that change a CDDS tree and a wB+-Tree together.
 //!
-//! The directed scenarios bring a tree to the edge of a change of structure and do the operation that makes it; how many blocks
+//! The directed scenarios bring a map to the edge of a change of structure and do the operation that makes it; how many blocks
 //! that gains or loses proves that it was the change meant. The campaign does operations at random:
 //! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test cdds_crash campaign` is the long one.
 
 mod crashes;
+mod structures;
 
 use crashes::{InPool, Script, scripted_in_a_pool, survived, text};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use structures::{Structure, equal_hash_key, for_each_structure, near_hash_key};
 use tembo_crashsim::{Audit, Mutation, Scenario, Simulation, Target, campaign};
-use tembo_index::{CddsPart, CddsSnapshot, CddsTree, WbTree};
+use tembo_index::{CddsHashed, CddsMap, CddsOrdered, CddsPart, CddsSnapshot, WbTree};
 use tembo_pmem::Region;
 use tembo_pool::{Lane, Marks, Pool, Tx};
 
+for_each_structure!(
+    every_change_of_structure_survives_crashes,
+    snapshots_rollback_and_collection_survive_crashes,
+    cleared_maps_come_apart_through_crashes,
+    creation_survives_crashes,
+    campaign_of_random_operations,
+    seeded_bugs_are_caught,
+);
+
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a tree and its named snapshots have.
+/// What a map and its named snapshots have.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
     newest: Contents,
@@ -60,26 +72,33 @@ enum Op {
     },
 }
 
-struct Trees {
+struct Maps<S> {
     script: Script<Op>,
     /// What is done before the operations.
     start: Vec<Op>,
+    structure: PhantomData<S>,
 }
 
-struct State {
+impl<S> Maps<S> {
+    fn new(script: Script<Op>, start: Vec<Op>) -> Maps<S> {
+        Maps { script, start, structure: PhantomData }
+    }
+}
+
+struct State<S> {
     pool: Pool,
-    tree: CddsTree,
+    map: CddsMap<S>,
     flat: WbTree,
     /// Of those that change both trees.
     lane: Lane,
-    held: Vec<CddsSnapshot>,
+    held: Vec<CddsSnapshot<S>>,
 }
 
-impl InPool for State {
-    fn open(pool: Pool) -> Result<State, String> {
-        let tree = match CddsTree::open(&pool, "tree").map_err(text)? {
-            Some(tree) => tree,
-            None => CddsTree::create(&pool, "tree").map_err(text)?,
+impl<S: Kind> InPool for State<S> {
+    fn open(pool: Pool) -> Result<State<S>, String> {
+        let map = match CddsMap::open(&pool, "map").map_err(text)? {
+            Some(map) => map,
+            None => S::create(&pool, "map"),
         };
         let mut lane = pool.lane().map_err(text)?;
         let flat = match WbTree::open(&pool, "flat").map_err(text)? {
@@ -91,7 +110,7 @@ impl InPool for State {
                 flat
             }
         };
-        Ok(State { pool, tree, flat, lane, held: Vec::new() })
+        Ok(State { pool, map, flat, lane, held: Vec::new() })
     }
 
     fn pool(&self) -> &Pool {
@@ -100,13 +119,13 @@ impl InPool for State {
 
     fn check(&self, marks: &mut Marks) -> Result<(), String> {
         self.flat.check(marks).map_err(text)?;
-        self.tree.check(marks).map(drop).map_err(text)
+        self.map.check(marks).map(drop).map_err(text)
     }
 }
 
-impl State {
+impl<S: Kind> State<S> {
     fn batch(&self, edits: &[Edit], fails: bool) -> Result<(), String> {
-        let outcome = self.tree.batch(|batch| {
+        let outcome = self.map.batch(|batch| {
             for edit in edits {
                 match edit {
                     Edit::Put(key, value) => batch.put(key, value)?,
@@ -122,75 +141,36 @@ impl State {
         }
     }
 
-    fn both(&mut self, edits: &[Edit], from: usize, clears: bool) -> Result<(), tembo_index::Error> {
-        let mut tx = self.lane.begin();
-        let mut part = self.tree.part()?;
-        if clears {
-            part.clear(&mut tx, 0)?;
-        }
-        let flat = &self.flat;
-        let make = |part: &mut CddsPart, tx: &mut Tx<'_>, edits: &[Edit], savepoint| {
-            for edit in edits {
-                match edit {
-                    Edit::Put(key, value) => {
-                        part.put(tx, savepoint, key, &[value])?;
-                        flat.put(tx, key, &[value])?;
-                    }
-                    Edit::Remove(key) => {
-                        part.remove(tx, savepoint, key)?;
-                        flat.remove(tx, key)?;
-                    }
-                }
-            }
-            Ok::<_, tembo_index::Error>(())
-        };
-        let (stay, again) = edits.split_at(from.min(edits.len()));
-        make(&mut part, &mut tx, stay, 0)?;
-        if !again.is_empty() {
-            let savepoint = tx.savepoint();
-            make(&mut part, &mut tx, again, 1)?;
-            part.clear(&mut tx, 1)?;
-            make(&mut part, &mut tx, again, 1)?;
-            part.roll_back_to(1);
-            tx.rollback_to(savepoint);
-            make(&mut part, &mut tx, again, 2)?;
-        }
-        part.finish(&mut tx)?;
-        tx.commit()?;
-        part.show();
-        Ok(())
-    }
-
     fn perform(&mut self, op: &Op) -> Result<(), String> {
         if let Op::Both { edits, from, clears } = op {
-            return self.both(edits, *from, *clears).map_err(text);
+            return S::both(self, edits, *from, *clears).map_err(text);
         }
-        let tree = &self.tree;
+        let map = &self.map;
         match op {
-            Op::One(Edit::Put(key, value)) => tree.put(key, value).map(drop).map_err(text),
-            Op::One(Edit::Remove(key)) => tree.remove(key).map(drop).map_err(text),
+            Op::One(Edit::Put(key, value)) => map.put(key, value).map(drop).map_err(text),
+            Op::One(Edit::Remove(key)) => map.remove(key).map(drop).map_err(text),
             Op::Batch(edits) => self.batch(edits, false),
             Op::Abort(edits) => self.batch(edits, true),
-            Op::Keep(name) if tree.kept_snapshot(name).is_none() => {
-                tree.keep(&tree.snapshot(), name).map_err(text)
+            Op::Keep(name) if map.kept_snapshot(name).is_none() => {
+                map.keep(&map.snapshot(), name).map_err(text)
             }
             Op::Keep(_) => Ok(()),
-            Op::DropKept(name) => tree.drop_kept(name).map(drop).map_err(text),
-            Op::Rollback(name) => match tree.kept_snapshot(name) {
-                Some(to) => tree.rollback_to(to.version()).map(drop).map_err(text),
+            Op::DropKept(name) => map.drop_kept(name).map(drop).map_err(text),
+            Op::Rollback(name) => match map.kept_snapshot(name) {
+                Some(to) => map.rollback_to(to.version()).map(drop).map_err(text),
                 None => Ok(()),
             },
             Op::Hold => {
-                self.held.push(tree.snapshot());
+                self.held.push(map.snapshot());
                 Ok(())
             }
             Op::Release => {
                 self.held.clear();
                 Ok(())
             }
-            Op::Collect(budget) => tree.collect(*budget).map(drop).map_err(text),
-            Op::Clear => tree.clear().map_err(text),
-            Op::PopFirst => tree.pop_first().map(drop).map_err(text),
+            Op::Collect(budget) => map.collect(*budget).map(drop).map_err(text),
+            Op::Clear => map.clear().map_err(text),
+            Op::PopFirst => S::pop_first(map).map_err(text),
             Op::Both { .. } => unreachable!("done above"),
         }
     }
@@ -233,25 +213,25 @@ impl Model {
     }
 }
 
-fn contents(snapshot: &CddsSnapshot) -> Result<Contents, String> {
+fn contents<S: Structure>(snapshot: &CddsSnapshot<S>) -> Result<Contents, String> {
     let entries = snapshot.iter();
     entries.map(|entry| entry.map(|e| (e.key().to_vec(), e.value().to_vec())).map_err(text)).collect()
 }
 
-impl Scenario for Trees {
-    type State = State;
+impl<S: Kind> Scenario for Maps<S> {
+    type State = State<S>;
     type Op = Op;
     type Model = Model;
 
     scripted_in_a_pool!();
 
-    fn setup(&self, region: Region) -> Result<State, String> {
+    fn setup(&self, region: Region) -> Result<State<S>, String> {
         let mut state = State::create_in(region)?;
         self.start.iter().try_for_each(|op| state.perform(op))?;
         Ok(state)
     }
 
-    fn apply(&self, state: &mut State, op: &Op) -> Result<(), String> {
+    fn apply(&self, state: &mut State<S>, op: &Op) -> Result<(), String> {
         state.perform(op)
     }
 
@@ -265,11 +245,11 @@ impl Scenario for Trees {
         model.perform(op);
     }
 
-    fn observe(&self, state: &State) -> Result<Model, String> {
-        let newest = contents(&state.tree.snapshot())?;
+    fn observe(&self, state: &State<S>) -> Result<Model, String> {
+        let newest = contents(&state.map.snapshot())?;
         let mut kept = BTreeMap::new();
-        for named in state.tree.kept() {
-            let snapshot = state.tree.kept_snapshot(&named.name).ok_or("a name without a snapshot")?;
+        for named in state.map.kept() {
+            let snapshot = state.map.kept_snapshot(&named.name).ok_or("a name without a snapshot")?;
             kept.insert(named.name, contents(&snapshot)?);
         }
         let flat = state.flat.iter();
@@ -322,7 +302,7 @@ fn edge(name: &'static str, start: Vec<Op>, op: Op, blocks: i64) -> Edge {
 
 /// Keys that come in order leave 19 in each leaf but the last. What died before the operation has been freed, so that nothing is
 /// freed by it; what dies by it is still there, in a queue.
-fn edges() -> Vec<Edge> {
+fn tree_edges() -> Vec<Edge> {
     let one = |edit| Op::One(edit);
     let evens = (0..28).map(|i| 2 * i);
     vec![
@@ -369,13 +349,141 @@ fn edges() -> Vec<Edge> {
     ]
 }
 
-fn simulate(scenario: &Trees, limit: usize) {
+/// What dies by an operation is still there afterwards, in a queue: each node on the way, and the record.
+fn hash_edges() -> Vec<Edge> {
+    let one = |edit| Op::One(edit);
+    let equal = |i| Edit::Put(equal_hash_key(i), b"equal".to_vec());
+    let not_equal = |i| Edit::Remove(equal_hash_key(i));
+    let equals = |count| Op::Batch((0..count).map(equal).collect());
+    let near = |i| Edit::Put(near_hash_key(i), b"near".to_vec());
+    let not_near = |i| Edit::Remove(near_hash_key(i));
+    let way = near_depth();
+    vec![
+        edge("the first record: a root", vec![], one(put(1)), 2),
+        // The old root, which is the first to die and gets the queue its chunk.
+        edge("an entry without a record", vec![one(put(1))], one(small(5)), 2),
+        edge("an entry without a record in place of another", vec![one(small(5))], one(small(5)), 2),
+        edge("a record in place of another", vec![puts([1, 2])], one(put(2)), 3),
+        edge("a record leaves", vec![puts([1, 2])], one(remove(2)), 2),
+        // The new root is no node.
+        edge("the last record leaves", vec![one(put(1)), one(put(1))], one(remove(1)), 0),
+        edge("the last record comes again", vec![one(put(1)), one(remove(1))], one(put(1)), 2),
+        // A record, a root, 15 nodes on the way, and one for both; the old root dies, and has its chunk.
+        edge("two keys of one hash", vec![one(equal(1))], one(equal(2)), 1 + 17 + 1),
+        // The same without the record of the one that goes; nodes and record stay in the queue.
+        edge("one of two keys of one hash is left", vec![equals(2)], one(not_equal(1)), 1 + 1),
+        edge("one of three keys of one hash goes", vec![equals(3)], one(not_equal(1)), 17 + 1),
+        edge("a third key of one hash", vec![equals(2)], one(equal(2)), 1 + 17 + 1),
+        edge("a key of one hash in place of another", vec![equals(2)], one(equal(1)), 1 + 17 + 1),
+        edge("two keys part far below the root", vec![one(near(0))], one(near(1)), way + 1),
+        edge("two keys far below the root become one", vec![one(near(0)), one(near(1))], one(not_near(1)), 0),
+        // The blocks stay, but for a chunk: they are freed later.
+        edge("a table of one node is cleared", vec![puts(0..5)], Op::Clear, 1),
+        edge("a table of two levels is cleared", vec![puts(0..90), puts(0..5)], Op::Clear, 0),
+        edge("a cleared table is cleared again", vec![puts(0..30), Op::Clear, puts(0..30)], Op::Clear, 0),
+        edge("a table of one hash is cleared", vec![equals(3)], Op::Clear, 1),
+        // How many is not the point: nodes of three levels.
+        edge("three levels come at once", vec![puts(0..10)], puts(10..320), 0),
+        edge("three levels go at once", vec![puts(0..320)], removes(0..310), 0),
+    ]
+}
+
+/// How many nodes are on the way to where the first two near keys part.
+fn near_depth() -> i64 {
+    let hash = |i| xxhash_rust::xxh3::xxh3_64_with_seed(&near_hash_key(i), structures::SEED);
+    i64::from((hash(0) ^ hash(1)).leading_zeros() / 4 + 1)
+}
+
+/// What the structures do in ways of their own.
+trait Kind: Structure {
+    fn edges() -> Vec<Edge>;
+
+    /// [`Op::Both`].
+    fn both(
+        state: &mut State<Self>,
+        edits: &[Edit],
+        from: usize,
+        clears: bool,
+    ) -> Result<(), tembo_index::Error>;
+
+    /// [`Op::PopFirst`].
+    fn pop_first(map: &CddsMap<Self>) -> Result<(), tembo_index::Error>;
+}
+
+impl Kind for CddsOrdered {
+    fn edges() -> Vec<Edge> {
+        tree_edges()
+    }
+
+    fn both(
+        state: &mut State<CddsOrdered>,
+        edits: &[Edit],
+        from: usize,
+        clears: bool,
+    ) -> Result<(), tembo_index::Error> {
+        let mut tx = state.lane.begin();
+        let mut part = state.map.part()?;
+        if clears {
+            part.clear(&mut tx, 0)?;
+        }
+        let flat = &state.flat;
+        let make = |part: &mut CddsPart, tx: &mut Tx<'_>, edits: &[Edit], savepoint| {
+            for edit in edits {
+                match edit {
+                    Edit::Put(key, value) => {
+                        part.put(tx, savepoint, key, &[value])?;
+                        flat.put(tx, key, &[value])?;
+                    }
+                    Edit::Remove(key) => {
+                        part.remove(tx, savepoint, key)?;
+                        flat.remove(tx, key)?;
+                    }
+                }
+            }
+            Ok::<_, tembo_index::Error>(())
+        };
+        let (stay, again) = edits.split_at(from.min(edits.len()));
+        make(&mut part, &mut tx, stay, 0)?;
+        if !again.is_empty() {
+            let savepoint = tx.savepoint();
+            make(&mut part, &mut tx, again, 1)?;
+            part.clear(&mut tx, 1)?;
+            make(&mut part, &mut tx, again, 1)?;
+            part.roll_back_to(1);
+            tx.rollback_to(savepoint);
+            make(&mut part, &mut tx, again, 2)?;
+        }
+        part.finish(&mut tx)?;
+        tx.commit()?;
+        part.show();
+        Ok(())
+    }
+
+    fn pop_first(map: &CddsMap<CddsOrdered>) -> Result<(), tembo_index::Error> {
+        map.pop_first().map(drop)
+    }
+}
+
+impl Kind for CddsHashed {
+    fn edges() -> Vec<Edge> {
+        hash_edges()
+    }
+
+    fn both(_: &mut State<CddsHashed>, _: &[Edit], _: usize, _: bool) -> Result<(), tembo_index::Error> {
+        unreachable!("tables are not parts of transactions")
+    }
+
+    fn pop_first(_: &CddsMap<CddsHashed>) -> Result<(), tembo_index::Error> {
+        unreachable!("tables have no first key")
+    }
+}
+
+fn simulate<S: Kind>(scenario: &Maps<S>, limit: usize) {
     survived(Simulation::new(scenario).limit(limit).audit(audit()).run());
 }
 
-#[test]
-fn every_change_of_structure_survives_crashes() {
-    for Edge { name, start, op, blocks } in edges() {
+fn every_change_of_structure_survives_crashes<S: Kind>() {
+    for Edge { name, start, op, blocks } in S::edges() {
         for is_kept in [false, true] {
             let mut start = start.clone();
             if is_kept {
@@ -385,7 +493,7 @@ fn every_change_of_structure_survives_crashes() {
             let continuation =
                 vec![puts([3, 50]), Op::Rollback("start"), Op::DropKept("start"), Op::Collect(100)];
             let script = Script { bytes: 512 << 10, ..Script::new(name, vec![op.clone()], continuation) };
-            let scenario = Trees { script, start };
+            let scenario = Maps::<S>::new(script, start);
             let region = Region::simulated(&vec![0; 512 << 10], 1 << 24, None).unwrap();
             let mut dry = scenario.setup(region).unwrap();
             let before = dry.allocated_blocks();
@@ -393,12 +501,14 @@ fn every_change_of_structure_survives_crashes() {
             let gained = dry.allocated_blocks() - before;
             println!("{name}, kept {is_kept}: {gained} blocks");
             assert!(gained == blocks || blocks == 0 && gained > 0, "{name}: {gained} blocks");
-            if gained > 10 {
+            if gained > 30 {
                 if !is_kept {
                     continue;
                 }
                 let simulation = Simulation::new(&scenario).limit(2).depth(0).continue_ops(1);
                 survived(simulation.audit(audit()).run());
+            } else if gained > 10 {
+                survived(Simulation::new(&scenario).limit(6).depth(0).continue_ops(2).audit(audit()).run());
             } else {
                 simulate(&scenario, 16);
             }
@@ -406,8 +516,7 @@ fn every_change_of_structure_survives_crashes() {
     }
 }
 
-#[test]
-fn snapshots_rollback_and_collection_survive_crashes() {
+fn snapshots_rollback_and_collection_survive_crashes<S: Kind>() {
     let ops = vec![
         Op::Keep("a"),
         puts([3, 100, 101]),
@@ -427,20 +536,20 @@ fn snapshots_rollback_and_collection_survive_crashes() {
         Op::Collect(1000),
     ];
     let continuation = vec![puts([5, 200]), Op::Collect(1000), Op::Keep("z"), Op::Rollback("a")];
-    for size in [3, 40, 90] {
+    let sizes: &[u32] = if S::IS_ORDERED { &[3, 40, 90] } else { &[3, 40] };
+    for size in sizes {
         let name = format!("snapshots of {size} records");
         let script = Script { bytes: 512 << 10, ..Script::new(name, ops.clone(), continuation.clone()) };
-        simulate(&Trees { script, start: vec![puts(0..size)] }, 16);
+        simulate(&Maps::<S>::new(script, vec![puts(0..*size)]), 16);
     }
 }
 
-#[test]
-fn cleared_trees_come_apart_through_crashes() {
-    let again = |numbers: std::ops::Range<u32>, clears| Op::Both {
-        edits: numbers.clone().map(put).chain(numbers.step_by(3).map(remove)).collect(),
-        from: 3,
-        clears,
+fn cleared_maps_come_apart_through_crashes<S: Kind>() {
+    let again = |numbers: std::ops::Range<u32>, clears| {
+        let edits = numbers.clone().map(put).chain(numbers.step_by(3).map(remove)).collect();
+        if S::IS_ORDERED { Op::Both { edits, from: 3, clears } } else { Op::Batch(edits) }
     };
+    let pop = || if S::IS_ORDERED { Op::PopFirst } else { Op::One(remove(1)) };
     let ops = vec![
         Op::Keep("a"),
         puts([3, 100, 101]),
@@ -457,21 +566,20 @@ fn cleared_trees_come_apart_through_crashes() {
         Op::Release,
         Op::Collect(40),
         Op::DropKept("b"),
-        Op::PopFirst,
+        pop(),
         Op::Collect(1000),
     ];
     let continuation = vec![puts([5, 200]), Op::Clear, again(3..9, false), Op::Collect(1000)];
-    for size in [3, 90] {
+    for size in &[3, 90] {
         let name = format!("clearing of {size} records");
         let script = Script { bytes: 512 << 10, ..Script::new(name, ops.clone(), continuation.clone()) };
-        simulate(&Trees { script, start: vec![puts(0..size)] }, 16);
+        simulate(&Maps::<S>::new(script, vec![puts(0..*size)]), 16);
     }
 }
 
-#[test]
-fn creation_survives_crashes() {
+fn creation_survives_crashes<S: Kind>() {
     let script = Script { bytes: 128 << 10, ..Script::new("creation", vec![puts([1])], vec![puts([2])]) };
-    let scenario = Trees { script, start: Vec::new() };
+    let scenario = Maps::<S>::new(script, Vec::new());
     survived(Simulation::new(&scenario).crash_setup(true).limit(256).audit(audit()).run());
 }
 
@@ -482,14 +590,17 @@ fn random_key(rng: &mut Xoshiro256PlusPlus, family: u32, range: u32) -> Vec<u8> 
         0 => key(number),
         1 => [vec![b'x'; 40], number.wrapping_mul(2_654_435_761).to_be_bytes().to_vec()].concat(),
         2 => u64::from(number).to_be_bytes().to_vec(),
+        3 => equal_hash_key(number % 30),
+        4 if number.is_multiple_of(3) => equal_hash_key(number % 9),
+        4 => near_hash_key(number),
         _ => number.to_be_bytes()[3 - (number % 4) as usize..].to_vec(),
     }
 }
 
-impl Trees {
-    fn random(seed: u64) -> Trees {
+impl<S: Kind> Maps<S> {
+    fn random(seed: u64) -> Maps<S> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let family = rng.random_range(0..4);
+        let family = rng.random_range(0..6);
         let range = [12, 40, 150, 400][rng.random_range(0..4)];
         let inclination = rng.random_range(0.2..0.8);
         let names = ["a", "b", "c"];
@@ -507,7 +618,7 @@ impl Trees {
                 };
                 (0..count).map(|_| edit()).collect()
             };
-            match rng.random_range(0..29) {
+            match rng.random_range(0..if S::IS_ORDERED { 29 } else { 25 }) {
                 0 | 1 => Op::Keep(names[rng.random_range(0..3)]),
                 2 => Op::DropKept(names[rng.random_range(0..3)]),
                 3 => Op::Rollback(names[rng.random_range(0..3)]),
@@ -533,20 +644,18 @@ impl Trees {
             bytes: 768 << 10,
             ..Script::new(format!("random operations, seed {seed}"), ops, continuation)
         };
-        Trees { script, start }
+        Maps::new(script, start)
     }
 }
 
-#[test]
-fn campaign_of_random_operations() {
+fn campaign_of_random_operations<S: Kind>() {
     survived(campaign(8_000, |seed| {
-        let tree = Trees::random(seed);
-        Simulation::new(&tree).seed(seed).limit(10).nested_limit(6).depth(1).audit(audit()).run()
+        let maps = Maps::<S>::random(seed);
+        Simulation::new(&maps).seed(seed).limit(10).nested_limit(6).depth(1).audit(audit()).run()
     }));
 }
 
-#[test]
-fn seeded_bugs_are_caught() {
+fn seeded_bugs_are_caught<S: Kind>() {
     let ops = vec![
         puts([50]),
         puts([13, 2]),
@@ -560,7 +669,7 @@ fn seeded_bugs_are_caught() {
         puts([64]),
     ];
     let script = Script::new("seeded bugs", ops, vec![puts([70])]);
-    let scenario = Trees { script, start: vec![puts(0..27)] };
+    let scenario = Maps::<S>::new(script, vec![puts(0..27)]);
     let simulation =
         Simulation::new(&scenario).limit(48).depth(0).continue_ops(1).mutant_limit(12).audit(audit());
     simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
@@ -569,6 +678,7 @@ fn seeded_bugs_are_caught() {
     println!("{report}");
     report.survivors().for_each(|survivor| println!("{survivor}"));
     report.assert_some_caught(&Mutation::ALWAYS_HARMFUL);
-    // Home lines whose words the records that are live afterwards store as well need no flush.
-    assert!(report.survivors().count() * 8 <= report.outcomes.len(), "{report}");
+    // Home lines whose words the records that are live afterwards store as well need no flush: the head's, a queue's, an
+    // allocator's bitmap.
+    assert!(report.survivors().count() * 5 <= report.outcomes.len(), "{report}");
 }

@@ -23,6 +23,8 @@ pub(super) enum Walk {
 pub struct Checker<'m, 'k> {
     pub(super) region: &'m Region,
     marks: &'k mut Marks,
+    /// Of the hashes; 0 in a tree.
+    pub(super) seed: u64,
     pub(super) newest: u64,
     /// The version that is walked.
     pub(super) version: u64,
@@ -65,12 +67,17 @@ impl<S: CddsStructure> CddsMap<S> {
         let region = pool.region();
         marks.reach(header, HEAD_BYTES)?;
         expect("the head of a versioned map", header, S::FORMAT, region.load_u64(header)?)?;
-        expect_zero(region, header + at!(PmCddsHead.reserved), 2)?;
+        expect_zero(region, header + at!(PmCddsHead.reserved), 1)?;
+        let seed = region.load_u64(header + at!(PmCddsHead.seed))?;
+        if !S::HAS_SEED {
+            expect("the seed of a map without hashes", header, 0, seed)?;
+        }
         let newest = load_version(region, header)?;
         let kept = kept::load(region, header, newest.number)?;
         let mut checker = Checker {
             region,
             marks,
+            seed,
             newest: newest.number,
             version: newest.number,
             walk: Walk::Newest,
@@ -98,8 +105,8 @@ impl Checker<'_, '_> {
     /// I2 of a version that can be read in full.
     fn check_version<S: CddsStructure>(&mut self, walk: Walk, version: Version) -> Result<()> {
         (self.walk, self.version, self.keys) = (walk, version.number, 0);
-        let (region, root) = (self.region, version.root);
-        S::check_version(self, View { region, version: version.number, root })?;
+        let (region, root, seed) = (self.region, version.root, self.seed);
+        S::check_version(self, View { region, version: version.number, root, seed })?;
         if self.keys != version.length {
             return Err(corrupt("the length of a version", version.number, self.keys, version.length));
         }

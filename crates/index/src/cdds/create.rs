@@ -7,6 +7,7 @@ use super::structure::CddsStructure;
 use crate::error::{Error, Result, corrupt};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,8 @@ use tembo_pmem::Region;
 use tembo_pool::{Hold, Lane, Pool};
 
 /// A map from byte strings to byte strings, of which every version that is held by a snapshot can be read: a
-/// [`CddsTree`](crate::CddsTree) if `S` is [`CddsOrdered`](crate::CddsOrdered). Cheap to clone; all clones are one map.
+/// [`CddsTree`](crate::CddsTree) if `S` is [`CddsOrdered`](crate::CddsOrdered), a [`CddsHash`](crate::CddsHash) if it is
+/// [`CddsHashed`](crate::CddsHashed). Cheap to clone; all clones are one map.
 ///
 /// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in a
 /// [`batch`](Self::batch) are one version together, and so are those of threads that change the map at once. Readers never wait.
@@ -27,6 +29,8 @@ pub struct CddsMap<S> {
 pub(crate) struct Shared {
     pub(super) pool: Pool,
     pub(super) header: u64,
+    /// Of the hashes; 0 in a tree.
+    pub(super) seed: u64,
     _hold: Hold,
     /// The newest version.
     current: AtomicU64,
@@ -82,6 +86,12 @@ impl<S: CddsStructure> CddsMap<S> {
     /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for another root or no
     /// lane left, or the name is not 1 to 40 bytes long.
     pub fn create(pool: &Pool, name: &str) -> Result<CddsMap<S>> {
+        // Nobody can tell this number in advance, or from outside.
+        let seed = if S::HAS_SEED { RandomState::new().hash_one(name) } else { 0 };
+        CddsMap::create_seeded(pool, name, seed)
+    }
+
+    pub(super) fn create_seeded(pool: &Pool, name: &str, seed: u64) -> Result<CddsMap<S>> {
         let mut lane = pool.lane()?;
         if pool.root(name)?.is_some() {
             return Err(Error::Exists { name: name.to_owned() });
@@ -91,6 +101,7 @@ impl<S: CddsStructure> CddsMap<S> {
         let mut image = [0; HEAD_BYTES as usize];
         image[..8].copy_from_slice(&S::FORMAT.to_ne_bytes());
         image[at!(PmCddsHead.version) as usize..][..8].copy_from_slice(&FIRST_VERSION.to_ne_bytes());
+        image[at!(PmCddsHead.seed) as usize..][..8].copy_from_slice(&seed.to_ne_bytes());
         tx.write_fresh(header, &image)?;
         tx.set_root(name, S::ROOT_KIND, header)?;
         tx.commit()?;
@@ -141,6 +152,7 @@ impl<S: CddsStructure> CddsMap<S> {
         let shared = Shared {
             pool: pool.clone(),
             header,
+            seed: region.load_u64(header.saturating_add(at!(PmCddsHead.seed)))?,
             _hold: hold,
             current: AtomicU64::new(version.number),
             intent: AtomicU64::new(version.number),
@@ -197,6 +209,7 @@ pub struct View<'m> {
     pub(crate) region: &'m Region,
     pub(crate) version: u64,
     pub(crate) root: RootWord,
+    pub(crate) seed: u64,
 }
 
 impl Shared {
@@ -208,7 +221,7 @@ impl Shared {
     /// A version of this map, to be read.
     #[inline]
     pub(super) fn view(&self, version: Version) -> View<'_> {
-        View { region: self.region(), version: version.number, root: version.root }
+        View { region: self.region(), version: version.number, root: version.root, seed: self.seed }
     }
 
     #[inline]

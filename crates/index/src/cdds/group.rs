@@ -196,6 +196,16 @@ impl<S: CddsStructure> CddsMap<S> {
         self.make_one(&Change::Remove(key))
     }
 
+    /// Removes everything, in time that does not follow the size of the map; what it took is freed bit by bit by later changes, and
+    /// by [`collect`](Self::collect). A version of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn clear(&self) -> Result<()> {
+        self.alone(|work, tx| S::clear(work, tx))
+    }
+
     /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence (two if they have more
     /// than 2 KiB of new data), or none of them is made. Other writers wait meanwhile, so
     /// `body` must not change the map but by the batch.

@@ -33,11 +33,11 @@ media_struct! {
 media_struct! {
     /// The head of a structure, the object that the pool's root names.
     pub(crate) struct PmCddsHead: 192 {
-        /// The bytes `CDDStr`, format version 1, zero.
+        /// The bytes `CDDStr` of a tree or `CDDSht` of a hash table, format version 1, zero.
         0 => format: u64,
         /// The newest version; every commit of changes adds 1.
         8 => version: u64,
-        /// The root node's offset (low 48 bits) and its level (high 16 bits); 0 if there is no node.
+        /// The root node's offset (low 48 bits) and its level (high 16 bits, 0 in a hash table); 0 if there is no node.
         16 => root: u64,
         /// How many keys the newest version has.
         24 => length: u64,
@@ -45,8 +45,10 @@ media_struct! {
         32 => kept: u64,
         /// How many there are.
         40 => kept_count: u64,
+        /// What the hashes of a hash table depend on; zero in a tree.
+        48 => seed: u64,
         /// Zero.
-        48 => reserved: [u64; 2],
+        56 => reserved: u64,
         /// Blocks that died, in the order of their deaths.
         64 => young: PmCddsQueue,
         /// Dead blocks that were needed by a version that was held when they were looked at last.

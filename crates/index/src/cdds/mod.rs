@@ -1,4 +1,5 @@
-//! Maps of byte strings of which every version that somebody holds can be read: the CDDS B-Tree (`tree`).
+//! Maps of byte strings of which every version that somebody holds can be read: the CDDS B-Tree (`tree`) and hash
+//! table (`hash`).
 //!
 //! What a structure brings along is how it finds its keys, and what of it a change replaces (`structure.rs`). Versions,
 //! snapshots, collection and commits are the same for all.
@@ -73,6 +74,7 @@ mod diff;
 mod edit;
 mod entry;
 mod group;
+pub(crate) mod hash;
 mod kept;
 pub(crate) mod layout;
 mod node;
@@ -91,6 +93,7 @@ pub use create::CddsMap;
 pub use diff::CddsChange;
 pub use entry::CddsEntry;
 pub use group::CddsBatch;
+pub use hash::{CddsHash, CddsHashIter, CddsHashed};
 pub use kept::CddsKept;
 pub use snapshot::{CddsReader, CddsSnapshot};
 pub use structure::CddsStructure;

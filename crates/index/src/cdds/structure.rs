@@ -7,7 +7,7 @@ use super::entry::CddsEntry;
 use super::layout::RootWord;
 use super::queue::Dead;
 use super::work::Work;
-use crate::error::{Result, corrupt};
+use crate::error::Result;
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
@@ -15,7 +15,8 @@ use tembo_pool::Tx;
 pub(crate) type Visit<'v, 'm> =
     dyn FnMut(&[u8], Option<CddsBytes<'m>>, Option<CddsBytes<'m>>) -> Result<()> + 'v;
 
-/// How a [`CddsMap`](crate::CddsMap) finds its keys: [`CddsOrdered`](crate::CddsOrdered). What it is made of is this crate's own.
+/// How a [`CddsMap`](crate::CddsMap) finds its keys: [`CddsOrdered`](crate::CddsOrdered) or
+/// [`CddsHashed`](crate::CddsHashed). What it is made of is this crate's own.
 pub trait CddsStructure: Sized + 'static {
     /// The walk over all keys of a version.
     type Iter<'r>: Iterator<Item = Result<CddsEntry<'r>>>;
@@ -26,6 +27,9 @@ pub trait CddsStructure: Sized + 'static {
     /// The first word of its head: a magic and the format version.
     #[doc(hidden)]
     const FORMAT: u64;
+    /// Whether its head has a seed.
+    #[doc(hidden)]
+    const HAS_SEED: bool;
     /// What is in memory of a version in the making.
     #[doc(hidden)]
     type Drafts;
@@ -45,6 +49,10 @@ pub trait CddsStructure: Sized + 'static {
     /// The value of a key in the version that is being made.
     #[doc(hidden)]
     fn get_made(work: &Work<Self>, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Removes everything, in time that does not follow how much that is.
+    #[doc(hidden)]
+    fn clear(work: &mut Work<Self>, tx: &mut Tx<'_>) -> Result<()>;
 
     /// Writes and stores all that changed but the head; returns the root.
     #[doc(hidden)]
@@ -72,24 +80,13 @@ pub trait CddsStructure: Sized + 'static {
 
     /// Proves all nodes that died at once with this one, and reaches them and their records.
     #[doc(hidden)]
-    fn check_dead_subtree(_checker: &mut Checker<'_, '_>, dead: &Dead) -> Result<()> {
-        Err(no_subtree(dead))
-    }
+    fn check_dead_subtree(checker: &mut Checker<'_, '_>, dead: &Dead) -> Result<()>;
 
     /// The last version that changed something in a dead subtree.
     #[doc(hidden)]
-    fn last_change(_region: &Region, dead: &Dead) -> Result<u64> {
-        Err(no_subtree(dead))
-    }
+    fn last_change(region: &Region, dead: &Dead) -> Result<u64>;
 
     /// What a dead subtree consists of: its uppermost node, and what that leads to in its last version.
     #[doc(hidden)]
-    fn parts(_region: &Region, dead: &Dead) -> Result<Vec<Dead>> {
-        Err(no_subtree(dead))
-    }
-}
-
-#[cold]
-fn no_subtree(dead: &Dead) -> crate::Error {
-    corrupt("a dead block", dead.off, "a record or a node", "a subtree, which this structure has none of")
+    fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>>;
 }

@@ -24,6 +24,8 @@ const SMALL_RECORD_BYTES: usize = 512;
 /// It belongs to a transaction, which is its owner's, and which every call is given: transactions may make versions of several maps.
 pub struct Work<S: CddsStructure = CddsOrdered> {
     pub(crate) header: u64,
+    /// Of the hashes; 0 in a tree.
+    pub(crate) seed: u64,
     /// Its number.
     pub(crate) version: u64,
     pub(crate) retained: Retained,
@@ -50,6 +52,7 @@ impl<S: CddsStructure> Work<S> {
         let drafts = S::begin(shared.view(before))?;
         Ok(Work {
             header: shared.header,
+            seed: shared.seed,
             version,
             retained,
             before,

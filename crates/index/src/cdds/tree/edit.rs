@@ -141,7 +141,7 @@ impl Work {
 
     /// A leaf of the version before.
     fn leaf_before<'t>(&self, tx: &'t Tx<'_>, leaf: u64) -> View<'t> {
-        View { region: region(tx), version: self.before.number, root: RootWord::new(leaf, 0) }
+        View { region: region(tx), version: self.before.number, root: RootWord::new(leaf, 0), seed: 0 }
     }
 
     /// The way to a key.

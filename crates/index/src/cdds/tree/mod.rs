@@ -134,6 +134,7 @@ impl CddsStructure for CddsOrdered {
     type Iter<'r> = CddsRange<'r>;
     const ROOT_KIND: u32 = layout::ROOT_KIND;
     const FORMAT: u64 = layout::FORMAT;
+    const HAS_SEED: bool = false;
     type Drafts = TreeDrafts;
 
     fn begin(before: View<'_>) -> Result<TreeDrafts> {
@@ -150,6 +151,10 @@ impl CddsStructure for CddsOrdered {
 
     fn get_made(work: &Work, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(work.value_of(tx, key)?.map(<[u8]>::to_vec))
+    }
+
+    fn clear(work: &mut Work, tx: &mut Tx<'_>) -> Result<()> {
+        work.clear(tx)
     }
 
     fn write(work: &mut Work, tx: &mut Tx<'_>) -> Result<RootWord> {

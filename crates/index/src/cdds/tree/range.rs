@@ -58,16 +58,6 @@ impl CddsMap<CddsOrdered> {
         }
         Ok(removed)
     }
-
-    /// Removes everything, in time that does not follow the size of the tree; what it took is freed bit by bit by later changes, and
-    /// by [`collect`](Self::collect). A version of its own.
-    ///
-    /// # Errors
-    ///
-    /// As for [`put`](Self::put).
-    pub fn clear(&self) -> Result<()> {
-        self.alone(|work, tx| work.clear(tx))
-    }
 }
 
 impl Work {
