@@ -121,12 +121,12 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
 /// Checks the pool and everything in it.
 fn look(pool: &Pool) -> Outcome<Seen> {
     let report = pool.check()?;
-    let versioned = report.versioned_maps.iter().map(|(_, versions)| versions.length);
-    let entries = report.maps.iter().chain(&report.fixed_maps).map(|(_, entries)| *entries).chain(versioned);
+    let versioned = || report.versioned_maps.iter().chain(&report.hash_tables).map(|(_, versions)| versions);
+    let flat = report.maps.iter().chain(&report.fixed_maps).map(|(_, entries)| *entries);
     Ok(Seen {
-        maps: report.maps.len() + report.versioned_maps.len() + report.fixed_maps.len(),
-        entries: entries.sum(),
-        snapshots: report.versioned_maps.iter().map(|(_, versions)| versions.kept.len()).sum(),
+        maps: report.maps.len() + versioned().count() + report.fixed_maps.len(),
+        entries: flat.chain(versioned().map(|versions| versions.length)).sum(),
+        snapshots: versioned().map(|versions| versions.kept.len()).sum(),
         heap: report.heap.map(HeapSeen::of),
         blocks: report.usage.allocated_blocks,
         allocated_bytes: report.usage.allocated_bytes,

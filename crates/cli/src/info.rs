@@ -4,7 +4,7 @@ use crate::args::Info;
 use crate::failure::Outcome;
 use crate::report::{Lines, print, print_json};
 use crate::size::human_bytes;
-use crate::snapshot::{Named, named};
+use crate::snapshot::{Named, listed, named};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -61,6 +61,8 @@ enum Kind {
     Bytes,
     /// Byte strings, in a map that keeps versions.
     Versioned,
+    /// Byte strings without an order, in a hash table that keeps versions.
+    Hash,
     /// Integers of 8 bytes.
     Fixed,
 }
@@ -88,6 +90,13 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
     }
     let fixed = pool.fixed_map_names()?;
     maps.extend(fixed.into_iter().map(|name| MapDescription::new(name, Kind::Fixed, None)));
+    maps.extend(pool.hash_tables()?.into_iter().map(|(name, table)| MapDescription {
+        name,
+        kind: Kind::Hash,
+        entries: Some(table.length),
+        version: Some(table.version),
+        snapshots: listed(table.kept),
+    }));
     maps.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Description {
         path: path.display().to_string(),
@@ -115,6 +124,7 @@ impl MapDescription {
             (_, Some(1)) => "1 entry".to_owned(),
             (_, entries) => format!("{} entries", entries.unwrap_or(0)),
         };
+        let entries = if self.kind == Kind::Hash { format!("{entries} without an order") } else { entries };
         self.version.map_or(entries.clone(), |version| format!("{entries}, version {version}"))
     }
 }
@@ -160,6 +170,7 @@ mod tests {
                 map("db0", Kind::Bytes, Some(12)),
                 map("ids", Kind::Fixed, None),
                 versioned,
+                MapDescription { version: Some(5), ..map("tags", Kind::Hash, Some(2)) },
                 map("été", Kind::Bytes, Some(1)),
             ],
             heap: None,
@@ -169,7 +180,7 @@ mod tests {
     #[test]
     fn people_get_aligned_lines() {
         let expected = "a.pool\n  uuid    67e55044-10b1-426f-9247-bb680e5fe0c8\n  size    4.00 MiB\n  \
-                        unused  1.50 KiB\n  maps    4\n    db0  12 entries\n    ids  8-byte keys and values\n    log  3 entries, version 9\n    été  1 entry\n";
+                        unused  1.50 KiB\n  maps    5\n    db0   12 entries\n    ids   8-byte keys and values\n    log   3 entries, version 9\n    tags  2 entries without an order, version 5\n    été   1 entry\n";
         assert_eq!(sample().text(), expected);
     }
 
@@ -182,6 +193,7 @@ mod tests {
             json["maps"][2],
             serde_json::json!({"name": "log", "kind": "versioned", "entries": 3, "version": 9})
         );
-        assert_eq!(json["maps"][3], serde_json::json!({"name": "été", "kind": "bytes", "entries": 1}));
+        assert_eq!(json["maps"][3]["kind"], "hash");
+        assert_eq!(json["maps"][4], serde_json::json!({"name": "été", "kind": "bytes", "entries": 1}));
     }
 }

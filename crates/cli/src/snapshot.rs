@@ -6,7 +6,7 @@ use crate::report::{print, print_json};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
-use tembo::{Map, Options, Pool};
+use tembo::{KeptSnapshot, Map, Options, Pool};
 
 /// Dead blocks that one call of the collector looks at.
 const COLLECT_BUDGET: usize = 10_000;
@@ -100,8 +100,13 @@ fn list(path: &Path, only: Option<&str>, json: bool) -> Outcome {
 
 /// The named snapshots of a map that keeps versions.
 pub(crate) fn named(map: &Map) -> Outcome<Vec<Named>> {
-    let kept = map.snapshots()?.into_iter();
-    Ok(kept.map(|kept| Named { name: kept.name, version: kept.version, entries: kept.length }).collect())
+    Ok(listed(map.snapshots()?))
+}
+
+/// Snapshots as they are printed.
+pub(crate) fn listed(kept: Vec<KeptSnapshot>) -> Vec<Named> {
+    let kept = kept.into_iter();
+    kept.map(|kept| Named { name: kept.name, version: kept.version, entries: kept.length }).collect()
 }
 
 impl Named {

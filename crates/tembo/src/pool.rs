@@ -6,7 +6,7 @@ use crate::{Batch, FixedMap, Map, MapOptions, Result, VersionsReport};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tembo_heap::{Description, Summary};
-use tembo_index::{CddsTree, FixedTree, WbTree, Writers};
+use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree, Writers};
 use tembo_pmem::{Domain, FlushInstruction};
 use tembo_pool::{Recovery, Stats, Usage};
 
@@ -68,6 +68,8 @@ pub struct CheckReport {
     pub maps: Vec<(String, u64)>,
     /// Every map of byte strings that keeps versions, with what its newest version and its named snapshots have.
     pub versioned_maps: Vec<(String, VersionsReport)>,
+    /// Every hash table, as [`hash_tables`](Pool::hash_tables) tells.
+    pub hash_tables: Vec<(String, VersionsReport)>,
     /// Every map of fixed-size keys with its number of records.
     pub fixed_maps: Vec<(String, u64)>,
     /// The heap of persistent objects, if there is one.
@@ -190,6 +192,22 @@ impl Pool {
         Ok(FixedTree::names(&self.shared.pool)?)
     }
 
+    /// The names of all tables that were made as `tembo_index::CddsHash` in the pool [underneath](Self::raw), with what their newest
+    /// versions and their named snapshots have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
+    pub fn hash_tables(&self) -> Result<Vec<(String, VersionsReport)>> {
+        let mut tables = Vec::new();
+        for name in CddsHash::names(&self.shared.pool)? {
+            if let Some(root) = self.shared.pool.root(&name)? {
+                tables.push((name, CddsHash::describe_at(&self.shared.pool, root.off)?));
+            }
+        }
+        Ok(tables)
+    }
+
     /// What the [heap](crate::heap) of persistent objects in this pool says of itself, if there is one.
     ///
     /// # Errors
@@ -275,11 +293,17 @@ impl Pool {
                 maps.push((name, tree.len()?));
             }
         }
-        let (mut versioned_maps, mut fixed_maps) = (Vec::new(), Vec::new());
+        let (mut versioned_maps, mut hash_tables, mut fixed_maps) = (Vec::new(), Vec::new(), Vec::new());
         for name in CddsTree::names(&self.shared.pool)? {
             if let Some(root) = self.shared.pool.root(&name)? {
                 let report = CddsTree::check_at(&self.shared.pool, root.off, &mut marks)?;
                 versioned_maps.push((name, report));
+            }
+        }
+        for name in CddsHash::names(&self.shared.pool)? {
+            if let Some(root) = self.shared.pool.root(&name)? {
+                let report = CddsHash::check_at(&self.shared.pool, root.off, &mut marks)?;
+                hash_tables.push((name, report));
             }
         }
         for name in self.fixed_map_names()? {
@@ -293,6 +317,6 @@ impl Pool {
             Some(_) => Some(tembo_heap::check(&self.shared.pool, &mut marks)?),
             None => None,
         };
-        Ok(CheckReport { maps, versioned_maps, fixed_maps, heap, usage: marks.finish()? })
+        Ok(CheckReport { maps, versioned_maps, hash_tables, fixed_maps, heap, usage: marks.finish()? })
     }
 }

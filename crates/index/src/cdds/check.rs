@@ -36,7 +36,7 @@ pub struct Checker<'m, 'k> {
     has_older: bool,
 }
 
-/// What a check of a map found.
+/// What a map has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CddsReport {
     /// The newest version.
@@ -56,6 +56,19 @@ impl<S: CddsStructure> CddsMap<S> {
     /// [`Error::Pool`](crate::Error::Pool) with the first damage found: what, where, expected and found.
     pub fn check(&self, marks: &mut Marks) -> Result<CddsReport> {
         Self::check_at(self.pool(), self.shared.header, marks)
+    }
+
+    /// What the map has whose head lies at `header`, as the head says: beside any handle that is open, and without reading its keys.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) when the head is damaged, or that of something else.
+    pub fn describe_at(pool: &Pool, header: u64) -> Result<CddsReport> {
+        let region = pool.region();
+        expect("the head of a versioned map", header, S::FORMAT, region.load_u64(header)?)?;
+        let newest = load_version(region, header)?;
+        let kept = kept::load(region, header, newest.number)?;
+        Ok(CddsReport { version: newest.number, length: newest.length, kept: kept::listed(&kept) })
     }
 
     /// As [`check`](Self::check), of the map whose head lies at `header`: beside any handle that is open, and without a lane.
