@@ -58,12 +58,15 @@ pub(crate) struct PoolChoices {
     /// Copy through the caches always (also: TEMBO_NON_TEMPORAL=0)
     #[arg(long)]
     pub(crate) no_non_temporal: bool,
+    /// Map every page of the pool when it is opened or grows: slower to open, no page faults later
+    #[arg(long)]
+    pub(crate) prefault: bool,
 }
 
 impl PoolChoices {
     /// The library's options for these choices.
     pub(crate) fn options(&self) -> Options {
-        let mut options = Options::new().durability(self.durability);
+        let mut options = Options::new().durability(self.durability).prefault(self.prefault);
         if let Some(instruction) = self.flush {
             options = options.flush_instruction(instruction);
         }

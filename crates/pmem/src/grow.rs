@@ -1,8 +1,8 @@
 //! Space: growing the file in place, giving unused ranges back, and taking them again.
 
-use crate::map::{PAGE_BYTES, round_up};
+use crate::map::{PAGE_BYTES, Sharing, round_up};
 use crate::region::Region;
-use crate::{Domain, RegionError};
+use crate::{Access, Domain, RegionError};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -41,6 +41,9 @@ impl Region {
                 }
                 self.range.map_file(file, mapped, new, self.sharing)?;
                 self.range.advise_huge(mapped, new);
+                if self.prefaults {
+                    self.range.populate(mapped, new, Access::ReadWrite);
+                }
             }
             None => self.range.map_anonymous(mapped, new)?,
         }
@@ -58,6 +61,20 @@ impl Region {
                 self.range.discard(bytes, round_up(old, PAGE_BYTES));
             }
             self.set_len(bytes);
+        }
+    }
+
+    /// Maps the pages of a range that will be stored to soon, all at once, which takes a fraction of the time that their page faults
+    /// would take. Changes no contents. Where that cannot be done, nothing happens.
+    pub fn populate(&self, off: u64, bytes: u64) {
+        let end = off.saturating_add(bytes).min(self.len()) & !(PAGE_BYTES - 1);
+        let start = off & !(PAGE_BYTES - 1);
+        if matches!(self.sharing, Sharing::Shared | Sharing::SharedSync)
+            && self.file.is_some()
+            && !self.prefaults
+            && start < end
+        {
+            self.range.populate(start, end, Access::ReadWrite);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A reserved address range, of which a growing front is mapped.
 
-use crate::RegionError;
+use crate::{Access, RegionError};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::cell::RefCell;
@@ -238,6 +238,17 @@ impl AddressRange {
                 Advice::LinuxDontNeed,
             )
         };
+    }
+
+    /// Maps the pages of `[from, to)`, as a load or a store of each of them would; a refusal is no error.
+    pub(crate) fn populate(&self, from: u64, to: u64, access: Access) {
+        let advice = match access {
+            Access::ReadWrite => Advice::LinuxPopulateWrite,
+            Access::ReadOnly | Access::Private => Advice::LinuxPopulateRead,
+        };
+        // SAFETY: the advice changes no contents, and the range is mapped by this object.
+        let _ =
+            unsafe { rustix::mm::madvise(self.base.add(from as usize).cast(), (to - from) as usize, advice) };
     }
 
     /// Asks for huge pages in `[from, to)`; a refusal is no error.

@@ -64,6 +64,14 @@ impl Options {
         self
     }
 
+    /// Whether to map every page when the pool is opened, and when it grows, rather than at the first access (default: no). Opening
+    /// then takes time that follows the pool's length, some 0.3 s per GiB; what it saves is a page fault, about a
+    /// microsecond, for each 4 KiB that are touched for the first time.
+    pub fn prefault(mut self, prefault: bool) -> Options {
+        self.inner.region.prefault = prefault;
+        self
+    }
+
     /// Length of a new pool in bytes (default: 64 MiB).
     pub fn initial_bytes(mut self, bytes: u64) -> Options {
         self.inner.initial_bytes = bytes;
@@ -88,7 +96,7 @@ impl Options {
         self
     }
 
-    /// Opens the pool. Takes milliseconds at any size, also after a crash.
+    /// Opens the pool. Takes milliseconds at any size, also after a crash, unless it is asked to [prefault](Self::prefault).
     ///
     /// # Errors
     ///

@@ -121,3 +121,30 @@ fn a_full_disk_stops_growth_and_nothing_else() {
     command.args(["-rm", "bash", "-c", &script]).env(CHILD_DIR, dir.path()).env(CHILD_EXPECTS, "device");
     assert_passed(&command.output().unwrap());
 }
+
+/// Page faults of this thread so far that needed no device.
+fn minor_faults() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let after_name = stat.rsplit_once(") ").unwrap().1;
+    after_name.split(' ').nth(7).unwrap().parse().unwrap()
+}
+
+#[test]
+fn pages_that_are_mapped_in_advance_have_no_faults() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let faults = |prefault: bool| {
+        let path = dir.path().join(format!("{prefault}.pool"));
+        let options = Options::new().create_new(true).initial_bytes(32 << 20).prefault(prefault);
+        let map = options.open(path).unwrap().open_map("map").unwrap();
+        let before = minor_faults();
+        for i in 0..5000_u64 {
+            map.put(i.to_be_bytes(), [7; 4000]).unwrap();
+        }
+        assert_eq!(map.len().unwrap(), 5000);
+        minor_faults() - before
+    };
+    let (with, without) = (faults(true), faults(false));
+    println!("{with} faults with, {without} without");
+    // 20 MB are 5000 pages.
+    assert!(with < 500 && without > 4000, "{with} faults with, {without} without");
+}

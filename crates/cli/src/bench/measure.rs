@@ -304,15 +304,14 @@ mod tests {
         }
         let workset = Workset::new(1, 1000);
         let directory = tempfile::tempdir().unwrap();
-        let choices = PoolChoices { durability: Durability::Auto, flush: None, no_non_temporal: false };
-        let pool = PoolMap::create(
-            &directory.path().join("a.pool"),
-            &choices,
-            Durability::PageCache,
-            MapOptions::new(),
-            false,
-        )
-        .unwrap();
+        let choices = PoolChoices {
+            durability: Durability::Auto,
+            flush: None,
+            no_non_temporal: false,
+            prefault: false,
+        };
+        let path = directory.path().join("a.pool");
+        let pool = PoolMap::create(&path, &choices, Durability::PageCache, MapOptions::new(), false).unwrap();
         let mut engines: [Box<dyn Engine>; 2] = [Box::new(StandardMap::default()), Box::new(pool)];
         for engine in &mut engines {
             PHASES.iter().for_each(|phase| (phase.run)(&mut **engine, &workset).unwrap());

@@ -26,6 +26,9 @@ pub(crate) struct Zone {
     /// Chunks from this one on read as zero when the zone was read; and the same word on media now.
     opened_zero_from: u64,
     zero_from: u64,
+    /// Chunks from this one on were not mapped in advance, and how many are the next time.
+    populated: u64,
+    populate_chunks: u64,
     /// Free runs below the frontier, first chunk to length. Complete once the zone was scanned.
     free: BTreeMap<u64, u64>,
     pub free_chunks: u64,
@@ -42,6 +45,9 @@ pub(crate) struct UnreadSlab {
     pub class: usize,
 }
 
+/// So much of never-used space is mapped at a time, at most.
+const POPULATE_BYTES: u64 = 512 << 10;
+
 impl Zone {
     /// A zone that nobody has looked at yet: what media says of it is read when that is needed.
     pub(crate) fn new(number: u64) -> Zone {
@@ -52,6 +58,8 @@ impl Zone {
             opened_frontier: 0,
             opened_zero_from: 0,
             zero_from: 0,
+            populated: 0,
+            populate_chunks: 0,
             free: BTreeMap::new(),
             free_chunks: 0,
             scanned: false,
@@ -172,6 +180,14 @@ impl Zone {
             // PERSIST(I7): nobody writes to the chunks before.
             region.persist(off, 8)?;
             self.zero_from = zero_from;
+        }
+        if end > self.populated {
+            // Little at first, so that the first allocation is quick, and then more, so that there are fewer calls.
+            self.populated = (start + self.populate_chunks).clamp(end, limit);
+            let most = POPULATE_BYTES / geometry.chunk();
+            self.populate_chunks = (2 * (self.populated - start)).min(most);
+            let bytes = (self.populated - start) * geometry.chunk();
+            region.populate(geometry.chunk_off(self.number, start), bytes);
         }
         self.frontier = end;
         Ok(Some((start, start >= self.opened_zero_from)))
