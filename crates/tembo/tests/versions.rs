@@ -1,6 +1,10 @@
 //! Maps that keep versions: snapshots against a `BTreeMap` for each, batches over both kinds of maps, and readers beside writers.
 #![forbid(unsafe_code)]
 
+#[path = "../examples/snapshots.rs"]
+#[allow(dead_code)]
+mod example;
+
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
@@ -376,5 +380,18 @@ fn readers_see_whole_versions_beside_batches_and_single_changes() {
     assert_eq!(sum(maps[1].iter()) + sum(maps[2].iter()), 2 * u64::from(ACCOUNTS) * START);
     assert!(sum(maps[2].iter()) > u64::from(ACCOUNTS) * START);
     assert!(walks.into_inner() > 3);
+    pool.check().unwrap();
+}
+
+#[test]
+fn the_example_goes_on_where_it_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("stock.pool");
+    (0..5).for_each(|_| example::run(&path).unwrap());
+    let pool = open(&path);
+    let stock = pool.find_map("stock").unwrap().unwrap();
+    let names: Vec<_> = stock.snapshots().unwrap().into_iter().map(|kept| kept.name).collect();
+    assert_eq!(names, ["sale 3", "sale 4", "sale 5"]);
+    assert_eq!(stock.get("apples").unwrap().as_deref(), Some(&15_u64.to_le_bytes()[..]));
     pool.check().unwrap();
 }
