@@ -13,7 +13,7 @@
 
 struct peer_setup {
 	const char *folder;      /* exists; empty unless the database is reopened */
-	size_t key_bytes;        /* 8 or 20 */
+	size_t key_bytes;        /* 8, 20 or 25 */
 	size_t value_bytes;      /* at least 8 */
 	size_t capacity_bytes;   /* more than the data will ever take, for engines that want to know it beforehand */
 };

@@ -2,8 +2,9 @@
 //!
 //! [`engines`] has a file for each; [`workload`] the keys; [`measure`] what one run is; [`supervise`] runs engines by
 //! turns in processes of their own; [`report`] prints. `docs/peers.md` says what is compared and how.
-//! [`heap`] compares heaps of objects, `programs` draws a figure of programs.
+//! [`heap`] compares heaps of objects, `programs` draws a figure of programs, [`cdds`] one of the CDDS tree.
 
+mod cdds;
 mod engines;
 #[cfg(peer = "pmemobj")]
 mod heap;
@@ -75,7 +76,12 @@ enum Task {
     /// The programs of the NV-heaps paper beside Berkeley DB and libpmemobj: its Figure 7 (docs/figures)
     #[cfg(all(peer = "pmemobj", peer = "bdb"))]
     Programs(programs::ProgramOptions),
+    /// The CDDS tree beside Berkeley DB and others: Figure 7 of its paper (docs/figures)
+    Cdds(cdds::CddsOptions),
     /// A part of that in a process of its own
+    #[command(hide = true)]
+    ChildCdds(cdds::CddsChild),
+    /// A part of the comparison of heaps in a process of its own
     #[cfg(peer = "pmemobj")]
     #[command(hide = true)]
     ChildHeap {
@@ -124,6 +130,8 @@ fn main() -> ExitCode {
         Some(Task::Heap(options)) => heap::compare(&cli.options.folder, options),
         #[cfg(all(peer = "pmemobj", peer = "bdb"))]
         Some(Task::Programs(options)) => programs::draw(options),
+        Some(Task::Cdds(options)) => cdds::draw(options),
+        Some(Task::ChildCdds(child)) => answer(cdds::child(child)),
         #[cfg(peer = "pmemobj")]
         Some(Task::ChildHeap { child }) => heap::child(child),
         Some(Task::ChildMeasure(child)) => {

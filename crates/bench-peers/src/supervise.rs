@@ -110,7 +110,6 @@ fn in_part(
 }
 
 /// As [`ask`], of a child that takes a few minutes at most.
-#[cfg(peer = "pmemobj")]
 pub(crate) fn ask_in_place<T: DeserializeOwned + Send + 'static>(command: &mut Command) -> Result<T> {
     ask(command, Duration::from_secs(600))
 }

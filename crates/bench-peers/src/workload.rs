@@ -13,20 +13,26 @@ pub(crate) enum Shape {
     Strings,
     /// 8-byte keys, 1 KiB values.
     Kib,
+    /// 25-byte string keys, 2 KiB values, as in the CDDS paper.
+    Tuples,
+    /// 25-byte string keys, 1 KiB values.
+    TuplesKib,
 }
 
 impl Shape {
     pub(crate) fn key_bytes(self) -> usize {
         match self {
             Shape::Words | Shape::Kib => 8,
-            Shape::Strings => MAX_KEY_BYTES,
+            Shape::Strings => 20,
+            Shape::Tuples | Shape::TuplesKib => MAX_KEY_BYTES,
         }
     }
 
     pub(crate) fn value_bytes(self) -> usize {
         match self {
             Shape::Words | Shape::Strings => 8,
-            Shape::Kib => 1024,
+            Shape::Kib | Shape::TuplesKib => 1024,
+            Shape::Tuples => 2048,
         }
     }
 
@@ -35,11 +41,13 @@ impl Shape {
             Shape::Words => "8-byte keys, 8-byte values",
             Shape::Strings => "20-byte string keys, 8-byte values",
             Shape::Kib => "8-byte keys, 1 KiB values",
+            Shape::Tuples => "25-byte string keys, 2 KiB values",
+            Shape::TuplesKib => "25-byte string keys, 1 KiB values",
         }
     }
 }
 
-const MAX_KEY_BYTES: usize = 20;
+const MAX_KEY_BYTES: usize = 25;
 /// Long values begin anywhere in the first `NOISE_STARTS` bytes of a stretch of random ones.
 const NOISE_STARTS: usize = 1 << 16;
 
@@ -70,9 +78,9 @@ impl Workload {
         let number = self.number(index);
         match self.shape {
             Shape::Words | Shape::Kib => self.key[..8].copy_from_slice(&number.to_be_bytes()),
-            Shape::Strings => {
+            Shape::Strings | Shape::Tuples | Shape::TuplesKib => {
                 hex(number, &mut self.key[..16]);
-                hex(mix(number) << 48, &mut self.key[16..]);
+                hex(mix(number), &mut self.key[16..self.shape.key_bytes()]);
             }
         }
         &self.key[..self.shape.key_bytes()]
@@ -88,6 +96,12 @@ impl Workload {
         }
         self.value[..8].copy_from_slice(&word.to_le_bytes());
         &self.value
+    }
+
+    /// A value that is a part of the noise, so that making it costs nothing: one of [`NOISE_STARTS`] different ones.
+    pub(crate) fn part(&self, index: u64) -> &[u8] {
+        let start = mix(!self.number(index)) as usize % NOISE_STARTS;
+        &self.noise[start..start + self.shape.value_bytes()]
     }
 
     /// Key and value of a record.

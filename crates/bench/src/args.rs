@@ -1,7 +1,8 @@
 //! What can be asked for on the command line.
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use std::path::{Path, PathBuf};
+use tembo_bench::cdds::crash;
 use tembo_bench::figures::{FIGURES, Figure, Setup, named};
 use tembo_bench::nvm::Params;
 use tembo_bench::summary::Scale;
@@ -31,6 +32,8 @@ pub(crate) enum Task {
     Draw(Vec<&'static Figure>, Draw),
     /// Measure what is promised.
     Summary(Summary),
+    /// Fill a CDDS tree and update it until this process is killed.
+    CddsChild(PathBuf, u64),
 }
 
 /// How the summary is made.
@@ -114,6 +117,12 @@ fn command() -> Command {
         .subcommand(Summary::augment_args(
             Command::new("summary").about("Measure what is promised: a line for each figure, with its goal"),
         ))
+        .subcommand(
+            Command::new(crash::CHILD)
+                .hide(true)
+                .arg(Arg::new("path").required(true).value_parser(value_parser!(PathBuf)))
+                .arg(Arg::new("bytes").required(true).value_parser(value_parser!(u64))),
+        )
         .subcommand(draw("all", "Draw all figures".to_owned()))
         .subcommands(FIGURES.iter().map(|figure| draw(figure.name, format!("Draw {}", figure.title))))
 }
@@ -129,6 +138,10 @@ fn understood(matches: &ArgMatches) -> Result<Task, clap::Error> {
         "list" => Task::List,
         "machine" => Task::Machine,
         "summary" => Task::Summary(Summary::from_arg_matches(matches)?),
+        crash::CHILD => {
+            let path = matches.get_one::<PathBuf>("path").cloned().unwrap_or_default();
+            Task::CddsChild(path, matches.get_one("bytes").copied().unwrap_or_default())
+        }
         _ => {
             let figures = named(name).map_or_else(|| FIGURES.iter().collect(), |figure| vec![figure]);
             Task::Draw(figures, Draw::from_arg_matches(matches)?)

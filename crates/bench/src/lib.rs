@@ -4,6 +4,7 @@
 //! `cargo run --release -p tembo-bench -- list` names what can be drawn.
 #![forbid(unsafe_code)]
 
+pub mod cdds;
 pub mod clock;
 pub mod counts;
 pub mod figures;

@@ -5,6 +5,7 @@ mod args;
 
 use args::{Draw, Summary, Task};
 use std::process::ExitCode;
+use tembo_bench::cdds::crash;
 use tembo_bench::figures::{Error, FIGURES, Figure};
 use tembo_bench::machine::Machine;
 use tembo_bench::summary::{self, Line};
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         }
         Task::Draw(figures, how) => draw(&figures, &how),
         Task::Summary(how) => summarise(&how),
+        Task::CddsChild(path, bytes) => crash::child(&path, bytes),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -515,6 +515,16 @@ impl Region {
         Ok(())
     }
 
+    /// As [`write_and_flush`](Self::write_and_flush), of a region that the caller has alone.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when they would not all be inside the region.
+    pub fn write_and_flush_alone(&mut self, off: u64, data: &[u8]) -> Result<(), OutOfBounds> {
+        // SAFETY: `&mut self` means that nobody accesses the region, and that nothing borrows from it.
+        unsafe { self.write_and_flush(off, data) }
+    }
+
     /// Copies bytes into memory that nobody else looks at, and starts their write-back, past the caches
     /// where that is faster. The words of a line may reach media in any order.
     ///

@@ -1,5 +1,6 @@
 //! The engines under comparison, behind one trait.
 
+mod cdds;
 mod fjall;
 mod native;
 mod redb;
@@ -72,9 +73,16 @@ pub(crate) struct Kind {
 
 /// Every engine that this program was built with, ours first: the first of ours that fits is what ratios refer to.
 pub(crate) fn all() -> Vec<Kind> {
-    let mut kinds = vec![tembo_fixed::KIND, tembo::KIND];
+    let mut kinds = vec![tembo_fixed::KIND, tembo::KIND, cdds::KIND];
     kinds.extend(native::kinds());
     kinds.extend([redb::KIND, fjall::KIND]);
+    kinds
+}
+
+/// Engines in other ways, for the figure of the CDDS tree: with other settings, and without durability.
+pub(crate) fn others() -> Vec<Kind> {
+    let mut kinds = vec![cdds::VOLATILE_KIND];
+    kinds.extend(native::other_kinds());
     kinds
 }
 

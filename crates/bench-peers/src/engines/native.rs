@@ -49,6 +49,10 @@ unsafe extern "C" {
     static peer_pmemobj: Table;
     #[cfg(peer = "bdb")]
     static peer_bdb: Table;
+    #[cfg(peer = "bdb")]
+    static peer_bdb_large: Table;
+    #[cfg(peer = "bdb")]
+    static peer_bdb_volatile: Table;
     #[cfg(peer = "lmdb")]
     static peer_lmdb: Table;
     #[cfg(peer = "leveldb")]
@@ -92,6 +96,16 @@ pub(super) fn kinds() -> Vec<Kind> {
         kind!("leveldb", peer_leveldb, super::fits_all),
         #[cfg(peer = "rocksdb")]
         kind!("rocksdb", peer_rocksdb, super::fits_all),
+    ]
+}
+
+/// Berkeley DB in other ways: with larger pages, and so that it keeps nothing after a crash.
+pub(super) fn other_kinds() -> Vec<Kind> {
+    vec![
+        #[cfg(peer = "bdb")]
+        kind!("bdb-large", peer_bdb_large, super::fits_all),
+        #[cfg(peer = "bdb")]
+        kind!("bdb-volatile", peer_bdb_volatile, super::fits_all),
     ]
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A figure is a row of [`FIGURES`]: its name, and the function that measures it into a [`Drawing`].
 
+pub(crate) mod cdds;
 mod figure4;
 mod nv_heaps;
 mod solutions;
@@ -65,6 +66,10 @@ pub const FIGURES: &[Figure] = &[
     nv_heaps::figure4::FIGURE,
     nv_heaps::figure5::FIGURE,
     nv_heaps::figure6::FIGURE,
+    cdds::figure5::FIGURE,
+    cdds::costs::FIGURE,
+    cdds::overhead::FIGURE,
+    cdds::wear::FIGURE,
 ];
 
 /// The figure of that name.

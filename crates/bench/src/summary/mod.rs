@@ -4,6 +4,7 @@
 //! To add one, write its rows and its function, and put it into [`MEASUREMENTS`]. A missed goal is printed as missed; only
 //! a run that cannot be made is an error.
 
+mod cdds;
 mod compare;
 mod paper;
 mod programs;
@@ -108,6 +109,13 @@ pub const MEASUREMENTS: &[Measurement] = &[
     strings::TWENTY_MILLION,
     strings::THREADS,
     programs::THREADS,
+    cdds::COUNTS,
+    cdds::TUPLES,
+    cdds::OVERHEAD,
+    cdds::READERS,
+    cdds::OPEN,
+    cdds::OPEN_LARGE,
+    cdds::ROLLBACK,
 ];
 
 /// A new pool in memory, with the flushes and fences of persistent memory, that is gone when it is closed.
