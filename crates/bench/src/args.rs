@@ -3,7 +3,7 @@
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use std::path::{Path, PathBuf};
 use tembo_bench::cdds::crash;
-use tembo_bench::figures::{FIGURES, Figure, Setup, named};
+use tembo_bench::figures::{FIGURES, Figure, Setup};
 use tembo_bench::nvm::Params;
 use tembo_bench::summary::Scale;
 
@@ -13,7 +13,9 @@ Examples:
   tembo-bench all --quick --out figures
   tembo-bench figure-4
   tembo-bench figure-4 --params machine.toml --medium pcm
+  tembo-bench cdds --out docs/figures
   tembo-bench summary
+  tembo-bench summary --only cdds
   tembo-bench summary --json --only string-lookup-1M
 
 Each figure is written as CSV and as SVG, with the machine, the parameters and the seed. The summary has a line
@@ -32,6 +34,8 @@ pub(crate) enum Task {
     Draw(Vec<&'static Figure>, Draw),
     /// Measure what is promised.
     Summary(Summary),
+    /// Make the tables of a document.
+    Fill(PathBuf),
     /// Fill a CDDS tree and update it until this process is killed.
     CddsChild(PathBuf, u64),
 }
@@ -42,7 +46,7 @@ pub(crate) struct Summary {
     /// Print a JSON object for each line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Measure only what has this name
+    /// Measure only what has this name, or a name that begins with it and a hyphen
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,
     /// Measure small, to find out whether everything works
@@ -123,7 +127,13 @@ fn command() -> Command {
                 .arg(Arg::new("path").required(true).value_parser(value_parser!(PathBuf)))
                 .arg(Arg::new("bytes").required(true).value_parser(value_parser!(u64))),
         )
+        .subcommand(
+            Command::new("fill")
+                .about("Make the marked tables of a document from the CSV files beside it")
+                .arg(Arg::new("document").required(true).value_parser(value_parser!(PathBuf))),
+        )
         .subcommand(draw("all", "Draw all figures".to_owned()))
+        .subcommand(draw("cdds", "Draw the figures of the CDDS paper".to_owned()))
         .subcommands(FIGURES.iter().map(|figure| draw(figure.name, format!("Draw {}", figure.title))))
 }
 
@@ -132,18 +142,25 @@ pub(crate) fn task() -> Task {
     understood(&command().get_matches()).unwrap_or_else(|e| e.exit())
 }
 
+/// The part of a figure's name that says which paper it is of.
+fn group(figure: &Figure) -> &'static str {
+    figure.name.split_once('-').map_or("", |(paper, _)| paper)
+}
+
 fn understood(matches: &ArgMatches) -> Result<Task, clap::Error> {
     let Some((name, matches)) = matches.subcommand() else { return Ok(Task::List) };
     Ok(match name {
         "list" => Task::List,
         "machine" => Task::Machine,
         "summary" => Task::Summary(Summary::from_arg_matches(matches)?),
+        "fill" => Task::Fill(matches.get_one::<PathBuf>("document").cloned().unwrap_or_default()),
         crash::CHILD => {
             let path = matches.get_one::<PathBuf>("path").cloned().unwrap_or_default();
             Task::CddsChild(path, matches.get_one("bytes").copied().unwrap_or_default())
         }
         _ => {
-            let figures = named(name).map_or_else(|| FIGURES.iter().collect(), |figure| vec![figure]);
+            let chosen = |figure: &&Figure| name == "all" || figure.name == name || group(figure) == name;
+            let figures = FIGURES.iter().filter(chosen).collect();
             Task::Draw(figures, Draw::from_arg_matches(matches)?)
         }
     })
@@ -172,6 +189,8 @@ mod tests {
         assert!(setup.quick && setup.seed == 7 && setup.params.name == "wbtree");
         let Ok(Task::Draw(figures, _)) = parse("tembo-bench figure-4") else { panic!("not a figure") };
         assert_eq!(figures.iter().map(|figure| figure.name).collect::<Vec<_>>(), ["figure-4"]);
+        let Ok(Task::Draw(figures, _)) = parse("tembo-bench cdds") else { panic!("not a paper's") };
+        assert!(figures.len() > 3 && figures.iter().all(|figure| figure.name.starts_with("cdds-")));
     }
 
     #[test]

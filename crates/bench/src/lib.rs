@@ -1,5 +1,5 @@
 //! The papers' figures and what they need: costs counted as words, lines and fences; a model of non-volatile
-//! memory; the trees that the wB+-Tree is compared with; the programs of the NV-heaps paper; tables and drawings.
+//! memory; the trees that the wB+-Tree and the CDDS tree are compared with; the programs of the NV-heaps paper; tables and drawings.
 //!
 //! `cargo run --release -p tembo-bench -- list` names what can be drawn.
 #![forbid(unsafe_code)]
@@ -8,6 +8,7 @@ pub mod cdds;
 pub mod clock;
 pub mod counts;
 pub mod figures;
+pub mod fill;
 pub mod machine;
 pub mod mem;
 pub mod nvm;

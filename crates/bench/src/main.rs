@@ -7,6 +7,7 @@ use args::{Draw, Summary, Task};
 use std::process::ExitCode;
 use tembo_bench::cdds::crash;
 use tembo_bench::figures::{Error, FIGURES, Figure};
+use tembo_bench::fill::fill;
 use tembo_bench::machine::Machine;
 use tembo_bench::summary::{self, Line};
 
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         }
         Task::Draw(figures, how) => draw(&figures, &how),
         Task::Summary(how) => summarise(&how),
+        Task::Fill(document) => fill(&document).map_err(Error::from),
         Task::CddsChild(path, bytes) => crash::child(&path, bytes),
     };
     match outcome {

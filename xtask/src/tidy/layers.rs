@@ -27,7 +27,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         "tembo-bench",
         &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-kv", "tembo", "tembo-wire"],
     ),
-    ("tembo-bench-peers", &["tembo-pmem", "tembo-heap", "tembo", "tembo-wire", "tembo-bench"]),
+    (
+        "tembo-bench-peers",
+        &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo", "tembo-wire", "tembo-bench"],
+    ),
 ];
 
 /// Crates that any crate may use in its tests: the crash simulator, and the client's side of the protocol.

@@ -72,11 +72,6 @@ pub const FIGURES: &[Figure] = &[
     cdds::wear::FIGURE,
 ];
 
-/// The figure of that name.
-pub fn named(name: &str) -> Option<&'static Figure> {
-    FIGURES.iter().find(|figure| figure.name == name)
-}
-
 impl Figure {
     /// A figure that is measured elsewhere, with so many steps.
     pub const fn new(

@@ -169,7 +169,12 @@ impl Line {
     }
 }
 
-/// Measures everything, or what is called `only` (a row, or a measurement with all its rows), and tells each line as soon
+/// Whether a name is this one, or begins with it and a hyphen.
+fn is_called(name: &str, wanted: &str) -> bool {
+    name.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// Measures everything, or what is called `only` (a row, a measurement with all its rows, or the beginning of such a name), and tells each line as soon
 /// as it is known.
 ///
 /// # Errors
@@ -177,7 +182,7 @@ impl Line {
 /// When nothing is called `only`, or a measurement cannot be made.
 pub fn run(scale: Scale, only: Option<&str>, mut tell: impl FnMut(&Line)) -> Result<(), Error> {
     let wanted = |measurement: &Measurement, row: &Row| {
-        only.is_none_or(|only| only == measurement.name || only == row.name)
+        only.is_none_or(|only| [measurement.name, row.name].iter().any(|name| is_called(name, only)))
     };
     let chosen: Vec<&Measurement> =
         MEASUREMENTS.iter().filter(|m| m.rows.iter().any(|row| wanted(m, row))).collect();

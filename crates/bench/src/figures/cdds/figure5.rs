@@ -39,7 +39,7 @@ enum Fence {
 }
 
 const FENCES: [(Fence, &str); 3] =
-    [(Fence::Line, "each line"), (Fence::Object, "each object"), (Fence::Batch, "32 objects")];
+    [(Fence::Line, "line"), (Fence::Object, "object"), (Fence::Batch, "batch")];
 
 /// What this machine has the instructions for.
 fn curves() -> Vec<Curve> {
@@ -78,7 +78,7 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
     for (fence, fence_name) in FENCES {
         let mut series = Vec::new();
         for curve in curves() {
-            progress.doing(format!("{}, fence after {fence_name}", curve.name));
+            progress.doing(format!("{}, fence after each {fence_name}", curve.name));
             let mut region = open(&file, memory, curve)?;
             let mut values = Vec::new();
             for object in &objects {
@@ -93,7 +93,7 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
             progress.step();
         }
         panels.push(Panel {
-            title: format!("A fence after {fence_name}"),
+            title: format!("A fence after each {fence_name}"),
             x_label: "size of an object".to_owned(),
             y_label: "million lines per second".to_owned(),
             categories: objects.iter().map(|bytes| short_bytes(*bytes)).collect(),
@@ -103,7 +103,7 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
         });
     }
     let notes = vec![format!(
-        "{} of memory, written object by object, each object as a whole and then flushed as a whole (by lines where each line is \
+        "a batch is {BATCH} objects; {} of memory, written object by object, each object as a whole and then flushed as a whole (by lines where each line is \
          waited for); medians of {ROUNDS} walks; processor time",
         short_bytes(memory)
     )];
