@@ -93,13 +93,13 @@ pub(super) const ROLLBACK: Measurement = Measurement {
         Row { name: "cdds-rollback-100k", unit: "ms", against: "making the updates again", goal: Goal::None },
         Row {
             name: "cdds-rollback-1k-nodes",
-            unit: "nodes read",
+            unit: "nodes opened",
             against: "the nodes of the tree",
             goal: Goal::None,
         },
         Row {
             name: "cdds-rollback-100k-nodes",
-            unit: "nodes read",
+            unit: "nodes opened",
             against: "the nodes of the tree",
             goal: Goal::None,
         },
