@@ -241,6 +241,10 @@ fn run<S: Structure>(seed: u64, steps: usize) {
                     for _ in 0..count {
                         let (key, value) = (key(&mut rng, family, range), value(&mut rng));
                         assert_eq!(batch.get(&key)?, model.get(&key).cloned());
+                        if rng.random_bool(0.002) {
+                            batch.clear()?;
+                            model.clear();
+                        }
                         if rng.random_bool(inclination) {
                             assert_eq!(batch.put(&key, &value)?, model.insert(key, value).is_some());
                         } else {

@@ -90,6 +90,15 @@ impl<S: CddsStructure> CddsBatch<'_, '_, S> {
         self.work.remove(self.tx, key)
     }
 
+    /// Removes everything, in time that does not follow the size of the map; see [`CddsMap::clear`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn clear(&mut self) -> Result<()> {
+        S::clear(self.work, self.tx)
+    }
+
     /// The value of a key, with the changes of the batch so far. O(log n).
     ///
     /// # Errors
