@@ -16,8 +16,14 @@ use std::sync::Arc;
 pub struct CddsReader<'t, S = CddsOrdered> {
     shared: &'t Shared,
     version: Version,
-    place: Place,
+    hold: Hold<'t>,
     structure: PhantomData<S>,
+}
+
+/// What keeps a published version from being given up.
+pub(super) struct Hold<'t> {
+    shared: &'t Shared,
+    place: Place,
 }
 
 /// A version that is held: it can be read as long as this, or a clone of it, lives. Made in constant time.
@@ -32,7 +38,12 @@ impl<S: CddsStructure> CddsMap<S> {
     #[inline]
     pub fn reader(&self) -> CddsReader<'_, S> {
         let (version, place) = self.shared.enter();
-        CddsReader { shared: &self.shared, version, place, structure: PhantomData }
+        CddsReader {
+            shared: &self.shared,
+            version,
+            hold: Hold { shared: &self.shared, place },
+            structure: PhantomData,
+        }
     }
 
     /// Holds the newest version.
@@ -109,6 +120,12 @@ impl<'t, S> CddsReader<'t, S> {
         let shared: &'t Shared = self.shared;
         shared.view(self.version)
     }
+
+    /// What holds the version, alone.
+    #[inline]
+    pub(super) fn into_hold(self) -> Hold<'t> {
+        self.hold
+    }
 }
 
 impl<S> CddsSnapshot<S> {
@@ -152,7 +169,7 @@ impl<S> Drop for CddsSnapshot<S> {
     }
 }
 
-impl<S> Drop for CddsReader<'_, S> {
+impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
         self.shared.readers.leave(&self.place);

@@ -1,7 +1,7 @@
 //! Values, and walks, that hold their version themselves.
 
 use super::super::entry::CddsEntry;
-use super::super::snapshot::CddsReader;
+use super::super::snapshot::{CddsReader, Hold};
 use super::scan::CddsRange;
 use super::{CddsTree, view};
 use crate::error::Result;
@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 /// A value in place, as it was in the newest version when it was looked up. While it lives, what that version needs is not reused.
 pub struct CddsValue<'t> {
-    /// Not to be given out for longer than the reader lives.
+    /// Not to be given out for longer than the version is held.
     bytes: &'t [u8],
-    _reader: CddsReader<'t>,
+    _hold: Hold<'t>,
 }
 
 impl Deref for CddsValue<'_> {
@@ -102,7 +102,7 @@ impl CddsTree {
     pub fn get_pinned(&self, key: &[u8]) -> Result<Option<CddsValue<'_>>> {
         let reader = self.reader();
         let bytes = view::get(reader.pinned_view(), key)?.and_then(|value| value.in_place());
-        Ok(bytes.map(|bytes| CddsValue { bytes, _reader: reader }))
+        Ok(bytes.map(|bytes| CddsValue { bytes, _hold: reader.into_hold() }))
     }
 
     /// The keys of the newest version in a range with their values, in order from either end.
