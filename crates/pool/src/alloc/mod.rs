@@ -454,7 +454,7 @@ impl Allocator {
 
     /// Finds the allocated block that starts at `off`, as media has it, and claims it. Takes no lock for slabs that the lane knows.
     pub(crate) fn find_block(&self, region: &Region, arena: &mut Arena, off: u64) -> Result<Block> {
-        let Some((zone, chunk)) = self.geometry.locate(off) else { return self.block_at(region, off) };
+        let (zone, chunk) = self.geometry.locate(off).ok_or_else(|| no_block(off))?;
         let key = zone << 32 | chunk;
         // ORDER: who knows of a block in a slab that came after another at the same place learned it from a writer
         // whose lock came after the advance of the generation.
@@ -464,18 +464,20 @@ impl Allocator {
             arena.known.resize(KNOWN_SLABS, None);
             arena.known_generation = generation;
         }
-        let slot = &mut arena.known[Arena::known_slot(key)];
-        if let Some((known, slab)) = slot
-            && *known == key
+        let known = &mut arena.known[Arena::known_slot(key)];
+        if let Some((its_key, slab)) = known
+            && *its_key == key
         {
-            return slab_block(slab, off);
+            return slab_block(region, slab, off);
         }
-        let block = self.block_at(region, off)?;
-        if let Home::Slab(slab) = &block.home {
-            let shared = self.shared.lock();
-            *slot = shared.zones[slab.zone as usize].slabs.get(&slab.chunk).map(|slab| (key, slab.clone()));
+        match self.home_at(region, (zone, chunk), off)? {
+            Found::Slab(slab) => {
+                let block = slab_block(region, &slab, off);
+                *known = Some((key, slab));
+                block
+            }
+            Found::Extent(block) => Ok(block),
         }
-        Ok(block)
     }
 
     /// Refuses chunks that do not all lie in the zone, past its header.
@@ -488,19 +490,17 @@ impl Allocator {
         Err(Error::corrupt("the chunk table", word_off, "chunks of the zone", format!("{chunks} chunks")))
     }
 
-    /// Finds the allocated block that starts at `off`, as media has it, and claims it.
-    fn block_at(&self, region: &Region, off: u64) -> Result<Block> {
-        let nowhere = || Error::corrupt("a block", off, "the start of an allocated block", "something else");
-        let (zone, chunk) = self.geometry.locate(off).ok_or_else(nowhere)?;
+    /// The slab that a chunk is of, or the extent that starts at `off`, as media has it.
+    fn home_at(&self, region: &Region, (zone, chunk): (u64, u64), off: u64) -> Result<Found> {
         let word_off = self.geometry.chunk_word_off(zone, chunk);
         let (first, class) = match ChunkWord::decode(region.load_u64(word_off)?, word_off)? {
             ChunkWord::Slab { class } => (chunk, class),
             ChunkWord::SlabRest { back } => {
-                let first = chunk.checked_sub(back).ok_or_else(nowhere)?;
+                let first = chunk.checked_sub(back).ok_or_else(|| no_block(off))?;
                 let first_off = self.geometry.chunk_word_off(zone, first);
                 match ChunkWord::decode(region.load_u64(first_off)?, first_off)? {
                     ChunkWord::Slab { class } => (first, class),
-                    _ => return Err(nowhere()),
+                    _ => return Err(no_block(off)),
                 }
             }
             ChunkWord::Extent { chunks } if off == self.geometry.chunk_off(zone, chunk) => {
@@ -508,17 +508,15 @@ impl Allocator {
                 self.scan_zone(region, zone)?;
                 let bytes = chunks * self.geometry.chunk();
                 let home = Home::Extent { zone, chunk, chunks };
-                return Ok(Block { off, bytes, home, is_zero: false });
+                return Ok(Found::Extent(Block { off, bytes, home, is_zero: false }));
             }
-            _ => return Err(nowhere()),
+            _ => return Err(no_block(off)),
         };
         let mut shared = self.shared.lock();
         if zone >= shared.zones.len() as u64 {
-            return Err(nowhere());
+            return Err(no_block(off));
         }
-        let slab = self.slab_at(&mut shared, region, zone, first, class)?;
-        drop(shared);
-        slab_block(&slab, off)
+        Ok(Found::Slab(self.slab_at(&mut shared, region, zone, first, class)?))
     }
 
     /// The slab that begins at this chunk, if it is known.
@@ -608,9 +606,23 @@ pub(crate) fn full(needed_bytes: u64, why: &RegionError) -> Error {
     Error::Full { needed_bytes, why: why.to_string() }
 }
 
+/// Where an allocated block is.
+enum Found {
+    Slab(Arc<Slab>),
+    Extent(Block),
+}
+
+#[cold]
+fn no_block(off: u64) -> Error {
+    Error::corrupt("a block", off, "the start of an allocated block", "something else")
+}
+
 /// The block of a slab that starts at `off`, if media has it allocated and nobody else is freeing it.
-fn slab_block(slab: &Slab, off: u64) -> Result<Block> {
-    if !slab.claim(slab.bit_of(off)?) {
+fn slab_block(region: &Region, slab: &Slab, off: u64) -> Result<Block> {
+    let bit = slab.bit_of(off)?;
+    // The commit changes it, after its fence.
+    region.prefetch_for_store(bit.word_off);
+    if !slab.claim(bit) {
         return Err(Error::corrupt("a block", off, "an allocated block", "a free one"));
     }
     Ok(Block::of_slab(slab, off, false))
