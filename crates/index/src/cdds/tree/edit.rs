@@ -9,7 +9,7 @@ use super::super::node::{Record, bytes_of_word};
 use super::super::queue::Dead;
 use super::super::work::{Work, region, write_record};
 use super::draft::{Draft, Fences, NEW, Slot};
-use super::layout::{FencesWord, MAX_HEIGHT, NODE_LINES};
+use super::layout::{FencesWord, MAX_HEIGHT};
 use super::node::{CHANGED_WORD, Node, after};
 use super::undo::Undo;
 use super::view::{self, Goal, choose};
@@ -167,7 +167,7 @@ impl Work {
                     (slot, super::draft::child_off(&node, slot)?)
                 }
             };
-            Node::prefetch(region(tx), id, NODE_LINES);
+            Node::prefetch(region(tx), id);
             path.slots[path.depth] = slot;
             path.depth += 1;
             path.ids[path.depth] = id;

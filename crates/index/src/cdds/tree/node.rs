@@ -5,7 +5,7 @@
 
 use super::super::layout::{Form, StartWord};
 use super::layout::{
-    FIRST_ENTRY_WORD, FencesWord, Field, KindWord, NODE_BYTES, NODE_WORDS, SLOTS, at, entry_word,
+    FIRST_ENTRY_WORD, FencesWord, Field, KindWord, NODE_BYTES, NODE_LINES, NODE_WORDS, SLOTS, at, entry_word,
 };
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::prefix8;
@@ -216,10 +216,10 @@ impl<'m> Node<'m> {
         Node::open(self.region, self.field(slot, Field::Value), level)
     }
 
-    /// Asks for the first lines of a node.
+    /// Asks for all lines of a node, at once rather than one when the other was found to be needed.
     #[inline]
-    pub(crate) fn prefetch(region: &Region, off: u64, lines: usize) {
-        for line in 0..lines as u64 {
+    pub(crate) fn prefetch(region: &Region, off: u64) {
+        for line in 0..NODE_LINES as u64 {
             region.prefetch(off.wrapping_add(line * LINE_BYTES));
         }
     }

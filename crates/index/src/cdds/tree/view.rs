@@ -4,7 +4,7 @@ use super::super::bytes::CddsBytes;
 use super::super::create::View;
 use super::super::layout::Form;
 use super::super::node::Record;
-use super::layout::{Field, MAX_HEIGHT, NODE_LINES, SLOTS};
+use super::layout::{Field, MAX_HEIGHT, SLOTS};
 use super::node::Node;
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::fingerprint;
@@ -59,7 +59,7 @@ impl<'m> View<'m> {
             let child = choose(&node, self.version, goal)?;
             level -= 1;
             let off = node.field(child, Field::Value);
-            Node::prefetch(self.region, off, if level == 0 { 1 } else { NODE_LINES });
+            Node::prefetch(self.region, off);
             node = Node::open(self.region, off, level)?;
         }
         Ok(Some(node))
