@@ -148,7 +148,7 @@ Examples:
   diff <(tembo dump a.pool) <(tembo dump b.pool)
 
 JSON lines, in order of maps and keys, so that equal contents give equal dumps. Maps that keep versions are \
-written as they are now, without their snapshots. Bytes that are not plain \
+written as they are now, without their snapshots; hash tables and heaps are not in it. Bytes that are not plain \
 text are written as {\"base64\": ...}. The last line has the counts and a checksum of the lines before.")]
 pub(crate) struct Dump {
     /// The pool
@@ -208,7 +208,7 @@ pub(crate) enum SnapshotAction {
         pool: PathBuf,
         /// A map that keeps versions
         map: Option<String>,
-        /// Print one JSON object
+        /// Print JSON: an array with an object for each map
         #[arg(long)]
         json: bool,
     },
@@ -227,8 +227,19 @@ pub(crate) struct NamedSnapshot {
     pub(crate) pool: PathBuf,
     /// The map, which has to be one that keeps versions
     pub(crate) map: String,
-    /// The snapshot's name
+    /// The snapshot's name, 1 to 255 bytes
+    #[arg(value_parser = snapshot_name)]
     pub(crate) name: String,
+    /// Which failures the change survives
+    #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = durability())]
+    pub(crate) durability: Durability,
+}
+
+fn snapshot_name(name: &str) -> Result<String, String> {
+    match name.len() {
+        1..=255 => Ok(name.to_owned()),
+        bytes => Err(format!("it has {bytes} bytes, and has to have 1 to 255")),
+    }
 }
 
 /// `tembo bench`

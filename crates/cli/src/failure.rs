@@ -14,7 +14,7 @@ pub(crate) enum Failure {
     Failed(String),
     /// The answer is no and has been printed already: exit code 1, without a message.
     Answered,
-    /// The arguments contradict each other or the state of things: exit code 2.
+    /// The arguments contradict each other: exit code 2.
     Usage(String),
     /// Whoever read our output went away, as `head` does: exit code 0, nothing to say.
     OutputClosed,

@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Snapshot) -> Outcome {
         SnapshotAction::Drop(named) => {
             let (_pool, map) = open(named)?;
             if !map.drop_snapshot(&named.name)? {
-                map.open_snapshot(&named.name)?;
+                return Err(tembo::Error::NoSuchSnapshot { name: named.name.clone() }.into());
             }
             while map.collect(COLLECT_BUDGET)? {}
             print(&format!("dropped {} of {}\n", named.name, named.map))
@@ -56,12 +56,22 @@ pub(crate) fn run(arguments: &Snapshot) -> Outcome {
 
 /// The pool, open for writing, and the map.
 fn open(named: &NamedSnapshot) -> Outcome<(Pool, Map)> {
-    let pool = Options::new().open(&named.pool)?;
+    let pool = Options::new().durability(named.durability).open(&named.pool)?;
     let map = find(&pool, &named.map)?;
     Ok((pool, map))
 }
 
 fn find(pool: &Pool, name: &str) -> Outcome<Map> {
+    if pool.hash_tables()?.iter().any(|(table, _)| table == name) {
+        return Err(Failure::Failed(format!(
+            "{name:?} is a hash table, whose snapshots `tembo info` lists; the program that made it keeps and drops them"
+        )));
+    }
+    if pool.fixed_map_names()?.iter().any(|map| map == name) {
+        return Err(Failure::Failed(format!(
+            "{name:?} is a map of 8-byte keys, which keeps no versions and has no snapshots"
+        )));
+    }
     if let Some(map) = pool.find_map(name)? {
         return if map.is_versioned() {
             Ok(map)

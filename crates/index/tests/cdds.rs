@@ -27,6 +27,7 @@ for_each_structure!(
     what_did_not_change_is_not_read,
     changes_that_wait_are_made_together,
     what_a_batch_makes_and_gives_up_takes_no_room,
+    records_of_joined_leaves_are_freed_with_their_entries,
 );
 
 /// The pool as it is on media, opened again.
@@ -375,6 +376,8 @@ fn a_batch_that_fails_changes_nothing<S: Structure>() {
     let abandoned = map.batch(|batch| {
         batch.put(b"a", b"2")?;
         assert!(batch.put(b"b", &too_large).is_err());
+        let after = [batch.put(b"c", b"3"), batch.remove(b"a")];
+        assert!(after.iter().all(|outcome| matches!(outcome, Err(Error::Abandoned))), "{after:?}");
         Ok(())
     });
     assert!(matches!(abandoned, Err(Error::Abandoned)), "{abandoned:?}");
@@ -597,4 +600,30 @@ fn one_structure_is_not_opened_as_the_other() {
     assert_eq!(CddsHash::names(&pool).unwrap(), ["hash"]);
     let hash = CddsHash::open(&pool, "hash").unwrap().unwrap();
     assert_eq!(hash.get(b"a").unwrap().unwrap(), b"b");
+}
+
+/// Entries that cannot hold what their keys no longer share get records when leaves are joined. These belong to the version that
+/// is made, though the entries are older.
+fn records_of_joined_leaves_are_freed_with_their_entries<S: Structure>() {
+    for survivors in 1..6u32 {
+        let map = new_map::<S>();
+        let key = |group: u8, i: u32| [vec![group; 8], format!("{i:04}").into_bytes()].concat();
+        let all = || [b'a', b'b'].into_iter().flat_map(|group| (0..60).map(move |i| (group, i)));
+        all().for_each(|(group, i)| _ = map.put(&key(group, i), b"v").unwrap());
+        // Those that are put now find leaves whose keys share enough for them to lie in their entries.
+        all().for_each(|(group, i)| _ = map.put(&key(group, i), b"w").unwrap());
+        let step = 60 / survivors;
+        map.batch(|batch| {
+            for (group, i) in all().filter(|(_, i)| i % step != 0) {
+                batch.remove(&key(group, i))?;
+            }
+            for (group, i) in all().filter(|(_, i)| i % step == 0) {
+                batch.put(&key(group, i), b"x")?;
+            }
+            if survivors % 2 == 0 { batch.clear() } else { Ok(()) }
+        })
+        .unwrap();
+        while map.collect(1000).unwrap() {}
+        check(&map);
+    }
 }

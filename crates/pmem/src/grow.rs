@@ -78,6 +78,15 @@ impl Region {
         }
     }
 
+    /// Gives up the advisory lock (`flock`) that the region's descriptor has on the file. Closing the descriptor does so only when
+    /// nobody else has it: a child of this process that was just forked has, until it runs its program.
+    pub fn unlock_file(&self) {
+        if let Some(file) = &self.file {
+            // A failure leaves it to the closing.
+            let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
+        }
+    }
+
     /// Gives the space of whole pages inside a range back to the file system; the range reads as zero
     /// afterwards and must be [taken again](Self::reallocate) before it is stored to. Where the file system
     /// cannot do this, nothing happens. Returns the bytes given back.

@@ -9,7 +9,7 @@ pub struct Field {
     pub off: usize,
     /// Length in bytes.
     pub bytes: usize,
-    /// Its meaning, the first doc line of the field.
+    /// Its meaning: the field's doc lines.
     pub doc: &'static str,
 }
 
@@ -67,7 +67,7 @@ macro_rules! media_struct {
                     name: stringify!($field),
                     off: $off,
                     bytes: $crate::size_of::<$ty>(),
-                    doc: $fdoc,
+                    doc: concat!($fdoc $(, $more)*),
                 }, )*
             ];
         }

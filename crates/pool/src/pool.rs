@@ -413,5 +413,6 @@ impl Drop for PoolInner {
             // A failure here loses nothing: the records are durable, and the next opening replays them.
             let _ = self.close();
         }
+        self.region.unlock_file();
     }
 }

@@ -16,6 +16,12 @@ use tembo_pool::Tx;
 /// batch's first look at that map on. It sees its own changes; others see them after the commit. Dropping it takes them back.
 /// Its changes of a map that keeps versions are one version.
 ///
+/// All or nothing is a promise about crashes. Who reads several maps beside the commit may meet it in one of them before another; in each
+/// by itself, they see all of it or nothing where the map keeps versions, or by [`Map::scan`].
+///
+/// What else takes the lock of a map's writers waits forever in a thread whose batch has come to that map, be it only to read:
+/// changes beside the batch, [`Map::rollback_to`], [`Map::collect`], [`Map::drop_snapshot`] and [`Snapshot::keep`](crate::Snapshot::keep).
+///
 /// ```
 /// # fn main() -> Result<(), tembo::Error> {
 /// # let dir = tempfile::tempdir().unwrap();
@@ -376,7 +382,8 @@ impl Batch<'_> {
     /// [`Error::Full`](crate::Error::Full) if a large group finds no room for its record (nothing is changed
     /// then); [`Error::Pool`](crate::Error::Pool) if the device fails.
     pub fn commit(self) -> Result<()> {
-        let Batch { mut tx, writers, mut parts, .. } = self;
+        // In this order, so that, if one fails, the transaction is taken back before others may write to the maps.
+        let Batch { mut parts, mut tx, writers, .. } = self;
         parts.for_each(|part| part.finish(&mut tx))?;
         writers.commit(tx)?;
         // All of them are durable; readers see one after the other.

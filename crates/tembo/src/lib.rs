@@ -29,7 +29,8 @@
 //! and values, and each change costs one cache line and one fence.
 //!
 //! A [`Map`] that was created [with versions](MapOptions::versioned) can be read as it was: a [`Snapshot`] holds a version as long as it lives, or, with
-//! a name, until it is dropped by that, and the map can be rolled back to it. Everything else is the same for both kinds.
+//! a name, until it is dropped by that, and the map can be rolled back to it. It has all operations of the other kind; it has one writer at a time, a
+//! removal may need space, and while it is open it takes one of the pool's lanes (`examples/snapshots.rs`).
 //!
 //! A program's own structs, linked by pointers and changed in transactions, live in a [`heap`].
 #![forbid(unsafe_code)]

@@ -205,6 +205,7 @@ impl Cursor<'_> {
     ///
     /// As for [`seek`](Self::seek).
     #[expect(clippy::should_implement_trait, reason = "it goes back as well, and lends its records")]
+    #[inline]
     pub fn next(&mut self) -> Result<bool> {
         Ok(on_either!(self, cursor => cursor.next())?)
     }
@@ -215,11 +216,13 @@ impl Cursor<'_> {
     /// # Errors
     ///
     /// As for [`seek`](Self::seek).
+    #[inline]
     pub fn prev(&mut self) -> Result<bool> {
         Ok(on_either!(self, cursor => cursor.prev())?)
     }
 
     /// The key of the record at which the cursor is.
+    #[inline]
     pub fn key(&self) -> Option<&[u8]> {
         match &self.0 {
             CursorKind::Plain(cursor) => cursor.key(),
@@ -228,6 +231,7 @@ impl Cursor<'_> {
     }
 
     /// The value of the record at which the cursor is.
+    #[inline]
     pub fn value(&self) -> Option<&[u8]> {
         match &self.0 {
             CursorKind::Plain(cursor) => cursor.value(),

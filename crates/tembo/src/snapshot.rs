@@ -111,8 +111,10 @@ impl Map {
     /// Makes the map what it was in a snapshot, at once for readers and for crashes; returns the number of the version that this
     /// makes. It is a change like others: the versions in between stay as they are, for whoever holds them.
     ///
-    /// Takes time that follows the number of keys that changed since, not the size of the map. All of it is one transaction, of which
-    /// the pool holds both sides until it is durable.
+    /// Takes time that follows the number of keys that changed since, and the nodes that they are in: some ten nodes are looked at for
+    /// each of few keys far apart, and the whole map at most. All of it is one transaction, of which
+    /// the pool holds both sides until it is durable. Who writes to the map waits meanwhile, and so does a batch that comes to it, with
+    /// all that wait for the batch. In a thread whose own batch has come to the map it would wait forever.
     ///
     /// # Errors
     ///
@@ -245,7 +247,8 @@ impl Snapshot {
     }
 
     /// The keys that differ between this snapshot and another of the same map, in order, with both values. Either may be the later
-    /// one. Takes time that follows the number of keys that changed in between, not the size of the map.
+    /// one. Takes time that follows the number of keys that changed in between: some ten nodes are looked at for each of few keys far
+    /// apart, and the whole map at most.
     ///
     /// # Errors
     ///

@@ -115,6 +115,7 @@ pub(super) fn run(arguments: &Bench) -> Outcome<Results> {
     let counts = count(arguments, directory.path(), durabilities[0], &counted)?;
     let name = |subject: &Option<Durability>| match subject {
         None => "BTreeMap".to_owned(),
+        Some(durability) if arguments.versioned => format!("{durability}, versioned"),
         Some(durability) => durability.to_string(),
     };
     Ok(Results {

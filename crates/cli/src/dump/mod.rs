@@ -36,6 +36,11 @@ pub(crate) fn run(arguments: &Dump) -> Outcome {
             eprintln!("note: {name} also has {what}, which a dump does not hold; copy the file to keep that");
         }
     }
+    for (name, _) in pool.hash_tables()? {
+        eprintln!(
+            "note: the pool also has the hash table {name}, which a dump does not hold; copy the file to keep it"
+        );
+    }
     let Some(path) = &arguments.output else {
         let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
         return write_pool(&pool, out, Failure::output);

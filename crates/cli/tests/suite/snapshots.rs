@@ -79,6 +79,12 @@ fn a_dump_comes_back_with_its_kinds_of_maps_and_without_snapshots() {
 fn a_map_with_versions_is_measured() {
     let place = Place::new();
     let json = place.run("bench --versioned --entries 2000 --rounds 1 --dir . --json").ok().json();
-    let fences = json["counts"][0]["fences"].as_f64().unwrap();
+    let plain = place.run("bench --entries 2000 --rounds 1 --dir . --json").ok().json();
+    let count = |json: &serde_json::Value, of: &str| json["counts"][0][of].as_f64().unwrap();
+    let fences = count(&json, "fences");
     assert!((1.0..=2.1).contains(&fences), "{fences} fences per insert");
+    let (lines, of_plain) = (count(&json, "lines"), count(&plain, "lines"));
+    assert!(lines > 1.5 * of_plain, "{lines} lines per insert, {of_plain} without versions");
+    let name = |json: &serde_json::Value| json["subjects"][1].as_str().unwrap().to_owned();
+    assert_eq!(name(&json), format!("{}, versioned", name(&plain)));
 }

@@ -19,7 +19,8 @@ pub struct CddsChange {
 
 impl<S: CddsStructure> CddsMap<S> {
     /// The keys that differ between two versions that are held, with both values, in the order of [`iter`](CddsSnapshot::iter). Either may be the later
-    /// one. Takes time that follows the number of keys that changed since the earlier one, times the height of the map.
+    /// one. Looks at the nodes on the way to the keys that changed since the earlier one, and at the first line of each child of these
+    /// nodes.
     ///
     /// # Errors
     ///

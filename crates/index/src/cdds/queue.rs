@@ -185,7 +185,11 @@ impl Queue {
             tx.store(off.saturating_add(8 * i as u64), word)?;
         }
         self.now.last_idx += 1;
-        self.now.count += 1;
+        self.now.count = self
+            .now
+            .count
+            .checked_add(1)
+            .ok_or_else(|| corrupt("the head of a queue", self.off, "fewer items", self.now.count))?;
         Ok(())
     }
 

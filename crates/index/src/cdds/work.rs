@@ -68,6 +68,7 @@ impl<S: CddsStructure> Work<S> {
     /// Puts a key; returns whether it was there. After an error nothing of the version can be committed.
     pub(crate) fn put(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         check_lengths(key, value)?;
+        self.check_whole()?;
         self.change();
         let was_there = S::put(self, tx, key, value)?;
         self.length = self.length.saturating_add(u64::from(!was_there));
@@ -77,6 +78,7 @@ impl<S: CddsStructure> Work<S> {
 
     /// Removes a key; returns whether it was there.
     pub(crate) fn remove(&mut self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
+        self.check_whole()?;
         if key.len() as u64 > MAX_KEY_BYTES || !S::remove(self, tx, key)? {
             return Ok(false);
         }
@@ -94,6 +96,11 @@ impl<S: CddsStructure> Work<S> {
             return Ok(None);
         }
         S::get_made(self, tx, key)
+    }
+
+    /// Refuses changes after one that failed half-way.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        if self.is_broken { Err(Error::Abandoned) } else { Ok(()) }
     }
 
     /// Notes that a change begins. If it fails, nothing of the version can be committed.
@@ -114,9 +121,7 @@ impl<S: CddsStructure> Work<S> {
     /// Makes the version part of its transaction; nothing if there were no changes. When that is durable, the version is
     /// [shown](Shared::show).
     pub(crate) fn finish(mut self, tx: &mut Tx<'_>, scan: &mut OldScan) -> Result<Option<Version>> {
-        if self.is_broken {
-            return Err(Error::Abandoned);
-        }
+        self.check_whole()?;
         if !self.is_changed && self.more_steps == 0 {
             return Ok(None);
         }
@@ -145,7 +150,7 @@ impl<S: CddsStructure> Work<S> {
     /// Returns whether some of it was found to be needed.
     fn turn_queues(&self, tx: &mut Tx<'_>) -> Result<bool> {
         let mut queues = Queues::open(tx, self.header)?;
-        let steps = YOUNG_STEPS + 2 * self.dead.len() + self.more_steps;
+        let steps = self.more_steps.saturating_add(YOUNG_STEPS + 2 * self.dead.len());
         let mut taken = 0;
         while taken < steps {
             let Some(dead) = queues.young.pop(tx)? else { break };

@@ -27,6 +27,7 @@ pub struct Value<'t> {
 
 impl Deref for Value<'_> {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         self.bytes
     }
@@ -54,11 +55,13 @@ pub struct Entry<'t> {
 
 impl Entry<'_> {
     /// The key.
+    #[inline]
     pub fn key(&self) -> &[u8] {
         self.record.key
     }
 
     /// The value.
+    #[inline]
     pub fn value(&self) -> &[u8] {
         self.record.value
     }

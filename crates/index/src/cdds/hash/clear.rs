@@ -14,6 +14,7 @@ use tembo_pool::Tx;
 
 impl Work<CddsHashed> {
     pub(super) fn clear_hashed(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        self.check_whole()?;
         if self.length == 0 {
             return Ok(());
         }

@@ -7,7 +7,6 @@
 use super::super::layout::Form;
 use super::super::queue::Dead;
 use super::super::work::{Work, region};
-use super::draft::child_off;
 use super::layout::Field;
 use super::node::Node;
 use crate::error::Result;
@@ -16,6 +15,7 @@ use tembo_pool::Tx;
 impl Work {
     /// Removes everything.
     pub(crate) fn clear(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        self.check_whole()?;
         if self.length == 0 {
             return Ok(());
         }
@@ -52,7 +52,8 @@ pub(super) fn parts(node: &Node<'_>, dead: &Dead) -> Result<Vec<Dead>> {
     for slot in node.slots_in(dead.death.saturating_sub(1)) {
         let birth = node.start(slot).version();
         if node.level() > 0 {
-            parts.push(Dead::subtree(child_off(node, slot)?, birth, dead.death));
+            // Opened for its level, which falls, so that no damage leads round in a circle.
+            parts.push(Dead::subtree(node.child(slot)?.off, birth, dead.death));
         } else if node.form(slot)? == Form::Block {
             parts.push(Dead::record(node.field(slot, Field::Value), birth, dead.death));
         }

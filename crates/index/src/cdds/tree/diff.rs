@@ -38,7 +38,10 @@ impl<'m> Side<'m> {
 
     /// Puts the children of the next inner node in its place, or takes the entries of the next leaf.
     fn step(&mut self) -> Result<()> {
-        let Some(node) = self.stack.pop() else { return Ok(()) };
+        // Who has come to the end of its version is not stepped.
+        let Some(node) = self.stack.pop() else {
+            return Err(corrupt("a tree node", 0, "children up to its upper fence", "none"));
+        };
         if node.level() == 0 {
             self.entries.extend(entries_of(&node, self.version)?);
             return self.pass(&node);

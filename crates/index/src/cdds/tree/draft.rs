@@ -65,10 +65,15 @@ pub(crate) struct Draft {
 
 const ALL_SLOTS: u32 = (1 << SLOTS) - 1;
 
+/// Whether a word can be an offset in a pool, as a root's word has it, and not the number of a new node.
+fn is_offset(word: u64) -> bool {
+    word >> 48 == 0
+}
+
 /// Where a child of a node on media lies.
 pub(crate) fn child_off(node: &Node<'_>, slot: usize) -> Result<u64> {
     match node.field(slot, Field::Value) {
-        off if off & NEW == 0 => Ok(off),
+        off if is_offset(off) => Ok(off),
         off => Err(wrong_child(node.off, off)),
     }
 }
@@ -101,7 +106,7 @@ impl Draft {
         }
         if level > 0 {
             let values = &words[entry_word(level, 0, Field::Value)..][..SLOTS];
-            if let Some(child) = values.iter().find(|child| **child & NEW != 0) {
+            if let Some(child) = values.iter().find(|child| !is_offset(**child)) {
                 return Err(wrong_child(node.off, *child));
             }
         }

@@ -325,7 +325,12 @@ impl Work {
         let node = &self.drafts.nodes[leaf];
         if node.form(slot)? == Form::Block {
             let (value, start) = (node.value(slot), node.start(slot));
-            self.give_up_record(tx, value, start)?;
+            if self.drafts.moved_out.contains(&value) {
+                // No version before has it.
+                tx.free(value)?;
+            } else {
+                self.give_up_record(tx, value, start)?;
+            }
         }
         self.drafts.nodes[leaf].end(slot, self.version);
         Ok(())

@@ -274,7 +274,8 @@ impl CddsPart {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] when the pool is full or damaged: the transaction must be dropped then.
+    /// [`Error::Pool`] when the pool is full or damaged: the transaction must be dropped then, and before the part, which keeps
+    /// other writers away until it is.
     pub fn finish(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         debug_assert!(std::ptr::eq(region(tx), self.shared.region()), "a transaction of another pool");
         let work = self.work.take().ok_or(Error::Abandoned)?;

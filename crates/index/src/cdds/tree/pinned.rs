@@ -4,7 +4,7 @@ use super::super::entry::CddsEntry;
 use super::super::snapshot::{CddsReader, Hold};
 use super::scan::CddsRange;
 use super::{CddsTree, view};
-use crate::error::Result;
+use crate::error::{Result, corrupt};
 use std::iter::FusedIterator;
 use std::ops::{Deref, RangeBounds};
 use std::sync::Arc;
@@ -101,8 +101,9 @@ impl CddsTree {
     #[inline]
     pub fn get_pinned(&self, key: &[u8]) -> Result<Option<CddsValue<'_>>> {
         let reader = self.reader();
-        let bytes = view::get(reader.pinned_view(), key)?.and_then(|value| value.in_place());
-        Ok(bytes.map(|bytes| CddsValue { bytes, _hold: reader.into_hold() }))
+        let Some(value) = view::get(reader.pinned_view(), key)? else { return Ok(None) };
+        let Some(bytes) = value.in_place() else { return Err(not_in_place()) };
+        Ok(Some(CddsValue { bytes, _hold: reader.into_hold() }))
     }
 
     /// The keys of the newest version in a range with their values, in order from either end.
@@ -116,4 +117,9 @@ impl CddsTree {
         let reader = Arc::new(self.reader());
         CddsPinnedRange { range: CddsRange::of_prefix(reader.pinned_view(), prefix), reader }
     }
+}
+
+#[cold]
+fn not_in_place() -> crate::Error {
+    corrupt("the value of an entry", 0, "bytes in place", "a copy")
 }

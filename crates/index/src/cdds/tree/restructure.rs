@@ -95,9 +95,11 @@ impl Work {
                 }
                 let shared = shared_between(&fences).min(items.head.len()).min(of_sibling.head.len());
                 let mut moved_out = std::mem::take(&mut self.drafts.moved_out);
-                items.share_less(tx, level, shared, &mut moved_out)?;
-                of_sibling.share_less(tx, level, shared, &mut moved_out)?;
+                let outcome = items
+                    .share_less(tx, level, shared, &mut moved_out)
+                    .and_then(|()| of_sibling.share_less(tx, level, shared, &mut moved_out));
                 self.drafts.moved_out = moved_out;
+                outcome?;
                 items.slots.append(&mut of_sibling.slots);
                 replaced.push(slot);
                 self.retire(sibling);

@@ -97,6 +97,8 @@ impl Work {
 
     /// Takes back all changes since a savepoint. The caller sees to the transaction.
     pub(crate) fn roll_back_to(&mut self, savepoint: u64) {
+        // A change after this makes a frame for the savepoint again.
+        self.drafts.undo.savepoint = self.drafts.undo.savepoint.min(savepoint.saturating_sub(1));
         while self.drafts.undo.frames.last().is_some_and(|frame| frame.savepoint >= savepoint) {
             let Some(frame) = self.drafts.undo.frames.pop() else { break };
             if let Some(cleared) = frame.cleared {
