@@ -182,12 +182,13 @@ impl Zone {
             self.zero_from = zero_from;
         }
         if end > self.populated {
-            // Little at first, so that the first allocation is quick, and then more, so that there are fewer calls.
+            // Nothing at first, so that the first allocation is quick, and then more each time, so that there are fewer calls.
             self.populated = (start + self.populate_chunks).clamp(end, limit);
-            let most = POPULATE_BYTES / geometry.chunk();
-            self.populate_chunks = (2 * (self.populated - start)).min(most);
-            let bytes = (self.populated - start) * geometry.chunk();
-            region.populate(geometry.chunk_off(self.number, start), bytes);
+            let chunks = self.populated - start;
+            if self.populate_chunks > 0 {
+                region.populate(geometry.chunk_off(self.number, start), chunks * geometry.chunk());
+            }
+            self.populate_chunks = (2 * chunks).min(POPULATE_BYTES / geometry.chunk());
         }
         self.frontier = end;
         Ok(Some((start, start >= self.opened_zero_from)))
