@@ -35,7 +35,7 @@ pub enum Error {
     },
     /// The map is there, and of the kind that was not asked for.
     #[error(
-        "the map {name:?} {}; open it without asking for a kind, or load a dump of it into one of the other kind",
+        "the map {name:?} {}; open it without asking for a kind, or load a dump of it, with map and versioned_map exchanged in the line that names it, into another pool",
         if *is_versioned { "keeps versions" } else { "keeps no versions" }
     )]
     MapKind {

@@ -7,7 +7,8 @@ use crate::{Error, Result};
 
 impl Tx<'_> {
     /// Stores words from `off` on, without looking at what the transaction did otherwise: for structures that know what is whose. They are
-    /// gathered by line, which is cheaper than storing each by itself, and become visible in the order of lines.
+    /// gathered by line, which is cheaper than storing each by itself, and become visible line by line, in the order in which lines were first
+    /// stored to, and in a line from its first word to its last.
     ///
     /// None of them is stored by [`store`](Self::store), or in a block that the transaction allocates;
     /// [`stored_word`](Self::stored_word) tells of them, [`load`](Self::load) does not. They are taken back with the whole transaction, but not

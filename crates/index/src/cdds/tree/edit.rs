@@ -32,7 +32,8 @@ pub struct TreeDrafts {
     pub(super) by_off: HashMap<u64, usize>,
     /// Nodes above changed ones, some of them more than once.
     pub(super) stamps: Vec<u64>,
-    /// Records that were written for entries from before.
+    /// Records that were written for entries from before. Some may have been taken back: their places can only get records that
+    /// are new, too.
     pub(super) moved_out: Vec<u64>,
     pub(super) undo: Undo,
 }
