@@ -73,7 +73,7 @@ pub(crate) fn of(core: &Core) -> Option<Running<'_>> {
 }
 
 /// Calls `body` while `state` is the thread's transaction.
-#[inline]
+#[inline(always)]
 pub(crate) fn enter<T>(core: &Core, state: &State, body: impl FnOnce(&Running<'_>) -> T) -> T {
     struct Restore(*const Entry);
     impl Drop for Restore {

@@ -7,6 +7,7 @@ use crate::node::Words;
 use crate::orec::Orec;
 use crate::persist::Plain;
 use crate::place::FRESH;
+use crate::session::Care;
 use crate::tx::ReadTx;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,18 +54,18 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         look: impl Fn(&[AtomicU64]) -> R,
     ) -> Result<R> {
         let (state, core) = (self.state, self.core);
-        if state.doomed.get() {
+        if state.cares(Care::DOOMED) {
             return Err(Error::Conflict);
         }
         let words = core.region().words(off, count as u64)?;
         let index = core.orecs.index(key);
         let (mut round, mut copy) = (0, Vec::new());
         loop {
-            let is_quiet = state.is_quiet.get() && !state.has_written.get() && key != FRESH;
+            let is_quiet = !state.cares(Care::RECORDS) && !state.cares(Care::WRITTEN) && key != FRESH;
             let seen = if is_quiet { Orec::default() } else { core.orecs.load(index) };
             let is_mine = key == FRESH
                 || seen.owner() != 0 && seen.owner() == state.number.get()
-                || !core.parts.isolates;
+                || state.cares(Care::BARE);
             if !is_mine && seen.is_committing() {
                 state.wait(&mut round)?;
                 continue;
@@ -85,7 +86,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                     state.note_read(index, state.rv.get());
                     return Ok(said);
                 }
-                state.is_quiet.set(false);
+                state.care_for(Care::RECORDS);
                 continue;
             }
             let again = core.orecs.load_again(index);

@@ -29,7 +29,7 @@
 //! transactional memories that it builds on: one clock and its extension for opacity. D1: changes are redone rather than undone, so that
 //! readers are not in conflict with an owner before it commits.
 
-use super::sync::{AtomicU64, Ordering, fence};
+use super::sync::{AtomicU64, Ordering, fence, prefetch_word_for_store};
 
 /// A record's word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,6 +85,12 @@ impl Orecs {
     #[inline(always)]
     fn word(&self, index: u32) -> &AtomicU64 {
         &self.words[index as usize]
+    }
+
+    /// Has a record brought into the cache, for its owner-to-be.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, index: u32) {
+        prefetch_word_for_store(self.word(index));
     }
 
     #[inline(always)]

@@ -152,7 +152,7 @@ impl<'t, B: Brand, T: Persist> Arr<'t, B, T> {
     }
 
     /// The element at `index`, if there is one.
-    #[inline]
+    #[inline(always)]
     pub fn get(self, index: usize) -> Option<Ref<'t, B, T>> {
         (index < self.len as usize).then(|| self.element(index as u64))
     }
@@ -162,7 +162,7 @@ impl<'t, B: Brand, T: Persist> Arr<'t, B, T> {
     /// # Panics
     ///
     /// If there is none, as with slices.
-    #[inline]
+    #[inline(always)]
     pub fn at(self, index: usize) -> Ref<'t, B, T> {
         let len = self.len;
         self.get(index).unwrap_or_else(|| panic!("index {index} in an array of {len} elements"))

@@ -4,14 +4,14 @@ use crate::commit::{collect, commit};
 use crate::core::Core;
 use crate::current::{self, Running};
 use crate::error::{Error, Result};
-use crate::session::{Backoff, Session, State};
+use crate::session::{Backoff, Care, Session, State};
 use parking_lot::MutexGuard;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 thread_local! {
     /// The list of what is read, kept from one transaction to the next.
-    static READS: RefCell<Vec<(u32, u64)>> = const { RefCell::new(Vec::new()) };
+    static READS: Cell<Vec<(u32, u64)>> = const { Cell::new(Vec::new()) };
     /// Where the clock stood when this thread looked last. (There may be several heaps: that only makes it less useful.)
     static LAST_SEEN: Cell<u64> = const { Cell::new(0) };
 }
@@ -35,11 +35,7 @@ impl Drop for Ending<'_> {
             self.core.put_session(session);
         }
         LAST_SEEN.set(self.state.rv.get());
-        READS.with(|reads| {
-            if let Ok(mut reads) = reads.try_borrow_mut() {
-                *reads = std::mem::take(&mut self.state.reads.borrow_mut());
-            }
-        });
+        READS.set(self.state.reads.take());
     }
 }
 
@@ -70,25 +66,42 @@ pub(crate) fn write<O, E: From<Error>>(
     if core.pool.is_read_only() {
         return Err(Error::Pool(tembo_pool::Error::ReadOnly).into());
     }
-    run_until_done(core, |_| attempt(core, true, true, &body))
+    wait_for_turn(core);
+    match attempt(core, &body) {
+        Some(outcome) => outcome,
+        None => run_again(core, |_| attempt(core, &body)),
+    }
 }
 
+#[inline(always)]
 pub(crate) fn read<O, E: From<Error>>(
     core: &Core,
     body: impl Fn(&Running<'_>) -> Result<O, E>,
 ) -> Result<O, E> {
-    run_until_done(core, |attempts| attempt(core, false, attempts > 0, &body))
+    wait_for_turn(core);
+    let mut is_doomed = false;
+    let outcome = attempt_read(core, false, &body, &mut is_doomed);
+    if !is_doomed {
+        return outcome;
+    }
+    run_again(core, |_| {
+        let mut is_doomed = false;
+        let outcome = attempt_read(core, true, &body, &mut is_doomed);
+        (!is_doomed).then_some(outcome)
+    })
 }
 
-#[inline]
-fn run_until_done<T>(core: &Core, attempt: impl Fn(u32) -> Option<T>) -> T {
+/// Waits as long as another transaction wants to run alone.
+#[inline(always)]
+fn wait_for_turn(core: &Core) {
     if core.wants_alone.load(Ordering::Acquire) {
-        drop(core.alone.lock());
+        wait_for_whom_is_alone(core);
     }
-    match attempt(0) {
-        Some(outcome) => outcome,
-        None => run_again(core, attempt),
-    }
+}
+
+#[cold]
+fn wait_for_whom_is_alone(core: &Core) {
+    drop(core.alone.lock());
 }
 
 #[cold]
@@ -100,8 +113,8 @@ fn run_again<T>(core: &Core, attempt: impl Fn(u32) -> Option<T>) -> T {
         if backoff.attempts() == ATTEMPTS_MAX {
             alone = Some(Alone::begin(core));
         }
-        if alone.is_none() && core.wants_alone.load(Ordering::Acquire) {
-            drop(core.alone.lock());
+        if alone.is_none() {
+            wait_for_turn(core);
         }
         if let Some(outcome) = attempt(backoff.attempts()) {
             return outcome;
@@ -109,27 +122,40 @@ fn run_again<T>(core: &Core, attempt: impl Fn(u32) -> Option<T>) -> T {
     }
 }
 
-/// One attempt; `None` if it has to be made again.
+/// One attempt to read, which has nothing to give back. What it says when it is doomed means nothing.
+#[inline(always)]
+fn attempt_read<O, E: From<Error>>(
+    core: &Core,
+    notes_reads: bool,
+    body: &impl Fn(&Running<'_>) -> Result<O, E>,
+    is_doomed: &mut bool,
+) -> Result<O, E> {
+    let _pin = core.pool.pin_briefly();
+    let state = State::begin(core, false, notes_reads, (Vec::new(), LAST_SEEN.get()));
+    let outcome = current::enter(core, &state, body);
+    LAST_SEEN.set(state.rv.get());
+    *is_doomed = state.cares(Care::DOOMED);
+    outcome
+}
+
+/// One attempt to write; `None` if it has to be made again.
 #[inline]
 fn attempt<O, E: From<Error>>(
     core: &Core,
-    may_write: bool,
-    notes_reads: bool,
     body: &impl Fn(&Running<'_>) -> Result<O, E>,
 ) -> Option<Result<O, E>> {
     let _pin = core.pool.pin_briefly();
-    let reads = if notes_reads { READS.take() } else { Vec::new() };
-    let state = State::begin(core, may_write, notes_reads, (reads, LAST_SEEN.get()));
+    let state = State::begin(core, true, true, (READS.take(), LAST_SEEN.get()));
     let ending = Ending { core, state };
     let outcome = current::enter(core, &ending.state, body);
-    if ending.state.doomed.get() {
+    if ending.state.cares(Care::DOOMED) {
         return None;
     }
     let value = match outcome {
         Ok(value) => value,
         Err(e) => return Some(Err(e)),
     };
-    if may_write && ending.state.nested_failed.get() {
+    if ending.state.nested_failed.get() {
         return Some(Err(Error::NestedFailed.into()));
     }
     let mut held = ending.state.session.borrow_mut();
@@ -140,19 +166,22 @@ fn attempt<O, E: From<Error>>(
         Err(e) => return Some(Err(e.into())),
     }
     let more = session.dying_first != 0 || core.handles.is_busy();
+    let session = held.take();
     drop(held);
-    if more {
-        go_on_collecting(core, &ending.state);
+    if let Some(mut session) = session {
+        if more {
+            go_on_collecting(core, &mut session);
+        }
+        // It has nothing of this transaction left.
+        core.put_session(session);
     }
     Some(Ok(value))
 }
 
 /// A bounded part of what is left of dying objects. What fails here is left for later: the transaction itself is committed.
 #[cold]
-fn go_on_collecting(core: &Core, state: &State) {
-    if let Some(session) = state.session.borrow_mut().as_mut() {
-        let _ = collect(core, session, COLLECT_MAX);
-    }
+fn go_on_collecting(core: &Core, session: &mut Session) {
+    let _ = collect(core, session, COLLECT_MAX);
 }
 
 pub(crate) fn collect_all(core: &Core) -> Result<()> {

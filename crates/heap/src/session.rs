@@ -71,26 +71,42 @@ pub(crate) struct State {
     pub rv: Cell<u64>,
     /// Owner number, once it has a session.
     pub number: Cell<u64>,
-    /// Nobody was storing when it began, or nobody has since; see `orec.rs`.
-    pub is_quiet: Cell<bool>,
-    /// It is going to store something to what was there before.
-    pub has_written: Cell<bool>,
-    /// It has allocated something.
-    pub has_fresh: Cell<bool>,
-    /// It has met a conflict: whatever it does, it is going to be run again.
-    pub doomed: Cell<bool>,
+    /// What its reads and writes have to look after: none of it for most that only read.
+    pub care: Cell<Care>,
     /// A transaction nested in it has failed, so that it must not be committed either.
     pub nested_failed: Cell<bool>,
     /// Values that are borrowed mutably.
     pub borrowed: Cell<u32>,
     /// One more than the number of values written that may have variants.
     pub stamp: Cell<u64>,
-    /// Whether what it reads is noted, so that its clock can be advanced, and its commit be validated.
-    pub notes_reads: bool,
     pub may_write: bool,
     /// Records read, and what their versions are not newer than as long as nothing changes.
     pub reads: RefCell<Vec<(u32, u64)>>,
     pub session: RefCell<Option<Box<Session>>>,
+}
+
+/// Reasons for a transaction not to take a word from where it lies; one word, so that reads ask for all of them at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Care(u8);
+
+impl Care {
+    pub(crate) const NONE: Care = Care(0);
+    /// It has met a conflict: whatever it does, it is going to be run again.
+    pub(crate) const DOOMED: Care = Care(1);
+    /// Others were storing when it began, or have been since, so that it looks at records; see `orec.rs`.
+    pub(crate) const RECORDS: Care = Care(2);
+    /// It is going to store something to what was there before.
+    pub(crate) const WRITTEN: Care = Care(4);
+    /// It has allocated something.
+    pub(crate) const FRESH: Care = Care(8);
+    /// What it reads is noted, so that its clock can be advanced, and its commit be validated.
+    pub(crate) const NOTES: Care = Care(16);
+    /// The heap runs without isolation ([`Parts`](crate::layer::Parts)).
+    pub(crate) const BARE: Care = Care(32);
+
+    const fn with(self, other: Care, is: bool) -> Care {
+        if is { Care(self.0 | other.0) } else { self }
+    }
 }
 
 /// So often a record of a committing or owning transaction is looked at again before the processor is given up, and before that is a
@@ -99,6 +115,7 @@ const SPINS: u32 = 100;
 const YIELDS: u32 = SPINS + 20;
 
 impl State {
+    #[inline(always)]
     pub(crate) fn begin(
         core: &Core,
         may_write: bool,
@@ -107,27 +124,40 @@ impl State {
     ) -> State {
         reads.clear();
         let rv = core.clock.now();
+        // Where others are busy, looking for who is storing would cost more than it saves.
+        let is_quiet = last_seen == rv && !core.storing.may_be_anyone();
+        let care = Care::NONE
+            .with(Care::RECORDS, !is_quiet)
+            .with(Care::NOTES, notes_reads)
+            .with(Care::BARE, !core.parts.isolates);
         State {
             rv: Cell::new(rv),
-            // Where others are busy, looking for who is storing would cost more than it saves.
-            is_quiet: Cell::new(last_seen == rv && !core.storing.may_be_anyone()),
-            has_written: Cell::new(false),
-            has_fresh: Cell::new(false),
+            care: Cell::new(care),
             number: Cell::new(0),
-            doomed: Cell::new(false),
             nested_failed: Cell::new(false),
             borrowed: Cell::new(0),
             stamp: Cell::new(1),
-            notes_reads,
             may_write,
             reads: RefCell::new(reads),
             session: RefCell::new(None),
         }
     }
 
+    /// Whether it has to look after this.
+    #[inline(always)]
+    pub(crate) fn cares(&self, what: Care) -> bool {
+        self.care.get().0 & what.0 != 0
+    }
+
+    /// Has it look after this from now on.
+    #[inline(always)]
+    pub(crate) fn care_for(&self, what: Care) {
+        self.care.set(self.care.get().with(what, true));
+    }
+
     #[cold]
     pub(crate) fn conflict<T>(&self) -> Result<T> {
-        self.doomed.set(true);
+        self.care_for(Care::DOOMED);
         Err(Error::Conflict)
     }
 
@@ -145,7 +175,7 @@ impl State {
 
     #[inline(always)]
     pub(crate) fn note_read(&self, index: u32, version: u64) {
-        if self.notes_reads {
+        if self.cares(Care::NOTES) {
             let mut reads = self.reads.borrow_mut();
             if reads.last() != Some(&(index, version)) {
                 reads.push((index, version));
@@ -157,12 +187,12 @@ impl State {
     #[cold]
     pub(crate) fn extend(&self, core: &Core) -> Result<()> {
         let now = core.clock.now();
-        if !self.notes_reads || !self.reads_hold(core) {
+        if !self.cares(Care::NOTES) || !self.reads_hold(core) {
             return self.conflict();
         }
         self.rv.set(now);
         // What is numbered up to there may still be being stored.
-        self.is_quiet.set(false);
+        self.care_for(Care::RECORDS);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::layout::{Counts, Kind, OBJECT_HEAD_BYTES};
 use crate::node::Words;
 use crate::persist::{Persist, Plain};
 use crate::place::{Arr, FRESH, Obj, Ref, Tie};
-use crate::session::{COUNT_RECORD, FreshObject, Session, State};
+use crate::session::{COUNT_RECORD, Care, FreshObject, Session, State};
 use crate::slots::{PArr, PRc, PWeak};
 use std::cell::RefMut as CellMut;
 use std::marker::PhantomData;
@@ -57,10 +57,14 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// # Errors
     ///
     /// [`Error::Conflict`]; corruption if the bytes there are none of `T`.
-    #[inline]
+    #[inline(always)]
     pub fn get<T: Plain>(&self, place: Ref<'t, B, T>) -> Result<T> {
         self.check_stamp(place.stamp)?;
         let mut words = Words::<T>::zeroed();
+        if let ([word], 8) = (words.words_mut(), align_of::<T>()) {
+            *word = self.read_word(place.key, place.off)?;
+            return words.value().ok_or_else(|| bad_value::<T>(place.off));
+        }
         if place.off.is_multiple_of(8) {
             self.read_words(place.key, place.off, words.words_mut())?;
         } else {
@@ -74,7 +78,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// # Errors
     ///
     /// [`Error::Conflict`].
-    #[inline]
+    #[inline(always)]
     pub fn load<T: Persist>(&self, slot: Ref<'t, B, PRc<T>>) -> Result<Option<Obj<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
         let off = self.read_word(slot.key, slot.off)?;
@@ -104,7 +108,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// # Errors
     ///
     /// [`Error::Conflict`].
-    #[inline]
+    #[inline(always)]
     pub fn array<T: Persist>(&self, slot: Ref<'t, B, PArr<T>>) -> Result<Option<Arr<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
         let off = self.read_word(slot.key, slot.off)?;
@@ -155,7 +159,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 
     #[inline(always)]
     fn is_fresh(&self, off: u64) -> bool {
-        self.state.has_fresh.get() && self.is_own_fresh(off)
+        self.state.cares(Care::FRESH) && self.is_own_fresh(off)
     }
 
     #[inline(never)]
@@ -192,6 +196,33 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 
     #[inline(always)]
     pub(crate) fn read_word(&self, key: u64, off: u64) -> Result<u64> {
+        // What most reads are: nobody stores anything, and this transaction has not either.
+        if self.state.care.get() == Care::NONE
+            && let Some(word) = self.quiet_word(off)
+        {
+            return Ok(word);
+        }
+        self.read_word_with_care(key, off)
+    }
+
+    /// A word, if nobody has stored anything since the transaction began.
+    #[inline(always)]
+    fn quiet_word(&self, off: u64) -> Option<u64> {
+        let word = self.core.region().load_u64(off).ok()?;
+        self.core.clock.stands_at(self.state.rv.get()).then_some(word)
+    }
+
+    #[inline(never)]
+    fn read_word_with_care(&self, key: u64, off: u64) -> Result<u64> {
+        if self.state.care.get() == Care::NOTES
+            && let Some(word) = self.quiet_word(off)
+        {
+            let index = self.core.orecs.index(key);
+            // What is read is often what is written next.
+            self.core.orecs.prefetch(index);
+            self.state.note_read(index, self.state.rv.get());
+            return Ok(word);
+        }
         let mut word = [0];
         self.read_words(key, off, &mut word)?;
         Ok(word[0])
@@ -201,24 +232,24 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub(crate) fn read_words(&self, key: u64, off: u64, out: &mut [u64]) -> Result<()> {
         let (state, core) = (self.state, self.core);
-        if state.doomed.get() {
+        if state.cares(Care::DOOMED) {
             return Err(Error::Conflict);
         }
         if key == FRESH {
             return self.load_words(off, out);
         }
-        if !core.parts.isolates {
+        if state.cares(Care::BARE) {
             self.load_words(off, out)?;
-            return if state.has_written.get() { self.overlay_own(off, out) } else { Ok(()) };
+            return if state.cares(Care::WRITTEN) { self.overlay_own(off, out) } else { Ok(()) };
         }
         let index = core.orecs.index(key);
-        if state.is_quiet.get() {
+        if !state.cares(Care::RECORDS) {
             self.load_words(off, out)?;
             if core.clock.stands_at(state.rv.get()) {
                 state.note_read(index, state.rv.get());
-                return if state.has_written.get() { self.overlay_own(off, out) } else { Ok(()) };
+                return if state.cares(Care::WRITTEN) { self.overlay_own(off, out) } else { Ok(()) };
             }
-            state.is_quiet.set(false);
+            state.care_for(Care::RECORDS);
         }
         self.read_by_record(index, off, out)
     }
@@ -494,7 +525,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     pub(crate) fn write_words(&mut self, key: u64, off: u64, words: &[u64]) -> Result<()> {
         let mut session = self.session()?;
         if key != FRESH {
-            self.state.has_written.set(true);
+            self.state.care_for(Care::WRITTEN);
             return Ok(session.ptx.store_words(off, words)?);
         }
         for (i, word) in words.iter().enumerate() {
@@ -532,7 +563,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     #[inline(always)]
     pub(crate) fn own(&mut self, key: u64, off: u64) -> Result<()> {
         let (state, core) = (self.state, self.core);
-        if state.doomed.get() {
+        if state.cares(Care::DOOMED) {
             return Err(Error::Conflict);
         }
         if key == FRESH {
@@ -622,7 +653,7 @@ pub(crate) fn write_head(
     if inline < body.len() {
         session.ptx.write_fresh(off + (head_bytes + inline) as u64, &body[inline..])?;
     }
-    state.has_fresh.set(true);
+    state.care_for(Care::FRESH);
     session.fresh.get_or_insert_with(off, || FreshObject { type_number, is_array });
     Ok(())
 }
@@ -652,7 +683,7 @@ impl<B: Brand, T: Plain> Drop for RefMut<'_, '_, B, T> {
         self.tx.state.borrowed.set(self.tx.state.borrowed.get() - 1);
         if self.tx.write_value(self.place, &self.value).is_err() {
             // It cannot be told here, and must not be committed without.
-            self.tx.state.doomed.set(true);
+            self.tx.state.care_for(Care::DOOMED);
         }
     }
 }

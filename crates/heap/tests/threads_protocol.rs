@@ -17,6 +17,9 @@ mod sync {
     #[derive(Debug, Default)]
     pub(super) struct AtomicU64(loom::sync::atomic::AtomicU64);
 
+    /// Changes nothing.
+    pub(super) fn prefetch_word_for_store(_: &AtomicU64) {}
+
     impl AtomicU64 {
         pub(super) fn new(value: u64) -> AtomicU64 {
             AtomicU64(loom::sync::atomic::AtomicU64::new(value))

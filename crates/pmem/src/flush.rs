@@ -156,30 +156,26 @@ pub(crate) unsafe fn copy_non_temporal(dst: *mut u8, src: &[u8]) {
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si64, _mm_stream_si128};
     debug_assert!((dst as usize).is_multiple_of(8) && src.len().is_multiple_of(8));
     let mut at = 0;
-    if (dst as usize).is_multiple_of(16) {
-        while src.len() - at >= 64 {
-            // SAFETY: as below, for four times 16 bytes.
-            unsafe {
-                let (from, to) = (src.as_ptr().add(at).cast::<__m128i>(), dst.add(at).cast::<__m128i>());
-                for part in 0..4 {
-                    _mm_stream_si128(to.add(part), _mm_loadu_si128(from.add(part)));
-                }
-            }
+    let is_aligned = (dst as usize).is_multiple_of(16);
+    // SAFETY: the source has as many readable bytes as are read from `at` on, and the destination as many writable ones by the
+    // caller's promise; its alignment is that of the instruction.
+    unsafe {
+        let step = |at: usize| {
+            let (from, to) = (src.as_ptr().add(at).cast::<__m128i>(), dst.add(at).cast::<__m128i>());
+            _mm_stream_si128(to, _mm_loadu_si128(from));
+        };
+        while is_aligned && src.len() - at >= 64 {
+            (0..4).for_each(|part| step(at + 16 * part));
             at += 64;
         }
-    }
-    while at < src.len() {
-        // SAFETY: the source has as many readable bytes as are read from `at` on, and the destination as many writable
-        // ones by the caller's promise; its alignment is that of the instruction.
-        unsafe {
+        while is_aligned && src.len() - at >= 16 {
+            step(at);
+            at += 16;
+        }
+        while at < src.len() {
             let (from, to) = (src.as_ptr().add(at), dst.add(at));
-            if (to as usize).is_multiple_of(16) && src.len() - at >= 16 {
-                _mm_stream_si128(to.cast::<__m128i>(), _mm_loadu_si128(from.cast::<__m128i>()));
-                at += 16;
-            } else {
-                _mm_stream_si64(to.cast::<i64>(), from.cast::<i64>().read_unaligned());
-                at += 8;
-            }
+            _mm_stream_si64(to.cast::<i64>(), from.cast::<i64>().read_unaligned());
+            at += 8;
         }
     }
 }

@@ -416,13 +416,10 @@ impl Region {
                 .into_iter()
                 .try_for_each(|i| self.store_u64(off + i * WORD_BYTES, values[i as usize]));
         }
-        let mut left = mask;
-        while left != 0 {
-            let i = left.trailing_zeros() as usize;
-            if let (Some(word), Some(value)) = (words.get(i), values.get(i)) {
+        for (i, (word, value)) in words.iter().zip(values).enumerate() {
+            if mask >> i & 1 != 0 {
                 word.store(*value, Ordering::Release);
             }
-            left &= left - 1;
         }
         Ok(())
     }

@@ -3,6 +3,12 @@
 use crate::Result;
 use tembo_pmem::{LINE_BYTES, Region};
 
+/// Words of a line.
+const WORDS: usize = 8;
+/// Words before and behind those of a line, so that eight can be copied there, or from there, whichever of them belong to the line: that
+/// costs less than copying as many as there are.
+const MARGIN: usize = WORDS - 1;
+
 /// Words of one line that are stored together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredLine {
@@ -10,25 +16,31 @@ pub(crate) struct StoredLine {
     pub off: u64,
     /// Bit i: word i is stored.
     pub mask: u8,
-    /// The values; and what lets eight words be copied from any of them on, which costs less than copying as many as there are.
-    pub words: [u64; 15],
+    /// The values of those that are, between margins.
+    words: [u64; MARGIN + WORDS + MARGIN],
 }
 
 impl StoredLine {
     fn new(off: u64) -> StoredLine {
-        StoredLine { off, mask: 0, words: [0; 15] }
+        StoredLine { off, mask: 0, words: [0; MARGIN + WORDS + MARGIN] }
     }
 
     /// Stores the words at their places.
     #[inline]
     pub(crate) fn apply(&self, region: &Region) -> Result<()> {
-        Ok(region.store_line(self.off, self.mask, self.words.first_chunk().expect("eight words"))?)
+        Ok(region.store_line(self.off, self.mask, self.from(0))?)
     }
 
     /// The eight words from word `first` on, below 8, of which those that are not stored mean nothing.
     #[inline(always)]
-    pub(crate) fn from(&self, first: usize) -> &[u64; 8] {
-        self.words[first & 7..].first_chunk().expect("eight words")
+    pub(crate) fn from(&self, first: usize) -> &[u64; WORDS] {
+        self.words[MARGIN + (first & MARGIN)..].first_chunk().expect("eight words")
+    }
+
+    /// The eight words of which the first is `at` words behind the margin's first.
+    #[inline(always)]
+    fn window(&mut self, at: usize) -> &mut [u64; WORDS] {
+        self.words[at..].first_chunk_mut().expect("eight words")
     }
 }
 
@@ -44,20 +56,36 @@ pub(crate) fn run_mask(first: usize, count: usize) -> u8 {
     (((1_u32 << count) - 1) << first) as u8
 }
 
-/// The lines of a transaction. Emptied once for every transaction, in time with what is there.
+/// The lines of a transaction. Emptied once for every transaction, which takes no time.
 #[derive(Debug)]
 pub(crate) struct StoredLines {
+    /// Of this transaction, and behind them those of earlier ones: a new line costs no zeros.
     lines: Vec<StoredLine>,
-    /// Number of the line plus one, or 0, by hash and linear probing. At most half of them are used.
-    table: Vec<u32>,
+    count: usize,
+    /// The generation and the number of a line, by hash and linear probing. At most half of them are of the present generation.
+    table: Vec<(u32, u32)>,
+    /// Entries of others mean nothing.
+    generation: u32,
+    /// A bit for each line, by hash: of most lines it tells that they are not there.
+    filter: u64,
 }
 
 const TABLE_MIN: usize = 64;
 
 impl Default for StoredLines {
     fn default() -> Self {
-        StoredLines { lines: Vec::new(), table: vec![0; TABLE_MIN] }
+        StoredLines { lines: Vec::new(), count: 0, table: vec![(0, 0); TABLE_MIN], generation: 1, filter: 0 }
     }
+}
+
+#[inline(always)]
+fn hash(off: u64) -> u64 {
+    off.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+#[inline(always)]
+fn filter_bit(off: u64) -> u64 {
+    1 << (hash(off) >> 58)
 }
 
 impl StoredLines {
@@ -65,11 +93,11 @@ impl StoredLines {
     #[inline(always)]
     fn find(&self, off: u64) -> Result<usize, usize> {
         let mask = self.table.len() - 1;
-        let mut slot = (off.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
+        let mut slot = (hash(off) >> 32) as usize & mask;
         loop {
-            match self.table[slot] as usize {
-                0 => return Err(slot),
-                at if self.lines[at - 1].off == off => return Ok(at - 1),
+            match self.table[slot] {
+                (generation, _) if generation != self.generation => return Err(slot),
+                (_, at) if self.lines[at as usize].off == off => return Ok(at as usize),
                 _ => slot = (slot + 1) & mask,
             }
         }
@@ -78,7 +106,7 @@ impl StoredLines {
     /// What is going to be stored in the line at `off`, if anything.
     #[inline]
     pub(crate) fn at(&self, off: u64) -> Option<&StoredLine> {
-        if self.lines.is_empty() {
+        if self.filter & filter_bit(off) == 0 {
             return None;
         }
         Some(&self.lines[self.find(off).ok()?])
@@ -89,22 +117,43 @@ impl StoredLines {
     pub(crate) fn get(&self, off: u64) -> Option<u64> {
         let line = self.at(off & !(LINE_BYTES - 1))?;
         let word = (off % LINE_BYTES / 8) as usize;
-        (line.mask >> word & 1 != 0).then(|| line.words[word])
+        (line.mask >> word & 1 != 0).then(|| line.words[MARGIN + word])
     }
 
     /// Stores words from `off` on, a multiple of 8.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set(&mut self, mut off: u64, mut words: &[u64]) {
-        while !words.is_empty() {
-            let first = (off % LINE_BYTES / 8) as usize;
-            let (part, rest) = words.split_at(words.len().min(8 - first));
-            let line = self.line(off & !(LINE_BYTES - 1));
-            line.mask |= run_mask(first, part.len());
-            for (to, word) in line.words[first..].iter_mut().zip(part) {
-                *to = *word;
-            }
-            off += 8 * part.len() as u64;
+        while let Some((eight, rest)) = words.split_first_chunk() {
+            self.set_eight(off, eight);
+            off += LINE_BYTES;
             words = rest;
+        }
+        for word in words {
+            self.set_one(off, *word);
+            off += 8;
+        }
+    }
+
+    #[inline]
+    fn set_one(&mut self, off: u64, word: u64) {
+        let first = (off % LINE_BYTES / 8) as usize;
+        let line = self.line(off & !(LINE_BYTES - 1));
+        line.mask |= 1 << first;
+        line.words[MARGIN + first] = word;
+    }
+
+    /// Stores as many words as a line has, in one or two of them.
+    #[inline]
+    fn set_eight(&mut self, off: u64, words: &[u64; WORDS]) {
+        let first = (off % LINE_BYTES / 8) as usize;
+        let start = off & !(LINE_BYTES - 1);
+        let line = self.line(start);
+        line.mask |= run_mask(first, WORDS - first);
+        *line.window(MARGIN + first) = *words;
+        if first > 0 {
+            let line = self.line(start + LINE_BYTES);
+            line.mask |= run_mask(0, first);
+            *line.window(MARGIN - (WORDS - first)) = *words;
         }
     }
 
@@ -112,53 +161,72 @@ impl StoredLines {
     fn line(&mut self, off: u64) -> &mut StoredLine {
         let at = match self.find(off) {
             Ok(at) => at,
-            Err(slot) => {
-                self.lines.push(StoredLine::new(off));
-                self.table[slot] = self.lines.len() as u32;
-                if self.lines.len() * 2 > self.table.len() {
-                    self.grow();
-                }
-                self.lines.len() - 1
-            }
+            Err(slot) => self.add(off, slot),
         };
         &mut self.lines[at]
     }
 
+    /// Adds the line at `off`, which belongs into the table at `slot`. Returns its number.
+    #[inline(always)]
+    fn add(&mut self, off: u64, slot: usize) -> usize {
+        let at = self.count;
+        match self.lines.get_mut(at) {
+            // Its words mean nothing until they are stored.
+            Some(line) => (line.off, line.mask) = (off, 0),
+            None => self.lines.push(StoredLine::new(off)),
+        }
+        self.count += 1;
+        self.filter |= filter_bit(off);
+        self.table[slot] = (self.generation, at as u32);
+        if self.count * 2 > self.table.len() {
+            self.grow();
+        }
+        at
+    }
+
     #[cold]
     fn grow(&mut self) {
-        self.table = vec![0; self.table.len() * 4];
-        for at in 0..self.lines.len() {
+        self.table = vec![(0, 0); self.table.len() * 4];
+        self.generation = 1;
+        for at in 0..self.count {
             if let Err(slot) = self.find(self.lines[at].off) {
-                self.table[slot] = at as u32 + 1;
+                self.table[slot] = (self.generation, at as u32);
             }
         }
     }
 
     #[inline]
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, StoredLine> {
-        self.lines.iter()
+        self.lines[..self.count].iter()
     }
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.lines.len()
+        self.count
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.count == 0
     }
 
     #[inline]
     pub(crate) fn clear(&mut self) {
-        if self.lines.is_empty() {
-            return;
+        self.count = 0;
+        self.filter = 0;
+        self.generation = self.generation.wrapping_add(1);
+        if self.generation == 0 || self.table.len() > TABLE_MIN {
+            self.shrink();
         }
-        match <&mut [u32; TABLE_MIN]>::try_from(&mut self.table[..]) {
-            Ok(table) => *table = [0; TABLE_MIN],
-            Err(_) => self.table = vec![0; TABLE_MIN],
-        }
-        self.lines.clear();
+    }
+
+    /// Forgets generations, and what a large transaction has left.
+    #[cold]
+    fn shrink(&mut self) {
+        self.table = vec![(0, 0); TABLE_MIN];
+        self.generation = 1;
+        self.lines.truncate(TABLE_MIN);
+        self.lines.shrink_to(TABLE_MIN);
     }
 }
 
@@ -177,6 +245,36 @@ mod tests {
         let get = |word: u64| lines.get(64 * 7 + 8 * word);
         assert_eq!([0, 6, 7, 8, 9].map(get), [Some(5), Some(1), Some(2), Some(3), Some(6)]);
         assert_eq!([1, 5, 10, 100].map(get), [None; 4]);
+    }
+
+    #[test]
+    fn eight_words_leave_their_neighbours_alone() {
+        for first in 0..8 {
+            let mut lines = StoredLines::default();
+            lines.set(64 * 7, &[100, 101, 102, 103, 104, 105, 106, 107]);
+            lines.set(64 * 8, &[108, 109, 110, 111, 112, 113, 114, 115]);
+            lines.set(64 * 7 + 8 * first, &[0, 1, 2, 3, 4, 5, 6, 7]);
+            for word in 0..16_u64 {
+                let inside = word.checked_sub(first).filter(|at| *at < 8);
+                assert_eq!(
+                    lines.get(64 * 7 + 8 * word),
+                    Some(inside.unwrap_or(100 + word)),
+                    "{first} {word}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_generation_that_comes_again_finds_nothing_of_the_first() {
+        let mut lines = StoredLines::default();
+        lines.set(64, &[1]);
+        lines.generation = u32::MAX;
+        lines.set(128, &[2]);
+        lines.clear();
+        assert_eq!((lines.generation, lines.get(64), lines.get(128)), (1, None, None));
+        lines.set(192, &[3]);
+        assert_eq!((lines.get(64), lines.get(128), lines.get(192)), (None, None, Some(3)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::lane::RECORDS_MIN;
 use crate::layout::{Geometry, MAX_SEQ, PmEntry, PmRecord};
-use crate::lines::{StoredLine, first_run, run_mask};
+use crate::lines::{StoredLine, StoredLines, first_run, run_mask};
 use crate::tx::COVERED_MAX_SYNCED_BYTES;
 use crate::{Error, Result};
 use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
@@ -91,22 +91,48 @@ const HEAD_BYTES: usize = size_of::<PmRecord>();
 const HEAD_WORDS: usize = HEAD_BYTES / 8;
 const LINE_WORDS: usize = LINE_BYTES as usize / 8;
 
+/// Words that one line of stores adds to an image, at most: each of its words behind a target of its own, and what is copied beyond.
+const LINE_ENTRY_MAX: usize = 2 * LINE_WORDS + LINE_WORDS;
+
 /// Builds the image of a record. Reused between commits.
 #[derive(Debug, Default)]
 pub(crate) struct RecordImage {
-    /// The head, zero until the record is complete, and the payload; as they lie on media, little-endian.
+    /// The head, not to be looked at until the record is complete, and the payload; as they lie on media, little-endian. What follows
+    /// means nothing.
     words: Vec<u64>,
+    len: usize,
     /// Where the covers begin, if there are any.
     covers_at: Option<usize>,
     complete: bool,
 }
 
 impl RecordImage {
+    #[inline]
     pub(crate) fn clear(&mut self) {
-        self.words.clear();
-        self.words.extend_from_slice(&[0; HEAD_WORDS]);
+        self.len = HEAD_WORDS;
+        self.make_room(0);
         self.covers_at = None;
         self.complete = false;
+    }
+
+    /// Has room for so many words more.
+    #[inline(always)]
+    fn make_room(&mut self, words: usize) {
+        if self.len + words > self.words.len() {
+            self.grow(words);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, words: usize) {
+        self.words.resize((self.len + words).max(2 * self.words.len()), 0);
+    }
+
+    #[inline(always)]
+    fn push(&mut self, word: u64) {
+        self.make_room(1);
+        self.words[self.len] = word.to_le();
+        self.len += 1;
     }
 
     /// Adds an entry; all entries come before all covers.
@@ -114,34 +140,41 @@ impl RecordImage {
     pub(crate) fn entry(&mut self, off: u64, change: Change) {
         debug_assert!(self.covers_at.is_none() && off.is_multiple_of(8));
         let (kind, operand) = change.encode();
-        self.words.extend_from_slice(&[(off | kind).to_le(), operand.to_le()]);
+        self.push(off | kind);
+        self.push(operand);
     }
 
-    /// Adds stores of some words of a line, after all other entries. No word of the line that anybody else chose comes to lie at the start of a
-    /// line of the record (`HEAD_MARK`): where the record's line ends, the rest follows behind a target of its own.
+    /// Adds stores of words by line, after all other entries; which are a whole number of `PmEntry`s long then.
     #[inline]
-    pub(crate) fn line(&mut self, line: &StoredLine) {
+    pub(crate) fn lines(&mut self, lines: &StoredLines) {
+        if lines.is_empty() {
+            return;
+        }
+        self.make_room(lines.len() * LINE_ENTRY_MAX);
+        lines.iter().for_each(|line| self.line(line));
+        if !(self.len - HEAD_WORDS).is_multiple_of(2) {
+            self.push(line_target(0, 0));
+        }
+    }
+
+    /// Adds stores of some words of a line. No word of the line that anybody else chose comes to lie at the start of a
+    /// line of the record (`HEAD_MARK`): where the record's line ends, the rest follows behind a target of its own.
+    #[inline(always)]
+    fn line(&mut self, line: &StoredLine) {
         debug_assert!(self.covers_at.is_none() && line.off.is_multiple_of(LINE_BYTES));
         let mut mask = line.mask;
         while mask != 0 {
-            let room = LINE_WORDS - 1 - self.words.len() % LINE_WORDS;
+            let room = LINE_WORDS - 1 - self.len % LINE_WORDS;
             // As many words that follow each other as there is room for.
             let (first, count) = first_run(mask);
             let count = count.min(room);
             let part = run_mask(first, count);
             mask &= !part;
-            let end = self.words.len() + 1 + count;
-            self.words.push(line_target(line.off, part).to_le());
-            self.words.extend_from_slice(&line.from(first).map(u64::to_le));
-            self.words.truncate(end);
-        }
-    }
-
-    /// Ends the entries: they are a whole number of `PmEntry`s long.
-    #[inline]
-    pub(crate) fn end_lines(&mut self) {
-        if !(self.words.len() - HEAD_WORDS).is_multiple_of(2) {
-            self.words.push(line_target(0, 0).to_le());
+            let to: &mut [u64; 1 + LINE_WORDS] =
+                self.words[self.len..].first_chunk_mut().expect("room for a line");
+            to[0] = line_target(line.off, part).to_le();
+            to[1..].copy_from_slice(&line.from(first).map(u64::to_le));
+            self.len += 1 + count;
         }
     }
 
@@ -149,14 +182,15 @@ impl RecordImage {
     pub(crate) fn cover(&mut self, cover: Cover) {
         debug_assert!(cover.bytes <= COVER_MAX_BYTES && (cover.off | cover.bytes).is_multiple_of(8));
         debug_assert!(!self.complete);
-        self.covers_at.get_or_insert(self.words.len());
-        self.words.push((cover.off << 16 | cover.bytes).to_le());
+        self.covers_at.get_or_insert(self.len);
+        self.push(cover.off << 16 | cover.bytes);
     }
 
     /// Bytes that the payload has, or will have when it is complete.
+    #[inline]
     pub(crate) fn payload_bytes(&self) -> u64 {
         let sum = if self.covers_at.is_some() && !self.complete { 1 } else { 0 };
-        8 * (self.words.len() - HEAD_WORDS + sum) as u64
+        8 * (self.len - HEAD_WORDS + sum) as u64
     }
 
     /// The head and the payload of a complete record.
@@ -165,21 +199,24 @@ impl RecordImage {
     }
 
     /// The head with the payload behind it, of a complete record.
+    #[inline]
     pub(crate) fn whole(&self) -> &[u8] {
         debug_assert!(self.complete);
-        bytemuck::cast_slice(&self.words)
+        bytemuck::cast_slice(&self.words[..self.len])
     }
 
     /// Completes the record: sums what the covers name, and fills in the head.
+    #[inline]
     pub(crate) fn complete(&mut self, region: &Region, seed: u64, seq: u64, chain: u64) -> Result<()> {
-        let covers_at = self.covers_at.unwrap_or(self.words.len());
-        let covers = self.words.len() - covers_at;
+        let covers_at = self.covers_at.unwrap_or(self.len);
+        let covers = self.len - covers_at;
         let counts = ((covers_at - HEAD_WORDS) / 2) as u64 | (covers as u64) << 32;
         if covers > 0 {
-            let sum = sum_covered(region, seed, bytemuck::cast_slice(&self.words[covers_at..]))?;
-            self.words.push(sum.to_le());
+            let sum = sum_covered(region, seed, bytemuck::cast_slice(&self.words[covers_at..self.len]))?;
+            self.push(sum);
         }
-        let sum = checksum(seed, seq, counts, chain, bytemuck::cast_slice(&self.words[HEAD_WORDS..]));
+        let payload = bytemuck::cast_slice(&self.words[HEAD_WORDS..self.len]);
+        let sum = checksum(seed, seq, counts, chain, payload);
         let head = [encode_seq(seq), sum, counts, chain].map(u64::to_le);
         self.words[..HEAD_WORDS].copy_from_slice(&head);
         self.complete = true;

@@ -5,7 +5,7 @@ mod unlogged;
 
 use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::slab::{BitPlace, SlabRef};
-use crate::alloc::{Block, Home};
+use crate::alloc::{Arena, Block, Home};
 use crate::lane::{Lane, LaneHold};
 use crate::layout::{ChunkWord, MAX_SEQ, PmEntry, PmRecord};
 use crate::lines::StoredLines;
@@ -401,7 +401,15 @@ impl<'l> Tx<'l> {
         outcome
     }
 
+    #[inline(always)]
     fn take_back(&mut self) {
+        let work = &self.lane.work;
+        if !(work.is_untouched() && work.step_index.is_empty() && !work.has_allocated) {
+            self.take_back_what_is_there();
+        }
+    }
+
+    fn take_back_what_is_there(&mut self) {
         if !self.lane.work.is_untouched() {
             self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });
             self.lane.work.stored_lines.clear();
@@ -454,10 +462,13 @@ fn union(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
 
 impl TxWork {
     fn is_untouched(&self) -> bool {
-        self.steps.is_empty()
-            && self.fresh.is_empty()
-            && self.freed.is_empty()
-            && self.stored_lines.is_empty()
+        self.only_stores_lines() && self.stored_lines.is_empty()
+    }
+
+    /// Whether it has done nothing but to store words by line.
+    #[inline]
+    fn only_stores_lines(&self) -> bool {
+        self.steps.is_empty() && self.fresh.is_empty() && self.freed.is_empty()
     }
 
     /// The last step that changes the word at `off` by the record.
@@ -537,7 +548,8 @@ fn commit(lane: &mut Lane) -> Result<()> {
         return Ok(());
     }
     lane.pool.inner.check_usable()?;
-    collect_homes(&mut lane.work, &lane.pool.inner)?;
+    let only_stores = lane.work.only_stores_lines();
+    collect_homes(&mut lane.work, &lane.pool.inner, only_stores)?;
     if lane.work.homes.is_empty() && lane.work.bits.is_empty() && lane.work.stored_lines.is_empty() {
         return finish(lane, None);
     }
@@ -545,10 +557,16 @@ fn commit(lane: &mut Lane) -> Result<()> {
         return unlogged::commit(lane);
     }
     lane.pool.inner.touches.prefetch(&lane.work.home_lines);
-    let covered = collect_fresh_lines(&mut lane.work, &lane.pool.inner)?;
-    let needs_covers = !lane.pool.inner.region.domain().keeps_program_order();
-    let fence_first = needs_covers && covered > covered_max_bytes(lane.pool.inner.region.domain());
-    build_image(&lane.work, &mut lane.image, needs_covers && !fence_first);
+    let mut fence_first = false;
+    if only_stores {
+        lane.image.clear();
+        lane.image.lines(&lane.work.stored_lines);
+    } else {
+        let covered = collect_fresh_lines(&mut lane.work, &lane.pool.inner)?;
+        let needs_covers = !lane.pool.inner.region.domain().keeps_program_order();
+        fence_first = needs_covers && covered > covered_max_bytes(lane.pool.inner.region.domain());
+        build_image(&lane.work, &mut lane.image, needs_covers && !fence_first);
+    }
     let chain = lane.prepare_chain()?;
     let Lane { pool, number, arena, work, image, tail, .. } = &mut *lane;
     let inner: &PoolInner = &pool.inner;
@@ -635,9 +653,21 @@ fn covered_max_bytes(domain: Domain) -> u64 {
 
 /// Works out every change of a home word that the record has to make: stores in their order, then bits, chunk
 /// words and frontiers.
-fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
+#[inline]
+fn collect_homes(work: &mut TxWork, inner: &PoolInner, only_stores: bool) -> Result<()> {
     work.homes.clear();
     work.bits.clear();
+    work.lines.clear();
+    work.home_lines.clear();
+    if !only_stores {
+        collect_other_homes(work, inner)?;
+    }
+    work.home_lines.extend(work.stored_lines.iter().map(|line| line.off / LINE_BYTES));
+    Ok(())
+}
+
+/// What of the homes is not words stored by line.
+fn collect_other_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
     work.new_slabs.clear();
     for step in &work.steps {
         if let Step::Redo { off, value, superseded: false, .. } = step {
@@ -683,11 +713,9 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
         }
     }
     merge_bits(&mut work.bits)?;
-    work.home_lines.clear();
     let bit_offs = work.bits.iter().map(|change| change.place.word_off);
     work.home_lines
         .extend(work.homes.iter().map(|(off, _)| *off).chain(bit_offs).map(|off| off / LINE_BYTES));
-    work.home_lines.extend(work.stored_lines.iter().map(|line| line.off / LINE_BYTES));
     Ok(())
 }
 
@@ -727,7 +755,6 @@ fn write_slab_head(inner: &PoolInner, work: &TxWork, slab: &SlabRef) -> Result<(
 /// Writes the heads of new slabs, and collects the lines of new data that were not flushed yet; returns how many
 /// bytes of new data there are.
 fn collect_fresh_lines(work: &mut TxWork, inner: &PoolInner) -> Result<u64> {
-    work.lines.clear();
     for slab in &work.new_slabs {
         write_slab_head(inner, work, slab)?;
     }
@@ -758,10 +785,7 @@ fn build_image(work: &TxWork, image: &mut RecordImage, with_covers: bool) {
     image.clear();
     work.homes.iter().for_each(|(off, change)| image.entry(*off, *change));
     work.bits.iter().map(BitChange::entry).for_each(|(off, change)| image.entry(off, change));
-    if !work.stored_lines.is_empty() {
-        work.stored_lines.iter().for_each(|line| image.line(line));
-        image.end_lines();
-    }
+    image.lines(&work.stored_lines);
     if !with_covers {
         return;
     }
@@ -810,9 +834,22 @@ fn write_record(image: &RecordImage, inner: &PoolInner, off: u64, chain: u64) ->
 }
 
 /// Puts the volatile state in order after a commit, and registers the lines that it touched.
+#[inline]
 fn finish(lane: &mut Lane, done: Option<(u64, Vec<u64>)>) -> Result<()> {
     let Lane { pool, number, arena, work, .. } = lane;
     let inner: &PoolInner = &pool.inner;
+    work.stored_lines.clear();
+    if !work.only_stores_lines() {
+        finish_blocks(work, inner, arena)?;
+    }
+    match done {
+        Some((commit, touched)) => inner.touches.register(inner, *number, commit, &touched),
+        None => Ok(()),
+    }
+}
+
+/// Puts in order what is known of blocks that the transaction allocated and freed, and forgets it.
+fn finish_blocks(work: &mut TxWork, inner: &PoolInner, arena: &Arena) -> Result<()> {
     for slab in work.new_slabs.drain(..) {
         for fresh in work.fresh.iter().filter(|f| !f.cancelled && f.block.is_in(&slab)) {
             slab.note_allocated(slab.bit_of(fresh.block.off)?);
@@ -820,16 +857,12 @@ fn finish(lane: &mut Lane, done: Option<(u64, Vec<u64>)>) -> Result<()> {
         slab.set_published();
     }
     work.steps.clear();
-    work.stored_lines.clear();
     work.step_index.clear();
     let cancelled = work.fresh.iter().filter(|f| f.cancelled).map(|f| f.block.clone());
     inner.alloc.release(cancelled, Some(arena));
     work.fresh.clear();
     work.freed.clear();
-    match done {
-        Some((commit, touched)) => inner.touches.register(inner, *number, commit, &touched),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 impl Lane {
