@@ -124,10 +124,9 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
                 claim.confirm();
             });
             let scratch = &mut session.scratch;
-            let slots = scratch.adopted.iter().filter_map(|object| core.handles.forget_orphan(*object));
-            let slots: Vec<u64> = slots.chain(scratch.new_slots.drain(..)).collect();
-            if !slots.is_empty() {
-                core.handles.add_slots(slots);
+            if !(scratch.adopted.is_empty() && scratch.new_slots.is_empty()) {
+                let slots = scratch.adopted.iter().filter_map(|object| core.handles.forget_orphan(*object));
+                core.handles.add_slots(slots.chain(scratch.new_slots.drain(..)).collect::<Vec<_>>());
             }
             scratch.orphaned.iter().for_each(|new| core.handles.make_orphan(new.object, new.slot));
             session.owned.drain(..).for_each(|index| core.orecs.release(index, version));
@@ -176,13 +175,22 @@ fn prepare(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
 
 fn lock_counts(core: &Core, session: &mut Session) {
     let Session { deltas, fresh, held, scratch, number, .. } = session;
-    let changed = deltas.iter().filter(|(_, delta)| delta.strong != 0 || delta.weak != 0).map(|(off, _)| off);
-    let others = held.iter().map(|claim| claim.off());
-    let more = scratch.finished.iter().chain(&scratch.abandoned).copied();
-    let existing = changed.chain(others).chain(more).filter(|off| fresh.get(*off).is_none());
-    scratch.locks.extend(existing.map(|off| core.count_orecs.index(off)));
-    scratch.locks.sort_unstable();
-    scratch.locks.dedup();
+    let mut add = |object: u64| {
+        if fresh.get(object).is_none() {
+            scratch.locks.push(core.count_orecs.index(object));
+        }
+    };
+    for (object, delta) in deltas.iter() {
+        if delta.strong != 0 || delta.weak != 0 {
+            add(object);
+        }
+    }
+    held.iter().for_each(|claim| add(claim.off()));
+    scratch.finished.iter().chain(&scratch.abandoned).for_each(|object| add(*object));
+    if scratch.locks.len() > 1 {
+        scratch.locks.sort_unstable();
+        scratch.locks.dedup();
+    }
     if !core.parts.isolates {
         scratch.locks.clear();
     }

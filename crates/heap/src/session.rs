@@ -104,6 +104,12 @@ impl Care {
     /// The heap runs without isolation ([`Parts`](crate::layer::Parts)).
     pub(crate) const BARE: Care = Care(32);
 
+    /// Whether there is nothing but these to look after.
+    #[inline(always)]
+    pub(crate) fn is_at_most(self, these: &[Care]) -> bool {
+        these.iter().fold(self.0, |left, what| left & !what.0) == 0
+    }
+
     const fn with(self, other: Care, is: bool) -> Care {
         if is { Care(self.0 | other.0) } else { self }
     }

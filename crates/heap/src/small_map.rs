@@ -1,20 +1,23 @@
 //! What a transaction gathers by key.
 
-/// Maps keys to values of a transaction, and keeps the order in which they came. Emptied once for every transaction, so that this takes time with the number of
-/// entries only.
+/// Maps keys to values of a transaction, and keeps the order in which they came. Emptied once for every transaction, so that this takes no time
+/// as long as there are few entries.
 #[derive(Debug)]
 pub(crate) struct SmallMap<V> {
     keys: Vec<u64>,
     values: Vec<V>,
-    /// Number of the entry plus one, or 0, by the key's hash and linear probing. At most half of them are used.
+    /// Number of the entry plus one, or 0, by the key's hash and linear probing; at most half of them are used. Empty until there were more
+    /// than a few keys: those are searched one by one.
     table: Vec<u32>,
 }
 
-const TABLE_MIN: usize = 64;
+const FEW: usize = 8;
+/// A larger table is not kept for the next transaction.
+const KEPT_MAX: usize = 256;
 
 impl<V> Default for SmallMap<V> {
     fn default() -> Self {
-        SmallMap { keys: Vec::new(), values: Vec::new(), table: vec![0; TABLE_MIN] }
+        SmallMap { keys: Vec::new(), values: Vec::new(), table: Vec::new() }
     }
 }
 
@@ -22,6 +25,9 @@ impl<V> SmallMap<V> {
     /// The number of the key's entry, or the place in the table where it belongs.
     #[inline]
     fn find(&self, key: u64) -> Result<usize, usize> {
+        if self.table.is_empty() {
+            return self.keys.iter().position(|known| *known == key).ok_or(0);
+        }
         let mask = self.table.len() - 1;
         let mut slot = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
         loop {
@@ -35,9 +41,6 @@ impl<V> SmallMap<V> {
 
     #[inline]
     pub(crate) fn get(&self, key: u64) -> Option<&V> {
-        if self.keys.is_empty() {
-            return None;
-        }
         self.find(key).ok().map(|at| &self.values[at])
     }
 
@@ -48,8 +51,10 @@ impl<V> SmallMap<V> {
             Err(slot) => {
                 self.keys.push(key);
                 self.values.push(value());
-                self.table[slot] = self.keys.len() as u32;
-                if self.keys.len() * 2 > self.table.len() {
+                if let Some(place) = self.table.get_mut(slot) {
+                    *place = self.keys.len() as u32;
+                }
+                if self.keys.len() > FEW.max(self.table.len() / 2) {
                     self.grow();
                 }
                 self.keys.len() - 1
@@ -60,7 +65,7 @@ impl<V> SmallMap<V> {
 
     #[cold]
     fn grow(&mut self) {
-        self.table = vec![0; self.table.len() * 4];
+        self.table = vec![0; 8 * self.keys.len().next_power_of_two()];
         for at in 0..self.keys.len() {
             if let Err(slot) = self.find(self.keys[at]) {
                 self.table[slot] = at as u32 + 1;
@@ -95,12 +100,12 @@ impl<V> SmallMap<V> {
         if self.keys.is_empty() {
             return;
         }
-        if self.table.len() > TABLE_MIN {
-            self.table = vec![0; TABLE_MIN];
-        } else {
-            self.table.fill(0);
-        }
         self.keys.clear();
         self.values.clear();
+        match self.table.len() {
+            0 => {}
+            1..=KEPT_MAX => self.table.fill(0),
+            _ => self.table = Vec::new(),
+        }
     }
 }

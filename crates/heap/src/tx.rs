@@ -214,18 +214,28 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 
     #[inline(never)]
     fn read_word_with_care(&self, key: u64, off: u64) -> Result<u64> {
-        if self.state.care.get() == Care::NOTES
+        let state = self.state;
+        if key != FRESH
+            && state.care.get().is_at_most(&[Care::NOTES, Care::WRITTEN, Care::FRESH])
             && let Some(word) = self.quiet_word(off)
         {
-            let index = self.core.orecs.index(key);
-            // What is read is often what is written next.
-            self.core.orecs.prefetch(index);
-            self.state.note_read(index, self.state.rv.get());
-            return Ok(word);
+            if state.cares(Care::NOTES) {
+                let index = self.core.orecs.index(key);
+                // What is read is often what is written next.
+                self.core.orecs.prefetch(index);
+                state.note_read(index, state.rv.get());
+            }
+            return Ok(if state.cares(Care::WRITTEN) { self.own_word(off).unwrap_or(word) } else { word });
         }
         let mut word = [0];
         self.read_words(key, off, &mut word)?;
         Ok(word[0])
+    }
+
+    /// The word at `off` as the transaction has written it.
+    #[inline(always)]
+    fn own_word(&self, off: u64) -> Option<u64> {
+        self.state.session.borrow().as_ref()?.ptx.stored_word(off)
     }
 
     /// Reads words from `off` on, all of which belong to `key`.

@@ -184,6 +184,7 @@ impl<'s> Tx<'s> {
         if self.is_quiet {
             let value = self.shared.words[place].load(order);
             if self.shared.clock.stands_at(self.rv) || is(Mutant::NeverLooksAtClock) {
+                self.shared.orecs.prefetch(record);
                 self.reads.push((record, self.rv));
                 return Ok(own.map_or(value, |(_, value)| *value));
             }

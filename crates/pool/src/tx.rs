@@ -418,7 +418,9 @@ impl<'l> Tx<'l> {
         if std::mem::take(&mut work.has_allocated) {
             work.fresh_filter.clear();
             work.step_index.clear();
-            work.fresh_index.clear();
+            if !work.fresh_index.is_empty() {
+                work.fresh_index.clear();
+            }
             pool.inner.alloc.put_pending(arena);
         } else if !work.step_index.is_empty() {
             work.step_index.clear();
@@ -713,14 +715,20 @@ fn collect_other_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
         }
     }
     merge_bits(&mut work.bits)?;
-    let bit_offs = work.bits.iter().map(|change| change.place.word_off);
-    work.home_lines
-        .extend(work.homes.iter().map(|(off, _)| *off).chain(bit_offs).map(|off| off / LINE_BYTES));
+    for (off, _) in &work.homes {
+        work.home_lines.push(off / LINE_BYTES);
+    }
+    for change in &work.bits {
+        work.home_lines.push(change.place.word_off / LINE_BYTES);
+    }
     Ok(())
 }
 
 /// Joins the changes of one word's bits into one.
 fn merge_bits(bits: &mut Vec<BitChange>) -> Result<()> {
+    if bits.len() < 2 {
+        return Ok(());
+    }
     bits.sort_unstable_by_key(|change| (change.place.word_off, change.set));
     let mut twice = None;
     bits.dedup_by(|next, kept| {
@@ -763,8 +771,10 @@ fn collect_fresh_lines(work: &mut TxWork, inner: &PoolInner) -> Result<u64> {
     }
     let mut bytes = 0;
     let add = |lines: &mut Vec<u64>, (start, end): (u64, u64)| {
-        if start < end {
-            lines.extend(start / LINE_BYTES..=(end - 1) / LINE_BYTES);
+        let mut line = start / LINE_BYTES;
+        while line * LINE_BYTES < end && start < end {
+            lines.push(line);
+            line += 1;
         }
     };
     for fresh in work.fresh.iter().filter(|f| !f.cancelled) {
@@ -776,8 +786,10 @@ fn collect_fresh_lines(work: &mut TxWork, inner: &PoolInner) -> Result<u64> {
         add(&mut work.lines, (slab.off, slab.off + head_bytes));
         bytes += head_bytes;
     }
-    work.lines.sort_unstable();
-    work.lines.dedup();
+    if work.fresh.len() + work.new_slabs.len() > 1 {
+        work.lines.sort_unstable();
+        work.lines.dedup();
+    }
     Ok(bytes)
 }
 
@@ -858,8 +870,10 @@ fn finish_blocks(work: &mut TxWork, inner: &PoolInner, arena: &Arena) -> Result<
     }
     work.steps.clear();
     work.step_index.clear();
-    let cancelled = work.fresh.iter().filter(|f| f.cancelled).map(|f| f.block.clone());
-    inner.alloc.release(cancelled, Some(arena));
+    if work.fresh.iter().any(|f| f.cancelled) {
+        let cancelled = work.fresh.iter().filter(|f| f.cancelled).map(|f| f.block.clone());
+        inner.alloc.release(cancelled, Some(arena));
+    }
     work.fresh.clear();
     work.freed.clear();
     Ok(())
