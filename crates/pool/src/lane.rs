@@ -554,9 +554,7 @@ impl TouchTable {
     /// it makes its record.
     #[inline]
     pub(crate) fn prefetch(&self, lines: &[u64]) {
-        if self.is_on() {
-            lines.iter().filter_map(|line| self.word(*line)).for_each(prefetch_word_for_store);
-        }
+        lines.iter().filter_map(|line| self.word(*line)).for_each(prefetch_word_for_store);
     }
 
     /// Settles every other lane that may have a live record for one of the lines; returns the highest of
@@ -574,11 +572,11 @@ impl TouchTable {
     pub(crate) fn register(&self, pool: &PoolInner, me: u32, commit: u64, lines: &[u64]) -> Result<()> {
         for line in lines {
             let Some(word) = self.word(*line) else { continue };
+            let mine = u64::from(me) << 48 | commit;
             let mut displaced = word.load(Ordering::Acquire);
-            loop {
+            while displaced != mine {
                 // Before it leaves the table: who looks there meanwhile has to find it, or its record dead.
                 settle_touch(pool, me, displaced)?;
-                let mine = u64::from(me) << 48 | commit;
                 match word.compare_exchange(displaced, mine, Ordering::AcqRel, Ordering::Acquire) {
                     Ok(_) => break,
                     Err(found) => displaced = found,

@@ -120,8 +120,10 @@ media_struct! {
         0 => frontier: u64,
         /// Chunks from this one on read as zero. Changed directly, before a chunk is handed out.
         8 => zero_from: u64,
+        /// In zone 0: the zone that new chunks were last taken from. Where to look first, and not relied on.
+        16 => newest: u64,
         /// Zero.
-        16 => reserved: [u8; 48],
+        24 => reserved: [u8; 40],
     }
 }
 

@@ -6,6 +6,7 @@ use crate::header::{self, Header};
 use crate::lane::{Lane, LaneSlot, TouchTable};
 use crate::layout::{COMMITTED_BITS, Geometry, PAGE_BYTES, PmHeader, seal};
 use crate::recover::{self, Recovery};
+use crate::sync::has_remote_barriers;
 use crate::{Error, Options, Result, create, lock};
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -226,6 +227,8 @@ impl Pool {
         let seed = uuid.as_u64_pair().0;
         let (seq, recovery) = recover::recover(&region, &geometry, seed)?;
         let alloc = Allocator::open(&region, geometry);
+        // Asked for once in a process, which takes long when there are other threads already: not by the first reader.
+        has_remote_barriers();
         let lanes = (0..geometry.lane_count).map(|number| LaneSlot::new(number, seq)).collect();
         let inner = PoolInner {
             region,

@@ -88,6 +88,7 @@ pub(crate) struct TxWork {
     /// Scratch of the commit.
     lines: Vec<u64>,
     home_lines: Vec<u64>,
+    touched: Vec<u64>,
     bits: Vec<BitChange>,
     new_slabs: Vec<SlabRef>,
     homes: Vec<(u64, Change)>,
@@ -558,7 +559,10 @@ fn commit(lane: &mut Lane) -> Result<()> {
     if lane.leaves_log_out {
         return unlogged::commit(lane);
     }
-    lane.pool.inner.touches.prefetch(&lane.work.home_lines);
+    if lane.pool.inner.touches.is_on() {
+        collect_touched_lines(&mut lane.work);
+        lane.pool.inner.touches.prefetch(&lane.work.touched);
+    }
     let mut fence_first = false;
     if only_stores {
         lane.image.clear();
@@ -573,18 +577,20 @@ fn commit(lane: &mut Lane) -> Result<()> {
     let Lane { pool, number, arena, work, image, tail, .. } = &mut *lane;
     let inner: &PoolInner = &pool.inner;
     let slot = &inner.lanes[*number as usize];
-    let mut touched = None;
+    let mut alone = true;
     let mut least_seq = 0;
     let mut state = loop {
         if inner.touches.is_on() {
-            let lines = touched_lines(work);
-            least_seq = inner.touches.settle_others(inner, *number, &lines)?;
-            touched = Some(lines);
+            if work.touched.is_empty() {
+                collect_touched_lines(work);
+            }
+            least_seq = inner.touches.settle_others(inner, *number, &work.touched)?;
+            alone = false;
         }
         let state = slot.lock();
         // ORDER: who turns the table on settles this lane afterwards, under its lock. If that has happened by
         // now, this record would be missing from the table.
-        if touched.is_some() || !inner.touches.is_on() {
+        if !alone || !inner.touches.is_on() {
             break state;
         }
     };
@@ -623,14 +629,13 @@ fn commit(lane: &mut Lane) -> Result<()> {
     }
     // No locked instruction from here to the end while this lane is alone: it would wait for the fence, which
     // the next operation's traversal can overlap with otherwise.
-    let alone = touched.is_none();
     store_homes(inner, work, alone)?;
     let commits = state.commits;
     if !work.freed.is_empty() {
         slot.retire(inner, &mut state, (&mut work.freed, arena), alone);
     }
     drop(state);
-    finish(lane, touched.map(|lines| (commits, lines)))
+    finish(lane, (!alone).then_some(commits))
 }
 
 /// Stores the home words.
@@ -660,6 +665,7 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner, only_stores: bool) -> Res
     work.homes.clear();
     work.bits.clear();
     work.lines.clear();
+    work.touched.clear();
     work.home_lines.clear();
     if !only_stores {
         collect_other_homes(work, inner)?;
@@ -812,21 +818,26 @@ fn build_image(work: &TxWork, image: &mut RecordImage, with_covers: bool) {
     }
 }
 
-/// The lines that the record changes or covers, and those of the blocks that it frees.
-fn touched_lines(work: &TxWork) -> Vec<u64> {
-    let mut lines = work.home_lines.clone();
-    let blocks = work.fresh.iter().filter(|f| !f.cancelled).map(|f| &f.block).chain(&work.freed);
-    for block in blocks {
-        lines.extend(block.off / LINE_BYTES..=(block.off + block.bytes - 1) / LINE_BYTES);
-    }
+/// The lines that the record changes or covers, and those of the blocks that it frees; some of them perhaps more than once.
+fn collect_touched_lines(work: &mut TxWork) {
+    let TxWork { touched, home_lines, fresh, freed, new_slabs, .. } = work;
+    touched.clear();
+    touched.extend_from_slice(home_lines);
+    let mut add = |off: u64, bytes: u64| {
+        let mut line = off / LINE_BYTES;
+        while line <= (off + bytes - 1) / LINE_BYTES {
+            touched.push(line);
+            line += 1;
+        }
+    };
+    fresh.iter().filter(|f| !f.cancelled).for_each(|f| add(f.block.off, f.block.bytes));
+    freed.iter().for_each(|block| add(block.off, block.bytes));
     // A new slab's head is covered, and every lane that uses the slab later changes it.
-    for slab in &work.new_slabs {
-        let head_bytes = 8 + 8 * slab.class.words() as u64;
-        lines.extend(slab.off / LINE_BYTES..=(slab.off + head_bytes - 1) / LINE_BYTES);
+    new_slabs.iter().for_each(|slab| add(slab.off, 8 + 8 * slab.class.words() as u64));
+    if touched.len() > SEARCH_MAX {
+        touched.sort_unstable();
+        touched.dedup();
     }
-    lines.sort_unstable();
-    lines.dedup();
-    lines
 }
 
 /// Writes the record where no live one is, and starts its write-back. Its words may arrive in any order: it is complete when
@@ -847,7 +858,7 @@ fn write_record(image: &RecordImage, inner: &PoolInner, off: u64, chain: u64) ->
 
 /// Puts the volatile state in order after a commit, and registers the lines that it touched.
 #[inline]
-fn finish(lane: &mut Lane, done: Option<(u64, Vec<u64>)>) -> Result<()> {
+fn finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
     let Lane { pool, number, arena, work, .. } = lane;
     let inner: &PoolInner = &pool.inner;
     work.stored_lines.clear();
@@ -855,7 +866,7 @@ fn finish(lane: &mut Lane, done: Option<(u64, Vec<u64>)>) -> Result<()> {
         finish_blocks(work, inner, arena)?;
     }
     match done {
-        Some((commit, touched)) => inner.touches.register(inner, *number, commit, &touched),
+        Some(commit) => inner.touches.register(inner, *number, commit, &work.touched),
         None => Ok(()),
     }
 }

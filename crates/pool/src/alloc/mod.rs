@@ -28,7 +28,8 @@
 //!
 //! Nothing is done here: a record is replayed or it is not. A block whose reservation was never committed
 //! is free on media. Zones are scanned, and slabs read, when the first allocation needs them, so
-//! opening does not depend on the size of the pool.
+//! opening does not depend on the size of the pool. Which zone new chunks were last taken from is noted, without care for its
+//! durability, so that the first allocation does not have to look at all of them.
 //!
 //! # Concurrency
 //!
@@ -48,7 +49,7 @@ pub(crate) mod classes;
 pub(crate) mod slab;
 pub(crate) mod zone;
 
-use crate::layout::{ChunkWord, Geometry};
+use crate::layout::{ChunkWord, Geometry, PmZone};
 use crate::{Error, Result};
 use classes::Classes;
 use crossbeam_utils::CachePadded;
@@ -57,7 +58,7 @@ use slab::{Slab, SlabRef};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tembo_pmem::{Region, RegionError};
+use tembo_pmem::{Region, RegionError, offset_of};
 use zone::{UnreadSlab, Zone};
 
 /// A block that a transaction holds or freed.
@@ -138,6 +139,8 @@ struct Shared {
     unread: Vec<Vec<UnreadSlab>>,
     /// Zones from this one down are not scanned yet.
     scan_next: usize,
+    /// The zone that new chunks were last taken from, as media says it.
+    newest: usize,
 }
 
 /// The allocator of a pool.
@@ -150,6 +153,7 @@ pub(crate) struct Allocator {
     generation: CachePadded<AtomicU64>,
 }
 
+const NEWEST_AT: u64 = offset_of!(PmZone, newest) as u64;
 /// How many unread slabs are looked into before a new slab is made.
 const READS_PER_MISS: usize = 8;
 
@@ -158,7 +162,9 @@ impl Allocator {
         let classes = Classes::new(geometry.chunk());
         let count = geometry.zone_count(region.len());
         let zones: Vec<Zone> = (0..count).map(Zone::new).collect();
+        let newest = region.load_u64(geometry.zone_off(0) + NEWEST_AT).unwrap_or(0);
         let shared = Shared {
+            newest: usize::try_from(newest).unwrap_or(0).min(zones.len().saturating_sub(1)),
             partial: vec![Vec::new(); classes.len()],
             unread: vec![Vec::new(); classes.len()],
             scan_next: zones.len(),
@@ -338,10 +344,17 @@ impl Allocator {
             }
         }
         let committed = region.len();
-        for zone in shared.zones.iter_mut().rev() {
+        let Shared { zones, newest, .. } = shared;
+        // From the newest on: to look at all zones of a large pool would take long.
+        for number in (*newest..zones.len()).chain(0..*newest) {
+            let zone = &mut zones[number];
             let limit = self.geometry.zone_limit(zone.number, committed);
             if let Some((chunk, is_zero)) = zone.take_new(region, &self.geometry, chunks, limit)? {
-                return Ok(Some((zone.number, chunk, is_zero)));
+                if number != *newest {
+                    *newest = number;
+                    region.store_u64(self.geometry.zone_off(0) + NEWEST_AT, number as u64)?;
+                }
+                return Ok(Some((number as u64, chunk, is_zero)));
             }
         }
         Ok(None)
