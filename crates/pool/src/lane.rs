@@ -254,6 +254,9 @@ pub(crate) struct LaneState {
     /// Freed blocks that a live record or a reader may still look at.
     limbo: VecDeque<Limbo>,
     limbo_bytes: u64,
+    /// What readers kept in limbo when that was last looked through.
+    left_blocks: usize,
+    left_bytes: u64,
     /// Pool space for payloads that do not fit into the halves, by [`Place::chain`]. Reserved, never published.
     pub chains: [Option<Block>; 4],
 }
@@ -386,7 +389,8 @@ struct Limbo {
 const SPINS: u32 = 64;
 const YIELDS: u32 = SPINS + 64;
 
-/// Limbo is looked through when it has this many blocks.
+/// Limbo is looked through when it has this many blocks, besides those that readers kept there the last time: a look costs a barrier of
+/// all threads, whether readers have let go of anything or not.
 const LIMBO_BATCH: usize = 64;
 
 impl LaneSlot {
@@ -471,7 +475,9 @@ impl LaneSlot {
             state.limbo_bytes += block.bytes;
             state.limbo.push_back(Limbo { commit, epoch, block });
         }
-        if state.limbo.len() >= LIMBO_BATCH || state.limbo_bytes >= LIMBO_BYTES_MAX {
+        if state.limbo.len() >= state.left_blocks + LIMBO_BATCH
+            || state.limbo_bytes >= (state.left_bytes + LIMBO_BYTES_MAX / 4).max(LIMBO_BYTES_MAX)
+        {
             self.release_limbo(pool, state, Some(arena));
         }
     }
@@ -482,7 +488,7 @@ impl LaneSlot {
             return;
         }
         let safe_before = pool.epochs.safe_before();
-        let LaneState { limbo, limbo_bytes, .. } = state;
+        let LaneState { limbo, limbo_bytes, .. } = &mut *state;
         let safe = std::iter::from_fn(|| {
             let next = limbo.front()?;
             if next.epoch >= safe_before || self.may_be_live(next.commit) {
@@ -492,6 +498,9 @@ impl LaneSlot {
             limbo.pop_front().map(|limbo| limbo.block)
         });
         pool.alloc.release(safe, arena);
+        let waits_for_readers = state.limbo.front().is_some_and(|next| next.epoch >= safe_before);
+        (state.left_blocks, state.left_bytes) =
+            if waits_for_readers { (state.limbo.len(), state.limbo_bytes) } else { (0, 0) };
     }
 
     /// Settles the lane and releases what its limbo holds: for when space runs out.

@@ -156,24 +156,37 @@ fn words_that_users_store_are_no_records() {
     }
 }
 
+/// Frees 40 blocks in one transaction; returns how many wait in limbo then.
+fn free_40(pool: &Pool, lane: &mut Lane, words: u64) -> u64 {
+    let mut tx = lane.begin();
+    let blocks: Vec<u64> = (0..40).map(|_| tx.alloc(64).unwrap()).collect();
+    tx.commit().unwrap();
+    let mut tx = lane.begin();
+    blocks.iter().for_each(|block| tx.free(*block).unwrap());
+    tx.commit().unwrap();
+    let waiting = pool.limbo_bytes() / 64;
+    // These switch, so that the record of the frees dies.
+    (0..4).for_each(|value| store(lane, words, MANY, value));
+    waiting
+}
+
 /// When limbo is looked through, what dead records freed comes back, and what live ones freed does not (L2).
 #[test]
 fn blocks_that_live_records_freed_stay_in_limbo() {
     let (pool, words) = pool_with_words();
     let mut lane = pool.lane().unwrap();
-    let mut free_40 = |expected_bytes: u64| {
-        let mut tx = lane.begin();
-        let blocks: Vec<u64> = (0..40).map(|_| tx.alloc(64).unwrap()).collect();
-        tx.commit().unwrap();
-        let mut tx = lane.begin();
-        blocks.iter().for_each(|block| tx.free(*block).unwrap());
-        tx.commit().unwrap();
-        assert_eq!(pool.limbo_bytes(), expected_bytes);
-        // These switch, so that the record of the frees dies.
-        (0..4).for_each(|value| store(&mut lane, words, MANY, value));
-    };
-    free_40(40 * 64);
-    (0..3).for_each(|_| free_40(40 * 64));
+    assert_eq!([(); 4].map(|()| free_40(&pool, &mut lane, words)), [40; 4]);
+}
+
+/// A look at limbo costs a barrier of all threads. One that a reader made fruitless is not repeated at each commit.
+#[test]
+fn limbo_is_not_looked_through_again_before_it_has_grown() {
+    let (pool, words) = pool_with_words();
+    let mut lane = pool.lane().unwrap();
+    let reader = pool.pin();
+    assert_eq!([(); 2].map(|()| free_40(&pool, &mut lane, words)), [40, 80]);
+    drop(reader);
+    assert_eq!([(); 3].map(|()| free_40(&pool, &mut lane, words)), [120, 40, 40]);
 }
 
 /// Entries, covers and their sum leave the mark of a head to heads, wherever their lines begin.
