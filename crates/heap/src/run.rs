@@ -84,6 +84,8 @@ pub(crate) fn read<O, E: From<Error>>(
     if !is_doomed {
         return outcome;
     }
+    // It may hold what the next attempt wants.
+    drop(outcome);
     run_again(core, |_| {
         let mut is_doomed = false;
         let outcome = attempt_read(core, true, &body, &mut is_doomed);
@@ -95,12 +97,12 @@ pub(crate) fn read<O, E: From<Error>>(
 #[inline(always)]
 fn wait_for_turn(core: &Core) {
     if core.wants_alone.load(Ordering::Acquire) {
-        wait_for_whom_is_alone(core);
+        wait_for_who_is_alone(core);
     }
 }
 
 #[cold]
-fn wait_for_whom_is_alone(core: &Core) {
+fn wait_for_who_is_alone(core: &Core) {
     drop(core.alone.lock());
 }
 
@@ -165,14 +167,11 @@ fn attempt<O, E: From<Error>>(
         Err(Error::Conflict) => return None,
         Err(e) => return Some(Err(e.into())),
     }
-    let more = session.dying_first != 0 || core.handles.is_busy();
-    let session = held.take();
-    drop(held);
-    if let Some(mut session) = session {
-        if more {
-            go_on_collecting(core, &mut session);
-        }
-        // It has nothing of this transaction left.
+    if session.dying_first != 0 || core.handles.is_busy() {
+        go_on_collecting(core, session);
+    }
+    // It has nothing of this transaction left.
+    if let Some(session) = held.take() {
         core.put_session(session);
     }
     Some(Ok(value))

@@ -85,7 +85,7 @@ pub(crate) struct State {
     pub session: RefCell<Option<Box<Session>>>,
 }
 
-/// Reasons for a transaction not to take a word from where it lies; one word, so that reads ask for all of them at once.
+/// Reasons for a transaction not to take a word from where it lies, as bits, so that reads ask for all of them at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Care(u8);
 

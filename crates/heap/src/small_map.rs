@@ -1,7 +1,7 @@
 //! What a transaction gathers by key.
 
 /// Maps keys to values of a transaction, and keeps the order in which they came. Emptied once for every transaction, so that this takes no time
-/// as long as there are few entries.
+/// as long as there were never more than a few entries, and not much after that.
 #[derive(Debug)]
 pub(crate) struct SmallMap<V> {
     keys: Vec<u64>,
@@ -106,6 +106,32 @@ impl<V> SmallMap<V> {
             0 => {}
             1..=KEPT_MAX => self.table.fill(0),
             _ => self.table = Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_map_that_keeps_the_order_whatever_its_size() {
+        let mut map = SmallMap::default();
+        for len in [0, 1, FEW, FEW + 1, 64, 65, 3, 400, 5, FEW + 1] {
+            for key in 0..len as u64 {
+                assert_eq!(map.get(key * 48), None);
+                *map.get_or_insert_with(key * 48, || 0) += key;
+                *map.get_or_insert_with(key * 48, || unreachable!("it is there")) += 1;
+            }
+            assert_eq!((map.len(), map.is_empty()), (len, len == 0));
+            let all: Vec<_> = map.iter().map(|(key, value)| (key, *value)).collect();
+            assert!(all.iter().enumerate().all(|(i, entry)| *entry == (i as u64 * 48, i as u64 + 1)));
+            assert!(
+                (0..len as u64)
+                    .all(|key| map.get(key * 48) == Some(&(key + 1)) && map.get(key * 48 + 8).is_none())
+            );
+            map.clear();
+            assert!(map.table.len() <= KEPT_MAX);
         }
     }
 }

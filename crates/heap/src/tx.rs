@@ -221,8 +221,10 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         {
             if state.cares(Care::NOTES) {
                 let index = self.core.orecs.index(key);
-                // What is read is often what is written next.
-                self.core.orecs.prefetch(index);
+                if state.may_write {
+                    // What is read is often what is written next.
+                    self.core.orecs.prefetch(index);
+                }
                 state.note_read(index, state.rv.get());
             }
             return Ok(if state.cares(Care::WRITTEN) { self.own_word(off).unwrap_or(word) } else { word });

@@ -34,7 +34,7 @@ impl StoredLine {
     /// The eight words from word `first` on, below 8, of which those that are not stored mean nothing.
     #[inline(always)]
     pub(crate) fn from(&self, first: usize) -> &[u64; WORDS] {
-        self.words[MARGIN + (first & MARGIN)..].first_chunk().expect("eight words")
+        self.words[MARGIN + first % WORDS..].first_chunk().expect("eight words")
     }
 
     /// The eight words of which the first is `at` words behind the margin's first.
@@ -57,7 +57,6 @@ pub(crate) fn run_mask(first: usize, count: usize) -> u8 {
 }
 
 /// The lines of a transaction. Emptied once for every transaction, which takes no time.
-#[derive(Debug)]
 pub(crate) struct StoredLines {
     /// Of this transaction, and behind them those of earlier ones: a new line costs no zeros.
     lines: Vec<StoredLine>,
@@ -71,6 +70,14 @@ pub(crate) struct StoredLines {
 }
 
 const TABLE_MIN: usize = 64;
+/// A larger table is not kept for the next transaction.
+const TABLE_KEPT: usize = 1 << 12;
+
+impl std::fmt::Debug for StoredLines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter().map(|line| (line.off, line.mask))).finish()
+    }
+}
 
 impl Default for StoredLines {
     fn default() -> Self {
@@ -215,18 +222,15 @@ impl StoredLines {
         self.count = 0;
         self.filter = 0;
         self.generation = self.generation.wrapping_add(1);
-        if self.generation == 0 || self.table.len() > TABLE_MIN {
-            self.shrink();
+        if self.generation == 0 || self.table.len() > TABLE_KEPT {
+            self.begin_again();
         }
     }
 
     /// Forgets generations, and what a large transaction has left.
     #[cold]
-    fn shrink(&mut self) {
-        self.table = vec![(0, 0); TABLE_MIN];
-        self.generation = 1;
-        self.lines.truncate(TABLE_MIN);
-        self.lines.shrink_to(TABLE_MIN);
+    fn begin_again(&mut self) {
+        *self = StoredLines::default();
     }
 }
 

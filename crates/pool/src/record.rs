@@ -91,8 +91,13 @@ const HEAD_BYTES: usize = size_of::<PmRecord>();
 const HEAD_WORDS: usize = HEAD_BYTES / 8;
 const LINE_WORDS: usize = LINE_BYTES as usize / 8;
 
-/// Words that one line of stores adds to an image, at most: each of its words behind a target of its own, and what is copied beyond.
-const LINE_ENTRY_MAX: usize = 2 * LINE_WORDS + LINE_WORDS;
+/// Words that one line of stores adds to an image, at most: its words, with four runs of them at most, each behind a target, and a target more
+/// where a line of the record ends in a run, or just before one. (The test goes through all of them.)
+const LINE_ENTRY_MAX: usize = 11;
+/// Words that are copied with a run and do not belong to it.
+const COPIED_BEYOND: usize = LINE_WORDS - 1;
+/// A longer image is not kept for the next record.
+const IMAGE_KEPT: usize = 1 << 16;
 
 /// Builds the image of a record. Reused between commits.
 #[derive(Debug, Default)]
@@ -109,6 +114,9 @@ pub(crate) struct RecordImage {
 impl RecordImage {
     #[inline]
     pub(crate) fn clear(&mut self) {
+        if self.words.len() > IMAGE_KEPT {
+            self.words = Vec::new();
+        }
         self.len = HEAD_WORDS;
         self.make_room(0);
         self.covers_at = None;
@@ -150,7 +158,7 @@ impl RecordImage {
         if lines.is_empty() {
             return;
         }
-        self.make_room(lines.len() * LINE_ENTRY_MAX);
+        self.make_room(lines.len() * LINE_ENTRY_MAX + COPIED_BEYOND);
         lines.iter().for_each(|line| self.line(line));
         if !(self.len - HEAD_WORDS).is_multiple_of(2) {
             self.push(line_target(0, 0));
@@ -418,5 +426,72 @@ impl FoundRecord<'_> {
             at += 8;
         }
         Ok(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image_of(lines: &StoredLines, entries: u64, old: usize) -> RecordImage {
+        let mut image = RecordImage::default();
+        image.clear();
+        // What an earlier record leaves in the buffer.
+        (0..old).for_each(|_| image.push(u64::MAX));
+        image.clear();
+        (0..entries).for_each(|i| image.entry(64 * i, Change::Store(i)));
+        image.lines(lines);
+        image
+    }
+
+    /// Every line by itself at every place of a record's line: it has room, is read back as it was, and what lay in the buffer before does not
+    /// matter.
+    #[test]
+    fn every_line_is_read_back() {
+        let region = Region::simulated(&[0; 4096], 4096, None).unwrap();
+        for entries in 0..4 {
+            for mask in 1..=255_u8 {
+                let mut lines = StoredLines::default();
+                (0..8)
+                    .filter(|word| mask >> word & 1 != 0)
+                    .for_each(|word| lines.set(1024 + 8 * word, &[word + 7]));
+                let mut image = image_of(&lines, entries, 0);
+                let words = image.len - HEAD_WORDS - 2 * entries as usize;
+                assert!(words <= LINE_ENTRY_MAX + 1, "{words} words for {mask:#b} after {entries} entries");
+                image.complete(&region, 1, 2, 0).unwrap();
+                let mut other = image_of(&lines, entries, 100);
+                other.complete(&region, 1, 2, 0).unwrap();
+                assert_eq!(image.whole(), other.whole());
+
+                let record = FoundRecord { seq: 2, off: 0, entries: image.parts().1, covers: &[] };
+                let mut changes = Vec::new();
+                let mut at = 16 * entries as usize;
+                while at < record.entries.len() {
+                    let target = u64_at(record.entries, at);
+                    assert_eq!(target & 7, LINE_KIND);
+                    at = record.line_changes(target, at + 8, &mut changes).unwrap();
+                }
+                let expected = (0..8).filter(|word| mask >> word & 1 != 0);
+                let expected: Vec<_> =
+                    expected.map(|word| (1024 + 8 * word, Change::Store(word + 7))).collect();
+                assert_eq!(changes, expected, "{mask:#b} after {entries} entries");
+                // No word that somebody chose begins a line of the record.
+                let mut starts = image.words[..image.len].iter().step_by(LINE_WORDS).skip(1);
+                assert!(
+                    starts.copied().all(|word| u64::from_le(word) & 7 == LINE_KIND || entries > 2),
+                    "{mask:#b}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_image_is_not_kept() {
+        let mut lines = StoredLines::default();
+        (0..10_000).for_each(|line| lines.set(64 * line, &[0; 8]));
+        let mut image = image_of(&lines, 0, 0);
+        assert!(image.words.len() > IMAGE_KEPT);
+        image.clear();
+        assert!(image.words.len() < IMAGE_KEPT);
     }
 }

@@ -25,6 +25,12 @@ pub(crate) const COVERED_MAX_SYNCED_BYTES: u64 = 8 << 20;
 const WRITE_THROUGH_BYTES: usize = 1024;
 /// Up to this many steps or blocks are searched one by one; beyond, an index is kept.
 const SEARCH_MAX: usize = 16;
+/// So much of what the touch table says of a commit's lines is fetched while the record is made.
+const PREFETCHED_MAX: usize = 64;
+/// As many lines are registered as they come; of more, each is once.
+const UNSORTED_MAX: usize = 16;
+/// A longer list of lines is not kept for the lane's next transaction.
+const TOUCHED_KEPT: usize = 1 << 16;
 /// More blocks than this are filtered before they are searched.
 const FILTER_MIN: usize = 3;
 
@@ -90,7 +96,7 @@ pub(crate) struct TxWork {
     home_lines: Vec<u64>,
     touched: Vec<u64>,
     bits: Vec<BitChange>,
-    new_slabs: Vec<SlabRef>,
+    pub(super) new_slabs: Vec<SlabRef>,
     homes: Vec<(u64, Change)>,
 }
 
@@ -411,6 +417,8 @@ impl<'l> Tx<'l> {
     }
 
     fn take_back_what_is_there(&mut self) {
+        // A commit that failed may have left them. They are not to be referred to once their blocks are released.
+        self.lane.work.new_slabs.clear();
         if !self.lane.work.is_untouched() {
             self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });
             self.lane.work.stored_lines.clear();
@@ -561,7 +569,8 @@ fn commit(lane: &mut Lane) -> Result<()> {
     }
     if lane.pool.inner.touches.is_on() {
         collect_touched_lines(&mut lane.work);
-        lane.pool.inner.touches.prefetch(&lane.work.touched);
+        let soon = lane.work.touched.len().min(PREFETCHED_MAX);
+        lane.pool.inner.touches.prefetch(&lane.work.touched[..soon]);
     }
     let mut fence_first = false;
     if only_stores {
@@ -664,6 +673,7 @@ fn covered_max_bytes(domain: Domain) -> u64 {
 fn collect_homes(work: &mut TxWork, inner: &PoolInner, only_stores: bool) -> Result<()> {
     work.homes.clear();
     work.bits.clear();
+    work.new_slabs.clear();
     work.lines.clear();
     work.touched.clear();
     work.home_lines.clear();
@@ -676,7 +686,6 @@ fn collect_homes(work: &mut TxWork, inner: &PoolInner, only_stores: bool) -> Res
 
 /// What of the homes is not words stored by line.
 fn collect_other_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
-    work.new_slabs.clear();
     for step in &work.steps {
         if let Step::Redo { off, value, superseded: false, .. } = step {
             work.homes.push((*off, Change::Store(*value)));
@@ -834,7 +843,7 @@ fn collect_touched_lines(work: &mut TxWork) {
     freed.iter().for_each(|block| add(block.off, block.bytes));
     // A new slab's head is covered, and every lane that uses the slab later changes it.
     new_slabs.iter().for_each(|slab| add(slab.off, 8 + 8 * slab.class.words() as u64));
-    if touched.len() > SEARCH_MAX {
+    if touched.len() > UNSORTED_MAX {
         touched.sort_unstable();
         touched.dedup();
     }
@@ -866,7 +875,13 @@ fn finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
         finish_blocks(work, inner, arena)?;
     }
     match done {
-        Some(commit) => inner.touches.register(inner, *number, commit, &work.touched),
+        Some(commit) => {
+            let outcome = inner.touches.register(inner, *number, commit, &work.touched);
+            if work.touched.len() > TOUCHED_KEPT {
+                work.touched = Vec::new();
+            }
+            outcome
+        }
         None => Ok(()),
     }
 }

@@ -139,8 +139,9 @@ struct Shared {
     unread: Vec<Vec<UnreadSlab>>,
     /// Zones from this one down are not scanned yet.
     scan_next: usize,
-    /// The zone that new chunks were last taken from, as media says it.
+    /// The zone that new chunks were last taken from, and what media says of that.
     newest: usize,
+    noted_newest: u64,
 }
 
 /// The allocator of a pool.
@@ -165,6 +166,7 @@ impl Allocator {
         let newest = region.load_u64(geometry.zone_off(0) + NEWEST_AT).unwrap_or(0);
         let shared = Shared {
             newest: usize::try_from(newest).unwrap_or(0).min(zones.len().saturating_sub(1)),
+            noted_newest: newest,
             partial: vec![Vec::new(); classes.len()],
             unread: vec![Vec::new(); classes.len()],
             scan_next: zones.len(),
@@ -344,17 +346,19 @@ impl Allocator {
             }
         }
         let committed = region.len();
-        let Shared { zones, newest, .. } = shared;
+        let Shared { zones, newest, noted_newest, .. } = shared;
         // From the newest on: to look at all zones of a large pool would take long.
         for number in (*newest..zones.len()).chain(0..*newest) {
             let zone = &mut zones[number];
             let limit = self.geometry.zone_limit(zone.number, committed);
             if let Some((chunk, is_zero)) = zone.take_new(region, &self.geometry, chunks, limit)? {
-                if number != *newest {
-                    *newest = number;
-                    region.store_u64(self.geometry.zone_off(0) + NEWEST_AT, number as u64)?;
+                let found = zone.number;
+                *newest = number;
+                if found != *noted_newest {
+                    *noted_newest = found;
+                    region.store_u64(self.geometry.zone_off(0) + NEWEST_AT, found)?;
                 }
-                return Ok(Some((number as u64, chunk, is_zero)));
+                return Ok(Some((found, chunk, is_zero)));
             }
         }
         Ok(None)

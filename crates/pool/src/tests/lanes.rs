@@ -222,7 +222,7 @@ const WORDS: u64 = 96;
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// Stores a value to some words.
+    /// Stores a value to some words; an even one by line, here and below.
     Store { lane: usize, words: Vec<u64>, value: u64 },
     /// As `Store`, to so many that the record is chained.
     Fill { lane: usize, from: u64, value: u64 },
@@ -345,10 +345,14 @@ impl Scenario for Words {
         let done = match op {
             Op::Store { lane, words, value } => {
                 let mut tx = lanes[*lane].begin();
-                words
-                    .iter()
-                    .try_for_each(|word| tx.store(words_off + 8 * word, *value))
-                    .and_then(|()| tx.commit())
+                let by_line = value % 2 == 0;
+                let mut store =
+                    |off| if by_line { tx.store_words(off, &[*value]) } else { tx.store(off, *value) };
+                words.iter().try_for_each(|word| store(words_off + 8 * word)).and_then(|()| tx.commit())
+            }
+            Op::Fill { lane, from, value } if value % 2 == 0 => {
+                let mut tx = lanes[*lane].begin();
+                tx.store_words(words_off + 8 * from, &[*value; MANY as usize]).and_then(|()| tx.commit())
             }
             Op::Fill { lane, from, value } => {
                 store(&mut lanes[*lane], words_off + 8 * from, MANY, *value);

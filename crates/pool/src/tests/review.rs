@@ -3,7 +3,7 @@
 
 use super::model::{self, LINKS, Model};
 use super::{image_of, tiny_options, tiny_pool};
-use crate::layout::{ChunkWord, MAX_SEQ, PmEntry, PmHeader, PmLane, PmRecord, WATERMARK_BITS, seal};
+use crate::layout::{ChunkWord, MAX_SEQ, PmEntry, PmHeader, PmLane, PmRecord, PmZone, WATERMARK_BITS, seal};
 use crate::{Error, Geometry, Lane, Options, Pool, Result};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
@@ -726,4 +726,59 @@ fn covers_without_end_are_not_summed() {
     // The headers of later zones are overwritten too, so that the pool may well be refused.
     let _ = open_image(&image);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+/// What a commit that failed has noted of slabs is not looked at by the next one, which may do nothing with blocks: they may be gone by then.
+#[test]
+fn a_commit_that_failed_leaves_no_slabs_behind() {
+    let pool = tiny_pool(512 << 10);
+    let mut lane = pool.lane().unwrap();
+    let _other = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let extent = tx.alloc(5 * 4096).unwrap();
+    tx.set_root("extent", 1, extent).unwrap();
+    tx.commit().unwrap();
+    let mut tx = lane.begin();
+    tx.alloc(64).unwrap();
+    (0..2).for_each(|_| tx.free(extent).unwrap());
+    assert!(tx.commit().unwrap_err().to_string().contains("freed twice"));
+    assert!(lane.work.new_slabs.is_empty());
+    let mut tx = lane.begin();
+    tx.store_words(extent, &[1; 8]).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(pool.region().load_u64(extent + 56).unwrap(), 1);
+    pool.marks().unwrap();
+}
+
+/// Where new space was last taken from is only where to look first: whatever it says, there is space, and it says the truth afterwards.
+#[test]
+fn the_newest_zone_is_noted_and_not_relied_on() {
+    let geometry = Geometry { zone_chunks: 16, ..Geometry::tiny() };
+    let newest_off = geometry.zone_off(0) + offset_of!(PmZone, newest) as u64;
+    let bytes = geometry.zone_off(3) + 16 * 4096;
+    let region = Region::simulated(&vec![0; bytes as usize], bytes, None).unwrap();
+    let pool = Pool::create_in(region, &geometry).unwrap();
+    let take = |pool: &Pool| {
+        let mut lane = pool.lane().unwrap();
+        let mut tx = lane.begin();
+        let block = tx.alloc(6 * 4096).unwrap();
+        let name = format!("block {:x}", block / 4096);
+        tx.set_root(&name, 1, block).unwrap();
+        tx.commit().unwrap();
+        (block - geometry.zone_off(0)) / (geometry.zone_off(1) - geometry.zone_off(0))
+    };
+    let newest = |pool: &Pool| pool.region().load_u64(newest_off).unwrap();
+    for zone in [0, 0, 1] {
+        assert_eq!((take(&pool), newest(&pool)), (zone, zone));
+    }
+    // Two of these fit into a zone.
+    for (noted, found) in [(1, 1), (0, 1), (2, 2), (3, 3), (4, 3), (u64::MAX, 3)] {
+        pool.region().store_u64(newest_off, noted).unwrap();
+        let pool = {
+            let image = image_of(&pool);
+            Pool::open_in(Region::simulated(&image, image.len() as u64, None).unwrap()).unwrap()
+        };
+        assert_eq!((take(&pool), newest(&pool)), (found, found), "noted: {noted}");
+        pool.marks().unwrap();
+    }
 }
