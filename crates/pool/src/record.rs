@@ -476,7 +476,7 @@ mod tests {
                     expected.map(|word| (1024 + 8 * word, Change::Store(word + 7))).collect();
                 assert_eq!(changes, expected, "{mask:#b} after {entries} entries");
                 // No word that somebody chose begins a line of the record.
-                let mut starts = image.words[..image.len].iter().step_by(LINE_WORDS).skip(1);
+                let starts = image.words[..image.len].iter().step_by(LINE_WORDS).skip(1);
                 assert!(
                     starts.copied().all(|word| u64::from_le(word) & 7 == LINE_KIND || entries > 2),
                     "{mask:#b}"

@@ -1,0 +1,195 @@
+//! What a commit has to do, worked out from what its transaction did: changes of home words, lines to flush, and the record.
+
+use super::{BitChange, Step, TxWork};
+use crate::alloc::Home;
+use crate::alloc::slab::SlabRef;
+use crate::layout::ChunkWord;
+use crate::pool::PoolInner;
+use crate::record::{COVER_MAX_BYTES, Change, Cover, RecordImage};
+use crate::{Error, Result};
+use tembo_pmem::LINE_BYTES;
+
+/// As many lines are registered as they come; of more, each is once.
+const UNSORTED_MAX: usize = 16;
+
+/// Works out every change of a home word that the record has to make: stores in their order, then bits, chunk
+/// words and frontiers.
+#[inline]
+pub(super) fn collect_homes(work: &mut TxWork, inner: &PoolInner, only_stores: bool) -> Result<()> {
+    work.homes.clear();
+    work.bits.clear();
+    work.new_slabs.clear();
+    work.lines.clear();
+    work.touched.clear();
+    work.home_lines.clear();
+    if !only_stores {
+        collect_other_homes(work, inner)?;
+    }
+    work.home_lines.extend(work.stored_lines.iter().map(|line| line.off / LINE_BYTES));
+    Ok(())
+}
+
+/// What of the homes is not words stored by line.
+fn collect_other_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
+    for step in &work.steps {
+        if let Step::Redo { off, value, superseded: false, .. } = step {
+            work.homes.push((*off, Change::Store(*value)));
+        }
+    }
+    for fresh in work.fresh.iter().filter(|f| !f.cancelled) {
+        match &fresh.block.home {
+            Home::Slab(slab) => {
+                if slab.is_published() {
+                    let bit = slab.bit_of(fresh.block.off)?;
+                    work.bits.push(BitChange { place: bit, set: true, slab: *slab });
+                } else if !work.new_slabs.iter().any(|s| s.is(slab)) {
+                    work.new_slabs.push(*slab);
+                }
+            }
+            Home::Extent { zone, chunk, chunks } => {
+                let word = ChunkWord::Extent { chunks: *chunks }.encode();
+                work.homes.push((inner.geometry.chunk_word_off(*zone, *chunk), Change::Store(word)));
+                work.homes.push((inner.geometry.zone_off(*zone), Change::Max(chunk + chunks)));
+            }
+        }
+    }
+    for slab in &work.new_slabs {
+        for (chunk, word) in slab.chunk_words() {
+            work.homes.push((inner.geometry.chunk_word_off(slab.zone, chunk), Change::Store(word.encode())));
+        }
+        let end = slab.chunk + slab.class.chunks;
+        work.homes.push((inner.geometry.zone_off(slab.zone), Change::Max(end)));
+    }
+    for (i, block) in work.freed.iter().enumerate() {
+        match &block.home {
+            Home::Slab(slab) => {
+                let bit = slab.bit_of(block.off)?;
+                work.bits.push(BitChange { place: bit, set: false, slab: *slab });
+            }
+            Home::Extent { zone, chunk, .. } => {
+                if work.freed[..i].iter().any(|other| other.off == block.off) {
+                    return Err(freed_twice(block.off));
+                }
+                work.homes.push((inner.geometry.chunk_word_off(*zone, *chunk), Change::Store(0)));
+            }
+        }
+    }
+    merge_bits(&mut work.bits)?;
+    for (off, _) in &work.homes {
+        work.home_lines.push(off / LINE_BYTES);
+    }
+    for change in &work.bits {
+        work.home_lines.push(change.place.word_off / LINE_BYTES);
+    }
+    Ok(())
+}
+
+/// Joins the changes of one word's bits into one.
+fn merge_bits(bits: &mut Vec<BitChange>) -> Result<()> {
+    if bits.len() < 2 {
+        return Ok(());
+    }
+    bits.sort_unstable_by_key(|change| (change.place.word_off, change.set));
+    let mut twice = None;
+    bits.dedup_by(|next, kept| {
+        let joins = (next.place.word_off, next.set) == (kept.place.word_off, kept.set);
+        if joins {
+            if kept.place.mask & next.place.mask != 0 {
+                twice = Some(kept.place.word_off);
+            }
+            kept.place.mask |= next.place.mask;
+        }
+        joins
+    });
+    twice.map_or(Ok(()), |off| Err(freed_twice(off)))
+}
+
+/// Two references to one block in damaged structures make their owner free it twice in one transaction.
+#[cold]
+fn freed_twice(off: u64) -> Error {
+    Error::corrupt("a block of the pool", off, "freed once in a transaction", "freed twice")
+}
+
+/// Writes the head of a new slab.
+pub(super) fn write_slab_head(inner: &PoolInner, work: &TxWork, slab: &SlabRef) -> Result<()> {
+    // L4: the record covers the head, so the bits of this transaction's blocks are set in it from the start.
+    let taken = work.fresh.iter().filter(|f| !f.cancelled && f.block.is_in(slab)).map(|f| f.block.off);
+    let head = slab.new_head(taken)?;
+    // SAFETY: media does not name the slab, so that its head is this lane's alone.
+    unsafe { inner.region.write(slab.off, &head)? };
+    Ok(())
+}
+
+/// Writes the heads of new slabs, and collects the lines of new data that were not flushed yet; returns how many
+/// bytes of new data there are.
+pub(super) fn collect_fresh_lines(work: &mut TxWork, inner: &PoolInner) -> Result<u64> {
+    for slab in &work.new_slabs {
+        write_slab_head(inner, work, slab)?;
+    }
+    if inner.region.domain().keeps_program_order() {
+        return Ok(0);
+    }
+    let mut bytes = 0;
+    let add = |lines: &mut Vec<u64>, (start, end): (u64, u64)| {
+        let mut line = start / LINE_BYTES;
+        while line * LINE_BYTES < end && start < end {
+            lines.push(line);
+            line += 1;
+        }
+    };
+    for fresh in work.fresh.iter().filter(|f| !f.cancelled) {
+        add(&mut work.lines, fresh.unflushed);
+        bytes += fresh.written.1 - fresh.written.0;
+    }
+    for slab in &work.new_slabs {
+        let head_bytes = 8 + 8 * slab.class.words() as u64;
+        add(&mut work.lines, (slab.off, slab.off + head_bytes));
+        bytes += head_bytes;
+    }
+    if work.fresh.len() + work.new_slabs.len() > 1 {
+        work.lines.sort_unstable();
+        work.lines.dedup();
+    }
+    Ok(bytes)
+}
+
+pub(super) fn build_image(work: &TxWork, image: &mut RecordImage, with_covers: bool) {
+    image.clear();
+    work.homes.iter().for_each(|(off, change)| image.entry(*off, *change));
+    work.bits.iter().map(BitChange::entry).for_each(|(off, change)| image.entry(off, change));
+    image.lines(&work.stored_lines);
+    if !with_covers {
+        return;
+    }
+    for fresh in work.fresh.iter().filter(|f| !f.cancelled && f.written.0 < f.written.1) {
+        let (start, end) = fresh.written;
+        for off in (start..end).step_by(COVER_MAX_BYTES as usize) {
+            image.cover(Cover { off, bytes: COVER_MAX_BYTES.min(end - off) });
+        }
+    }
+    for slab in &work.new_slabs {
+        image.cover(Cover { off: slab.off, bytes: 8 + 8 * slab.class.words() as u64 });
+    }
+}
+
+/// The lines that the record changes or covers, and those of the blocks that it frees; some of them perhaps more than once.
+pub(super) fn collect_touched_lines(work: &mut TxWork) {
+    let TxWork { touched, home_lines, fresh, freed, new_slabs, .. } = work;
+    touched.clear();
+    touched.extend_from_slice(home_lines);
+    let mut add = |off: u64, bytes: u64| {
+        let mut line = off / LINE_BYTES;
+        while line <= (off + bytes - 1) / LINE_BYTES {
+            touched.push(line);
+            line += 1;
+        }
+    };
+    fresh.iter().filter(|f| !f.cancelled).for_each(|f| add(f.block.off, f.block.bytes));
+    freed.iter().for_each(|block| add(block.off, block.bytes));
+    // A new slab's head is covered, and every lane that uses the slab later changes it.
+    new_slabs.iter().for_each(|slab| add(slab.off, 8 + 8 * slab.class.words() as u64));
+    if touched.len() > UNSORTED_MAX {
+        touched.sort_unstable();
+        touched.dedup();
+    }
+}
