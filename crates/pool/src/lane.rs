@@ -226,7 +226,7 @@ pub(crate) struct LaneSlot {
     state: CachePadded<SpinMutex<LaneState>>,
 }
 
-const KNOWN_LINES_SHIFT: u32 = 64 - 7;
+const KNOWN_LINES_SHIFT: u32 = 64 - 8;
 
 #[derive(Debug)]
 struct KnownLines(Box<[(u64, u64); 1 << (64 - KNOWN_LINES_SHIFT)]>);
@@ -330,12 +330,17 @@ impl LaneState {
             self.switches += 1;
         }
         let switches = self.switches;
-        // A line that many transactions change is flushed once, as long as no other takes its place here.
+        // A line that many transactions change is flushed once.
         for line in lines {
-            let known = &mut self.known_lines.0
-                [(line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> KNOWN_LINES_SHIFT) as usize];
-            if *known != (*line, switches) {
-                *known = (*line, switches);
+            let at = (line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> KNOWN_LINES_SHIFT) as usize;
+            let known = &mut self.known_lines.0[at];
+            if *known == (*line, switches) {
+                continue;
+            }
+            let is_taken = known.1 == switches;
+            *known = (*line, switches);
+            // Where there was another of this half, that may have taken this one's place.
+            if !(is_taken && self.home_lines.contains(line)) {
                 self.home_lines.push(*line);
             }
         }
