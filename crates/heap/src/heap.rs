@@ -8,7 +8,7 @@ use crate::error::{Error, Result, corrupt};
 use crate::handle::Of;
 use crate::layer::Layer;
 use crate::layout::{LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME};
-use crate::node::Words;
+use crate::node::Room;
 use crate::persist::Persist;
 use crate::place::Obj;
 use crate::run;
@@ -216,7 +216,8 @@ fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
     pool.region().fence().map_err(tembo_pool::Error::Sync)?;
     let mut types = Types::default();
     types.add_reachable(&mut tx, off, vec![TargetFn(TypeInfo::of::<R>)], |_| false)?;
-    let words = Words::of(&R::default());
+    let mut room = Room::new();
+    let words = room.of(&R::default());
     let root = tx.alloc(OBJECT_HEAD_BYTES + words.bytes().len() as u64)?;
     let kind = crate::layout::Kind::new(types.number_of::<R>()?, false);
     let head = [kind.0, crate::layout::Counts { strong: 1, weak: 0 }.encode()];

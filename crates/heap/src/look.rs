@@ -3,7 +3,7 @@
 use crate::brand::Brand;
 use crate::error::{Error, Result};
 use crate::layout::LINE;
-use crate::node::Words;
+use crate::node::Room;
 use crate::orec::Orec;
 use crate::persist::Plain;
 use crate::place::FRESH;
@@ -21,7 +21,8 @@ pub(crate) fn word_in(words: &[AtomicU64], at: usize) -> Option<u64> {
 /// The value that lies so many bytes after the start of `words`; `None` if there is none.
 #[inline(always)]
 pub(crate) fn value_in<T: Plain>(words: &[AtomicU64], off: usize) -> Option<T> {
-    let mut value = Words::<T>::zeroed();
+    let mut room = Room::<T>::new();
+    let mut value = room.zeroed();
     let bytes = size_of::<T>();
     if align_of::<T>() == 8 {
         for (i, out) in value.words_mut().iter_mut().enumerate() {
@@ -29,7 +30,7 @@ pub(crate) fn value_in<T: Plain>(words: &[AtomicU64], off: usize) -> Option<T> {
         }
     } else if bytes > 0 {
         let mut from = word_in(words, off / 8)?.to_ne_bytes();
-        for (i, out) in value.bytes_mut()[..bytes].iter_mut().enumerate() {
+        for (i, out) in value.value_bytes_mut().iter_mut().enumerate() {
             let at = off + i;
             if i > 0 && at.is_multiple_of(8) {
                 from = word_in(words, at / 8)?.to_ne_bytes();

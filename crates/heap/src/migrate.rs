@@ -44,7 +44,7 @@ use crate::layer::Layer;
 use crate::layout::{
     ARRAY_HEAD_BYTES, Kind, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, PmType, ROOT_KIND, ROOT_NAME,
 };
-use crate::node::Words;
+use crate::node::Room;
 use crate::persist::Persist;
 use crate::place::{Arr, Ref};
 use crate::run;
@@ -320,7 +320,7 @@ fn convert_node<'t, K: MapKey, Old: Persist, New: Migrate<Old>>(
     }
     let old = tx.object::<Node<K, Old>>(object);
     let value = New::migrate(tx, value_of(old))?;
-    let new = tx.alloc_image::<Node<K, New>>(Words::<Node<K, New>>::zeroed().bytes())?;
+    let new = tx.alloc_image::<Node<K, New>>(Room::<Node<K, New>>::new().zeroed().bytes())?;
     copy_but_value(tx, old, new)?;
     tx.put(value_of(new), value)?;
     New::link(tx, value_of(old), value_of(new))?;

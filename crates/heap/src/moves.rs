@@ -10,7 +10,7 @@ use crate::brand::Brand;
 use crate::describe::{PointerKind, TypeInfo};
 use crate::error::{Error, Result};
 use crate::layout::OBJECT_HEAD_BYTES;
-use crate::node::Words;
+use crate::node::{Room, Words};
 use crate::persist::Persist;
 use crate::place::{Arr, FRESH, Obj, Ref};
 use crate::slots::PRc;
@@ -34,13 +34,17 @@ fn info_of<T: Persist>() -> Rc<TypeInfo> {
 impl<'t, B: Brand> ReadTx<'t, B> {
     /// The words of a value, whatever they say.
     #[inline]
-    pub(crate) fn image<T: Persist>(&self, place: Ref<'t, B, T>) -> Result<Words<T>> {
+    pub(crate) fn image<'r, T: Persist>(
+        &self,
+        place: Ref<'t, B, T>,
+        room: &'r mut Room<T>,
+    ) -> Result<Words<'r, T>> {
         self.check_stamp(place.stamp)?;
-        let mut words = Words::zeroed();
+        let mut words = room.zeroed();
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
             self.read_words(place.key, place.off, words.words_mut())?;
         } else {
-            self.read_bytes(place.key, place.off, &mut words.bytes_mut()[..size_of::<T>()])?;
+            self.read_bytes(place.key, place.off, words.value_bytes_mut())?;
         }
         Ok(words)
     }
@@ -63,12 +67,12 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 }
 
 impl<'t, B: Brand> Tx<'t, B> {
-    fn set_image<T: Persist>(&mut self, place: Ref<'t, B, T>, words: &Words<T>) -> Result<()> {
+    fn set_image<T: Persist>(&mut self, place: Ref<'t, B, T>, words: &Words<'_, T>) -> Result<()> {
         self.note_variants::<T>();
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
             return self.write_words(place.key, place.off, words.words());
         }
-        self.write_bytes(place.key, place.off, &words.bytes()[..size_of::<T>()])
+        self.write_bytes(place.key, place.off, words.value_bytes())
     }
 
     /// Exchanges two values, pointers and all: no count changes, and no object dies.
@@ -85,7 +89,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.core.region().prefetch_for_store(b.off);
         self.own_place(a)?;
         self.own_place(b)?;
-        let (in_a, in_b) = (self.image(a)?, self.image(b)?);
+        let (mut room_a, mut room_b) = (Room::new(), Room::new());
+        let (in_a, in_b) = (self.image(a, &mut room_a)?, self.image(b, &mut room_b)?);
         self.set_image(a, &in_b)?;
         self.set_image(b, &in_a)
     }
@@ -140,7 +145,8 @@ impl<'t, B: Brand> Tx<'t, B> {
                 "only what has the same name and the same layout is carried as it is"
             );
         }
-        let words = self.image(from)?;
+        let mut room = Room::new();
+        let words = self.image(from, &mut room)?;
         let to = to.part::<Old>(0);
         self.own_place(to)?;
         self.let_go(to)?;
@@ -160,7 +166,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.own_place(from)?;
         self.own_place(to)?;
         self.let_go(to)?;
-        let words = self.image(from)?;
+        let mut room = Room::new();
+        let words = self.image(from, &mut room)?;
         self.set_image(to, &words)?;
         self.forget_pointers(from)
     }
@@ -208,7 +215,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// Allocates an object with these bytes, which are those of a value, or blank where they are zero. Whatever their pointers lead to is
     /// counted already.
     pub(crate) fn alloc_image<T: Persist>(&mut self, image: &[u8]) -> Result<Obj<'t, B, T>> {
-        assert_eq!(image.len(), size_of::<Words<T>>(), "the bytes of {}", T::name());
+        assert_eq!(image.len(), size_of::<Room<T>>(), "the bytes of {}", T::name());
         let type_number = self.core.types.number_of::<T>()?;
         let mut session = session_of(self.core, self.state)?;
         let off = session.ptx.alloc(OBJECT_HEAD_BYTES + image.len() as u64)?;
@@ -246,8 +253,9 @@ impl<'t, B: Brand> Tx<'t, B> {
     ) -> Result<Arr<'t, B, T>> {
         let each = size_of::<T>();
         let mut first = vec![0; from.len() * each];
+        let mut room = Room::new();
         for (i, out) in first.chunks_exact_mut(each.max(1)).enumerate() {
-            out.copy_from_slice(&self.image(from.at(i))?.bytes()[..each]);
+            out.copy_from_slice(self.image(from.at(i), &mut room)?.value_bytes());
         }
         let to = self.alloc_elements(len, &first)?;
         // Its elements are released already, in the sense of dying arrays, so that their targets keep their counts.

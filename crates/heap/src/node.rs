@@ -1,64 +1,105 @@
 //! Values as words: the only unsafe code of this crate beside what `Persist` and accessors ask for.
 
 use crate::persist::{Persist, Plain};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 /// Room for a `T`, in whole words.
 #[repr(C, align(8))]
-pub(crate) struct Words<T> {
+pub(crate) struct Room<T> {
     value: MaybeUninit<T>,
 }
 
-impl<T: Persist> Words<T> {
+impl<T: Persist> Room<T> {
     /// Words that a `T` takes.
-    pub(crate) const COUNT: usize = size_of::<Words<T>>() / 8;
+    pub(crate) const COUNT: usize = size_of::<Room<T>>() / 8;
+
+    /// With nothing in it.
+    #[inline(always)]
+    pub(crate) fn new() -> Room<T> {
+        Room { value: MaybeUninit::uninit() }
+    }
 
     /// All zero.
     #[inline(always)]
-    pub(crate) fn zeroed() -> Words<T> {
-        // SAFETY: any bytes are a valid `MaybeUninit`; padding after it is zeroed too.
-        unsafe { MaybeUninit::<Words<T>>::zeroed().assume_init() }
+    #[expect(clippy::disallowed_methods, reason = "memory of this process, not of a pool")]
+    pub(crate) fn zeroed(&mut self) -> Words<'_, T> {
+        let words = (&raw mut *self).cast::<u64>();
+        // SAFETY: `self` is this many aligned words, of which any may be written, and which are initialised then. They stay borrowed mutably,
+        // so that nobody moves them, which would lose those of their bytes that are not of a `T`.
+        let words = unsafe {
+            words.write_bytes(0, Self::COUNT);
+            std::slice::from_raw_parts_mut(words, Self::COUNT)
+        };
+        Words { words, of: PhantomData }
     }
 
     /// The encoded value, followed by zeros.
     #[inline(always)]
-    pub(crate) fn of(value: &T) -> Words<T> {
-        let mut words = Words::zeroed();
-        value.encode(&mut words.bytes_mut()[..size_of::<T>()]);
+    pub(crate) fn of(&mut self, value: &T) -> Words<'_, T> {
+        let mut words = self.zeroed();
+        value.encode(words.value_bytes_mut());
         words
-    }
-
-    #[inline(always)]
-    pub(crate) fn words(&self) -> &[u64] {
-        // SAFETY: `self` is this many aligned words, initialised by `zeroed`.
-        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), Self::COUNT) }
-    }
-
-    #[inline(always)]
-    #[expect(clippy::disallowed_methods, reason = "memory of this process, not of a pool")]
-    pub(crate) fn words_mut(&mut self) -> &mut [u64] {
-        // SAFETY: as in `words`; borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut((&raw mut *self).cast(), Self::COUNT) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: as in `words`; bytes have no alignment.
-        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Words<T>>()) }
-    }
-
-    #[inline(always)]
-    #[expect(clippy::disallowed_methods, reason = "memory of this process, not of a pool")]
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `words_mut`.
-        unsafe { std::slice::from_raw_parts_mut((&raw mut *self).cast(), size_of::<Words<T>>()) }
     }
 }
 
-impl<T: Plain> Words<T> {
+/// The words of a `T`, in their room.
+pub(crate) struct Words<'r, T> {
+    words: &'r mut [u64],
+    of: PhantomData<T>,
+}
+
+impl<T: Persist> Words<'_, T> {
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[u64] {
+        self.words
+    }
+
+    #[inline(always)]
+    pub(crate) fn words_mut(&mut self) -> &mut [u64] {
+        self.words
+    }
+
+    /// As bytes, whole words of them.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self.words)
+    }
+
+    /// Those of the value itself.
+    #[inline(always)]
+    pub(crate) fn value_bytes(&self) -> &[u8] {
+        &self.bytes()[..size_of::<T>()]
+    }
+
+    /// As [`value_bytes`](Self::value_bytes), to be changed.
+    #[inline(always)]
+    pub(crate) fn value_bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(self.words)[..size_of::<T>()]
+    }
+}
+
+impl<T: Plain> Words<'_, T> {
     /// The value; `None` if these are not the words of one.
     #[inline(always)]
     pub(crate) fn value(&self) -> Option<T> {
-        T::decode(&self.bytes()[..size_of::<T>()])
+        T::decode(self.value_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hint::black_box;
+
+    /// Bytes that are not a value's were lost when its words were moved, as those of any `MaybeUninit`: what memory held there was then compared and
+    /// hashed with a map's keys, and went to media.
+    #[test]
+    fn words_are_zero_where_a_value_has_no_bytes_wherever_they_go() {
+        let mut room = Room::<u8>::new();
+        let narrow = black_box(room.of(&0xA5));
+        let moved = Box::new(black_box(narrow));
+        assert_eq!(moved.words(), [u64::from_ne_bytes([0xA5, 0, 0, 0, 0, 0, 0, 0])]);
+        assert_eq!((moved.value(), moved.value_bytes()), (Some(0xA5), &[0xA5][..]));
     }
 }

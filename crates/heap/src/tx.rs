@@ -4,7 +4,7 @@ use crate::brand::Brand;
 use crate::core::Core;
 use crate::error::{Error, Result, corrupt};
 use crate::layout::{Counts, Kind, OBJECT_HEAD_BYTES};
-use crate::node::Words;
+use crate::node::Room;
 use crate::persist::{Persist, Plain};
 use crate::place::{Arr, FRESH, Obj, Ref, Tie};
 use crate::session::{COUNT_RECORD, Care, FreshObject, Session, State};
@@ -60,7 +60,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub fn get<T: Plain>(&self, place: Ref<'t, B, T>) -> Result<T> {
         self.check_stamp(place.stamp)?;
-        let mut words = Words::<T>::zeroed();
+        let mut room = Room::<T>::new();
+        let mut words = room.zeroed();
         if let ([word], 8) = (words.words_mut(), align_of::<T>()) {
             *word = self.read_word(place.key, place.off)?;
             return words.value().ok_or_else(|| bad_value::<T>(place.off));
@@ -68,7 +69,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         if place.off.is_multiple_of(8) {
             self.read_words(place.key, place.off, words.words_mut())?;
         } else {
-            self.read_bytes(place.key, place.off, &mut words.bytes_mut()[..size_of::<T>()])?;
+            self.read_bytes(place.key, place.off, words.value_bytes_mut())?;
         }
         words.value().ok_or_else(|| bad_value::<T>(place.off))
     }
@@ -399,8 +400,9 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// [`Error::UnknownType`] if no pointer of the root's type leads to a `T`; the pool's own.
     pub fn alloc<T: Persist>(&mut self, value: T) -> Result<Obj<'t, B, T>> {
         let type_number = self.core.types.number_of::<T>()?;
-        let words = Words::of(&value);
-        let bytes = OBJECT_HEAD_BYTES + 8 * Words::<T>::COUNT as u64;
+        let mut room = Room::new();
+        let words = room.of(&value);
+        let bytes = OBJECT_HEAD_BYTES + 8 * Room::<T>::COUNT as u64;
         let mut session = self.session()?;
         let off = session.ptx.alloc(bytes)?;
         write_head(self.state, &mut session, off, type_number, false, words.bytes())?;
@@ -526,11 +528,12 @@ impl<'t, B: Brand> Tx<'t, B> {
     #[inline(always)]
     fn write_value<T: Persist>(&mut self, place: Ref<'t, B, T>, value: &T) -> Result<()> {
         self.note_variants::<T>();
-        let words = Words::of(value);
+        let mut room = Room::new();
+        let words = room.of(value);
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
             return self.write_words(place.key, place.off, words.words());
         }
-        self.write_bytes(place.key, place.off, &words.bytes()[..size_of::<T>()])
+        self.write_bytes(place.key, place.off, words.value_bytes())
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@ use super::text::{PBytes, PString};
 use crate::brand::Brand;
 use crate::error::Result;
 use crate::look::value_in;
-use crate::node::Words;
+use crate::node::Room;
 use crate::place::Ref;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
@@ -101,7 +101,7 @@ impl<K: Plain> MapKey for K {
 
     #[inline]
     fn hash(query: &K) -> u64 {
-        xxh3_64(&Words::of(query).bytes()[..size_of::<K>()])
+        xxh3_64(Room::new().of(query).value_bytes())
     }
 
     #[inline]
@@ -111,13 +111,13 @@ impl<K: Plain> MapKey for K {
 
     #[inline]
     fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, K>, query: &K) -> Result<bool> {
-        Ok(Words::of(&tx.get(place)?).words() == Words::of(query).words())
+        Ok(Room::new().of(&tx.get(place)?).words() == Room::new().of(query).words())
     }
 
     #[inline(always)]
     fn is_in(words: &[AtomicU64], off: usize, query: &K) -> Option<bool> {
         let key = value_in::<K>(words, off)?;
-        Some(Words::of(&key).words() == Words::of(query).words())
+        Some(Room::new().of(&key).words() == Room::new().of(query).words())
     }
 
     #[inline]
