@@ -13,6 +13,7 @@ use super::layout::{
 };
 use crate::error::{Result, corrupt};
 use parking_lot::MutexGuard;
+use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use tembo_pmem::Region;
 use tembo_pool::{BriefPin, Claim, Lane};
@@ -47,53 +48,66 @@ impl Child<'_> {
 
 /// The value of a word of the tree. Held no longer than what it leads to is in the tree, or is about to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Link(u64);
+pub(super) struct Link(*mut ());
 
-const COLD: u64 = 1;
-const LEAF: u64 = 2;
+// SAFETY: until it is followed a link is an address and no more; what it leads to then, a leaf or an inner node, is `Send` and `Sync`.
+unsafe impl Send for Link {}
+// SAFETY: as above.
+unsafe impl Sync for Link {}
+
+/// Marks in the low bits of a link's address.
+const COLD: usize = 1;
+const LEAF: usize = 2;
 
 impl Link {
-    pub(super) const NONE: Link = Link(0);
+    pub(super) const NONE: Link = Link(ptr::null_mut());
 
     pub(super) fn cold(off: u64) -> Link {
-        Link(off | COLD)
+        Link(ptr::without_provenance_mut(off as usize | COLD))
     }
 
     pub(super) fn leaf(leaf: Leaf) -> Link {
-        Link(Box::into_raw(Box::new(leaf)) as u64 | LEAF)
+        Link(Box::into_raw(Box::new(leaf)).cast::<()>().map_addr(|address| address | LEAF))
     }
 
     pub(super) fn inner(inner: Box<Inner>) -> Link {
-        Link(Box::into_raw(inner) as u64)
+        Link(Box::into_raw(inner).cast())
+    }
+
+    /// The address without a mark.
+    #[inline(always)]
+    fn without(self, mark: usize) -> *mut () {
+        self.0.map_addr(|address| address & !mark)
     }
 
     #[inline(always)]
     pub(super) fn follow<'g>(self, _kept: &'g impl Keeps) -> Child<'g> {
-        let word = self.0;
+        let word = self.0.addr();
         if word == 0 {
             Child::None
         } else if word & COLD != 0 {
-            Child::Cold(word & !COLD)
+            Child::Cold((word & !COLD) as u64)
         } else if word & LEAF != 0 {
             // SAFETY: only `leaf` makes such a word, of a box that is dropped when it has left the tree and every pin from
             // before is gone; and there is such a pin, or the lock without which it does not leave.
-            Child::Leaf(unsafe { &*((word & !LEAF) as *const Leaf) })
+            Child::Leaf(unsafe { &*self.without(LEAF).cast::<Leaf>() })
         } else {
             // SAFETY: as above, of `inner`.
-            Child::Inner(unsafe { &*(word as *const Inner) })
+            Child::Inner(unsafe { &*self.0.cast::<Inner>() })
         }
     }
 
     /// Takes the node back, once nobody else can reach it.
     fn take(self) -> Option<Node> {
-        if self.0 == 0 || self.0 & COLD != 0 {
+        let word = self.0.addr();
+        if word == 0 || word & COLD != 0 {
             return None;
         }
         // SAFETY: such a word was made of a box; the callers in this file take a word once, which is not in the tree.
         Some(unsafe {
-            match self.0 & LEAF {
-                0 => Node::Inner(Box::from_raw(self.0 as *mut Inner)),
-                _ => Node::Leaf(Box::from_raw((self.0 & !LEAF) as *mut Leaf)),
+            match word & LEAF {
+                0 => Node::Inner(Box::from_raw(self.0.cast())),
+                _ => Node::Leaf(Box::from_raw(self.without(LEAF).cast())),
             }
         })
     }
@@ -123,11 +137,11 @@ impl Link {
 }
 
 /// A word of the tree that leads to a node.
-pub(super) struct Word(AtomicU64);
+pub(super) struct Word(AtomicPtr<()>);
 
 impl Word {
     pub(super) const fn new(link: Link) -> Word {
-        Word(AtomicU64::new(link.0))
+        Word(AtomicPtr::new(link.0))
     }
 
     #[inline(always)]
