@@ -19,9 +19,9 @@ use tembo_pool::{Hold, Pool};
 
 /// 2^15 ownership records for each processor, so that of those that are owned at a time hardly two are the same; and not so many more that
 /// they would push each other out of the caches.
-const OREC_BITS: u32 = 15;
+const OREC_BITS: u32 = if cfg!(miri) { 8 } else { 15 };
 const OREC_BITS_MAX: u32 = 22;
-const COUNT_OREC_BITS: u32 = 14;
+const COUNT_OREC_BITS: u32 = if cfg!(miri) { 7 } else { 14 };
 
 /// An open heap.
 pub(crate) struct Core {

@@ -31,6 +31,8 @@ mod flush;
 mod grow;
 mod map;
 mod media;
+#[cfg(miri)]
+mod miri;
 mod observer;
 mod region;
 

@@ -1,7 +1,11 @@
 //! A reserved address range, of which a growing front is mapped.
 
+#[cfg(miri)]
+use crate::miri as mm;
 use crate::{Access, RegionError};
 use rustix::io::Errno;
+#[cfg(not(miri))]
+use rustix::mm;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -60,7 +64,7 @@ impl AddressRange {
         loop {
             // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing.
             let mapped = unsafe {
-                rustix::mm::mmap_anonymous(
+                mm::mmap_anonymous(
                     core::ptr::null_mut(),
                     bytes + BASE_ALIGN,
                     ProtFlags::empty(),
@@ -156,7 +160,7 @@ impl AddressRange {
         // SAFETY: the target lies in the range this object reserved (asserted above) where nothing has been
         // mapped at these offsets yet, so MAP_FIXED replaces only the reservation.
         unsafe {
-            rustix::mm::mmap(
+            mm::mmap(
                 self.base.add(from as usize).cast(),
                 (to - from) as usize,
                 prot,
@@ -178,7 +182,7 @@ impl AddressRange {
         let reserved = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: this replaces nothing.
         let outcome = unsafe {
-            rustix::mm::mmap_anonymous(
+            mm::mmap_anonymous(
                 self.base.add(from as usize).cast(),
                 (to - from) as usize,
                 ProtFlags::empty(),
@@ -189,7 +193,7 @@ impl AddressRange {
             Ok(at) if at.cast() == self.base.wrapping_add(from as usize) => return,
             // An old kernel took the address for a wish.
             // SAFETY: it was mapped just now.
-            Ok(elsewhere) => _ = unsafe { rustix::mm::munmap(elsewhere, (to - from) as usize) },
+            Ok(elsewhere) => _ = unsafe { mm::munmap(elsewhere, (to - from) as usize) },
             Err(_) => {}
         }
         // The reservation is still there, whole, or somebody else has some of it. Which, is not to be found out.
@@ -202,9 +206,9 @@ impl AddressRange {
         let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: this replaces nothing, and nobody learns the address.
-        match unsafe { rustix::mm::mmap(core::ptr::null_mut(), PAGE_BYTES as usize, prot, flags, file, 0) } {
+        match unsafe { mm::mmap(core::ptr::null_mut(), PAGE_BYTES as usize, prot, flags, file, 0) } {
             // SAFETY: it was mapped just now.
-            Ok(at) => unsafe { rustix::mm::munmap(at, PAGE_BYTES as usize) }.is_ok(),
+            Ok(at) => unsafe { mm::munmap(at, PAGE_BYTES as usize) }.is_ok(),
             Err(_) => false,
         }
     }
@@ -217,7 +221,7 @@ impl AddressRange {
         }
         // SAFETY: the target lies in the range this object reserved; only its protection changes.
         unsafe {
-            rustix::mm::mprotect(
+            mm::mprotect(
                 self.base.add(from as usize).cast(),
                 (to - from) as usize,
                 MprotectFlags::READ | MprotectFlags::WRITE,
@@ -232,11 +236,7 @@ impl AddressRange {
     pub(crate) fn discard(&self, from: u64, to: u64) {
         // SAFETY: the range is anonymous memory mapped by this object, of which nothing is borrowed.
         let _ = unsafe {
-            rustix::mm::madvise(
-                self.base.add(from as usize).cast(),
-                (to - from) as usize,
-                Advice::LinuxDontNeed,
-            )
+            mm::madvise(self.base.add(from as usize).cast(), (to - from) as usize, Advice::LinuxDontNeed)
         };
     }
 
@@ -247,19 +247,14 @@ impl AddressRange {
             Access::ReadOnly | Access::Private => Advice::LinuxPopulateRead,
         };
         // SAFETY: the advice changes no contents, and the range is mapped by this object.
-        let _ =
-            unsafe { rustix::mm::madvise(self.base.add(from as usize).cast(), (to - from) as usize, advice) };
+        let _ = unsafe { mm::madvise(self.base.add(from as usize).cast(), (to - from) as usize, advice) };
     }
 
     /// Asks for huge pages in `[from, to)`; a refusal is no error.
     pub(crate) fn advise_huge(&self, from: u64, to: u64) {
         // SAFETY: the advice changes no contents, and the range is mapped by this object.
         let _ = unsafe {
-            rustix::mm::madvise(
-                self.base.add(from as usize).cast(),
-                (to - from) as usize,
-                Advice::LinuxHugepage,
-            )
+            mm::madvise(self.base.add(from as usize).cast(), (to - from) as usize, Advice::LinuxHugepage)
         };
     }
 }
@@ -270,7 +265,7 @@ impl Drop for AddressRange {
             return;
         }
         // SAFETY: this object reserved exactly this range, and nothing borrowed from the region outlives it.
-        let _ = unsafe { rustix::mm::munmap(self.raw, self.raw_bytes) };
+        let _ = unsafe { mm::munmap(self.raw, self.raw_bytes) };
     }
 }
 
@@ -317,7 +312,7 @@ mod tests {
         let base = range.base();
         // As if a failed mapping had taken the reservation away.
         // SAFETY: nothing is mapped there but the reservation.
-        unsafe { rustix::mm::munmap(base.cast(), 1 << 20).unwrap() };
+        unsafe { mm::munmap(base.cast(), 1 << 20).unwrap() };
         range.reserve_again(0, 1 << 20);
         assert!(!range.has_hole.load(Ordering::Relaxed));
         let file = tempfile::tempfile().unwrap();

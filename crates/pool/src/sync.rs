@@ -53,18 +53,19 @@ pub(crate) fn thread_number() -> usize {
 }
 
 /// A barrier between a locked instruction that was just made and any later load. On x86 every locked instruction is such
-/// a barrier, and the explicit one would cost as much again.
+/// a barrier, and the explicit one would cost as much again. (Miri goes by the language, in which it is none.)
 #[inline]
 pub(crate) fn fence_after_exchange() {
-    if cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+    if cfg!(all(any(target_arch = "x86", target_arch = "x86_64"), not(miri))) {
         compiler_fence(Ordering::SeqCst);
     } else {
         fence(Ordering::SeqCst);
     }
 }
 
+/// Miri has no such call.
 static REMOTE_BARRIERS: LazyLock<bool> =
-    LazyLock::new(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok());
+    LazyLock::new(|| !cfg!(miri) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok());
 
 /// Whether the system makes other threads pass a barrier when asked to.
 #[inline]
