@@ -1,13 +1,14 @@
 //! Transactions: changes that become durable together, with one fence.
 
 mod gather;
+mod slabs;
 mod stored;
 mod unlogged;
 
-use gather::{build_image, collect_fresh_lines, collect_homes, collect_touched_lines, write_slab_head};
+use gather::{build_image, collect_fresh_lines, collect_homes, collect_touched_lines};
 
 use crate::alloc::classes::MAX_SLAB_CHUNKS;
-use crate::alloc::slab::{BitPlace, SlabRef};
+use crate::alloc::slab::SlabRef;
 use crate::alloc::{Arena, Block};
 use crate::lane::{Lane, LaneHold};
 use crate::layout::{MAX_SEQ, PmEntry, PmRecord};
@@ -15,6 +16,7 @@ use crate::lines::StoredLines;
 use crate::pool::{Pool, PoolInner};
 use crate::record::{Change, RecordImage};
 use crate::{Error, Result};
+use slabs::BitChange;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use tembo_pmem::{Domain, LINE_BYTES, size_of};
@@ -99,21 +101,6 @@ pub(crate) struct TxWork {
     bits: Vec<BitChange>,
     pub(super) new_slabs: Vec<SlabRef>,
     homes: Vec<(u64, Change)>,
-}
-
-/// Bits of one word of a slab's bitmap that a commit changes.
-#[derive(Debug, Clone, Copy)]
-struct BitChange {
-    place: BitPlace,
-    set: bool,
-    slab: SlabRef,
-}
-
-impl BitChange {
-    fn entry(&self) -> (u64, Change) {
-        let BitPlace { word_off, mask, .. } = self.place;
-        (word_off, if self.set { Change::SetBits(mask) } else { Change::ClearBits(mask) })
-    }
 }
 
 /// Says of most offsets that they lie in no block of the transaction: a bit per hashed 512 bytes.
@@ -707,12 +694,7 @@ fn finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
 
 /// Puts in order what is known of blocks that the transaction allocated and freed, and forgets it.
 fn finish_blocks(work: &mut TxWork, inner: &PoolInner, arena: &Arena) -> Result<()> {
-    for slab in work.new_slabs.drain(..) {
-        for fresh in work.fresh.iter().filter(|f| !f.cancelled && f.block.is_in(&slab)) {
-            slab.note_allocated(slab.bit_of(fresh.block.off)?);
-        }
-        slab.set_published();
-    }
+    slabs::note_published(work)?;
     work.steps.clear();
     work.step_index.clear();
     if work.fresh.iter().any(|f| f.cancelled) {

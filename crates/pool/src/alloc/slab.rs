@@ -3,7 +3,7 @@
 use super::classes::Class;
 use crate::layout::{ChunkWord, PmSlab, SLAB_TAG};
 use crate::{Error, Result};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tembo_pmem::{Region, size_of};
@@ -165,6 +165,12 @@ impl Slab {
             }
         }
         None
+    }
+
+    /// Where its blocks lie.
+    pub(crate) fn blocks_span(&self) -> Range<u64> {
+        let first = self.off + self.class.head_bytes;
+        first..first + self.class.blocks * self.class.block_bytes
     }
 
     /// The number of the block that starts at `off`.

@@ -189,3 +189,30 @@ fn space_of_all_sizes_comes_back() {
     }
     assert!(read(&pool).unwrap().is_empty());
 }
+
+#[test]
+fn blocks_of_many_new_slabs_are_allocated_by_one_transaction() {
+    for count in [3_u64, 16, 17, 400] {
+        let pool = tiny_pool(4 << 20);
+        let mut lane = pool.lane().unwrap();
+        let mut tx = lane.begin();
+        let blocks: Vec<u64> =
+            (0..count).map(|i| tx.alloc([40, 300, 1000][i as usize % 3]).unwrap()).collect();
+        // Given back at once, in a slab that others keep.
+        blocks.iter().step_by(4).for_each(|block| tx.free(*block).unwrap());
+        let kept = || blocks.iter().enumerate().filter(|(i, _)| i % 4 != 0).map(|(_, block)| *block);
+        kept().for_each(|block| tx.write_fresh(block, &block.to_le_bytes()).unwrap());
+        tx.set_root("last", KIND, kept().next_back().unwrap()).unwrap();
+        tx.commit().unwrap();
+        let expected = kept().count() as u64;
+        assert_eq!(pool.marks().unwrap().usage().allocated_blocks, expected);
+        let image = image_of(&pool);
+        let opened = Pool::open_in(Region::simulated(&image, 4 << 20, None).unwrap()).unwrap();
+        assert_eq!(opened.marks().unwrap().usage().allocated_blocks, expected);
+        // This process knows of them, too: each can be freed, once.
+        let mut tx = lane.begin();
+        kept().for_each(|block| tx.free(block).unwrap());
+        tx.commit().unwrap();
+        assert_eq!(pool.marks().unwrap().usage().allocated_blocks, 0);
+    }
+}

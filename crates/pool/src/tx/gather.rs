@@ -1,12 +1,12 @@
 //! What a commit has to do, worked out from what its transaction did: changes of home words, lines to flush, and the record.
 
-use super::{BitChange, Step, TxWork};
+use super::slabs::{BitChange, freed_twice, merge_bits, write_slab_head};
+use super::{Step, TxWork};
+use crate::Result;
 use crate::alloc::Home;
-use crate::alloc::slab::SlabRef;
 use crate::layout::ChunkWord;
 use crate::pool::PoolInner;
 use crate::record::{COVER_MAX_BYTES, Change, Cover, RecordImage};
-use crate::{Error, Result};
 use tembo_pmem::LINE_BYTES;
 
 /// As many lines are registered as they come; of more, each is once.
@@ -42,7 +42,7 @@ fn collect_other_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
                 if slab.is_published() {
                     let bit = slab.bit_of(fresh.block.off)?;
                     work.bits.push(BitChange { place: bit, set: true, slab: *slab });
-                } else if !work.new_slabs.iter().any(|s| s.is(slab)) {
+                } else if !work.new_slabs.iter().rev().any(|s| s.is(slab)) {
                     work.new_slabs.push(*slab);
                 }
             }
@@ -81,42 +81,6 @@ fn collect_other_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
     for change in &work.bits {
         work.home_lines.push(change.place.word_off / LINE_BYTES);
     }
-    Ok(())
-}
-
-/// Joins the changes of one word's bits into one.
-fn merge_bits(bits: &mut Vec<BitChange>) -> Result<()> {
-    if bits.len() < 2 {
-        return Ok(());
-    }
-    bits.sort_unstable_by_key(|change| (change.place.word_off, change.set));
-    let mut twice = None;
-    bits.dedup_by(|next, kept| {
-        let joins = (next.place.word_off, next.set) == (kept.place.word_off, kept.set);
-        if joins {
-            if kept.place.mask & next.place.mask != 0 {
-                twice = Some(kept.place.word_off);
-            }
-            kept.place.mask |= next.place.mask;
-        }
-        joins
-    });
-    twice.map_or(Ok(()), |off| Err(freed_twice(off)))
-}
-
-/// Two references to one block in damaged structures make their owner free it twice in one transaction.
-#[cold]
-fn freed_twice(off: u64) -> Error {
-    Error::corrupt("a block of the pool", off, "freed once in a transaction", "freed twice")
-}
-
-/// Writes the head of a new slab.
-pub(super) fn write_slab_head(inner: &PoolInner, work: &TxWork, slab: &SlabRef) -> Result<()> {
-    // L4: the record covers the head, so the bits of this transaction's blocks are set in it from the start.
-    let taken = work.fresh.iter().filter(|f| !f.cancelled && f.block.is_in(slab)).map(|f| f.block.off);
-    let head = slab.new_head(taken)?;
-    // SAFETY: media does not name the slab, so that its head is this lane's alone.
-    unsafe { inner.region.write(slab.off, &head)? };
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Commits without records: for measuring what records cost.
 
-use super::{Tx, finish, store_homes, write_slab_head};
+use super::slabs::write_slab_head;
+use super::{Tx, finish, store_homes};
 use crate::Result;
 use crate::lane::Lane;
 use crate::pool::PoolInner;
