@@ -7,9 +7,9 @@
 use super::super::create::View;
 use super::super::entry::CddsEntry;
 use super::super::structure::Visit;
-use super::layout::Field;
+use super::layout::{Field, SLOTS};
 use super::node::Node;
-use super::scan::entries_of;
+use super::scan::{entries_of, read_entry, sort};
 use crate::error::{Result, corrupt};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -102,6 +102,9 @@ fn step_both<'m>(a: &mut Side<'m>, b: &mut Side<'m>, earlier: u64) -> Result<()>
         a.pass(&of_a)?;
         return b.pass(&of_b);
     }
+    if of_a.off == of_b.off && of_a.level() == 0 {
+        return step_same_leaf(a, b, &of_a);
+    }
     match of_a.level().cmp(&of_b.level()) {
         Ordering::Greater => a.step(),
         Ordering::Less => b.step(),
@@ -110,6 +113,25 @@ fn step_both<'m>(a: &mut Side<'m>, b: &mut Side<'m>, earlier: u64) -> Result<()>
             b.step()
         }
     }
+}
+
+/// Takes the entries of a leaf of both versions that are in one of them: the others, which are most, need not be read.
+fn step_same_leaf<'m>(a: &mut Side<'m>, b: &mut Side<'m>, leaf: &Node<'m>) -> Result<()> {
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    for slot in 0..SLOTS {
+        match (leaf.is_in(slot, a.version), leaf.is_in(slot, b.version)) {
+            (true, false) => of_a.push(read_entry(leaf, slot)?),
+            (false, true) => of_b.push(read_entry(leaf, slot)?),
+            _ => {}
+        }
+    }
+    for (side, mut entries) in [(a, of_a), (b, of_b)] {
+        sort(&mut entries);
+        side.entries.extend(entries);
+        side.stack.pop();
+        side.pass(leaf)?;
+    }
+    Ok(())
 }
 
 /// Compares the entries that both sides have come past.

@@ -43,8 +43,13 @@ pub(super) fn entries_of<'r>(leaf: &Node<'r>, version: u64) -> Result<Vec<CddsEn
     for slot in leaf.slots_in(version) {
         entries.push(read_entry(leaf, slot)?);
     }
-    entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+    sort(&mut entries);
     Ok(entries)
+}
+
+/// Puts entries in the order of their keys.
+pub(super) fn sort(entries: &mut [CddsEntry<'_>]) {
+    entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
 }
 
 /// A walk over a range of keys of a version, from either end. After an error it is over.
