@@ -48,6 +48,16 @@ pub enum Error {
     /// A batch went on after one of its changes had failed.
     #[error("a change of the batch failed half-way, so that none of the batch was made; make it again")]
     Abandoned,
+    /// The map was made by another version of this library, whose format is another.
+    #[error(
+        "the map has format version {found}, and this program reads version {supported}; dump it with the program that made it, and load the dump"
+    )]
+    FormatVersion {
+        /// The version that it has.
+        found: u64,
+        /// The version that can be read.
+        supported: u64,
+    },
     /// The structure is open already, and keeps state in memory that must exist once.
     #[error("the tree is open already in this process; clone the handle that is open")]
     InUse,

@@ -2,7 +2,7 @@
 
 use crate::cdds::hash::layout::{PmCddsTrieEntry, PmCddsTrieNode};
 use crate::cdds::layout::{PmCddsChunk, PmCddsDead, PmCddsHead, PmCddsKept, PmCddsQueue, PmCddsRecord};
-use crate::cdds::tree::layout::{PmCddsEntry, PmCddsNode};
+use crate::cdds::tree::layout::{PmCddsEntry, PmCddsNode, PmCddsStamps};
 use crate::fixed::layout::{PmFixedChild, PmFixedInner, PmFixedLeaf, PmFixedLine, PmFixedTree};
 use crate::wbtree::layout::{PmEntry, PmInner, PmLeaf, PmLength, PmMap, PmRecord, PmSeparator};
 use tembo_pool::format::section;
@@ -26,6 +26,7 @@ pub fn describe() -> String {
     section::<PmCddsQueue>(&mut out);
     section::<PmCddsNode>(&mut out);
     section::<PmCddsEntry>(&mut out);
+    section::<PmCddsStamps>(&mut out);
     section::<PmCddsTrieNode>(&mut out);
     section::<PmCddsTrieEntry>(&mut out);
     section::<PmCddsRecord>(&mut out);

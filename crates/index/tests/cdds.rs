@@ -238,7 +238,10 @@ fn run<S: Structure>(seed: u64, steps: usize) {
             }
             70..80 => {
                 let count = rng.random_range(0..200);
+                let before = rng.random_bool(0.3).then(|| model.clone());
                 map.batch(|batch| {
+                    // Nobody may have held this version when the batch was begun.
+                    held.extend(before.map(|model| Held { snapshot: map.snapshot(), model, name: None }));
                     for _ in 0..count {
                         let (key, value) = (key(&mut rng, family, range), value(&mut rng));
                         assert_eq!(batch.get(&key)?, model.get(&key).cloned());
@@ -600,6 +603,21 @@ fn one_structure_is_not_opened_as_the_other() {
     assert_eq!(CddsHash::names(&pool).unwrap(), ["hash"]);
     let hash = CddsHash::open(&pool, "hash").unwrap().unwrap();
     assert_eq!(hash.get(b"a").unwrap().unwrap(), b"b");
+}
+
+#[test]
+fn a_map_of_another_format_version_is_refused_by_its_number() {
+    let pool = new_pool(4 << 20);
+    drop(CddsTree::create(&pool, "tree").unwrap());
+    let head = pool.root("tree").unwrap().unwrap().off;
+    let format = pool.region().load_u64(head).unwrap();
+    pool.region().store_u64(head, format ^ (1 ^ 2) << 48).unwrap();
+    let is_told = |e: Error| matches!(e, Error::FormatVersion { found: 1, supported: 2 });
+    assert!(is_told(CddsTree::open(&pool, "tree").unwrap_err()));
+    assert!(is_told(CddsTree::check_at(&pool, head, &mut pool.marks().unwrap()).unwrap_err()));
+    // What is no version of it is damage.
+    pool.region().store_u64(head, format ^ 1).unwrap();
+    assert!(matches!(CddsTree::open(&pool, "tree").unwrap_err(), Error::Pool(_)));
 }
 
 /// Entries that cannot hold what their keys no longer share get records when leaves are joined. These belong to the version that

@@ -30,10 +30,10 @@ trait Costs: Structure {
 }
 
 impl Costs for CddsOrdered {
-    const LINES: [std::ops::RangeInclusive<u64>; 4] = [4..=5, 5..=6, 3..=3, 3..=3];
+    const LINES: [std::ops::RangeInclusive<u64>; 4] = [4..=5, 5..=6, 3..=3, 2..=3];
     const WITH_HOMES: u64 = 30;
-    const AVERAGE_LINES: [f64; 4] = [12.0, 12.0, 16.0, 11.5];
-    const BATCH_LINES: f64 = 9.0;
+    const AVERAGE_LINES: [f64; 4] = [9.5, 9.5, 13.0, 7.5];
+    const BATCH_LINES: f64 = 7.0;
 }
 
 /// Every change copies the nodes on its way: one in the small map, four or five in the large one.

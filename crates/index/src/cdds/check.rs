@@ -1,10 +1,11 @@
 //! Proving a map whole without changing it: the invariants of the module essays.
 
-use super::create::{CddsMap, Version, View, load_version};
+use super::create::{CddsMap, Version, View, check_format, load_version};
 use super::kept::{self, CddsKept};
 use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, HEAD_BYTES, KEPT_BYTES, at};
 use super::node::Record;
 use super::queue::{Dead, DeadKind, QueueWords, item_off};
+use super::readers::Retained;
 use super::structure::CddsStructure;
 use crate::error::{Result, corrupt};
 use std::collections::HashSet;
@@ -30,6 +31,8 @@ pub struct Checker<'m, 'k> {
     pub(super) version: u64,
     pub(super) walk: Walk,
     pub(super) keys: u64,
+    /// The versions that have names.
+    pub(super) named: Retained,
     /// What was reached, if older versions are to be compared with that.
     nodes: HashSet<u64>,
     records: HashSet<u64>,
@@ -65,7 +68,7 @@ impl<S: CddsStructure> CddsMap<S> {
     /// [`Error::Pool`](crate::Error::Pool) when the head is damaged, or that of something else.
     pub fn describe_at(pool: &Pool, header: u64) -> Result<CddsReport> {
         let region = pool.region();
-        expect("the head of a versioned map", header, S::FORMAT, region.load_u64(header)?)?;
+        check_format::<S>(region, header)?;
         let newest = load_version(region, header)?;
         let kept = kept::load(region, header, newest.number)?;
         Ok(CddsReport { version: newest.number, length: newest.length, kept: kept::listed(&kept) })
@@ -79,7 +82,7 @@ impl<S: CddsStructure> CddsMap<S> {
     pub fn check_at(pool: &Pool, header: u64, marks: &mut Marks) -> Result<CddsReport> {
         let region = pool.region();
         marks.reach(header, HEAD_BYTES)?;
-        expect("the head of a versioned map", header, S::FORMAT, region.load_u64(header)?)?;
+        check_format::<S>(region, header)?;
         expect_zero(region, header + at!(PmCddsHead.reserved), 1)?;
         let seed = region.load_u64(header + at!(PmCddsHead.seed))?;
         if !S::HAS_SEED {
@@ -95,6 +98,7 @@ impl<S: CddsStructure> CddsMap<S> {
             version: newest.number,
             walk: Walk::Newest,
             keys: 0,
+            named: Retained::new(kept.iter().map(|kept| kept.version.number).collect()),
             nodes: HashSet::new(),
             records: HashSet::new(),
             has_older: !kept.is_empty(),

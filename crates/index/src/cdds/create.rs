@@ -2,6 +2,7 @@
 
 use super::kept::{self, KeptSnapshot};
 use super::layout::{FIRST_VERSION, HEAD_BYTES, MAX_VERSION, RootWord, at};
+use super::owed::Owed;
 use super::readers::{Readers, Retained};
 use super::structure::CddsStructure;
 use crate::error::{Error, Result, corrupt};
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     intent: AtomicU64,
     /// Root and length of the newest version and of the one before or after it, by the lowest bit of their numbers.
     tops: [Top; 2],
+    /// What the newest version did not store for the one before it.
+    pub(super) owed: Mutex<Owed>,
     pub(super) readers: Readers,
     /// The versions of snapshots.
     pub(super) held: Mutex<BTreeMap<u64, Held>>,
@@ -137,16 +140,7 @@ impl<S: CddsStructure> CddsMap<S> {
 
     fn start(pool: &Pool, header: u64, lane: Option<Lane>) -> Result<CddsMap<S>> {
         let region = pool.region();
-        let format = region.load_u64(header)?;
-        if format != S::FORMAT {
-            let found = format.to_ne_bytes().escape_ascii().to_string();
-            return Err(corrupt(
-                "the head of a versioned map",
-                header,
-                S::FORMAT.to_ne_bytes().escape_ascii(),
-                found,
-            ));
-        }
+        check_format::<S>(region, header)?;
         let Some(hold) = pool.hold(header) else { return Err(Error::InUse) };
         let version = load_version(region, header)?;
         let shared = Shared {
@@ -157,13 +151,14 @@ impl<S: CddsStructure> CddsMap<S> {
             current: AtomicU64::new(version.number),
             intent: AtomicU64::new(version.number),
             tops: Default::default(),
+            owed: Mutex::default(),
             readers: Readers::new(),
             held: Mutex::default(),
             kept: Mutex::new(kept::load(region, header, version.number)?),
             writer: Arc::new(Mutex::new(Writing { lane, scan: super::collect::OldScan::default() })),
             waiting: super::group::Waiting::default(),
         };
-        shared.show(version);
+        shared.show(Made { version, owed: Owed::default() });
         Ok(CddsMap { shared: Arc::new(shared), structure: PhantomData })
     }
 
@@ -191,6 +186,20 @@ impl<S: CddsStructure> std::fmt::Debug for CddsMap<S> {
     }
 }
 
+/// Refuses the head of something else, and of another format version.
+pub(super) fn check_format<S: CddsStructure>(region: &Region, header: u64) -> Result<()> {
+    let [expected, found] = [S::FORMAT, region.load_u64(header)?].map(u64::to_ne_bytes);
+    let (of_structure, versions) = (expected[..6] == found[..6], [expected[6], found[6]]);
+    if expected == found {
+        return Ok(());
+    }
+    if of_structure && found[7] == 0 {
+        let [supported, found] = versions.map(u64::from);
+        return Err(Error::FormatVersion { found, supported });
+    }
+    Err(corrupt("the head of a versioned map", header, expected.escape_ascii(), found.escape_ascii()))
+}
+
 /// The newest version, as the head has it.
 pub(super) fn load_version(region: &Region, header: u64) -> Result<Version> {
     let word = |field| region.load_u64(header.saturating_add(field));
@@ -201,6 +210,13 @@ pub(super) fn load_version(region: &Region, header: u64) -> Result<Version> {
     }
     let root = RootWord(word(at!(PmCddsHead.root))?);
     Ok(Version { number, root, length: word(at!(PmCddsHead.length))? })
+}
+
+/// A version that is part of a transaction, and what it owes.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) version: Version,
+    pub(crate) owed: Owed,
 }
 
 /// A version to be read. Whoever has one holds the version, or is the map's writer.
@@ -251,16 +267,19 @@ impl Shared {
         let current = self.current();
         // ORDER: sequentially consistent, before the readers' slots are looked at (`readers.rs`).
         self.intent.store(current + 1, Ordering::SeqCst);
-        let mut versions = vec![current];
+        let mut versions = Vec::new();
         // Slots before snapshots: who makes a snapshot is in a slot until it is there.
         self.readers.collect(&mut versions);
         versions.extend(self.held.lock().keys());
         versions.extend(self.kept.lock().iter().map(|kept| kept.version.number));
-        (current + 1, Retained::new(versions))
+        (current + 1, Retained::with_newest(versions, current))
     }
 
     /// Makes a version, which is durable, the newest for readers.
-    pub(super) fn show(&self, version: Version) {
+    pub(super) fn show(&self, made: Made) {
+        let Made { version, owed } = made;
+        // Before anybody finds the version.
+        *self.owed.lock() = owed;
         let top = &self.tops[(version.number % 2) as usize];
         top.root.store(version.root.0, Ordering::Release);
         top.length.store(version.length, Ordering::Release);

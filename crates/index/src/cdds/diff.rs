@@ -3,7 +3,7 @@
 use super::bytes::CddsBytes;
 use super::create::CddsMap;
 use super::snapshot::CddsSnapshot;
-use super::structure::CddsStructure;
+use super::structure::{CddsStructure, Visit};
 use crate::error::Result;
 
 /// A key that differs between two versions.
@@ -19,8 +19,7 @@ pub struct CddsChange {
 
 impl<S: CddsStructure> CddsMap<S> {
     /// The keys that differ between two versions that are held, with both values, in the order of [`iter`](CddsSnapshot::iter). Either may be the later
-    /// one. Looks at the nodes on the way to the keys that changed since the earlier one, and at the first line of each child of these
-    /// nodes.
+    /// one. Looks at the nodes on the way to the keys that changed from the one to the other, and at no others.
     ///
     /// # Errors
     ///
@@ -29,7 +28,7 @@ impl<S: CddsStructure> CddsMap<S> {
         let (from, to) = (self.snapshot_at(from)?, self.snapshot_at(to)?);
         let mut changes = Vec::new();
         let owned = |value: Option<CddsBytes<'_>>| value.map(|value| value.to_vec());
-        S::differences(from.view(), to.view(), &mut |key, before, after| {
+        differences(&from, &to, &mut |key, before, after| {
             changes.push(CddsChange { key: key.to_vec(), before: owned(before), after: owned(after) });
             Ok(())
         })?;
@@ -53,8 +52,16 @@ impl<S: CddsStructure> CddsMap<S> {
         mut visit: impl FnMut(&[u8], Option<&[u8]>, Option<&[u8]>) -> Result<()>,
     ) -> Result<()> {
         assert!(from.is_of(self) && to.is_of(self), "a snapshot of another map");
-        S::differences(from.view(), to.view(), &mut |key, before, after| {
-            visit(key, before.as_deref(), after.as_deref())
-        })
+        differences(from, to, &mut |key, before, after| visit(key, before.as_deref(), after.as_deref()))
     }
+}
+
+/// Calls `visit` with each key that differs between two snapshots of one map.
+pub(super) fn differences<'m, S: CddsStructure>(
+    from: &'m CddsSnapshot<S>,
+    to: &'m CddsSnapshot<S>,
+    visit: &mut Visit<'_, 'm>,
+) -> Result<()> {
+    let earlier = from.top().number.min(to.top().number);
+    S::differences(from.view(), to.view(), &from.shared().owed_to(earlier), visit)
 }

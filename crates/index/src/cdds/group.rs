@@ -238,9 +238,9 @@ impl<S: CddsStructure> CddsMap<S> {
         let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
         let (mut work, mut tx) = (Work::begin(&self.shared)?, lane.begin());
         let outcome = body(&mut work, &mut tx)?;
-        if let Some(version) = work.finish(&mut tx, scan)? {
+        if let Some(made) = work.finish(&mut tx, scan)? {
             tx.commit()?;
-            self.shared.show(version);
+            self.shared.show(made);
         }
         Ok((outcome, self.shared.current()))
     }

@@ -103,6 +103,8 @@ impl<S: CddsStructure> CddsMap<S> {
         let mut tx = lane.begin();
         let off = tx.alloc(KEPT_BYTES + name.len() as u64)?;
         tx.write_fresh(off, &image)?;
+        // From now on media alone has to tell of this version.
+        shared.owed_to(version.number).store(&mut tx)?;
         // PERSIST(I5): the record that stores this word covers the block.
         tx.store(shared.header + at!(PmCddsHead.kept), off)?;
         tx.store(shared.header + at!(PmCddsHead.kept_count), kept.len() as u64 + 1)?;

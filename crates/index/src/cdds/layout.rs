@@ -33,7 +33,7 @@ media_struct! {
 media_struct! {
     /// The head of a structure, the object that the pool's root names.
     pub(crate) struct PmCddsHead: 192 {
-        /// The bytes `CDDStr` of a tree or `CDDSht` of a hash table, format version 1, zero.
+        /// The bytes `CDDStr` of a tree or `CDDSht` of a hash table, format version (2 of a tree, 1 of a hash table), zero.
         0 => format: u64,
         /// The newest version; every commit of changes adds 1.
         8 => version: u64,

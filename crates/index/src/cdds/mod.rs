@@ -54,6 +54,9 @@
 //! its first look at the map until it has ended. Whoever waits for a map's lock holds none that a writer of the map waits for; a
 //! transaction that takes several has to be the only one that does so at a time.
 //!
+//! The same order of stores lets a version leave out what only who holds the one before it would need, until it is known whether
+//! anybody does (`owed.rs`).
+//!
 //! Version, root and length that readers use are in memory, and are stored after the commit's fence.
 //!
 //! # Source
@@ -78,6 +81,7 @@ pub(crate) mod hash;
 mod kept;
 pub(crate) mod layout;
 mod node;
+mod owed;
 mod queue;
 mod readers;
 mod rollback;

@@ -114,27 +114,55 @@ impl Readers {
 
 /// The versions that a writer has to spare, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Retained(Vec<u64>);
+pub(crate) struct Retained {
+    versions: Vec<u64>,
+    /// The last of them is there only because somebody may yet come to hold it.
+    is_last_free: bool,
+}
 
 impl Retained {
+    /// The versions that are held.
     pub(crate) fn new(mut versions: Vec<u64>) -> Retained {
         versions.sort_unstable();
         versions.dedup();
-        Retained(versions)
+        Retained { versions, is_last_free: false }
+    }
+
+    /// The versions that are held, and the newest one, which may be among them or not.
+    pub(crate) fn with_newest(held: Vec<u64>, newest: u64) -> Retained {
+        let mut retained = Retained::new(held);
+        let place = retained.versions.partition_point(|version| *version < newest);
+        if retained.versions.get(place) != Some(&newest) {
+            retained.versions.insert(place, newest);
+            retained.is_last_free = place + 1 == retained.versions.len();
+        }
+        retained
     }
 
     /// Whether any of them is from `start` on and before `end`.
     #[inline]
     pub(crate) fn any_in(&self, start: u64, end: u64) -> bool {
-        if let [only] = self.0[..] {
+        if let [only] = self.versions[..] {
             return start <= only && only < end;
         }
-        let first = self.0.partition_point(|version| *version < start);
-        self.0.get(first).is_some_and(|version| *version < end)
+        let first = self.versions.partition_point(|version| *version < start);
+        self.versions.get(first).is_some_and(|version| *version < end)
+    }
+
+    /// Whether somebody holds any of them from `start` on.
+    #[inline]
+    pub(crate) fn any_held_from(&self, start: u64) -> bool {
+        self.held().last().is_some_and(|version| *version >= start)
+    }
+
+    /// Those that somebody holds.
+    #[inline]
+    pub(crate) fn held(&self) -> &[u64] {
+        &self.versions[..self.versions.len() - usize::from(self.is_last_free)]
     }
 
     pub(crate) fn versions(&self) -> &[u64] {
-        &self.0
+        &self.versions
     }
 }
 
@@ -169,5 +197,16 @@ mod tests {
         }
         assert!(!Retained::default().any_in(0, u64::MAX));
         assert!(Retained::new(vec![5]).any_in(5, 6) && !Retained::new(vec![5]).any_in(2, 5));
+    }
+
+    #[test]
+    fn the_newest_version_is_spared_whether_it_is_held_or_not() {
+        let free = Retained::with_newest(vec![3, 9, 3], 20);
+        assert_eq!((free.versions(), free.held()), (&[3, 9, 20][..], &[3, 9][..]));
+        assert!(free.any_in(10, 21) && free.any_held_from(9) && !free.any_held_from(10));
+        let held = Retained::with_newest(vec![20, 3], 20);
+        assert_eq!((held.versions(), held.held()), (&[3, 20][..], &[3, 20][..]));
+        assert!(held.any_held_from(20) && !held.any_held_from(21));
+        assert!(!Retained::with_newest(Vec::new(), 1).any_held_from(0));
     }
 }

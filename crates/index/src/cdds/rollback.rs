@@ -1,6 +1,7 @@
 //! Going back: a new version with the contents of an older one.
 
 use super::create::CddsMap;
+use super::diff::differences;
 use super::structure::CddsStructure;
 use crate::error::Result;
 
@@ -19,7 +20,7 @@ impl<S: CddsStructure> CddsMap<S> {
         // Nothing else is made while the lock is held, so that this stays the newest.
         let newest = self.snapshot();
         let (_, version) = self.write(&mut writing, |work, tx| {
-            S::differences(newest.view(), target.view(), &mut |key, _, wanted| {
+            differences(&newest, &target, &mut |key, _, wanted| {
                 match wanted {
                     Some(value) => work.put(tx, key, &value)?,
                     None => work.remove(tx, key)?,

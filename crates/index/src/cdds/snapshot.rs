@@ -149,6 +149,10 @@ impl<S> CddsSnapshot<S> {
     pub(super) fn top(&self) -> Version {
         self.version
     }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 impl<S> Clone for CddsSnapshot<S> {

@@ -5,6 +5,7 @@ use super::check::Checker;
 use super::create::View;
 use super::entry::CddsEntry;
 use super::layout::RootWord;
+use super::owed::Owed;
 use super::queue::Dead;
 use super::work::Work;
 use crate::error::Result;
@@ -66,9 +67,9 @@ pub trait CddsStructure: Sized + 'static {
     #[doc(hidden)]
     fn iter(view: View<'_>) -> Self::Iter<'_>;
 
-    /// Calls `visit` with each key that differs.
+    /// Calls `visit` with each key that differs. `owed` is what the earlier version [misses](Shared::owed_to).
     #[doc(hidden)]
-    fn differences<'m>(from: View<'m>, to: View<'m>, visit: &mut Visit<'_, 'm>) -> Result<()>;
+    fn differences<'m>(from: View<'m>, to: View<'m>, owed: &Owed, visit: &mut Visit<'_, 'm>) -> Result<()>;
 
     /// Proves the nodes of a version, and counts its keys.
     #[doc(hidden)]

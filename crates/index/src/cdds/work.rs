@@ -4,8 +4,9 @@
 //! given up in one version never is.
 
 use super::collect::OldScan;
-use super::create::{Shared, Version, load_version};
+use super::create::{Made, Shared, Version, load_version};
 use super::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_VERSION, RECORD_HEAD_BYTES, at};
+use super::owed::Owed;
 use super::queue::{Dead, Queues};
 use super::readers::Retained;
 use super::structure::CddsStructure;
@@ -30,6 +31,10 @@ pub struct Work<S: CddsStructure = CddsOrdered> {
     pub(crate) version: u64,
     pub(crate) retained: Retained,
     pub(crate) before: Version,
+    /// What the version before did not store, if it is needed by now.
+    pub(crate) due: Owed,
+    /// Words that this version does not store for the one before, in order.
+    pub(crate) owed: Vec<u64>,
     pub(crate) length: u64,
     pub(crate) drafts: S::Drafts,
     pub(crate) dead: Vec<Dead>,
@@ -54,6 +59,8 @@ impl<S: CddsStructure> Work<S> {
             header: shared.header,
             seed: shared.seed,
             version,
+            due: shared.due(&retained),
+            owed: Vec::new(),
             retained,
             before,
             length: before.length,
@@ -120,7 +127,7 @@ impl<S: CddsStructure> Work<S> {
 
     /// Makes the version part of its transaction; nothing if there were no changes. When that is durable, the version is
     /// [shown](Shared::show).
-    pub(crate) fn finish(mut self, tx: &mut Tx<'_>, scan: &mut OldScan) -> Result<Option<Version>> {
+    pub(crate) fn finish(mut self, tx: &mut Tx<'_>, scan: &mut OldScan) -> Result<Option<Made>> {
         self.check_whole()?;
         if !self.is_changed && self.more_steps == 0 {
             return Ok(None);
@@ -131,6 +138,7 @@ impl<S: CddsStructure> Work<S> {
         if !self.is_changed {
             return Ok(None);
         }
+        self.due.store(tx)?;
         let root = S::write(&mut self, tx)?;
         let version = Version { number: self.version, root, length: self.length };
         let header = self.header;
@@ -142,7 +150,7 @@ impl<S: CddsStructure> Work<S> {
         if version.length != self.before.length {
             tx.store(header + at!(PmCddsHead.length), version.length)?;
         }
-        Ok(Some(version))
+        Ok(Some(Made { version, owed: Owed::new(version.number, self.owed) }))
     }
 
     /// Frees some of what died in earlier versions, and queues what died in this one.

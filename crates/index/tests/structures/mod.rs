@@ -1,6 +1,6 @@
 //! What the tests of both CDDS structures share: each test is written once, for whichever of them.
 
-#![allow(dead_code)] // No test uses all of it.
+#![allow(dead_code, unused_macros, unused_imports)] // No test uses all of it.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

@@ -70,6 +70,7 @@ use super::bytes::CddsBytes;
 use super::check::Checker;
 use super::create::{CddsMap, View};
 use super::layout::RootWord;
+use super::owed::Owed;
 use super::queue::Dead;
 use super::structure::{CddsStructure, Visit};
 use super::work::Work;
@@ -170,7 +171,7 @@ impl CddsStructure for CddsHashed {
         CddsHashIter::new(view)
     }
 
-    fn differences<'m>(from: View<'m>, to: View<'m>, visit: &mut Visit<'_, 'm>) -> Result<()> {
+    fn differences<'m>(from: View<'m>, to: View<'m>, _: &Owed, visit: &mut Visit<'_, 'm>) -> Result<()> {
         diff::differences(from, to, visit)
     }
 

@@ -3,9 +3,10 @@
 use super::super::layout::{Form, StartWord};
 use super::super::readers::Retained;
 use super::layout::{
-    FencesWord, Field, KindWord, MAX_SHARED_BYTES, NO_END, NODE_BYTES, NODE_WORDS, SLOTS, entry_word,
+    FencesWord, Field, INNER_WORDS, KindWord, MAX_SHARED_BYTES, NO_END, NODE_WORDS, SLOTS, entry_word,
+    node_bytes,
 };
-use super::node::{BIRTH_WORD, CHANGED_WORD, FENCES_WORD, Node, PRINTS_WORD};
+use super::node::{BIRTH_WORD, FENCES_WORD, Node, PRINTS_WORD};
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::lcp;
 use crate::wbtree::node::matches;
@@ -23,11 +24,13 @@ pub(crate) struct Slot {
     /// In an inner node: the child's offset, or its number if it is new.
     pub(crate) value: u64,
     pub(crate) print: u8,
+    /// In an inner node: the entry's stamp.
+    pub(crate) stamp: u64,
 }
 
 impl Slot {
     pub(crate) fn new(version: u64, form: Form, key: u64, value: u64, print: u8) -> Slot {
-        Slot { start: StartWord::new(version, form), key, value, print }
+        Slot { start: StartWord::new(version, form), key, value, print, stamp: version }
     }
 
     pub(crate) fn set_form(&mut self, form: Form) {
@@ -50,8 +53,8 @@ pub(crate) struct Draft {
     pub(crate) level: usize,
     pub(crate) shared: usize,
     /// The node as it will be on media, but for the numbers of new children.
-    words: Box<[u64; NODE_WORDS]>,
-    /// Words that are not as they are on media, by bit.
+    words: Box<[u64; INNER_WORDS]>,
+    /// Words that are not as they are on media, by bit. Stamps are not among them, which are stored by themselves (`stamps.rs`).
     dirty: u128,
     /// Places of live entries, by bit.
     live: u32,
@@ -98,7 +101,7 @@ pub(crate) fn bits(mask: u32) -> impl Iterator<Item = usize> {
 impl Draft {
     /// A node that is on media.
     pub(crate) fn load(node: &Node<'_>) -> Result<Draft> {
-        let words = node.copy();
+        let words = node.copy()?;
         let level = node.level();
         let mut live = 0;
         for slot in 0..SLOTS {
@@ -111,18 +114,18 @@ impl Draft {
             }
         }
         let (id, shared, set_aside) = (node.off, node.shared(), (0, 0));
-        Ok(Draft { id, level, shared, words, dirty: 0, live, is_gone: false, fences: None, set_aside })
+        let (fences, is_gone) = (None, false);
+        Ok(Draft { id, level, shared, words, dirty: 0, live, is_gone, fences, set_aside })
     }
 
     /// A new node without entries. Its keys share `shared` bytes at least.
     pub(crate) fn new(id: u64, level: usize, shared: usize, version: u64, fences: Fences) -> Draft {
-        let mut words = Box::new([0; NODE_WORDS]);
+        let mut words = Box::new([0; INNER_WORDS]);
         words[0] = KindWord::new(level, shared).0;
         words[BIRTH_WORD] = version;
-        words[CHANGED_WORD] = version;
         words[FENCES_WORD] = FencesWord::new(fences.low.len(), fences.high.as_ref().map(Vec::len)).0;
-        let (fences, set_aside) = (Some(fences), (0, 0));
-        Draft { id, level, shared, words, dirty: 0, live: 0, is_gone: false, fences, set_aside }
+        let (fences, is_gone, set_aside) = (Some(fences), false, (0, 0));
+        Draft { id, level, shared, words, dirty: 0, live: 0, is_gone, fences, set_aside }
     }
 
     pub(crate) fn is_new(&self) -> bool {
@@ -184,7 +187,17 @@ impl Draft {
             key: self.key(slot),
             value: self.value(slot),
             print: self.words[PRINTS_WORD + slot / 8].to_ne_bytes()[slot % 8],
+            stamp: self.stamp(slot),
         }
+    }
+
+    /// The stamp of a place of an inner node, as it is on media or came with the entry.
+    pub(crate) fn stamp(&self, slot: usize) -> u64 {
+        self.words[NODE_WORDS + slot]
+    }
+
+    pub(crate) fn is_live(&self, slot: usize) -> bool {
+        self.live & 1 << slot != 0
     }
 
     /// The live entries of a leaf with this hash byte.
@@ -234,6 +247,9 @@ impl Draft {
             let mut prints = self.words[PRINTS_WORD + slot / 8].to_ne_bytes();
             prints[slot % 8] = entry.print;
             self.set(PRINTS_WORD + slot / 8, u64::from_ne_bytes(prints));
+        } else if self.is_new() {
+            // In a node from before the child is new, and the stamp of the entry that was there is early enough.
+            self.words[NODE_WORDS + slot] = entry.stamp;
         }
         self.live |= 1 << slot;
     }
@@ -256,11 +272,17 @@ impl Draft {
         }
     }
 
+    /// Raises stamps of a new node.
+    pub(crate) fn raise(&mut self, slots: u32, version: u64) {
+        bits(slots).for_each(|slot| self.words[NODE_WORDS + slot] = version);
+    }
+
     /// Writes a new node to its place.
     pub(crate) fn write(&self, fences: &Fences, off: u64, tx: &mut Tx<'_>) -> Result<()> {
         let high = fences.high.as_deref().unwrap_or_default();
-        let mut image = Vec::with_capacity(NODE_BYTES as usize + fences.low.len() + high.len());
-        image.extend_from_slice(bytemuck::cast_slice(&self.words[..]));
+        let bytes = node_bytes(self.level) as usize;
+        let mut image = Vec::with_capacity(bytes + fences.low.len() + high.len());
+        image.extend_from_slice(bytemuck::cast_slice(&self.words[..bytes / 8]));
         image.extend_from_slice(&fences.low);
         image.extend_from_slice(high);
         Ok(tx.write_fresh(off, &image)?)
@@ -268,8 +290,7 @@ impl Draft {
 
     /// Stores what changed of a node that is on media, the words in their order, in which they become visible, so that a
     /// place's start is stored before, and its end after its other words (I4).
-    pub(crate) fn store(&mut self, version: u64, tx: &mut Tx<'_>) -> Result<()> {
-        self.set(CHANGED_WORD, version);
+    pub(crate) fn store(&self, tx: &mut Tx<'_>) -> Result<()> {
         let mut dirty = self.dirty;
         while dirty != 0 {
             let word = dirty.trailing_zeros() as usize;

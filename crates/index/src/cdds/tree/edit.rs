@@ -10,7 +10,8 @@ use super::super::queue::Dead;
 use super::super::work::{Work, region, write_record};
 use super::draft::{Draft, Fences, NEW, Slot};
 use super::layout::{FencesWord, MAX_HEIGHT};
-use super::node::{CHANGED_WORD, Node, after};
+use super::node::{Node, after};
+use super::stamps::Touched;
 use super::undo::Undo;
 use super::view::{self, Goal, choose};
 use crate::error::{Result, corrupt};
@@ -30,8 +31,7 @@ pub struct TreeDrafts {
     pub(super) nodes: Vec<Draft>,
     /// The numbers of drafts by their offsets, once there are more than can be searched.
     pub(super) by_off: HashMap<u64, usize>,
-    /// Nodes above changed ones, some of them more than once.
-    pub(super) stamps: Vec<u64>,
+    pub(super) touched: Touched,
     /// Records that were written for entries from before. Some may have been taken back: their places can only get records that
     /// are new, too.
     pub(super) moved_out: Vec<u64>,
@@ -45,7 +45,7 @@ impl TreeDrafts {
             root_level: before.root_level()?,
             nodes: Vec::new(),
             by_off: HashMap::new(),
-            stamps: Vec::new(),
+            touched: Touched::default(),
             moved_out: Vec::new(),
             undo: Undo::default(),
         })
@@ -99,7 +99,7 @@ impl Work {
             Some(slot) => self.drafts.nodes[leaf].fill(slot, entry),
             None => self.divide_leaf(tx, &path, entry)?,
         }
-        self.stamp(&path);
+        self.touch(&path);
         Ok(found.is_some())
     }
 
@@ -117,7 +117,7 @@ impl Work {
             self.end_entry(tx, leaf, slot)?;
         }
         self.mend(tx, &path, path.depth())?;
-        self.stamp(&path);
+        self.touch(&path);
         Ok(true)
     }
 
@@ -346,14 +346,9 @@ impl Work {
         }
     }
 
-    /// Notes that something below these nodes changed.
-    fn stamp(&mut self, path: &Path) {
-        self.drafts.stamps.extend(path.ids[..path.depth].iter().filter(|id| *id & NEW == 0));
-    }
-
     /// Gives new nodes their places and writes them; returns the root.
     pub(super) fn write_new_nodes(&mut self, tx: &mut Tx<'_>) -> Result<RootWord> {
-        let TreeDrafts { root, root_level, nodes, .. } = &mut self.drafts;
+        let TreeDrafts { root, root_level, nodes, touched, .. } = &mut self.drafts;
         if !nodes.iter().any(Draft::is_new) {
             return Ok(root_word(*root, *root_level));
         }
@@ -361,13 +356,14 @@ impl Work {
         for (draft, place) in nodes.iter().zip(&mut places) {
             if let (Some(fences), false) = (&draft.fences, draft.is_gone) {
                 let lengths = FencesWord::new(fences.low.len(), fences.high.as_ref().map(Vec::len));
-                *place = tx.alloc(lengths.node_bytes())?;
+                *place = tx.alloc(lengths.node_bytes(draft.level))?;
             }
         }
         let resolve = |id: u64| if id & NEW == 0 { id } else { places[(id & !NEW) as usize] };
         for (draft, place) in nodes.iter_mut().zip(&places).filter(|(draft, _)| !draft.is_gone) {
             if draft.level > 0 {
                 draft.resolve(resolve);
+                draft.raise(touched.in_node(draft.id), self.version);
             }
             if let Some(fences) = &draft.fences {
                 draft.write(fences, *place, tx)?;
@@ -378,24 +374,9 @@ impl Work {
 
     /// Stores what changed of nodes that were there before.
     pub(super) fn store_changed_nodes(&mut self, tx: &mut Tx<'_>) -> Result<()> {
-        let version = self.version;
-        let changed = |draft: &&mut Draft| !draft.is_new() && !draft.is_gone && draft.is_changed();
-        self.drafts.nodes.iter_mut().filter(changed).try_for_each(|draft| draft.store(version, tx))?;
-        let mut stamps = std::mem::take(&mut self.drafts.stamps);
-        // In order, so that equal changes make equal records.
-        stamps.sort_unstable();
-        stamps.dedup();
-        // A draft that changed has its stamp, and one that is gone needs none.
-        stamps.retain(|node| {
-            self.draft_of(*node).is_none_or(|draft| {
-                let draft = &self.drafts.nodes[draft];
-                !draft.is_gone && !draft.is_changed()
-            })
-        });
-        for node in stamps {
-            tx.store_words(node + 8 * CHANGED_WORD as u64, &[version])?;
-        }
-        Ok(())
+        let changed = |draft: &&Draft| !draft.is_new() && !draft.is_gone && draft.is_changed();
+        self.drafts.nodes.iter().filter(changed).try_for_each(|draft| draft.store(tx))?;
+        self.store_stamps(tx)
     }
 }
 

@@ -7,7 +7,7 @@ use super::super::layout::MAX_KEY_BYTES;
 /// What kind of root a tree is, as noted in the pool's root directory.
 pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"CDB1");
 /// The first word of a tree's head: a magic and the format version.
-pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"CDDStr\x01\0");
+pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"CDDStr\x02\0");
 
 /// Entries of a node.
 pub(crate) const SLOTS: usize = 28;
@@ -41,14 +41,14 @@ media_struct! {
 }
 
 media_struct! {
-    /// A node. Its fences follow: first the lower, then the upper one.
+    /// A node. In an inner one [`PmCddsStamps`] follow. Then come its fences: first the lower, then the upper one.
     pub(crate) struct PmCddsNode: 960 {
         /// 0xCDD5 (low 16 bits), the level, 0 for a leaf (16 bits), and how many bytes all keys share (32 bits).
         0 => kind: u64,
         /// The first version that it is in.
         8 => birth: u64,
-        /// The last version that changed something in it or below it.
-        16 => changed: u64,
+        /// Zero.
+        16 => reserved: u64,
         /// Bytes of the lower fence (low 32 bits) and of the upper one (high 32 bits, all set if there is none).
         24 => fences: u64,
         /// Of a leaf, the low byte of each key's XXH3-64, in the first 28 bytes; otherwise zero.
@@ -58,12 +58,35 @@ media_struct! {
     }
 }
 
-pub(crate) const NODE_BYTES: u64 = size_of::<PmCddsNode>() as u64;
+media_struct! {
+    /// What an inner node has behind its entries.
+    pub(crate) struct PmCddsStamps: 224 {
+        /// For each place, the last version that changed something in the entry's child or below it, as far as anybody relies on
+        /// that: a version that is earlier than that change and held, or has a name, is earlier than the stamp.
+        0 => stamps: [u64; 28],
+    }
+}
+
+const NODE_BYTES: u64 = size_of::<PmCddsNode>() as u64;
 pub(crate) const NODE_WORDS: usize = NODE_BYTES as usize / 8;
-/// Lines of a node without its fences.
+/// Words of the largest node without its fences.
+pub(crate) const INNER_WORDS: usize = NODE_WORDS + size_of::<PmCddsStamps>() / 8;
+/// Lines of a node without its stamps and fences.
 pub(crate) const NODE_LINES: usize = (NODE_BYTES / LINE_BYTES) as usize;
 /// Where entries begin, in words.
 pub(crate) const FIRST_ENTRY_WORD: usize = 8;
+
+/// Bytes of a node without its fences.
+#[inline]
+pub(crate) fn node_bytes(level: usize) -> u64 {
+    NODE_BYTES + if level == 0 { 0 } else { size_of::<PmCddsStamps>() as u64 }
+}
+
+/// Where the stamp of a place of an inner node lies.
+#[inline]
+pub(crate) fn stamp_off(node: u64, slot: usize) -> u64 {
+    node.saturating_add(NODE_BYTES + 8 * slot as u64)
+}
 
 /// The offset of a field, as a number of the kind that offsets in a pool are.
 macro_rules! at {
@@ -117,9 +140,9 @@ impl FencesWord {
         (bytes != Self::NO_UPPER).then_some(bytes)
     }
 
-    /// Bytes of a node with these fences.
-    pub(crate) fn node_bytes(self) -> u64 {
-        (NODE_BYTES + self.low_bytes() + self.high_bytes().unwrap_or(0)).next_multiple_of(LINE_BYTES)
+    /// Bytes of a node of this level with these fences.
+    pub(crate) fn node_bytes(self, level: usize) -> u64 {
+        (node_bytes(level) + self.low_bytes() + self.high_bytes().unwrap_or(0)).next_multiple_of(LINE_BYTES)
     }
 }
 

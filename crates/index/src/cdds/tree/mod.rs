@@ -7,12 +7,14 @@
 //! ```text
 //! PmCddsHead ──root──▶ PmCddsNode level 1 ──value──▶ PmCddsNode level 0 ──value──▶ PmCddsRecord: key, value
 //!                        28 x start, key, value, end    28 x start, key, value, end
+//!                        28 x stamp
 //! ```
 //!
 //! An entry is in the versions from its *start* up to, not including, its *end*; a live one has no end. It has 8 bytes of its
 //! key, after the bytes that all keys of the node share, and leads to a record or a child; a key and a value of up to 8
-//! bytes each lie in the entry itself. Entries are in no order. A leaf has a byte of each key's hash in its first line. A node
-//! has its *fences* behind its entries, the range of its keys, which never changes: what needs another range is a new
+//! bytes each lie in the entry itself. Entries are in no order. A leaf has a byte of each key's hash in its first line. In an inner node
+//! each entry has a *stamp*: when something changed in its child or below it last, for who compares two versions. A node
+//! has its *fences* behind all that, the range of its keys, which never changes: what needs another range is a new
 //! node. See `layout.rs` for the structs.
 //!
 //! # Invariants
@@ -23,14 +25,23 @@
 //!   the node's own. All leaves are at level 0. (`check_children`)
 //! * I7: no key is twice in a version, every key is in its leaf's range, and an entry's 8 bytes and hash are those of its key.
 //!   (`check_leaf`)
-//! * I8: no start or end is later than the node's `changed`, and starts come before ends. (`check_interval`)
+//! * I8: starts come before ends. (`check_interval`)
 //! * I9: a node of the newest version, other than the root, has more than a fifth of its entries live (`LIVE_MIN`): n keys take
 //!   at most n / 6 leaves and a 6th of those at each level above. (`check_live`)
-//! * I10: a node's `changed` is at least each start and end in it and below it. (`check_interval`, `check_children`)
+//! * I10: let e and v be versions that are held, e the earlier one, and let an entry of an inner node of v lead to a child that e
+//!   has as well. If something in the child or below it began or ended after e and up to v, the entry's stamp in that node is later
+//!   than e. If nobody held e when the version after it was begun, that may be true of that version's stamps only when it is owed no
+//!   more (`owed.rs`). (`check_stamp` for the versions that have names, and the newest)
+//!
+//! So whoever compares e with v passes over a child that both lead to if its stamp in the node of v is e or earlier, and does not
+//! open it. Nothing is said of e that are not held: a stamp is raised only where it would deceive somebody who holds a version, so that
+//! without snapshots no stamp is ever stored, and with one only the first change below an entry stores its stamp.
+//! A copy of an entry takes its stamp along. The entry that takes the place of another need not raise its stamp: what is
+//! below its new child began with the child, which no e has.
 //!
 //! I4 says of a tree: the start, key and value words of an entry that is in a held version never change, nor does
 //! whether its end is later than that version. An entry's place is used again only when no version that it is in is held, and all
-//! of a node but its entries, hashes and `changed` never changes.
+//! of a node but its entries, hashes and stamps never changes.
 //!
 //! # Commit point
 //!
@@ -73,6 +84,7 @@ mod pinned;
 mod range;
 mod restructure;
 mod scan;
+mod stamps;
 mod undo;
 mod view;
 
@@ -87,6 +99,7 @@ use super::bytes::CddsBytes;
 use super::check::Checker;
 use super::create::{CddsMap, View};
 use super::layout::RootWord;
+use super::owed::Owed;
 use super::queue::Dead;
 use super::structure::{CddsStructure, Visit};
 use super::work::Work;
@@ -172,8 +185,8 @@ impl CddsStructure for CddsOrdered {
         CddsRange::new::<&[u8]>(view, ..)
     }
 
-    fn differences<'m>(from: View<'m>, to: View<'m>, visit: &mut Visit<'_, 'm>) -> Result<()> {
-        diff::differences(from, to, visit)
+    fn differences<'m>(from: View<'m>, to: View<'m>, owed: &Owed, visit: &mut Visit<'_, 'm>) -> Result<()> {
+        diff::differences(from, to, owed, visit)
     }
 
     fn check_version(checker: &mut Checker<'_, '_>, version: View<'_>) -> Result<()> {
@@ -189,7 +202,7 @@ impl CddsStructure for CddsOrdered {
     }
 
     fn last_change(region: &Region, dead: &Dead) -> Result<u64> {
-        Ok(Node::open_any(region, dead.off)?.changed())
+        Node::open_any(region, dead.off)?.last_change()
     }
 
     fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>> {

@@ -5,7 +5,8 @@
 
 use super::super::layout::{Form, StartWord};
 use super::layout::{
-    FIRST_ENTRY_WORD, FencesWord, Field, KindWord, NODE_BYTES, NODE_LINES, NODE_WORDS, SLOTS, at, entry_word,
+    FIRST_ENTRY_WORD, FencesWord, Field, INNER_WORDS, KindWord, NO_END, NODE_LINES, NODE_WORDS, SLOTS, at,
+    entry_word, node_bytes, stamp_off,
 };
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::prefix8;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, Region};
 
 pub(crate) const BIRTH_WORD: usize = (at!(PmCddsNode.birth) / 8) as usize;
-pub(crate) const CHANGED_WORD: usize = (at!(PmCddsNode.changed) / 8) as usize;
+pub(crate) const RESERVED_WORD: usize = (at!(PmCddsNode.reserved) / 8) as usize;
 pub(crate) const FENCES_WORD: usize = (at!(PmCddsNode.fences) / 8) as usize;
 pub(crate) const PRINTS_WORD: usize = (at!(PmCddsNode.fingerprints) / 8) as usize;
 
@@ -57,11 +58,16 @@ impl<'m> Node<'m> {
     }
 
     /// What the writer, who alone stores to it, finds in a node.
-    pub(crate) fn copy(&self) -> Box<[u64; NODE_WORDS]> {
-        let mut copy = Box::new([0; NODE_WORDS]);
-        // SAFETY: both are so many aligned words. Readers load from these meanwhile; nobody stores but the caller.
+    pub(crate) fn copy(&self) -> Result<Box<[u64; INNER_WORDS]>> {
+        let mut copy = Box::new([0; INNER_WORDS]);
+        // SAFETY: both have at least so many aligned words. Readers load from these meanwhile; nobody stores but the caller.
         unsafe { self.words.as_ptr().cast::<u64>().copy_to_nonoverlapping(copy.as_mut_ptr(), NODE_WORDS) };
-        copy
+        if self.level() > 0 {
+            for (slot, stamp) in copy[NODE_WORDS..].iter_mut().enumerate() {
+                *stamp = self.stamp(slot)?;
+            }
+        }
+        Ok(copy)
     }
 
     #[inline(always)]
@@ -78,8 +84,23 @@ impl<'m> Node<'m> {
         self.word(BIRTH_WORD)
     }
 
-    pub(crate) fn changed(&self) -> u64 {
-        self.word(CHANGED_WORD)
+    /// The stamp of a place of an inner node.
+    ///
+    /// ORDER: acquire, as for all its words; who compares two versions has found the later one, and so what was stored for it.
+    #[inline]
+    pub(crate) fn stamp(&self, slot: usize) -> Result<u64> {
+        Ok(self.region.load_u64(stamp_off(self.off, slot))?)
+    }
+
+    /// The last version that changed something in it or below it, as far as its own words tell.
+    pub(crate) fn last_change(&self) -> Result<u64> {
+        let mut last = self.birth();
+        for slot in 0..SLOTS {
+            let end = Some(self.field(slot, Field::End)).filter(|end| *end != NO_END);
+            let stamp = if self.level() > 0 { self.stamp(slot)? } else { 0 };
+            last = last.max(self.start(slot).version()).max(end.unwrap_or(0)).max(stamp);
+        }
+        Ok(last)
     }
 
     #[inline(always)]
@@ -157,7 +178,7 @@ impl<'m> Node<'m> {
     fn bound(&self, at: u64, bytes: u64) -> Result<&'m [u8]> {
         // SAFETY: fences are written before the commit that publishes the node, and never stored to afterwards. The node's block
         // is not used again while a version that it is in is held, nor before the writer's transaction ends.
-        Ok(unsafe { self.region.bytes(self.off.saturating_add(NODE_BYTES + at), bytes)? })
+        Ok(unsafe { self.region.bytes(self.off.saturating_add(node_bytes(self.level()) + at), bytes)? })
     }
 
     /// The 8 bytes by which the node orders a key.

@@ -1,7 +1,7 @@
 //! A tree's part of a transaction that has other parts as well.
 
 use super::super::collect::OldScan;
-use super::super::create::{Shared, Version, Writing};
+use super::super::create::{Made, Shared, Writing};
 use super::super::layout::at;
 use super::super::queue::QueueWords;
 use super::super::work::{Work, check_lengths, region};
@@ -51,7 +51,7 @@ pub struct CddsPart {
     shared: Arc<Shared>,
     writing: ArcMutexGuard<RawMutex, Writing>,
     work: Option<Work>,
-    finished: Option<Version>,
+    finished: Option<Made>,
 }
 
 impl CddsTree {
@@ -259,7 +259,9 @@ impl CddsPart {
 
     /// About how many words of the transaction's record this will take.
     pub fn pending_words(&self) -> usize {
-        self.work.as_ref().map_or(0, |work| 8 * work.drafts.nodes.len() + 3 * work.dead.len())
+        self.work.as_ref().map_or(0, |work| {
+            8 * work.drafts.nodes.len() + 2 * work.drafts.touched.len() + 3 * work.dead.len()
+        })
     }
 
     /// Takes back all changes since a savepoint of this number: those that were told that number, or a greater one. What they did to the transaction, the
@@ -286,8 +288,8 @@ impl CddsPart {
 
     /// Makes the version, which is durable, the newest, and lets other writers go on.
     pub fn show(self) {
-        if let Some(version) = self.finished {
-            self.shared.show(version);
+        if let Some(made) = self.finished {
+            self.shared.show(made);
         }
     }
 }

@@ -197,6 +197,10 @@ impl Work {
         };
         let mut slots = Vec::with_capacity(2 * SLOTS);
         slots.extend(node.live().map(|slot| node.entry(slot)));
+        if node.level > 0 {
+            let stamps = node.live().map(|slot| self.stamp_of(draft, slot));
+            slots.iter_mut().zip(stamps).for_each(|(slot, stamp)| slot.stamp = stamp);
+        }
         Ok(Items { head, slots })
     }
 

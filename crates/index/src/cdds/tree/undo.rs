@@ -7,6 +7,7 @@
 use super::super::queue::Dead;
 use super::super::work::Work;
 use super::draft::Draft;
+use super::stamps::Touched;
 use crate::error::Result;
 use std::collections::HashMap;
 use tembo_pool::Tx;
@@ -46,7 +47,7 @@ struct Counts {
     root_level: usize,
     length: u64,
     drafts: usize,
-    stamps: usize,
+    touched: usize,
     dead: usize,
     is_changed: bool,
     more_steps: usize,
@@ -57,7 +58,7 @@ struct Counts {
 pub(crate) struct Cleared {
     drafts: Vec<Draft>,
     by_off: HashMap<u64, usize>,
-    stamps: Vec<u64>,
+    touched: Touched,
     dead: Vec<Dead>,
 }
 
@@ -102,8 +103,8 @@ impl Work {
         while self.drafts.undo.frames.last().is_some_and(|frame| frame.savepoint >= savepoint) {
             let Some(frame) = self.drafts.undo.frames.pop() else { break };
             if let Some(cleared) = frame.cleared {
-                let Cleared { drafts, by_off, stamps, dead } = *cleared;
-                (self.drafts.nodes, self.drafts.by_off, self.drafts.stamps) = (drafts, by_off, stamps);
+                let Cleared { drafts, by_off, touched, dead } = *cleared;
+                (self.drafts.nodes, self.drafts.by_off, self.drafts.touched) = (drafts, by_off, touched);
                 self.dead = dead;
             }
             self.restore(frame.then, frame.drafts);
@@ -125,7 +126,7 @@ impl Work {
         let cleared = Cleared {
             drafts: std::mem::take(&mut self.drafts.nodes),
             by_off: std::mem::take(&mut self.drafts.by_off),
-            stamps: std::mem::take(&mut self.drafts.stamps),
+            touched: std::mem::take(&mut self.drafts.touched),
             dead: std::mem::take(&mut self.dead),
         };
         self.drafts.undo.of_change.clear();
@@ -156,7 +157,7 @@ impl Work {
             root_level: self.drafts.root_level,
             length: self.length,
             drafts: self.drafts.nodes.len(),
-            stamps: self.drafts.stamps.len(),
+            touched: self.drafts.touched.len(),
             dead: self.dead.len(),
             is_changed: self.is_changed,
             more_steps: self.more_steps,
@@ -166,7 +167,7 @@ impl Work {
     fn restore(&mut self, then: Counts, copies: Vec<(usize, Draft)>) {
         self.drafts.nodes.truncate(then.drafts);
         self.drafts.by_off.retain(|_, draft| *draft < then.drafts);
-        self.drafts.stamps.truncate(then.stamps);
+        self.drafts.touched.truncate(then.touched);
         self.dead.truncate(then.dead);
         copies.into_iter().rev().for_each(|(draft, copy)| self.drafts.nodes[draft] = copy);
         (self.drafts.root, self.drafts.root_level, self.length) = (then.root, then.root_level, then.length);
