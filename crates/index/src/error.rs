@@ -45,8 +45,10 @@ pub enum Error {
         /// The longest name allowed.
         max_bytes: u64,
     },
-    /// A batch went on after one of its changes had failed.
-    #[error("a change of the batch failed half-way, so that none of the batch was made; make it again")]
+    /// A batch went on after one of its changes had failed; or a thread panicked that made a change together with those of others.
+    #[error(
+        "a change failed half-way that was made together with this one, so that neither was made; make it again"
+    )]
     Abandoned,
     /// The map was made by another version of this library, whose format is another.
     #[error(

@@ -1,13 +1,14 @@
 //! Changes from any number of threads: those that wait for the writer become one version, with one fence.
 //!
 //! A thread that finds the writer's lock taken leaves its change in a list and then waits for the lock. Whoever gets it makes all the
-//! changes in the list; the others find theirs made when they get the lock in turn.
+//! changes in the list; the others find theirs made when they get the lock in turn, or that they were not made because the thread that
+//! was about to panicked.
 
 use super::create::{CddsMap, Writing};
 use super::structure::CddsStructure;
 use super::tree::CddsOrdered;
 use super::work::{Work, check_lengths};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::wbtree::Fate;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -23,6 +24,19 @@ pub(super) struct Waiting(Mutex<Vec<Request>>);
 struct Request {
     change: Change,
     outcome: Arc<Mutex<Option<Result<bool>>>>,
+}
+
+/// Changes that a thread took to make them.
+struct Group(Vec<Request>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for request in &self.0 {
+                request.outcome.lock().get_or_insert(Err(Error::Abandoned));
+            }
+        }
+    }
 }
 
 /// A change of one key that needs nothing of its thread.
@@ -137,7 +151,8 @@ impl<S: CddsStructure> CddsMap<S> {
     /// # Errors
     ///
     /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong), and [`Error::Pool`](crate::Error::Pool) when the pool is full, damaged, or open for
-    /// reading only. Nothing has changed then.
+    /// reading only; [`Error::Abandoned`](crate::Error::Abandoned) when another thread, which was about to make the change with its own,
+    /// panicked. Nothing has changed then.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_lengths(key, value)?;
         self.make_one(&Change::Put(key, value))
@@ -267,9 +282,9 @@ impl<S: CddsStructure> CddsMap<S> {
             let group = {
                 let mut waiting = self.shared.waiting.0.lock();
                 let count = waiting.len().min(GROUP_MAX);
-                waiting.drain(..count).collect::<Vec<_>>()
+                Group(waiting.drain(..count).collect())
             };
-            self.make(&mut writing, &group);
+            self.make(&mut writing, &group.0);
         }
     }
 
