@@ -6,6 +6,7 @@
 
 use super::super::create::View;
 use super::super::entry::CddsEntry;
+use super::super::layout::Form;
 use super::super::owed::Owed;
 use super::super::structure::Visit;
 use super::layout::{Field, SLOTS};
@@ -85,6 +86,12 @@ impl<'o, 'm> Side<'o, 'm> {
         Ok(())
     }
 
+    /// Asks for the next node, and for the one that will be opened after it, whose lines then arrive while this one is looked at.
+    fn prefetch(&self, earlier: u64) {
+        let to_open = self.stack.iter().rev().filter(|child| child.stamp > earlier);
+        to_open.take(2).for_each(|child| Node::prefetch_with_stamps(self.region, child.off, child.level));
+    }
+
     /// Notes that a leaf's range is done with.
     fn pass(&mut self, leaf: &Node<'m>) -> Result<()> {
         let (low, high) = (leaf.low()?, leaf.high()?);
@@ -147,6 +154,11 @@ fn step_both<'o, 'm>(a: &mut Side<'o, 'm>, b: &mut Side<'o, 'm>) -> Result<()> {
             }
             return Ok(());
         }
+        if a.version < b.version {
+            b.prefetch(earlier)
+        } else {
+            a.prefetch(earlier)
+        }
         if of_a.level == 0 {
             return step_same_leaf(a, b, &Node::open(a.region, of_a.off, 0)?);
         }
@@ -164,6 +176,11 @@ fn step_both<'o, 'm>(a: &mut Side<'o, 'm>, b: &mut Side<'o, 'm>) -> Result<()> {
 /// Takes the entries of a leaf of both versions that are in one of them: the others, which are most, need not be read.
 fn step_same_leaf<'o, 'm>(a: &mut Side<'o, 'm>, b: &mut Side<'o, 'm>, leaf: &Node<'m>) -> Result<()> {
     let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    for slot in 0..SLOTS {
+        if leaf.is_in(slot, a.version) != leaf.is_in(slot, b.version) && leaf.form(slot)? == Form::Block {
+            a.region.prefetch(leaf.field(slot, Field::Value));
+        }
+    }
     for slot in 0..SLOTS {
         match (leaf.is_in(slot, a.version), leaf.is_in(slot, b.version)) {
             (true, false) => of_a.push(read_entry(leaf, slot)?),

@@ -245,6 +245,13 @@ impl<'m> Node<'m> {
         }
     }
 
+    /// As [`prefetch`](Self::prefetch), and for its stamps.
+    pub(crate) fn prefetch_with_stamps(region: &Region, off: u64, level: usize) {
+        for line in 0..node_bytes(level).div_ceil(LINE_BYTES) {
+            region.prefetch(off.wrapping_add(line * LINE_BYTES));
+        }
+    }
+
     /// The places that are in a version that is held.
     pub(crate) fn slots_in(self, version: u64) -> impl Iterator<Item = usize> {
         (0..SLOTS).filter(move |slot| self.is_in(*slot, version))
