@@ -20,10 +20,18 @@ impl<S: CddsStructure> CddsMap<S> {
         // Nothing else is made while the lock is held, so that this stays the newest.
         let newest = self.snapshot();
         let (_, version) = self.write(&mut writing, |work, tx| {
+            // Copies, since what is borrowed from a damaged pool may lie where something new is written.
+            let (mut own_key, mut own_value) = (Vec::new(), Vec::new());
             differences(&newest, &target, &mut |key, _, wanted| {
+                own_key.clear();
+                own_key.extend_from_slice(key);
                 match wanted {
-                    Some(value) => work.put(tx, key, &value)?,
-                    None => work.remove(tx, key)?,
+                    Some(value) => {
+                        own_value.clear();
+                        own_value.extend_from_slice(&value);
+                        work.put(tx, &own_key, &own_value)?
+                    }
+                    None => work.remove(tx, &own_key)?,
                 };
                 Ok(())
             })
