@@ -55,12 +55,28 @@ fn push_and_leave(mut heap: impl Side) -> Result<()> {
 /// Opens the heap, and allocates and links an object.
 pub(super) fn open(side: &str, path: &Path, bytes: u64) -> Result<Opening> {
     let size = usize::try_from(bytes)?;
+    warm_up(side, &path.with_extension("warm"))?;
     let begun = Instant::now();
     if side == Tembo::NAME {
         first_push(begun, Tembo::open(path, size, 0, 1, false, false)?)
     } else {
         first_push(begun, Pmemobj::open(path, size, 0, 1, false)?)
     }
+}
+
+/// Has the code of this large program, of which each page that is used for the first time costs some microseconds, brought into memory: by a
+/// small heap.
+fn warm_up(side: &str, path: &Path) -> Result<()> {
+    const BYTES: usize = 16 << 20;
+    fn push(mut heap: impl Side) -> Result<()> {
+        (0..10).try_for_each(|i| heap.push(i))
+    }
+    if side == Tembo::NAME {
+        push(Tembo::open(path, BYTES, 0, 1, false, false)?)?;
+    } else {
+        push(Pmemobj::open(path, BYTES, 0, 1, false)?)?;
+    }
+    Ok(std::fs::remove_file(path)?)
 }
 
 fn first_push<S: Side>(begun: Instant, mut heap: S) -> Result<Opening> {
