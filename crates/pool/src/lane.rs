@@ -299,6 +299,8 @@ const fn second_bytes(half_bytes: u64) -> u64 {
 /// A record switches halves once this many home lines have gathered: one fence waits for about as many write-backs at
 /// little more than the cost of one.
 const HOME_LINES_MAX: usize = 64;
+/// More home lines than this are not searched for one.
+const SEARCHED_MAX: usize = 4 * HOME_LINES_MAX;
 /// As [`HOME_LINES_MAX`], for bytes of freed blocks: large ones are to be had again soon.
 const LIMBO_BYTES_MAX: u64 = 1 << 20;
 
@@ -339,8 +341,9 @@ impl LaneState {
             }
             let is_taken = known.1 == switches;
             *known = (*line, switches);
-            // Where there was another of this half, that may have taken this one's place.
-            if !(is_taken && self.home_lines.contains(line)) {
+            // Where there was another of this half, that may have taken this one's place. (Among very many a line may be there twice.)
+            let may_repeat = is_taken && self.home_lines.len() <= SEARCHED_MAX;
+            if !(may_repeat && self.home_lines.contains(line)) {
                 self.home_lines.push(*line);
             }
         }
