@@ -10,13 +10,13 @@ use crate::progress::Progress;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use tembo::{FixedMap, Map, MapOptions, Options, Pool};
+use tembo::{FixedMap, HashTable, Map, MapOptions, Options, Pool};
 
 const BUFFER_BYTES: usize = 1 << 20;
-/// A batch is committed when it has this many pending words, ...
-const BATCH_WORDS: usize = 256;
-/// ... or this many bytes of new data.
-const BATCH_BYTES: usize = 1 << 20;
+/// So many entries go into a map together, ...
+const GROUP_ENTRIES: usize = 64;
+/// ... or as many as have this many bytes.
+const GROUP_BYTES: usize = 1 << 20;
 
 /// Loads from the file or the standard input that was asked for.
 pub(crate) fn run(arguments: &Load) -> Outcome {
@@ -97,50 +97,93 @@ impl Drop for Unfinished {
     }
 }
 
+/// What the entries that come belong to.
+enum Target {
+    None,
+    Map(Map),
+    FixedMap(FixedMap),
+    HashTable(HashTable),
+}
+
+/// Fills the maps of a pool. Entries of maps of byte strings are gathered, and go into them together.
+struct Filling<'p> {
+    pool: &'p Pool,
+    target: Target,
+    gathered: Vec<(Vec<u8>, Vec<u8>)>,
+    gathered_bytes: usize,
+}
+
+impl Filling<'_> {
+    /// The entries that come belong to another map.
+    fn turn_to(&mut self, target: Target) -> Outcome {
+        self.write_gathered()?;
+        self.target = target;
+        Ok(())
+    }
+
+    fn take(&mut self, key: Vec<u8>, value: Vec<u8>) -> Outcome {
+        self.gathered_bytes += key.len() + value.len();
+        self.gathered.push((key, value));
+        if self.gathered.len() >= GROUP_ENTRIES || self.gathered_bytes >= GROUP_BYTES {
+            self.write_gathered()?;
+        }
+        Ok(())
+    }
+
+    fn write_gathered(&mut self) -> Outcome {
+        let entries = self.gathered.drain(..);
+        self.gathered_bytes = 0;
+        match &self.target {
+            Target::Map(map) if entries.len() > 0 => {
+                let mut batch = self.pool.batch()?;
+                for (key, value) in entries {
+                    batch.put(map, &key, &value)?;
+                }
+                batch.commit()?;
+            }
+            Target::HashTable(table) if entries.len() > 0 => table.batch(|batch| {
+                for (key, value) in entries {
+                    batch.put(key, value)?;
+                }
+                Ok(())
+            })?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 /// Puts everything that the dump holds into the pool; returns how many entries that were.
 fn fill<R: BufRead>(pool: &Pool, reader: &mut Reader<R>) -> Outcome<u64> {
     let mut progress = Progress::new("loading", None);
-    // The maps of the last lines that began one of their kind; the reader says which one an entry is for.
-    let (mut map, mut fixed_map): (Option<Map>, Option<FixedMap>) = (None, None);
-    let (mut entries, mut batch_bytes) = (0, 0);
-    let mut batch = pool.batch()?;
+    let mut filling = Filling { pool, target: Target::None, gathered: Vec::new(), gathered_bytes: 0 };
+    let mut entries = 0;
     while let Some(item) = reader.next().map_err(unreadable)? {
         match item {
-            Item::Map(name) => {
-                // Opening a map may create it, which is a write of its own.
-                batch.commit()?;
-                map = Some(pool.open_map(&name)?);
-                (batch, batch_bytes) = (pool.batch()?, 0);
-            }
+            Item::Map(name) => filling.turn_to(Target::Map(pool.open_map(&name)?))?,
             Item::VersionedMap(name) => {
-                batch.commit()?;
-                map = Some(pool.open_map_with(&name, MapOptions::new().versioned(true))?);
-                (batch, batch_bytes) = (pool.batch()?, 0);
+                let options = MapOptions::new().versioned(true);
+                filling.turn_to(Target::Map(pool.open_map_with(&name, options)?))?;
             }
-            Item::FixedMap(name) => {
-                batch.commit()?;
-                fixed_map = Some(pool.open_fixed_map(&name)?);
-                (batch, batch_bytes) = (pool.batch()?, 0);
+            Item::HashTable(name) => {
+                filling.turn_to(Target::HashTable(pool.open_hash_table(&name)?))?;
             }
+            Item::FixedMap(name) => filling.turn_to(Target::FixedMap(pool.open_fixed_map(&name)?))?,
             Item::FixedEntry { key, value } => {
-                let map = fixed_map.as_ref().expect("the reader refuses an entry before the first map");
+                let Target::FixedMap(map) = &filling.target else {
+                    unreachable!("the reader gives such entries behind such a map")
+                };
                 map.put(key, value)?;
                 entries += 1;
                 progress.advance(1);
             }
             Item::Entry { key, value } => {
-                let map = map.as_ref().expect("the reader refuses an entry before the first map");
-                batch.put(map, &key, &value)?;
+                filling.take(key, value)?;
                 entries += 1;
-                batch_bytes += key.len() + value.len();
                 progress.advance(1);
-                if batch.pending_words() >= BATCH_WORDS || batch_bytes >= BATCH_BYTES {
-                    batch.commit()?;
-                    (batch, batch_bytes) = (pool.batch()?, 0);
-                }
             }
         }
     }
-    batch.commit()?;
+    filling.write_gathered()?;
     Ok(entries)
 }

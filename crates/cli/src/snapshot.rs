@@ -1,4 +1,4 @@
-//! `tembo snapshot`: named snapshots of maps that keep versions.
+//! `tembo snapshot`: named snapshots of maps that keep versions, and of hash tables.
 
 use crate::args::{NamedSnapshot, Snapshot, SnapshotAction};
 use crate::failure::{Failure, Outcome};
@@ -6,7 +6,7 @@ use crate::report::{print, print_json};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
-use tembo::{KeptSnapshot, Map, Options, Pool};
+use tembo::{HashTable, KeptSnapshot, Map, Options, Pool};
 
 /// Dead blocks that one call of the collector looks at.
 const COLLECT_BUDGET: usize = 10_000;
@@ -28,44 +28,99 @@ pub(crate) struct Named {
     entries: u64,
 }
 
+/// What has snapshots.
+enum Versioned {
+    Map(Map),
+    Table(HashTable),
+}
+
+impl Versioned {
+    /// Names the newest version; returns its number.
+    fn keep(&self, name: &str) -> tembo::Result<u64> {
+        Ok(match self {
+            Versioned::Map(map) => {
+                let snapshot = map.snapshot()?;
+                snapshot.keep(name)?;
+                snapshot.version()
+            }
+            Versioned::Table(table) => {
+                let snapshot = table.snapshot();
+                snapshot.keep(name)?;
+                snapshot.version()
+            }
+        })
+    }
+
+    /// Drops a snapshot, and frees what only that had; returns whether there was one.
+    fn drop_snapshot(&self, name: &str) -> tembo::Result<bool> {
+        Ok(match self {
+            Versioned::Map(map) if map.drop_snapshot(name)? => {
+                while map.collect(COLLECT_BUDGET)? {}
+                true
+            }
+            Versioned::Table(table) if table.drop_snapshot(name)? => {
+                while table.collect(COLLECT_BUDGET)? {}
+                true
+            }
+            _ => false,
+        })
+    }
+
+    /// Goes back to a snapshot; returns the version that this makes.
+    fn rollback_to(&self, name: &str) -> tembo::Result<u64> {
+        match self {
+            Versioned::Map(map) => map.rollback_to(&map.open_snapshot(name)?),
+            Versioned::Table(table) => table.rollback_to(&table.open_snapshot(name)?),
+        }
+    }
+
+    fn version(&self) -> tembo::Result<u64> {
+        match self {
+            Versioned::Map(map) => map.version(),
+            Versioned::Table(table) => Ok(table.version()),
+        }
+    }
+
+    fn snapshots(&self) -> tembo::Result<Vec<KeptSnapshot>> {
+        match self {
+            Versioned::Map(map) => map.snapshots(),
+            Versioned::Table(table) => Ok(table.snapshots()),
+        }
+    }
+}
+
 /// Does what was asked for.
 pub(crate) fn run(arguments: &Snapshot) -> Outcome {
     match &arguments.action {
         SnapshotAction::List { pool, map, json } => list(pool, map.as_deref(), *json),
         SnapshotAction::Keep(named) => {
-            let (_pool, map) = open(named)?;
-            let snapshot = map.snapshot()?;
-            snapshot.keep(&named.name)?;
-            print(&format!("kept {} of {} at version {}\n", named.name, named.map, snapshot.version()))
+            let version = open(named)?.keep(&named.name)?;
+            print(&format!("kept {} of {} at version {version}\n", named.name, named.map))
         }
         SnapshotAction::Drop(named) => {
-            let (_pool, map) = open(named)?;
-            if !map.drop_snapshot(&named.name)? {
+            if !open(named)?.drop_snapshot(&named.name)? {
                 return Err(tembo::Error::NoSuchSnapshot { name: named.name.clone() }.into());
             }
-            while map.collect(COLLECT_BUDGET)? {}
             print(&format!("dropped {} of {}\n", named.name, named.map))
         }
         SnapshotAction::Rollback(named) => {
-            let (_pool, map) = open(named)?;
-            let version = map.rollback_to(&map.open_snapshot(&named.name)?)?;
+            let version = open(named)?.rollback_to(&named.name)?;
             print(&format!("{} is as it was in {}; that is version {version}\n", named.map, named.name))
         }
     }
 }
 
-/// The pool, open for writing, and the map.
-fn open(named: &NamedSnapshot) -> Outcome<(Pool, Map)> {
-    let pool = Options::new().durability(named.durability).open(&named.pool)?;
-    let map = find(&pool, &named.map)?;
-    Ok((pool, map))
+/// The map, in a pool that is open for writing as long as the map is.
+fn open(named: &NamedSnapshot) -> Outcome<Versioned> {
+    find(&Options::new().durability(named.durability).open(&named.pool)?, &named.map)
 }
 
-fn find(pool: &Pool, name: &str) -> Outcome<Map> {
-    if pool.hash_tables()?.iter().any(|(table, _)| table == name) {
-        return Err(Failure::Failed(format!(
-            "{name:?} is a hash table, whose snapshots `tembo info` lists; the program that made it keeps and drops them"
-        )));
+fn find(pool: &Pool, name: &str) -> Outcome<Versioned> {
+    let tables: Vec<String> = pool.hash_tables()?.into_iter().map(|(table, _)| table).collect();
+    if tables.iter().any(|table| table == name)
+        && let Some(table) = pool.find_hash_table(name)?
+    {
+        return Ok(Versioned::Table(table));
     }
     if pool.fixed_map_names()?.iter().any(|map| map == name) {
         return Err(Failure::Failed(format!(
@@ -74,7 +129,7 @@ fn find(pool: &Pool, name: &str) -> Outcome<Map> {
     }
     if let Some(map) = pool.find_map(name)? {
         return if map.is_versioned() {
-            Ok(map)
+            Ok(Versioned::Map(map))
         } else {
             Err(Failure::Failed(format!(
                 "the map {name:?} keeps no versions, so it has no snapshots; load a dump of it, with versioned_map instead of map \
@@ -82,7 +137,7 @@ fn find(pool: &Pool, name: &str) -> Outcome<Map> {
             )))
         };
     }
-    let names = pool.map_names()?.join(", ");
+    let names = [pool.map_names()?, tables].concat().join(", ");
     Err(Failure::Failed(format!(
         "there is no map {name:?}; there is {}",
         if names.is_empty() { "none" } else { &names }
@@ -96,16 +151,20 @@ fn list(path: &Path, only: Option<&str>, json: bool) -> Outcome {
         Some(name) => maps.push((name.to_owned(), find(&pool, name)?)),
         None => {
             for name in pool.map_names()? {
-                maps.extend(pool.find_map(&name)?.filter(Map::is_versioned).map(|map| (name, map)));
+                let map = pool.find_map(&name)?.filter(Map::is_versioned);
+                maps.extend(map.map(|map| (name, Versioned::Map(map))));
+            }
+            for (name, _) in pool.hash_tables()? {
+                maps.extend(pool.find_hash_table(&name)?.map(|table| (name, Versioned::Table(table))));
             }
         }
     }
     maps.sort_by(|a, b| a.0.cmp(&b.0));
-    let mut listed = Vec::new();
+    let mut all = Vec::new();
     for (name, map) in maps {
-        listed.push(Listed { map: name, version: map.version()?, snapshots: named(&map)? });
+        all.push(Listed { map: name, version: map.version()?, snapshots: listed(map.snapshots()?) });
     }
-    if json { print_json(&listed) } else { print(&text(&listed)) }
+    if json { print_json(&all) } else { print(&text(&all)) }
 }
 
 /// The named snapshots of a map that keeps versions.

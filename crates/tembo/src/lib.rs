@@ -24,9 +24,9 @@
 //! # }
 //! ```
 //!
-//! A pool holds two kinds of maps, which any number of threads may read and write at once. A [`Map`] has byte strings of any
+//! A pool holds maps, which any number of threads may read and write at once. A [`Map`] has byte strings of any
 //! length for keys and values; changes of several maps can be grouped in a [`Batch`]. A [`FixedMap`] has 8-byte keys
-//! and values, and each change costs one cache line and one fence.
+//! and values, and each change costs one cache line and one fence. A [`HashTable`] has byte strings again, no order, and snapshots.
 //!
 //! A [`Map`] that was created [with versions](MapOptions::versioned) can be read as it was: a [`Snapshot`] holds a version as long as it lives, or, with
 //! a name, until it is dropped by that, and the map can be rolled back to it. It has all operations of the other kind; it has one writer at a time, a
@@ -38,6 +38,7 @@
 mod batch;
 mod error;
 mod fixed;
+mod hash;
 mod map;
 mod open;
 mod options;
@@ -55,6 +56,7 @@ pub mod heap {
 pub use batch::{Batch, Savepoint};
 pub use error::{Error, Result};
 pub use fixed::{FixedIter, FixedMap};
+pub use hash::{HashTable, TableBatch, TableIter, TableSnapshot};
 pub use map::Map;
 pub use options::{MapOptions, Options};
 pub use pool::{CheckReport, Pool};

@@ -5,7 +5,7 @@ use crate::{Pool, Result};
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tembo_index::{CddsTree, FixedTree};
+use tembo_index::{CddsHash, CddsTree, FixedTree};
 
 /// A tree that keeps state in memory which must exist once, and a lane, until its last handle is gone.
 pub(crate) trait OpenOnce: Clone {
@@ -32,6 +32,16 @@ impl OpenOnce for CddsTree {
 
     fn among(shared: &Shared) -> &OpenTrees<CddsTree> {
         &shared.versioned_trees
+    }
+}
+
+impl OpenOnce for CddsHash {
+    fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<CddsHash>> {
+        CddsHash::open(pool, name)
+    }
+
+    fn among(shared: &Shared) -> &OpenTrees<CddsHash> {
+        &shared.hash_tables
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::map::Tree;
 use crate::open::{Once, OpenTrees};
-use crate::{Batch, FixedMap, Map, MapOptions, Result, VersionsReport};
+use crate::{Batch, FixedMap, HashTable, Map, MapOptions, Result, VersionsReport};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tembo_heap::{Description, Summary};
@@ -10,12 +10,12 @@ use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree, Writers};
 use tembo_pmem::{Domain, FlushInstruction};
 use tembo_pool::{Recovery, Stats, Usage};
 
-/// An open pool: a file that holds named, ordered maps. Cheap to clone; closed with its last clone, map and
+/// An open pool: a file that holds named maps. Cheap to clone; closed with its last clone, map and
 /// guard.
 ///
 /// Any number of threads may write at once. Single changes of [`Map`]s go on beside each other, each on a lane of the
 /// pool; threads that never meet share one. A [`Batch`] waits until it is alone with the maps. A [`FixedMap`] has writers
-/// of its own, and so has a [`Map`] that keeps versions. Readers take no lock and never wait.
+/// of its own, and so have a [`Map`] that keeps versions and a [`HashTable`]. Readers take no lock and never wait.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) shared: Arc<Shared>,
@@ -28,6 +28,7 @@ pub(crate) struct Shared {
     starting: Mutex<()>,
     pub fixed_trees: OpenTrees<FixedTree>,
     pub versioned_trees: OpenTrees<CddsTree>,
+    pub hash_tables: OpenTrees<CddsHash>,
 }
 
 impl Shared {
@@ -38,6 +39,7 @@ impl Shared {
             starting: Mutex::default(),
             fixed_trees: OpenTrees::default(),
             versioned_trees: OpenTrees::default(),
+            hash_tables: OpenTrees::default(),
         }
     }
 
@@ -192,8 +194,34 @@ impl Pool {
         Ok(FixedTree::names(&self.shared.pool)?)
     }
 
-    /// The names of all tables that were made as `tembo_index::CddsHash` in the pool [underneath](Self::raw), with what their newest
-    /// versions and their named snapshots have.
+    /// The hash table of this name (1 to 40 bytes). It is created, durably, if there is none.
+    ///
+    /// An open hash table, all its handles together, holds one of the pool's lanes, of which a pool of the usual size has 64.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open_map`](Self::open_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
+    pub fn open_hash_table(&self, name: &str) -> Result<HashTable> {
+        if let Some(table) = self.find_hash_table(name)? {
+            return Ok(table);
+        }
+        // Names are given by one thread at a time, which is the only writer, as for the maps.
+        let _turn = self.shared.writers()?.begin();
+        let create = || Ok(Some(CddsHash::create(&self.shared.pool, name)?));
+        let table = Once::open(self, name, create)?.expect("created if there was none");
+        Ok(HashTable { table })
+    }
+
+    /// The hash table of this name, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`find_map`](Self::find_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
+    pub fn find_hash_table(&self, name: &str) -> Result<Option<HashTable>> {
+        Ok(Once::open(self, name, || Ok(None))?.map(|table| HashTable { table }))
+    }
+
+    /// The names of all hash tables, with what their newest versions and their named snapshots have.
     ///
     /// # Errors
     ///

@@ -22,6 +22,7 @@ enum Written<'a> {
     Map(&'a str),
     FixedMap(&'a str),
     VersionedMap(&'a str),
+    HashTable(&'a str),
     End(End),
 }
 
@@ -73,6 +74,12 @@ impl<W: Write> Writer<W> {
         self.line(&Written::VersionedMap(name))
     }
 
+    /// Begins a hash table.
+    pub(crate) fn hash_table(&mut self, name: &str) -> io::Result<()> {
+        self.maps += 1;
+        self.line(&Written::HashTable(name))
+    }
+
     /// Begins a map of 8-byte keys and values.
     pub(crate) fn fixed_map(&mut self, name: &str) -> io::Result<()> {
         self.maps += 1;
@@ -117,6 +124,8 @@ pub(crate) enum Item {
     FixedMap(String),
     /// The entries that follow belong to this map, which keeps versions.
     VersionedMap(String),
+    /// The entries that follow belong to this hash table.
+    HashTable(String),
     /// An entry of the last map, which is one of 8-byte keys and values.
     FixedEntry {
         /// Its key.
@@ -180,6 +189,7 @@ struct RawLine {
     map: Option<String>,
     fixed_map: Option<String>,
     versioned_map: Option<String>,
+    hash_table: Option<String>,
     key: Option<Read>,
     value: Option<Read>,
     end: Option<End>,
@@ -193,10 +203,10 @@ enum Line {
 
 impl RawLine {
     fn kind(self) -> Option<Line> {
-        let RawLine { tembo_dump, map, fixed_map, versioned_map, key, value, end } = self;
-        let map = map.map(Item::Map).into_iter();
-        let fixed = fixed_map.map(Item::FixedMap).into_iter();
-        let mut maps = map.chain(fixed).chain(versioned_map.map(Item::VersionedMap));
+        let RawLine { tembo_dump, map, fixed_map, versioned_map, hash_table, key, value, end } = self;
+        let maps = [map.map(Item::Map), fixed_map.map(Item::FixedMap)];
+        let versioned = [versioned_map.map(Item::VersionedMap), hash_table.map(Item::HashTable)];
+        let mut maps = maps.into_iter().chain(versioned).flatten();
         let (map, another) = (maps.next(), maps.next());
         match (tembo_dump, map, another, key, value, end) {
             (Some(version), None, None, None, None, None) => Some(Line::Header(version)),
@@ -278,7 +288,7 @@ impl<R: BufRead> Reader<R> {
     /// Counts an item, and reads an entry as its map wants it.
     fn take(&mut self, item: Item) -> Result<Item, ReadError> {
         match item {
-            Item::Map(_) | Item::FixedMap(_) | Item::VersionedMap(_) => {
+            Item::Map(_) | Item::FixedMap(_) | Item::VersionedMap(_) | Item::HashTable(_) => {
                 self.maps += 1;
                 self.is_fixed = matches!(item, Item::FixedMap(_));
                 Ok(item)
@@ -339,7 +349,7 @@ impl<R: BufRead> Reader<R> {
             }
         }
         let line: RawLine = serde_json::from_slice(&self.line).map_err(|e| self.wrong(&describe(&e)))?;
-        let kinds = "a line is one of {\"map\":...}, {\"fixed_map\":...}, {\"versioned_map\":...}, {\"key\":...,\"value\":...} and {\"end\":...}";
+        let kinds = "a line is one of {\"map\":...}, {\"fixed_map\":...}, {\"versioned_map\":...}, {\"hash_table\":...}, {\"key\":...,\"value\":...} and {\"end\":...}";
         line.kind().map(Some).ok_or_else(|| self.wrong(kinds))
     }
 
@@ -385,6 +395,7 @@ mod tests {
                 Item::Map(name) => writer.map(name).unwrap(),
                 Item::FixedMap(name) => writer.fixed_map(name).unwrap(),
                 Item::VersionedMap(name) => writer.versioned_map(name).unwrap(),
+                Item::HashTable(name) => writer.hash_table(name).unwrap(),
                 Item::FixedEntry { key, value } => writer.fixed_entry(*key, *value).unwrap(),
                 Item::Entry { key, value } => writer.entry(key, value).unwrap(),
             }
@@ -405,6 +416,8 @@ mod tests {
             Item::FixedEntry { key: 0, value: 0 },
             Item::FixedEntry { key: u64::MAX, value: 1 },
             Item::VersionedMap("stock".into()),
+            entry(b"k", b"v"),
+            Item::HashTable("sessions".into()),
             entry(b"k", b"v"),
             Item::Map("".into()),
             entry(b"k", b"v"),
@@ -431,8 +444,18 @@ mod tests {
         let binary = Item::Entry { key: vec![0xff, 0], value: Vec::new() };
         let square = Item::FixedEntry { key: 12, value: 144 };
         let pears = Item::Entry { key: b"pears".to_vec(), value: b"12".to_vec() };
-        let [prices, stock] = [Item::Map("prices".into()), Item::VersionedMap("stock".into())];
-        let items = [prices, apple, binary, Item::FixedMap("squares".into()), square, stock, pears];
+        let session = Item::Entry { key: b"4711".to_vec(), value: b"logged in".to_vec() };
+        let items = [
+            Item::Map("prices".into()),
+            apple,
+            binary,
+            Item::HashTable("sessions".into()),
+            session,
+            Item::FixedMap("squares".into()),
+            square,
+            Item::VersionedMap("stock".into()),
+            pears,
+        ];
         assert_eq!(String::from_utf8(write(&items)).unwrap(), example);
         assert_eq!(read(example.as_bytes()).unwrap(), items);
     }
@@ -476,6 +499,7 @@ mod tests {
             ("{}", "line 2 of the dump: a line is one of"),
             ("{\"map\":\"m\",\"fixed_map\":\"m\"}", "line 2 of the dump: a line is one of"),
             ("{\"fixed_map\":\"m\",\"versioned_map\":\"m\"}", "line 2 of the dump: a line is one of"),
+            ("{\"hash_table\":\"m\",\"map\":\"m\"}", "line 2 of the dump: a line is one of"),
             ("{\"map\":\"m\",\"map\":\"n\"}", "line 2 of the dump: duplicate field"),
             ("{\"mop\":\"m\"}", "line 2 of the dump: unknown field `mop`"),
             ("{\"map\":\"m\"", "line 2 of the dump: EOF while parsing an object at column 10"),

@@ -8,11 +8,19 @@ pub(crate) use format::{Item, ReadError, Reader, Writer};
 use crate::args::Dump;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use tembo::{Options, Pool};
+use tembo::{Map, Options, Pool};
 
 const BUFFER_BYTES: usize = 1 << 20;
+
+/// What a name of the pool belongs to.
+enum Kind {
+    Map,
+    FixedMap,
+    HashTable,
+}
 
 /// Writes the dump to the file or the standard output that was asked for.
 pub(crate) fn run(arguments: &Dump) -> Outcome {
@@ -22,24 +30,13 @@ pub(crate) fn run(arguments: &Dump) -> Outcome {
             "note: the pool also has a heap of persistent objects, which a dump does not hold; copy the file to keep it"
         );
     }
-    for name in pool.map_names()? {
-        let snapshots = match pool.find_map(&name)? {
-            Some(map) if map.is_versioned() => map.snapshots()?.len(),
-            _ => 0,
+    for (name, snapshots) in snapshots(&pool)? {
+        let what = match snapshots {
+            0 => continue,
+            1 => "a named snapshot".to_owned(),
+            more => format!("{more} named snapshots"),
         };
-        if snapshots > 0 {
-            let what = if snapshots == 1 {
-                "a named snapshot".to_owned()
-            } else {
-                format!("{snapshots} named snapshots")
-            };
-            eprintln!("note: {name} also has {what}, which a dump does not hold; copy the file to keep that");
-        }
-    }
-    for (name, _) in pool.hash_tables()? {
-        eprintln!(
-            "note: the pool also has the hash table {name}, which a dump does not hold; copy the file to keep it"
-        );
+        eprintln!("note: {name} also has {what}, which a dump does not hold; copy the file to keep that");
     }
     let Some(path) = &arguments.output else {
         let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
@@ -56,17 +53,29 @@ pub(crate) fn run(arguments: &Dump) -> Outcome {
     written
 }
 
+/// How many named snapshots each map has that keeps versions, and each hash table.
+fn snapshots(pool: &Pool) -> Outcome<Vec<(String, usize)>> {
+    let mut counts = Vec::new();
+    for name in pool.map_names()? {
+        if let Some(map) = pool.find_map(&name)?.filter(Map::is_versioned) {
+            counts.push((name, map.snapshots()?.len()));
+        }
+    }
+    counts.extend(pool.hash_tables()?.into_iter().map(|(name, table)| (name, table.kept.len())));
+    Ok(counts)
+}
+
 fn write_pool<W: Write>(pool: &Pool, out: W, failed: impl Fn(io::Error) -> Failure) -> Outcome {
-    let fixed = pool.fixed_map_names()?;
-    let mut names = pool.map_names()?;
-    names.extend(fixed.iter().cloned());
-    names.sort();
+    let mut names: BTreeMap<String, Kind> = BTreeMap::new();
+    names.extend(pool.map_names()?.into_iter().map(|name| (name, Kind::Map)));
+    names.extend(pool.fixed_map_names()?.into_iter().map(|name| (name, Kind::FixedMap)));
+    names.extend(pool.hash_tables()?.into_iter().map(|(name, _)| (name, Kind::HashTable)));
     let mut writer = Writer::new(out).map_err(&failed)?;
-    for name in names {
-        if fixed.contains(&name) {
-            write_fixed_map(pool, &name, &mut writer, &failed)?;
-        } else {
-            write_map(pool, &name, &mut writer, &failed)?;
+    for (name, kind) in names {
+        match kind {
+            Kind::Map => write_map(pool, &name, &mut writer, &failed)?,
+            Kind::FixedMap => write_fixed_map(pool, &name, &mut writer, &failed)?,
+            Kind::HashTable => write_hash_table(pool, &name, &mut writer, &failed)?,
         }
     }
     writer.finish().map(|_| ()).map_err(failed)
@@ -82,6 +91,24 @@ fn write_map<W: Write>(
     let mut progress = Progress::new("dumping", Some(map.len()?));
     if map.is_versioned() { writer.versioned_map(name) } else { writer.map(name) }.map_err(failed)?;
     for entry in map.iter() {
+        let entry = entry?;
+        writer.entry(entry.key(), entry.value()).map_err(failed)?;
+        progress.advance(1);
+    }
+    Ok(())
+}
+
+fn write_hash_table<W: Write>(
+    pool: &Pool,
+    name: &str,
+    writer: &mut Writer<W>,
+    failed: &impl Fn(io::Error) -> Failure,
+) -> Outcome {
+    let Some(table) = pool.find_hash_table(name)? else { return Ok(()) };
+    let snapshot = table.snapshot();
+    let mut progress = Progress::new("dumping", Some(snapshot.len()));
+    writer.hash_table(name).map_err(failed)?;
+    for entry in snapshot.iter() {
         let entry = entry?;
         writer.entry(entry.key(), entry.value()).map_err(failed)?;
         progress.advance(1);

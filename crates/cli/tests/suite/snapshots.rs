@@ -75,6 +75,33 @@ fn a_dump_comes_back_with_its_kinds_of_maps_and_without_snapshots() {
     assert_eq!(place.run("check b.pool --json").ok().json()["snapshots"], 0);
 }
 
+const TABLE: &str = "{\"tembo_dump\":1}\n{\"hash_table\":\"sessions\"}\n{\"key\":\"4711\",\"value\":\"in\"}\n\
+                     {\"key\":\"4712\",\"value\":\"out\"}\n{\"end\":{\"maps\":1,\"entries\":2}}\n";
+
+#[test]
+fn a_hash_table_is_loaded_dumped_and_goes_back_to_a_snapshot() {
+    let place = place();
+    place.run_with("load a.pool --merge", TABLE.as_bytes()).ok();
+    place.run("snapshot keep a.pool sessions noon").ok();
+    let dump = place.run("dump a.pool").ok();
+    assert!(dump.stderr.contains("sessions also has a named snapshot"), "{dump:?}");
+    for line in TABLE.lines().skip(1).take(3) {
+        assert!(dump.text().contains(line), "{line} in {}", dump.text());
+    }
+    place.run_with("load a.pool --merge", TABLE.replace("4712", "4713").as_bytes()).ok();
+    let list = place.run("snapshot list a.pool").ok().text();
+    assert_eq!(list, "sessions: version 3\n  noon  2 entries, version 2\nstock: version 2, no snapshots\n");
+    place.run("snapshot rollback a.pool sessions noon").ok();
+    assert_eq!(place.run("dump a.pool").ok().stdout, dump.stdout);
+    place.run("snapshot drop a.pool sessions noon").ok();
+    place.run("snapshot drop a.pool sessions noon").fails_with("no snapshot named \"noon\"");
+    place.run_with("load b.pool", &dump.stdout).ok();
+    let check = place.run("check b.pool --json").ok().json();
+    assert_eq!((&check["entries"], &check["snapshots"]), (&5.into(), &0.into()));
+    let map = TABLE.replace("hash_table", "map");
+    place.run_with("load a.pool --merge", map.as_bytes()).fails_with("sessions");
+}
+
 #[test]
 fn a_map_with_versions_is_measured() {
     let place = Place::new();

@@ -88,6 +88,7 @@ mod rollback;
 mod snapshot;
 mod structure;
 pub(crate) mod tree;
+mod value;
 mod work;
 
 pub use bytes::CddsBytes;
@@ -101,6 +102,5 @@ pub use hash::{CddsHash, CddsHashIter, CddsHashed};
 pub use kept::CddsKept;
 pub use snapshot::{CddsReader, CddsSnapshot};
 pub use structure::CddsStructure;
-pub use tree::{
-    CddsCursor, CddsOrdered, CddsPart, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsTree, CddsValue,
-};
+pub use tree::{CddsCursor, CddsOrdered, CddsPart, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsTree};
+pub use value::CddsValue;

@@ -92,7 +92,7 @@ pub use cursor::CddsCursor;
 use edit::TreeDrafts;
 use node::Node;
 pub use part::CddsPart;
-pub use pinned::{CddsPinnedEntry, CddsPinnedRange, CddsValue};
+pub use pinned::{CddsPinnedEntry, CddsPinnedRange};
 pub use scan::CddsRange;
 
 use super::bytes::CddsBytes;

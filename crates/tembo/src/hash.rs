@@ -1,0 +1,406 @@
+//! A map without an order.
+
+use crate::open::Once;
+use crate::records::{EntryKind, ValueKind};
+use crate::{Change, Entry, Error, KeptSnapshot, Pool, Result, Value, VersionsStats};
+use std::iter::FusedIterator;
+use tembo_index::{CddsBatch, CddsHash, CddsHashIter, CddsHashed, CddsSnapshot, Error as IndexError};
+
+/// A map from byte strings to byte strings without an order, kept in a [`Pool`], of which snapshots can be taken. Cheap to clone; all
+/// clones are the same table.
+///
+/// Keys have up to 64 KiB, values up to 512 MiB. Every change is durable, in the pool's domain, when its call returns. There is one writer at
+/// a time: every change makes a version of the table, and those of threads that wait become one version, with one fence. Readers take
+/// no lock and never wait.
+///
+/// A lookup takes fewer steps than in a [`Map`](crate::Map) and compares no keys on its way; a change copies all nodes on its way, and so
+/// writes more than in one. Who needs an order, ranges, or one [`Batch`](crate::Batch) over several maps, takes a map that
+/// [keeps versions](crate::MapOptions::versioned).
+///
+/// ```
+/// # fn main() -> Result<(), tembo::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = tembo::Options::new().create(true).open(dir.path().join("a.pool"))?;
+/// let sessions = pool.open_hash_table("sessions")?;
+/// sessions.put("4711", "logged in")?;
+/// let before = sessions.snapshot();
+/// sessions.batch(|batch| {
+///     batch.put("4711", "logged out")?;
+///     batch.put("4712", "logged in")
+/// })?;
+/// assert_eq!(sessions.get("4711")?.as_deref(), Some(&b"logged out"[..]));
+/// assert_eq!(before.get("4711")?.as_deref(), Some(&b"logged in"[..]));
+/// for entry in sessions.snapshot().iter() {
+///     let entry = entry?;
+///     println!("{} is {}", entry.key().escape_ascii(), entry.value().escape_ascii());
+/// }
+/// sessions.rollback_to(&before)?;
+/// assert_eq!(sessions.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct HashTable {
+    pub(crate) table: Once<CddsHash>,
+}
+
+/// A version of a [`HashTable`], which can be read as long as this, or a clone of it, lives; and, after [`keep`](Self::keep), by its name
+/// until that is [dropped](HashTable::drop_snapshot). It is made in constant time. See [`Snapshot`](crate::Snapshot) for what it holds.
+#[derive(Clone, Debug)]
+pub struct TableSnapshot {
+    // In this order: the table stays open as long as its version is held.
+    snapshot: CddsSnapshot<CddsHashed>,
+    table: Once<CddsHash>,
+}
+
+/// Changes of a [`HashTable`] that become one version ([`HashTable::batch`]).
+#[derive(Debug)]
+pub struct TableBatch<'b, 'w, 'l>(&'b mut CddsBatch<'w, 'l, CddsHashed>);
+
+/// The records of a [`TableSnapshot`], in no order that means anything. After an error it is over.
+pub struct TableIter<'s>(CddsHashIter<'s>);
+
+impl HashTable {
+    /// The pool that the table is kept in.
+    pub fn pool(&self) -> &Pool {
+        self.table.pool()
+    }
+
+    /// The value of `key`. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the pool is damaged. So for all reads.
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        Ok(self.table.get_pinned(key.as_ref())?.map(|value| Value(ValueKind::Newest(value))))
+    }
+
+    /// Whether the table has `key`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// How many records there are. O(1).
+    pub fn len(&self) -> u64 {
+        self.table.len()
+    }
+
+    /// Whether there are none. O(1).
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Gives `key` a value; returns whether it had one before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::ReadOnly`], and [`Error::Pool`] if the pool is damaged or
+    /// its device failed. After a failure of the device the outcome is unknown until the pool is opened again; otherwise nothing was
+    /// changed.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.table.put(key.as_ref(), value.as_ref())?)
+    }
+
+    /// Gives `key` a value if it has none; returns whether that was so.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.table.insert(key.as_ref(), value.as_ref())?)
+    }
+
+    /// Gives `key` another value if it has one; returns whether that was so.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.table.update(key.as_ref(), value.as_ref())?)
+    }
+
+    /// Gives `key` the value `new` if it has the `expected` one; returns whether that was so. `None` stands for no record:
+    /// expected, it makes this an insertion, and new, a removal.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        Ok(self.table.compare_and_swap(key.as_ref(), expected, new)?)
+    }
+
+    /// Gives `key` the value that `change` makes of the one it has, where `None` stands for no record; returns whether it had one.
+    ///
+    /// `change` is called exactly once, as the writer of the table: it may read, but must not write to the table, which would wait forever.
+    /// If it panics, nothing has changed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn modify<V: AsRef<[u8]>>(
+        &self,
+        key: impl AsRef<[u8]>,
+        change: impl FnOnce(Option<&[u8]>) -> Option<V>,
+    ) -> Result<bool> {
+        Ok(self.table.modify(key.as_ref(), change)?)
+    }
+
+    /// Removes `key`; returns whether it was there. It may need space, as changes of all structures do that keep versions.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.table.remove(key.as_ref())?)
+    }
+
+    /// Removes everything, at once for readers and for crashes; the space is given back bit by bit by later changes, as far as no
+    /// snapshot needs it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn clear(&self) -> Result<()> {
+        Ok(self.table.clear()?)
+    }
+
+    /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence (two if they have more
+    /// than 2 KiB of new data), or none of them is made. Other writers wait meanwhile; `body` must not change the table otherwise, which
+    /// would wait forever.
+    ///
+    /// # Errors
+    ///
+    /// What `body` returns, after which nothing has changed; and as for [`put`](Self::put).
+    pub fn batch<T>(&self, body: impl FnOnce(&mut TableBatch<'_, '_, '_>) -> Result<T>) -> Result<T> {
+        let mut failure = None;
+        let outcome = self.table.batch(|batch| {
+            body(&mut TableBatch(batch)).map_err(|error| {
+                failure = Some(error);
+                IndexError::Abandoned
+            })
+        });
+        outcome.map_err(|error| failure.unwrap_or_else(|| error.into()))
+    }
+
+    /// Holds the table as it is now. O(1), no store to the pool.
+    pub fn snapshot(&self) -> TableSnapshot {
+        self.held(self.table.snapshot())
+    }
+
+    /// Holds a version by its number: the newest, or one that another snapshot holds already.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Index`] with [`NoSuchVersion`](crate::IndexError::NoSuchVersion) if none does.
+    pub fn snapshot_at(&self, version: u64) -> Result<TableSnapshot> {
+        Ok(self.held(self.table.snapshot_at(version)?))
+    }
+
+    fn held(&self, snapshot: CddsSnapshot<CddsHashed>) -> TableSnapshot {
+        TableSnapshot { snapshot, table: self.table.clone() }
+    }
+
+    /// The number of the newest version. Every change, and every group of changes that became durable together, adds 1.
+    pub fn version(&self) -> u64 {
+        self.table.version()
+    }
+
+    /// The snapshots that have names, in the order in which they were kept.
+    pub fn snapshots(&self) -> Vec<KeptSnapshot> {
+        self.table.kept()
+    }
+
+    /// The snapshot of this name. It stays readable when its name is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchSnapshot`].
+    pub fn open_snapshot(&self, name: &str) -> Result<TableSnapshot> {
+        match self.table.kept_snapshot(name) {
+            Some(snapshot) => Ok(self.held(snapshot)),
+            None => Err(Error::NoSuchSnapshot { name: name.to_owned() }),
+        }
+    }
+
+    /// Gives up the snapshot of this name, durably; returns whether there was one. One fence.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn drop_snapshot(&self, name: &str) -> Result<bool> {
+        Ok(self.table.drop_kept(name)?)
+    }
+
+    /// Makes the table what it was in a snapshot, at once for readers and for crashes; returns the number of the version that this
+    /// makes. As [`Map::rollback_to`](crate::Map::rollback_to).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignSnapshot`], and as for [`put`](Self::put). Nothing has changed then.
+    pub fn rollback_to(&self, snapshot: &TableSnapshot) -> Result<u64> {
+        snapshot.expect_of(&self.table)?;
+        Ok(self.table.rollback_to(snapshot.version())?)
+    }
+
+    /// Looks at up to about `budget` dead blocks and frees those that no snapshot has; returns whether there is more to do. As
+    /// [`Map::collect`](crate::Map::collect).
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put). What was freed until then is freed.
+    pub fn collect(&self, budget: usize) -> Result<bool> {
+        Ok(self.table.collect(budget)?)
+    }
+
+    /// Which versions are held, and how much waits for them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn version_stats(&self) -> Result<VersionsStats> {
+        Ok(self.table.stats()?)
+    }
+}
+
+impl TableSnapshot {
+    /// The number of the version.
+    pub fn version(&self) -> u64 {
+        self.snapshot.version()
+    }
+
+    /// How many records it has. O(1).
+    pub fn len(&self) -> u64 {
+        self.snapshot.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.snapshot.is_empty()
+    }
+
+    /// The value of `key`. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`HashTable::get`]. So for all reads.
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        Ok(self.snapshot.get(key.as_ref())?.map(|value| Value(ValueKind::Held(value))))
+    }
+
+    /// Whether it has `key`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`HashTable::get`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// All records, in no order that means anything; those of versions with equal keys of one table come in the same one, but for keys of
+    /// equal hash.
+    pub fn iter(&self) -> TableIter<'_> {
+        TableIter(self.snapshot.iter())
+    }
+
+    /// Gives the snapshot a name (1 to 255 bytes), under which it is there when the pool is opened the next time, and until
+    /// [`HashTable::drop_snapshot`]. Durable on return; one fence.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Snapshot::keep`](crate::Snapshot::keep).
+    pub fn keep(&self, name: &str) -> Result<()> {
+        Ok(self.table.keep(&self.snapshot, name)?)
+    }
+
+    /// The keys that differ between this snapshot and another of the same table, with both values. Either may be the later one. Takes time
+    /// that follows the number of keys that changed in between.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignSnapshot`], and as for [`HashTable::get`].
+    pub fn diff(&self, to: &TableSnapshot) -> Result<Vec<Change>> {
+        to.expect_of(&self.table)?;
+        Ok(self.table.diff(self.version(), to.version())?)
+    }
+
+    fn expect_of(&self, table: &Once<CddsHash>) -> Result<()> {
+        if self.table.is_same(table) { Ok(()) } else { Err(Error::ForeignSnapshot) }
+    }
+}
+
+impl TableBatch<'_, '_, '_> {
+    /// Gives `key` a value; returns whether it had one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyTooLong`] and [`Error::ValueTooLong`], after which the batch can go on; as for [`HashTable::put`], after which nothing of
+    /// it can be kept.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.0.put(key.as_ref(), value.as_ref())?)
+    }
+
+    /// Removes `key`; returns whether it was there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn remove(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.0.remove(key.as_ref())?)
+    }
+
+    /// Removes everything, in time that does not follow the size of the table.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn clear(&mut self) -> Result<()> {
+        Ok(self.0.clear()?)
+    }
+
+    /// The value of `key`, with the changes of the batch so far.
+    ///
+    /// # Errors
+    ///
+    /// As for [`HashTable::get`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        Ok(self.0.get(key.as_ref())?)
+    }
+
+    /// How many records there are, with the changes of the batch so far.
+    pub fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Whether there are none, with the changes of the batch so far.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'s> Iterator for TableIter<'s> {
+    type Item = Result<Entry<'s>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.0.next()?;
+        Some(entry.map(|entry| Entry(EntryKind::Held(entry))).map_err(Into::into))
+    }
+}
+
+impl FusedIterator for TableIter<'_> {}
+
+impl std::fmt::Debug for TableIter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableIter").finish_non_exhaustive()
+    }
+}
