@@ -1,4 +1,4 @@
-//! A program that changes maps of both kinds, killed with SIGKILL at any moment: what was acknowledged is there, batches are whole,
+//! A program that changes maps of both kinds and a hash table, killed with SIGKILL at any moment: what was acknowledged is there, batches are whole,
 //! named snapshots are what they were, nothing is leaked, and the next process goes on with the same file.
 //!
 //! `TEMBO_KILLS=2000 cargo test --release -p tembo --test kill -- --nocapture` is the long campaign; `TEMBO_KILL_SEED` repeats one.
@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use tembo::{Map, MapOptions, Options, Pool};
+use tembo::{HashTable, Map, MapOptions, Options, Pool};
 
 /// Where the child finds its pool; only a child has it.
 const PATH: &str = "TEMBO_VERSIONS_STRESS_PATH";
@@ -37,20 +37,29 @@ enum Mutant {
     BatchesInHalves,
 }
 
+/// What has versions.
+#[derive(Debug, Clone, Copy)]
+enum Of {
+    Map,
+    Table,
+}
+
+type Edits = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
 #[derive(Debug, Clone)]
 enum Op {
-    /// In the map with versions.
-    Put(Vec<u8>, Vec<u8>),
-    Remove(Vec<u8>),
-    /// In all maps; begins with clearing the one with versions if that is said.
+    Put(Of, Vec<u8>, Vec<u8>),
+    Remove(Of, Vec<u8>),
+    /// In all maps, or in the hash table; begins with clearing what has versions if that is said.
     Batch {
-        edits: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+        of: Of,
+        edits: Edits,
         clears: bool,
     },
-    Keep(&'static str),
-    Drop(&'static str),
-    Rollback(&'static str),
-    Clear,
+    Keep(Of, &'static str),
+    Drop(Of, &'static str),
+    Rollback(Of, &'static str),
+    Clear(Of),
 }
 
 impl Op {
@@ -62,31 +71,39 @@ impl Op {
             let bytes = [0, 8, 30, 300, 2500][rng.random_range(0..5)];
             vec![number as u8; bytes]
         };
+        let of = if rng.random_ratio(1, 3) { Of::Table } else { Of::Map };
         match rng.random_range(0..40) {
-            0..14 => Op::Put(key(&mut rng), value(&mut rng)),
-            14..18 => Op::Remove(key(&mut rng)),
+            0..14 => Op::Put(of, key(&mut rng), value(&mut rng)),
+            14..18 => Op::Remove(of, key(&mut rng)),
             18..35 => {
                 let count = rng.random_range(1..40);
                 let mut edit = || (key(&mut rng), rng.random_bool(0.7).then(|| value(&mut rng)));
                 let edits = (0..count).map(|_| edit()).collect();
-                Op::Batch { edits, clears: rng.random_bool(0.05) }
+                Op::Batch { of, edits, clears: rng.random_bool(0.05) }
             }
-            35 | 36 => Op::Keep(NAMES[rng.random_range(0..3)]),
-            37 => Op::Drop(NAMES[rng.random_range(0..3)]),
-            38 => Op::Rollback(NAMES[rng.random_range(0..3)]),
-            _ if number.is_multiple_of(3) => Op::Clear,
-            _ => Op::Put(key(&mut rng), value(&mut rng)),
+            35 | 36 => Op::Keep(of, NAMES[rng.random_range(0..3)]),
+            37 => Op::Drop(of, NAMES[rng.random_range(0..3)]),
+            38 => Op::Rollback(of, NAMES[rng.random_range(0..3)]),
+            _ if number.is_multiple_of(3) => Op::Clear(of),
+            _ => Op::Put(of, key(&mut rng), value(&mut rng)),
         }
     }
 }
 
-/// What the maps have.
+/// What has versions, and what its named ones have.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Versions {
+    newest: Contents,
+    kept: BTreeMap<String, Contents>,
+}
+
+/// What there is in the pool.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
-    versioned: Contents,
+    versioned: Versions,
+    table: Versions,
     other: Contents,
     plain: Contents,
-    kept: BTreeMap<String, Contents>,
 }
 
 fn edit(contents: &mut Contents, key: &[u8], value: Option<&[u8]>) {
@@ -96,46 +113,70 @@ fn edit(contents: &mut Contents, key: &[u8], value: Option<&[u8]>) {
     }
 }
 
+fn record(entry: Result<tembo::Entry<'_>, tembo::Error>) -> (Vec<u8>, Vec<u8>) {
+    let entry = entry.expect("it can be read");
+    (entry.key().to_vec(), entry.value().to_vec())
+}
+
 impl Model {
+    fn of(&mut self, of: Of) -> &mut Versions {
+        match of {
+            Of::Map => &mut self.versioned,
+            Of::Table => &mut self.table,
+        }
+    }
+
     fn perform(&mut self, op: &Op) {
         match op {
-            Op::Put(key, value) => edit(&mut self.versioned, key, Some(value)),
-            Op::Remove(key) => edit(&mut self.versioned, key, None),
-            Op::Batch { edits, clears } => {
+            Op::Put(of, key, value) => edit(&mut self.of(*of).newest, key, Some(value)),
+            Op::Remove(of, key) => edit(&mut self.of(*of).newest, key, None),
+            Op::Batch { of, edits, clears } => {
                 if *clears {
-                    self.versioned.clear();
+                    self.of(*of).newest.clear();
                 }
                 for (key, value) in edits {
-                    for contents in [&mut self.versioned, &mut self.other, &mut self.plain] {
-                        edit(contents, key, value.as_deref());
+                    edit(&mut self.of(*of).newest, key, value.as_deref());
+                    if let Of::Map = of {
+                        edit(&mut self.other, key, value.as_deref());
+                        edit(&mut self.plain, key, value.as_deref());
                     }
                 }
             }
-            Op::Keep(name) => {
-                self.kept.entry((*name).to_owned()).or_insert_with(|| self.versioned.clone());
+            Op::Keep(of, name) => {
+                let Versions { newest, kept } = self.of(*of);
+                kept.entry((*name).to_owned()).or_insert_with(|| newest.clone());
             }
-            Op::Drop(name) => _ = self.kept.remove(*name),
-            Op::Rollback(name) => {
-                if let Some(contents) = self.kept.get(*name) {
-                    self.versioned = contents.clone();
+            Op::Drop(of, name) => _ = self.of(*of).kept.remove(*name),
+            Op::Rollback(of, name) => {
+                let Versions { newest, kept } = self.of(*of);
+                if let Some(contents) = kept.get(*name) {
+                    *newest = contents.clone();
                 }
             }
-            Op::Clear => self.versioned.clear(),
+            Op::Clear(of) => self.of(*of).newest.clear(),
         }
     }
 
     fn read(maps: &Maps) -> Model {
-        let contents = |records: tembo::Iter<'_>| -> Contents {
-            let record = |entry: tembo::Entry<'_>| (entry.key().to_vec(), entry.value().to_vec());
-            records.map(|entry| record(entry.expect("the map can be read"))).collect()
+        let (map, table) = (&maps.versioned, &maps.table);
+        let contents = |records: tembo::Iter<'_>| -> Contents { records.map(record).collect() };
+        let names = map.snapshots().expect("it keeps versions").into_iter().map(|kept| kept.name);
+        let snapshot = |name: &str| contents(map.open_snapshot(name).expect("it was listed").iter());
+        let names_of_table = table.snapshots().into_iter().map(|kept| kept.name);
+        let snapshot_of_table = |name: &str| -> Contents {
+            table.open_snapshot(name).expect("it was listed").iter().map(record).collect()
         };
-        let names = maps.versioned.snapshots().expect("it keeps versions").into_iter().map(|kept| kept.name);
-        let snapshot = |name: &str| maps.versioned.open_snapshot(name).expect("it was listed");
         Model {
-            versioned: contents(maps.versioned.iter()),
+            versioned: Versions {
+                newest: contents(map.iter()),
+                kept: names.map(|name| (name.clone(), snapshot(&name))).collect(),
+            },
+            table: Versions {
+                newest: table.snapshot().iter().map(record).collect(),
+                kept: names_of_table.map(|name| (name.clone(), snapshot_of_table(&name))).collect(),
+            },
             other: contents(maps.other.iter()),
             plain: contents(maps.plain.iter()),
-            kept: names.map(|name| (name.clone(), contents(snapshot(&name).iter()))).collect(),
         }
     }
 }
@@ -143,6 +184,7 @@ impl Model {
 struct Maps {
     pool: Pool,
     versioned: Map,
+    table: HashTable,
     other: Map,
     plain: Map,
     counters: Map,
@@ -154,49 +196,77 @@ impl Maps {
         let map = |name: &str, versioned| pool.open_map_with(name, MapOptions::new().versioned(versioned));
         let (versioned, other) = (map("versioned", true)?, map("other", true)?);
         let (plain, counters) = (map("plain", false)?, map("counters", true)?);
-        Ok(Maps { pool, versioned, other, plain, counters })
+        let table = pool.open_hash_table("table")?;
+        Ok(Maps { pool, versioned, table, other, plain, counters })
     }
 
     fn perform(&self, op: &Op, mutant: Mutant) -> Result<(), tembo::Error> {
-        let map = &self.versioned;
+        let (map, table) = (&self.versioned, &self.table);
         match op {
-            Op::Put(key, value) => map.put(key, value).map(drop),
-            Op::Remove(key) => map.remove(key).map(drop),
-            Op::Batch { edits, clears } => {
-                let mut batch = self.pool.batch()?;
+            Op::Put(Of::Map, key, value) => map.put(key, value).map(drop),
+            Op::Put(Of::Table, key, value) => table.put(key, value).map(drop),
+            Op::Remove(Of::Map, key) => map.remove(key).map(drop),
+            Op::Remove(Of::Table, key) => table.remove(key).map(drop),
+            Op::Batch { of: Of::Map, edits, clears } => self.perform_batch(edits, *clears, mutant),
+            Op::Batch { of: Of::Table, edits, clears } => table.batch(|batch| {
                 if *clears {
-                    batch.clear(map)?;
+                    batch.clear()?;
                 }
-                for (i, (key, value)) in edits.iter().enumerate() {
-                    if mutant == Mutant::BatchesInHalves && i == edits.len() / 2 {
-                        batch.commit()?;
-                        std::thread::sleep(Duration::from_micros(300));
-                        batch = self.pool.batch()?;
-                    }
-                    // Taken back at once.
-                    let savepoint = batch.savepoint();
-                    batch.pop_last(map)?;
-                    batch.rollback_to(savepoint);
-                    for map in [map, &self.other, &self.plain] {
-                        match value {
-                            Some(value) => batch.put(map, key, value)?,
-                            None => batch.remove(map, key)?,
-                        };
-                    }
+                for (key, value) in edits {
+                    match value {
+                        Some(value) => batch.put(key, value)?,
+                        None => batch.remove(key)?,
+                    };
                 }
-                batch.commit()
-            }
-            Op::Keep(name) => match map.open_snapshot(name) {
+                Ok(())
+            }),
+            Op::Keep(Of::Map, name) => match map.open_snapshot(name) {
                 Ok(_) => Ok(()),
                 Err(_) => map.snapshot()?.keep(name),
             },
-            Op::Drop(name) => map.drop_snapshot(name).map(drop),
-            Op::Rollback(name) => match map.open_snapshot(name) {
+            Op::Keep(Of::Table, name) => match table.open_snapshot(name) {
+                Ok(_) => Ok(()),
+                Err(_) => table.snapshot().keep(name),
+            },
+            Op::Drop(Of::Map, name) => map.drop_snapshot(name).map(drop),
+            Op::Drop(Of::Table, name) => table.drop_snapshot(name).map(drop),
+            Op::Rollback(Of::Map, name) => match map.open_snapshot(name) {
                 Ok(snapshot) => map.rollback_to(&snapshot).map(drop),
                 Err(_) => Ok(()),
             },
-            Op::Clear => map.clear(),
+            Op::Rollback(Of::Table, name) => match table.open_snapshot(name) {
+                Ok(snapshot) => table.rollback_to(&snapshot).map(drop),
+                Err(_) => Ok(()),
+            },
+            Op::Clear(Of::Map) => map.clear(),
+            Op::Clear(Of::Table) => table.clear(),
         }
+    }
+
+    fn perform_batch(&self, edits: &Edits, clears: bool, mutant: Mutant) -> Result<(), tembo::Error> {
+        let map = &self.versioned;
+        let mut batch = self.pool.batch()?;
+        if clears {
+            batch.clear(map)?;
+        }
+        for (i, (key, value)) in edits.iter().enumerate() {
+            if mutant == Mutant::BatchesInHalves && i == edits.len() / 2 {
+                batch.commit()?;
+                std::thread::sleep(Duration::from_micros(300));
+                batch = self.pool.batch()?;
+            }
+            // Taken back at once.
+            let savepoint = batch.savepoint();
+            batch.pop_last(map)?;
+            batch.rollback_to(savepoint);
+            for map in [map, &self.other, &self.plain] {
+                match value {
+                    Some(value) => batch.put(map, key, value)?,
+                    None => batch.remove(map, key)?,
+                };
+            }
+        }
+        batch.commit()
     }
 }
 
@@ -233,6 +303,7 @@ fn stress_program() {
         scope.spawn(|| {
             loop {
                 let _ = maps.versioned.collect(50).expect("the pool is sound");
+                let _ = maps.table.collect(50).expect("the pool is sound");
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
