@@ -100,10 +100,19 @@ impl Epochs {
         Place::Thread(number)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unpin(&self, place: Place) {
+        // ORDER: release, so that the reader's loads are done before a reclaimer sees the slot empty. So below.
+        if let Place::Thread(number) = place {
+            self.threads[number].store(EMPTY, Ordering::Release);
+        } else {
+            self.unpin_shared(place);
+        }
+    }
+
+    #[inline(never)]
+    fn unpin_shared(&self, place: Place) {
         match place {
-            // ORDER: release, so that the reader's loads are done before a reclaimer sees the slot empty.
             Place::Slot(slot) => self.slots[slot].store(EMPTY, Ordering::Release),
             Place::Thread(number) => self.threads[number].store(EMPTY, Ordering::Release),
             Place::Overflow(epoch) => {

@@ -4,7 +4,8 @@ use super::create::Tree;
 use super::fingerprints::{FIRST_LINES, NewPlaces, bits, fingerprint};
 use super::inner::{Entry, Inner, NEW_SLOT};
 use super::layout::{
-    LEAF_KIND, NODE_BYTES, SLOTS, child_off, floor_off, key_off, line_off, next_off, separator_off, value_off,
+    LEAF_KIND, NODE_BYTES, SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE, child_off, floor_off, key_off, line_off,
+    next_off, separator_off, value_off,
 };
 use super::lock::Locked;
 use super::node::{Leaf, Link};
@@ -17,9 +18,9 @@ use tembo_pool::{Lane, Tx};
 /// Records that a division moves, more or less. Each is two words written to media. With fewer, leaves are divided more often
 /// and hold less, but slowly: moving a third instead of half divides 9% more often, and moves two thirds as much.
 const MOVED: usize = 40;
-/// It may be so many more or fewer, if that spares sorting; but not more than eleven lines of them.
+/// It may be so many more or fewer, if that spares sorting.
 const TOLERANCE: usize = 4;
-const _: () = assert!(MOVED + TOLERANCE == 4 * FIRST_LINES as usize);
+const _: () = assert!(MOVED + TOLERANCE <= SLOTS_PER_LINE * FIRST_LINES as usize);
 
 const NODE_WORDS: usize = (NODE_BYTES / WORD_BYTES) as usize;
 
@@ -130,12 +131,17 @@ impl Tree {
         for from_slot in &later[..later_count] {
             put(keys[*from_slot], *from_slot, places.any())?;
         }
-        let lines = 1 + count.div_ceil(4);
         // What is not stored is zero already.
-        for (i, word) in image[..8 * lines].iter().enumerate().filter(|(_, word)| **word != 0) {
-            region.store_u64(off + WORD_BYTES * i as u64, *word)?;
+        for (line, words) in (off..).step_by(LINE_BYTES as usize).zip(image.chunks_exact(WORDS_PER_LINE)) {
+            for (at, word) in (line..).step_by(WORD_BYTES as usize).zip(words) {
+                if *word != 0 {
+                    region.store_u64(at, *word)?;
+                }
+            }
+            if words.iter().any(|word| *word != 0) {
+                region.flush(line, LINE_BYTES);
+            }
         }
-        region.flush(off, lines as u64 * LINE_BYTES);
         let leaf = Leaf::new(off, split.key, floor, &fingerprints);
         leaf.next.store(from.next.load());
         Ok(leaf)

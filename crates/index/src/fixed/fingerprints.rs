@@ -3,7 +3,7 @@
 //! Written under the leaf's lock and read by anyone at any time. A reader checks afterwards that the leaf did not
 //! change, so that it may see any mixture of old and new bytes.
 
-use super::layout::SLOTS;
+use super::layout::{SLOTS, SLOTS_PER_LINE};
 use super::node::equal_bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,10 +22,9 @@ pub(super) fn fingerprint(key: u64) -> u8 {
     ((key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).max(1)
 }
 
-const SLOTS_PER_LINE: usize = 4;
 const LINE_MASK: u128 = (1 << SLOTS_PER_LINE) - 1;
 /// Lines that a new leaf fills, and the others.
-pub(super) const FIRST_LINES: u64 = 11;
+pub(super) const FIRST_LINES: u64 = 14;
 const OTHER_LINES: u64 = (SLOTS / SLOTS_PER_LINE) as u64 - FIRST_LINES;
 
 /// The lines in which a key's record likely is: one of those that a division fills, and one of those that insertions fill
@@ -48,7 +47,7 @@ pub(super) fn likely_slot(slots: u128, key: u64) -> usize {
 }
 
 /// Gives out slots of a new leaf to the records that a division moves there: in their line among the first, as far as
-/// that has room, and in as few lines as hold them all.
+/// that has room, and in no more lines unless these do not hold them all.
 pub(super) struct NewPlaces {
     /// Slots in use, of lines that are to be used.
     used: [u8; SLOTS / SLOTS_PER_LINE],
@@ -60,7 +59,11 @@ pub(super) struct NewPlaces {
 impl NewPlaces {
     /// For so many records.
     pub(super) fn new(count: usize) -> NewPlaces {
-        NewPlaces { used: [0; SLOTS / SLOTS_PER_LINE], lines: count.div_ceil(SLOTS_PER_LINE), line: 0 }
+        NewPlaces {
+            used: [0; SLOTS / SLOTS_PER_LINE],
+            lines: count.div_ceil(SLOTS_PER_LINE).max(FIRST_LINES as usize),
+            line: 0,
+        }
     }
 
     /// A slot in a key's line.
@@ -220,7 +223,9 @@ mod tests {
             let slots: Vec<usize> = own.iter().map(|own| own.unwrap_or_else(|| places.any())).collect();
             let different: std::collections::BTreeSet<usize> = slots.iter().copied().collect();
             assert_eq!(different.len(), count);
-            assert!(different.last().is_none_or(|last| *last < count.div_ceil(4) * 4));
+            assert!(
+                different.last().is_none_or(|last| *last < 4 * count.div_ceil(4).max(FIRST_LINES as usize))
+            );
             let in_own =
                 |(key, slot): (&u64, &Option<usize>)| slot.is_none_or(|slot| slot / 4 == lines_of(*key)[0]);
             assert!(keys.iter().zip(&own).all(in_own));

@@ -1,6 +1,6 @@
 //! What a tree of fixed-size keys looks like on media.
 
-use tembo_pmem::{LINE_BYTES, media_struct, offset_of, size_of};
+use tembo_pmem::{LINE_BYTES, WORD_BYTES, media_struct, offset_of, size_of};
 
 /// Marks a root of the pool as such a tree.
 pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"wB+8");
@@ -90,8 +90,12 @@ media_struct! {
 pub(crate) const NODE_BYTES: u64 = size_of::<PmFixedLeaf>() as u64;
 pub(crate) const HEADER_BYTES: u64 = size_of::<PmFixedTree>() as u64;
 const _: () = assert!(size_of::<PmFixedInner>() as u64 == NODE_BYTES);
-const SLOTS_PER_LINE: u64 = 4;
-const _: () = assert!(31 * SLOTS_PER_LINE == SLOTS as u64);
+/// Lines of a leaf: one before those with records.
+pub(crate) const LEAF_LINES: usize = (NODE_BYTES / LINE_BYTES) as usize;
+pub(crate) const WORDS_PER_LINE: usize = (LINE_BYTES / WORD_BYTES) as usize;
+/// Their keys come first, and their values behind them.
+pub(crate) const SLOTS_PER_LINE: usize = 4;
+const _: () = assert!((LEAF_LINES - 1) * SLOTS_PER_LINE == SLOTS);
 
 /// Where the words that are zero begin, and how many there are: of a header, of a leaf, and of an inner node.
 pub(super) const RESERVED_OF_HEADER: [(u64, u64); 2] =
@@ -127,14 +131,14 @@ pub(crate) const fn next_off(leaf: u64) -> u64 {
 /// Of a slot's key word. Its value lies in the same line, so that one flush is enough and the value arrives first.
 #[inline(always)]
 pub(crate) const fn key_off(leaf: u64, slot: usize) -> u64 {
-    let slot = slot as u64;
-    leaf.saturating_add(LINE_BYTES + slot / SLOTS_PER_LINE * LINE_BYTES + slot % SLOTS_PER_LINE * 8)
+    let (line, place) = (slot / SLOTS_PER_LINE, slot % SLOTS_PER_LINE);
+    leaf.saturating_add(LINE_BYTES + line as u64 * LINE_BYTES + place as u64 * 8)
 }
 
 /// Of a line of records.
 #[inline(always)]
 pub(crate) const fn line_off(leaf: u64, line: usize) -> u64 {
-    key_off(leaf, SLOTS_PER_LINE as usize * line)
+    key_off(leaf, SLOTS_PER_LINE * line)
 }
 
 #[inline(always)]
