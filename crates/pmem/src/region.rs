@@ -72,9 +72,9 @@ pub struct Region {
     pub(crate) range: AddressRange,
     /// Bytes mapped so far. Only grows.
     len: AtomicU64,
-    /// As `len`, where loads are reported to nobody; else 0, so that the bounds check of a load fails and leads to the
-    /// report, and no other load pays for it.
-    loadable: AtomicU64,
+    /// The whole words of `len`, where loads are reported to nobody; else 0, so that the bounds check of a load fails and leads to
+    /// the report, and no other load pays for it.
+    loadable_words: AtomicU64,
     pub(crate) file: Option<File>,
     /// Whether what the region grows by is mapped at once.
     pub(crate) prefaults: bool,
@@ -139,7 +139,7 @@ impl Region {
         Ok(Region {
             range,
             len: AtomicU64::new(bytes),
-            loadable: AtomicU64::new(bytes),
+            loadable_words: AtomicU64::new(bytes / WORD_BYTES),
             file: Some(file),
             prefaults: options.prefault,
             sharing,
@@ -184,7 +184,7 @@ impl Region {
         Ok(Region {
             range,
             len: AtomicU64::new(bytes),
-            loadable: AtomicU64::new(if reports_loads { 0 } else { bytes }),
+            loadable_words: AtomicU64::new(if reports_loads { 0 } else { bytes / WORD_BYTES }),
             reports_loads,
             file: None,
             prefaults: false,
@@ -215,7 +215,7 @@ impl Region {
         // ORDER: pairs with the loads in `len` and `load_u64`; the mapping comes before.
         self.len.store(bytes, Ordering::Release);
         if !self.reports_loads {
-            self.loadable.store(bytes, Ordering::Release);
+            self.loadable_words.store(bytes / WORD_BYTES, Ordering::Release);
         }
     }
 
@@ -266,9 +266,9 @@ impl Region {
 
     #[inline(always)]
     fn word(&self, off: u64) -> Result<&AtomicU64, OutOfBounds> {
-        self.check(off, WORD_BYTES)?;
-        if !off.is_multiple_of(WORD_BYTES) {
-            return Err(OutOfBounds { off, bytes: WORD_BYTES, region_bytes: self.len() });
+        let region_bytes = self.len();
+        if word_number(off) >= region_bytes / WORD_BYTES {
+            return Err(OutOfBounds { off, bytes: WORD_BYTES, region_bytes });
         }
         // SAFETY: the word is in bounds (checked), mapped for as long as the region lives, and aligned
         // (checked; the base is page-aligned). All racing accesses to it are atomic by the contract of the
@@ -283,9 +283,8 @@ impl Region {
     /// [`OutOfBounds`] when the word is not inside the region or not aligned.
     #[inline(always)]
     pub fn load_u64(&self, off: u64) -> Result<u64, OutOfBounds> {
-        let loadable = self.loadable.load(Ordering::Acquire);
-        if off <= loadable && WORD_BYTES <= loadable - off && off.is_multiple_of(WORD_BYTES) {
-            // SAFETY: as in `word`; `loadable` is never more than the length.
+        if word_number(off) < self.loadable_words.load(Ordering::Acquire) {
+            // SAFETY: as in `word`; there are never more loadable words than the region has.
             let word = unsafe { AtomicU64::from_ptr(self.range.base().add(off as usize).cast()) };
             return Ok(word.load(Ordering::Acquire));
         }
@@ -651,20 +650,19 @@ impl Region {
     /// Asks the processor to bring the line of `off` into its cache. Never faults.
     #[inline(always)]
     pub fn prefetch(&self, off: u64) {
+        self.prefetch_lines::<1>(off);
+    }
+
+    /// As [`prefetch`](Self::prefetch) of so many lines from the one of `off` on.
+    #[inline(always)]
+    pub fn prefetch_lines<const LINES: usize>(&self, off: u64) {
         if self.reports_loads {
-            self.report_prefetch(off);
+            (0..LINES as u64).for_each(|line| self.report_prefetch(off.wrapping_add(line * LINE_BYTES)));
         }
-        let line = self.range.base().wrapping_add(off as usize);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch of any address is without effect on the program's state.
-        unsafe {
-            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast::<i8>())
-        };
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: as above.
-        unsafe {
-            core::arch::asm!("prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags))
-        };
+        let first = self.range.base().wrapping_add(off as usize);
+        for line in 0..LINES {
+            prefetch_line(first.wrapping_add(line * LINE_BYTES as usize));
+        }
     }
 
     /// Asks the processor to bring the line of `off` into its cache, to be stored to. Never faults.
@@ -823,6 +821,12 @@ impl std::fmt::Debug for Region {
     }
 }
 
+/// The number of the word at `off`; of one that is not aligned, more than any region has.
+#[inline(always)]
+fn word_number(off: u64) -> u64 {
+    off.rotate_right(WORD_BYTES.trailing_zeros())
+}
+
 /// Copies bytes.
 ///
 /// # Safety
@@ -902,6 +906,20 @@ fn env_non_temporal() -> Result<Option<bool>, RegionError> {
 #[inline(always)]
 pub fn prefetch_word_for_store(word: &AtomicU64) {
     prefetch_line_for_store(std::ptr::from_ref(word).cast());
+}
+
+#[inline(always)]
+fn prefetch_line(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is without effect on the program's state.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast::<i8>())
+    };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags))
+    };
 }
 
 #[inline(always)]

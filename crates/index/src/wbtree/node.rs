@@ -63,9 +63,12 @@ fn within(off: u64, field: u64) -> u64 {
 /// Asks for all of a node's lines that a search looks at, at once.
 #[inline(always)]
 pub(crate) fn prefetch_node(region: &Region, off: u64, level: usize) {
-    let bytes = if level == 0 { LEAF_BYTES } else { field!(PmInner.separators) };
-    for line in 0..bytes.div_ceil(LINE_BYTES) {
-        region.prefetch(off.wrapping_add(line * LINE_BYTES));
+    const LEAF_LINES: usize = LEAF_BYTES.div_ceil(LINE_BYTES) as usize;
+    const INNER_LINES: usize = field!(PmInner.separators).div_ceil(LINE_BYTES) as usize;
+    if level == 0 {
+        region.prefetch_lines::<LEAF_LINES>(off);
+    } else {
+        region.prefetch_lines::<INNER_LINES>(off);
     }
 }
 
@@ -137,7 +140,7 @@ pub(crate) struct Inner<'m> {
     pub(crate) off: u64,
     pub(crate) kind: NodeKind,
     /// The prefixes, then the separator words.
-    words: &'m [[u8; 8]],
+    words: &'m [[u8; 8]; 2 * SEPARATORS],
 }
 
 const SEPARATORS: usize = FANOUT - 1;
@@ -155,6 +158,7 @@ impl<'m> Inner<'m> {
         // stored to afterwards; the block is not used again while borrowed, as for a record.
         let bytes = unsafe { region.bytes(within(off, FIRST), BYTES)? };
         let (words, _) = bytes.as_chunks::<8>();
+        let words = words.first_chunk().expect("as many words as were borrowed");
         Ok(Inner { region, off, kind, words })
     }
 
@@ -163,10 +167,10 @@ impl<'m> Inner<'m> {
         self.kind.count()
     }
 
-    /// The prefixes of all separators.
+    /// How many separators have prefixes up to this one.
     #[inline(always)]
-    pub(crate) fn prefixes(&self) -> &'m [[u8; 8]] {
-        &self.words[..self.count() - 1]
+    pub(crate) fn count_up_to(&self, prefix: u64) -> usize {
+        count_up_to(self.words, self.count() - 1, prefix)
     }
 
     pub(crate) fn prefix(&self, i: usize) -> u64 {
@@ -238,6 +242,20 @@ impl<'m> Inner<'m> {
         after(key, skip, self.off)?;
         Ok(&key[..skip])
     }
+}
+
+/// How many of the first `count` words, at least one and at most 63, are at most `prefix`. They ascend.
+#[inline(always)]
+fn count_up_to(words: &[[u8; 8]; 2 * SEPARATORS], count: usize, prefix: u64) -> usize {
+    // The mask changes nothing. It tells the compiler that the index is not too large.
+    let is_up_to = |i: usize| u64::from_ne_bytes(words[i & 63]) <= prefix;
+    let (mut start, mut left) = (0, count);
+    while left > 1 {
+        let half = left / 2;
+        start = core::hint::select_unpredictable(is_up_to(start + half), start + half, start);
+        left -= half;
+    }
+    start + usize::from(is_up_to(start))
 }
 
 #[cold]
@@ -351,6 +369,17 @@ fn matches_portable(words: [u64; 4], byte: u8) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counting_prefixes_agrees_with_a_linear_count() {
+        for count in 1..FANOUT {
+            let words = std::array::from_fn(|i| (i as u64 / 2 * 10 + 5).to_ne_bytes());
+            for wanted in 0..count as u64 * 6 + 10 {
+                let linear = words[..count].iter().filter(|p| u64::from_ne_bytes(**p) <= wanted).count();
+                assert_eq!(count_up_to(&words, count, wanted), linear, "{wanted} among {count}");
+            }
+        }
+    }
 
     #[test]
     fn both_ways_of_matching_fingerprints_find_exactly_the_equal_bytes() {

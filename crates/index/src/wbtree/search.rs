@@ -98,8 +98,7 @@ fn locate<'m>(
     }
     let rest = after(key, base, node.off)?;
     let prefix = prefix8(rest);
-    let prefixes = node.prefixes();
-    let mut left = count_up_to(prefixes, prefix);
+    let mut left = node.count_up_to(prefix);
     // The separators with the same prefix, if any, are the last ones counted.
     while left > 0 && node.prefix(left - 1) == prefix {
         if is_left(compare_tied(view, node, left - 1, key, rest)?) {
@@ -108,20 +107,6 @@ fn locate<'m>(
         left -= 1;
     }
     Ok(left)
-}
-
-/// How many of the ascending prefixes are at most `prefix`.
-#[inline(always)]
-fn count_up_to(prefixes: &[[u8; 8]], prefix: u64) -> usize {
-    let mut start = 0;
-    let mut left = prefixes.len();
-    while left > 0 {
-        let half = left.div_ceil(2);
-        let at_most = u64::from_ne_bytes(prefixes[start + half - 1]) <= prefix;
-        start = core::hint::select_unpredictable(at_most, start + half, start);
-        left -= half;
-    }
-    start
 }
 
 /// The order of separator `i` relative to `key`, when their prefixes are equal. `rest` is the key after the
@@ -242,20 +227,4 @@ pub(crate) fn likely_record<'m>(view: impl View<'m>, leaf: &Leaf, key: &[u8]) ->
         return Ok(None);
     }
     Ok(Some(view.load(leaf.record_off(candidates.trailing_zeros() as usize))?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counting_prefixes_agrees_with_a_linear_count() {
-        for len in 0..42u64 {
-            let prefixes: Vec<[u8; 8]> = (0..len).map(|i| (i / 2 * 10 + 5).to_ne_bytes()).collect();
-            for wanted in 0..len * 6 + 10 {
-                let linear = prefixes.iter().filter(|p| u64::from_ne_bytes(**p) <= wanted).count();
-                assert_eq!(count_up_to(&prefixes, wanted), linear, "{wanted} among {len}");
-            }
-        }
-    }
 }
