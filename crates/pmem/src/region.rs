@@ -276,6 +276,16 @@ impl Region {
         Ok(unsafe { AtomicU64::from_ptr(self.range.base().add(off as usize).cast()) })
     }
 
+    /// Whether an aligned word lies at `off`.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when the word is not inside the region or not aligned.
+    #[inline(always)]
+    pub fn check_word(&self, off: u64) -> Result<(), OutOfBounds> {
+        self.word(off).map(drop)
+    }
+
     /// Loads an aligned word, with acquire ordering.
     ///
     /// # Errors

@@ -152,16 +152,52 @@ impl RecordImage {
         self.push(operand);
     }
 
-    /// Adds stores of words by line, after all other entries; which are a whole number of `PmEntry`s long then.
+    /// Adds stores of words, and of words by line, after all other entries; which are a whole number of `PmEntry`s long then.
     #[inline]
-    pub(crate) fn lines(&mut self, lines: &StoredLines) {
-        if lines.is_empty() {
-            return;
+    pub(crate) fn stores(&mut self, words: impl Iterator<Item = (u64, u64)>, lines: &StoredLines) {
+        self.words(words);
+        if !lines.is_empty() {
+            self.make_room(lines.len() * LINE_ENTRY_MAX + COPIED_BEYOND);
+            lines.iter().for_each(|line| self.line(line));
         }
-        self.make_room(lines.len() * LINE_ENTRY_MAX + COPIED_BEYOND);
-        lines.iter().for_each(|line| self.line(line));
         if !(self.len - HEAD_WORDS).is_multiple_of(2) {
             self.push(line_target(0, 0));
+        }
+    }
+
+    /// Adds stores of words. Those of one line that follow each other share an entry.
+    #[inline]
+    fn words(&mut self, words: impl Iterator<Item = (u64, u64)>) {
+        let (mut line_off, mut mask, mut values) = (0, 0u8, [0; LINE_WORDS]);
+        for (off, value) in words {
+            let off_of_line = off & !(LINE_BYTES - 1);
+            if off_of_line != line_off {
+                self.words_of_line(line_off, mask, &values);
+                (line_off, mask) = (off_of_line, 0);
+            }
+            let word = (off % LINE_BYTES / 8) as usize;
+            mask |= 1 << word;
+            values[word] = value;
+        }
+        self.words_of_line(line_off, mask, &values);
+    }
+
+    /// As [`line`](Self::line), of words that may lie apart from each other.
+    #[inline]
+    fn words_of_line(&mut self, off: u64, mut mask: u8, values: &[u64; LINE_WORDS]) {
+        self.make_room(LINE_ENTRY_MAX);
+        while mask != 0 {
+            let target_at = self.len;
+            let room = LINE_WORDS - 1 - target_at % LINE_WORDS;
+            let mut part = 0;
+            self.len += 1;
+            while mask != 0 && self.len <= target_at + room {
+                let word = mask.trailing_zeros() as usize;
+                (mask, part) = (mask & (mask - 1), part | 1 << word);
+                self.words[self.len] = values[word].to_le();
+                self.len += 1;
+            }
+            self.words[target_at] = line_target(off, part).to_le();
         }
     }
 
@@ -440,7 +476,7 @@ mod tests {
         (0..old).for_each(|_| image.push(u64::MAX));
         image.clear();
         (0..entries).for_each(|i| image.entry(64 * i, Change::Store(i)));
-        image.lines(lines);
+        image.stores(std::iter::empty(), lines);
         image
     }
 

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 use slabs::BitChange;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use tembo_pmem::{Domain, LINE_BYTES, size_of};
+use tembo_pmem::{Domain, LINE_BYTES, Region, size_of};
 
 /// New data up to this many bytes is covered by the record's checksum; more is fenced before the record.
 /// At about 10 bytes per nanosecond this much costs as long to sum as a fence takes.
@@ -83,14 +83,14 @@ enum Step {
 #[derive(Debug, Default)]
 pub(crate) struct TxWork {
     steps: Vec<Step>,
+    /// A bit for each hashed word that a step changes by the record: of most words it tells that none does.
+    redo_filter: u64,
     /// Word to its last step; complete only beyond [`SEARCH_MAX`] steps.
     step_index: hashbrown::HashMap<u64, u32, foldhash::fast::FixedState>,
     fresh: Vec<Fresh>,
     /// Start of a block to its number in `fresh`; complete only beyond [`SEARCH_MAX`] blocks.
     fresh_index: BTreeMap<u64, u32>,
     fresh_filter: FreshFilter,
-    /// Whether blocks were allocated, also if none of them is left.
-    has_allocated: bool,
     freed: Vec<Block>,
     /// Words that are stored without a step for each.
     stored_lines: StoredLines,
@@ -159,6 +159,34 @@ pub struct Savepoint {
     freed: usize,
 }
 
+/// The words of a pool as a transaction sees them ([`Tx::view`]).
+#[derive(Clone, Copy)]
+pub struct TxView<'t> {
+    region: &'t Region,
+    work: &'t TxWork,
+}
+
+impl TxView<'_> {
+    /// As [`Tx::load`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the offset leads nowhere.
+    #[inline(always)]
+    pub fn load(self, off: u64) -> Result<u64> {
+        match self.work.redo_step(off) {
+            Some(step) => Ok(self.work.redo_value(step)),
+            None => Ok(self.region.load_u64(off)?),
+        }
+    }
+}
+
+impl std::fmt::Debug for TxView<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TxView").field("work", &self.work).finish_non_exhaustive()
+    }
+}
+
 /// A transaction on a pool.
 ///
 /// Loads see the transaction's own stores; other threads see nothing of it before it is durable. Dropping it
@@ -204,7 +232,6 @@ impl<'l> Tx<'l> {
         let off = block.off;
         let work = &mut self.lane.work;
         let number = work.fresh.len();
-        work.has_allocated = true;
         if number >= FILTER_MIN {
             if number == FILTER_MIN {
                 work.fresh.iter().for_each(|f| work.fresh_filter.add(f.block.off, f.block.bytes));
@@ -302,12 +329,14 @@ impl<'l> Tx<'l> {
     /// [`Error::Corrupt`] if the offset leads nowhere.
     #[inline]
     pub fn load(&self, off: u64) -> Result<u64> {
-        if let Some(step) = self.lane.work.redo_step(off)
-            && let Step::Redo { value, .. } = self.lane.work.steps[step]
-        {
-            return Ok(value);
-        }
-        Ok(self.inner().region.load_u64(off)?)
+        self.view().load(off)
+    }
+
+    /// The words as the transaction sees them, to load many of them.
+    #[inline(always)]
+    pub fn view(&self) -> TxView<'_> {
+        let lane: &Lane = &self.lane;
+        TxView { region: &lane.pool.inner.region, work: &lane.work }
     }
 
     /// Stores a word. Other threads see it after the commit; words become visible in the order in which they
@@ -318,26 +347,22 @@ impl<'l> Tx<'l> {
     /// [`Error::Corrupt`] if the offset leads nowhere, to the pool's own header or lanes, or is not aligned.
     #[inline]
     pub fn store(&mut self, off: u64, value: u64) -> Result<()> {
-        if let Some(number) = self.lane.work.fresh_at(off) {
-            let lane: &mut Lane = &mut self.lane;
-            let region = &lane.pool.inner.region;
-            let old = region.load_u64(off)?;
-            region.store_u64(off, value)?;
-            let fresh = &mut lane.work.fresh[number];
-            fresh.note_written(off, off + 8);
-            fresh.unflushed = union(fresh.unflushed, (off, off + 8));
-            lane.work.push_step(Step::Direct { off, old });
-            return Ok(());
+        let lane: &mut Lane = &mut self.lane;
+        if let Some(number) = lane.work.fresh_at(off) {
+            return store_fresh(lane, number, off, value);
         }
-        if off < self.inner().first_zone_off {
+        let inner: &PoolInner = &lane.pool.inner;
+        if off < inner.first_zone_off {
             return Err(Error::corrupt("a store", off, "an offset in a block", "the pool's own structures"));
         }
-        self.store_anywhere(off, value)
+        inner.region.check_word(off)?;
+        lane.work.push_redo(off, value);
+        Ok(())
     }
 
     /// As [`store`](Self::store) of a word outside of the transaction's own blocks, the root directory included.
     pub(crate) fn store_anywhere(&mut self, off: u64, value: u64) -> Result<()> {
-        self.inner().region.load_u64(off)?;
+        self.inner().region.check_word(off)?;
         self.lane.work.push_redo(off, value);
         Ok(())
     }
@@ -398,8 +423,8 @@ impl<'l> Tx<'l> {
 
     #[inline(always)]
     fn take_back(&mut self) {
-        let work = &self.lane.work;
-        if !(work.is_untouched() && work.step_index.is_empty() && !work.has_allocated) {
+        let lane: &Lane = &self.lane;
+        if !(lane.work.is_as_new() && lane.arena.has_none_pending()) {
             self.take_back_what_is_there();
         }
     }
@@ -412,16 +437,8 @@ impl<'l> Tx<'l> {
             self.lane.work.stored_lines.clear();
         }
         let Lane { pool, arena, work, .. } = &mut *self.lane;
-        if std::mem::take(&mut work.has_allocated) {
-            work.fresh_filter.clear();
-            work.step_index.clear();
-            if !work.fresh_index.is_empty() {
-                work.fresh_index.clear();
-            }
-            pool.inner.alloc.put_pending(arena);
-        } else if !work.step_index.is_empty() {
-            work.step_index.clear();
-        }
+        work.clear_indexes();
+        pool.inner.alloc.put_pending(arena);
     }
 
     /// How many words the record will hold so far, roughly: for deciding when a group is large enough.
@@ -455,13 +472,60 @@ impl Drop for Tx<'_> {
     }
 }
 
+/// The words that steps change by the record, and their values, in the order in which they are to become visible.
+#[inline(always)]
+fn redo_words(steps: &[Step]) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+    steps.iter().filter_map(|step| match step {
+        Step::Redo { off, value, superseded: false, .. } => Some((*off, *value)),
+        _ => None,
+    })
+}
+
+/// Stores a word of the transaction's own block with this number.
+fn store_fresh(lane: &mut Lane, number: usize, off: u64, value: u64) -> Result<()> {
+    let region = &lane.pool.inner.region;
+    let old = region.load_u64(off)?;
+    region.store_u64(off, value)?;
+    let fresh = &mut lane.work.fresh[number];
+    fresh.note_written(off, off + 8);
+    fresh.unflushed = union(fresh.unflushed, (off, off + 8));
+    lane.work.push_step(Step::Direct { off, old });
+    Ok(())
+}
+
+/// The bit of a word in [`TxWork::redo_filter`].
+#[inline(always)]
+fn redo_bit(off: u64) -> u64 {
+    1 << (off.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58)
+}
+
 fn union(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
     if a.0 == a.1 { b } else { (a.0.min(b.0), a.1.max(b.1)) }
 }
 
 impl TxWork {
+    #[inline]
     fn is_untouched(&self) -> bool {
         self.only_stores_lines() && self.stored_lines.is_empty()
+    }
+
+    /// Whether nothing is left of what was done or taken back.
+    #[inline]
+    fn is_as_new(&self) -> bool {
+        self.is_untouched() && self.redo_filter == 0 && !self.fresh_filter.used
+    }
+
+    /// Forgets where steps and blocks are, of which there are none any more.
+    #[inline]
+    fn clear_indexes(&mut self) {
+        self.redo_filter = 0;
+        self.fresh_filter.clear();
+        if !self.step_index.is_empty() {
+            self.step_index.clear();
+        }
+        if !self.fresh_index.is_empty() {
+            self.fresh_index.clear();
+        }
     }
 
     /// Whether it has done nothing but to store words by line.
@@ -471,8 +535,13 @@ impl TxWork {
     }
 
     /// The last step that changes the word at `off` by the record.
-    #[inline]
+    #[inline(always)]
     fn redo_step(&self, off: u64) -> Option<usize> {
+        if self.redo_filter & redo_bit(off) == 0 { None } else { self.search_redo_step(off) }
+    }
+
+    #[inline(never)]
+    fn search_redo_step(&self, off: u64) -> Option<usize> {
         if self.steps.len() > SEARCH_MAX {
             return self.step_index.get(&off).map(|step| *step as usize);
         }
@@ -481,9 +550,32 @@ impl TxWork {
             .rposition(|s| matches!(s, Step::Redo { off: o, superseded: false, .. } if *o == off))
     }
 
+    /// What such a step stores.
+    #[inline]
+    fn redo_value(&self, step: usize) -> u64 {
+        match self.steps[step] {
+            Step::Redo { value, .. } => value,
+            Step::Direct { .. } | Step::Cancel { .. } => {
+                unreachable!("not a step that changes a word by the record")
+            }
+        }
+    }
+
+    #[inline]
     fn push_redo(&mut self, off: u64, value: u64) {
+        let is_first = self.redo_filter & redo_bit(off) == 0;
+        self.redo_filter |= redo_bit(off);
+        if is_first && self.steps.len() < SEARCH_MAX {
+            self.steps.push(Step::Redo { off, value, previous: None, superseded: false });
+        } else {
+            self.push_another_redo(off, value);
+        }
+    }
+
+    /// As [`push_redo`](Self::push_redo) where the word may have a step, or there are many steps.
+    fn push_another_redo(&mut self, off: u64, value: u64) {
         let number = self.steps.len() as u32;
-        let previous = self.redo_step(off).map(|step| step as u32);
+        let previous = self.search_redo_step(off).map(|step| step as u32);
         if let Some(step) = previous
             && let Step::Redo { superseded, .. } = &mut self.steps[step as usize]
         {
@@ -549,7 +641,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
     lane.pool.inner.check_usable()?;
     let only_stores = lane.work.only_stores_lines();
     collect_homes(&mut lane.work, &lane.pool.inner, only_stores)?;
-    if lane.work.homes.is_empty() && lane.work.bits.is_empty() && lane.work.stored_lines.is_empty() {
+    if lane.work.home_lines.is_empty() {
         return finish(lane, None);
     }
     if lane.leaves_log_out {
@@ -563,7 +655,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
     let mut fence_first = false;
     if only_stores {
         lane.image.clear();
-        lane.image.lines(&lane.work.stored_lines);
+        lane.image.stores(std::iter::empty(), &lane.work.stored_lines);
     } else {
         let covered = collect_fresh_lines(&mut lane.work, &lane.pool.inner)?;
         let needs_covers = !lane.pool.inner.region.domain().keeps_program_order();
@@ -638,6 +730,9 @@ fn commit(lane: &mut Lane) -> Result<()> {
 /// Stores the home words.
 #[inline]
 fn store_homes(inner: &PoolInner, work: &TxWork, alone: bool) -> Result<()> {
+    for (off, value) in redo_words(&work.steps) {
+        inner.region.store_u64(off, value)?;
+    }
     for (off, change) in &work.homes {
         change.apply(&inner.region, *off, alone)?;
     }
@@ -696,13 +791,13 @@ fn finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
 fn finish_blocks(work: &mut TxWork, inner: &PoolInner, arena: &Arena) -> Result<()> {
     slabs::note_published(work)?;
     work.steps.clear();
-    work.step_index.clear();
     if work.fresh.iter().any(|f| f.cancelled) {
         let cancelled = work.fresh.iter().filter(|f| f.cancelled).map(|f| f.block.clone());
         inner.alloc.release(cancelled, Some(arena));
     }
     work.fresh.clear();
     work.freed.clear();
+    work.clear_indexes();
     Ok(())
 }
 

@@ -116,7 +116,7 @@ impl WbTree {
     /// The tree as the transaction's writer sees it.
     #[inline(always)]
     pub(crate) fn pending<'t>(&self, tx: &'t Tx<'_>) -> Pending<'_, 't> {
-        Pending { region: self.region(), tx }
+        Pending { region: self.region(), words: tx.view() }
     }
 
     #[inline(always)]

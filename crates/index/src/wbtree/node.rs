@@ -10,7 +10,7 @@ use super::layout::{
 };
 use crate::error::{Result, corrupt};
 use tembo_pmem::{LINE_BYTES, Region};
-use tembo_pool::Tx;
+use tembo_pool::TxView;
 
 /// How the words that change are read: by a reader from media, by the writer with its own pending stores.
 pub(crate) trait View<'m>: Copy {
@@ -39,7 +39,7 @@ impl<'m> View<'m> for Media<'m> {
 #[derive(Clone, Copy)]
 pub(crate) struct Pending<'m, 't> {
     pub(crate) region: &'m Region,
-    pub(crate) tx: &'t Tx<'t>,
+    pub(crate) words: TxView<'t>,
 }
 
 impl<'m> View<'m> for Pending<'m, '_> {
@@ -50,7 +50,7 @@ impl<'m> View<'m> for Pending<'m, '_> {
 
     #[inline(always)]
     fn load(self, off: u64) -> Result<u64> {
-        Ok(self.tx.load(off)?)
+        Ok(self.words.load(off)?)
     }
 }
 

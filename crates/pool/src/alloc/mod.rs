@@ -119,6 +119,11 @@ pub(crate) struct Arena {
 const KNOWN_SLABS: usize = 256;
 
 impl Arena {
+    #[inline]
+    pub(crate) fn has_none_pending(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     fn known_slot(key: u64) -> usize {
         (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize % KNOWN_SLABS
     }

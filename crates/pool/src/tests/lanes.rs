@@ -64,7 +64,8 @@ fn a_small_record_finds_room_behind_any_other_in_a_full_pool() {
         }
         let mut store = |words: u64| {
             let mut tx = lane.begin();
-            (0..words).for_each(|i| tx.store(blocks[0] + 8 * i, words).unwrap());
+            // Words of a line that are stored one after another would share an entry.
+            (0..words).for_each(|i| tx.store(blocks[0] + 64 * (i % 69) + 8 * (i / 69), words).unwrap());
             tx.commit()
         };
         let (mut fitted, mut refused) = (0, 0);

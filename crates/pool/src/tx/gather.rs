@@ -1,7 +1,7 @@
 //! What a commit has to do, worked out from what its transaction did: changes of home words, lines to flush, and the record.
 
 use super::slabs::{BitChange, freed_twice, merge_bits, write_slab_head};
-use super::{Step, TxWork};
+use super::{TxWork, redo_words};
 use crate::Result;
 use crate::alloc::Home;
 use crate::layout::ChunkWord;
@@ -12,8 +12,8 @@ use tembo_pmem::LINE_BYTES;
 /// As many lines are registered as they come; of more, each is once.
 const UNSORTED_MAX: usize = 16;
 
-/// Works out every change of a home word that the record has to make: stores in their order, then bits, chunk
-/// words and frontiers.
+/// Works out every change of a home word that the record has to make, besides the transaction's own stores: bits, chunk words and
+/// frontiers; and the lines of all of them.
 #[inline]
 pub(super) fn collect_homes(work: &mut TxWork, inner: &PoolInner, only_stores: bool) -> Result<()> {
     work.homes.clear();
@@ -31,9 +31,10 @@ pub(super) fn collect_homes(work: &mut TxWork, inner: &PoolInner, only_stores: b
 
 /// What of the homes is not words stored by line.
 fn collect_other_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
-    for step in &work.steps {
-        if let Step::Redo { off, value, superseded: false, .. } = step {
-            work.homes.push((*off, Change::Store(*value)));
+    for (off, _) in redo_words(&work.steps) {
+        let line = off / LINE_BYTES;
+        if work.home_lines.last() != Some(&line) {
+            work.home_lines.push(line);
         }
     }
     for fresh in work.fresh.iter().filter(|f| !f.cancelled) {
@@ -121,7 +122,8 @@ pub(super) fn build_image(work: &TxWork, image: &mut RecordImage, with_covers: b
     image.clear();
     work.homes.iter().for_each(|(off, change)| image.entry(*off, *change));
     work.bits.iter().map(BitChange::entry).for_each(|(off, change)| image.entry(off, change));
-    image.lines(&work.stored_lines);
+    // In whatever order: with the last first, the words that trees store fill the record's lines best.
+    image.stores(redo_words(&work.steps).rev(), &work.stored_lines);
     if !with_covers {
         return;
     }
