@@ -185,19 +185,20 @@ impl RecordImage {
     /// As [`line`](Self::line), of words that may lie apart from each other.
     #[inline]
     fn words_of_line(&mut self, off: u64, mut mask: u8, values: &[u64; LINE_WORDS]) {
-        self.make_room(LINE_ENTRY_MAX);
+        self.make_room(LINE_ENTRY_MAX + COPIED_BEYOND);
         while mask != 0 {
-            let target_at = self.len;
-            let room = LINE_WORDS - 1 - target_at % LINE_WORDS;
-            let mut part = 0;
-            self.len += 1;
-            while mask != 0 && self.len <= target_at + room {
+            let room = LINE_WORDS - 1 - self.len % LINE_WORDS;
+            let to: &mut [u64; 1 + LINE_WORDS] =
+                self.words[self.len..].first_chunk_mut().expect("room for a line");
+            let (mut part, mut count) = (0, 0);
+            while mask != 0 && count < room {
                 let word = mask.trailing_zeros() as usize;
                 (mask, part) = (mask & (mask - 1), part | 1 << word);
-                self.words[self.len] = values[word].to_le();
-                self.len += 1;
+                to[1 + count % LINE_WORDS] = values[word % LINE_WORDS].to_le();
+                count += 1;
             }
-            self.words[target_at] = line_target(off, part).to_le();
+            to[0] = line_target(off, part).to_le();
+            self.len += 1 + count;
         }
     }
 

@@ -773,7 +773,7 @@ fn finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
     let inner: &PoolInner = &pool.inner;
     work.stored_lines.clear();
     if !work.only_stores_lines() {
-        finish_blocks(work, inner, arena)?;
+        finish_blocks(work, inner, arena);
     }
     match done {
         Some(commit) => {
@@ -788,8 +788,8 @@ fn finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
 }
 
 /// Puts in order what is known of blocks that the transaction allocated and freed, and forgets it.
-fn finish_blocks(work: &mut TxWork, inner: &PoolInner, arena: &Arena) -> Result<()> {
-    slabs::note_published(work)?;
+fn finish_blocks(work: &mut TxWork, inner: &PoolInner, arena: &Arena) {
+    slabs::note_published(work);
     work.steps.clear();
     if work.fresh.iter().any(|f| f.cancelled) {
         let cancelled = work.fresh.iter().filter(|f| f.cancelled).map(|f| f.block.clone());
@@ -798,7 +798,6 @@ fn finish_blocks(work: &mut TxWork, inner: &PoolInner, arena: &Arena) -> Result<
     work.fresh.clear();
     work.freed.clear();
     work.clear_indexes();
-    Ok(())
 }
 
 impl Lane {

@@ -74,31 +74,37 @@ pub(crate) struct Block {
 /// What a block is part of.
 #[derive(Debug, Clone)]
 pub(crate) enum Home {
-    Slab(SlabRef),
-    Extent { zone: u64, chunk: u64, chunks: u64 },
+    /// A slab, and the number of the block in it.
+    Slab(SlabRef, u64),
+    Extent {
+        zone: u64,
+        chunk: u64,
+        chunks: u64,
+    },
 }
 
 impl Block {
-    /// Whether the block is one of the slab's.
-    pub(crate) fn is_in(&self, slab: &SlabRef) -> bool {
-        matches!(&self.home, Home::Slab(home) if home.is(slab))
+    /// The number of the block in the slab, if it is one of its.
+    pub(crate) fn index_in(&self, slab: &SlabRef) -> Option<u64> {
+        match &self.home {
+            Home::Slab(home, index) if home.is(slab) => Some(*index),
+            _ => None,
+        }
     }
 
     /// Takes the claim on a block back, which then is not freed.
     pub(crate) fn unclaim(&self) {
-        if let Home::Slab(slab) = &self.home
-            && let Ok(bit) = slab.bit_of(self.off)
-        {
-            slab.unclaim(bit);
+        if let Home::Slab(slab, index) = &self.home {
+            slab.unclaim(slab.bit(*index));
         }
     }
 
-    /// The block at `off` of a slab, which is taken.
-    fn of_slab(slab: &Slab, off: u64, is_zero: bool) -> Block {
+    /// The block of a slab with this number, which is taken.
+    fn of_slab(slab: &Slab, index: u64, is_zero: bool) -> Block {
         // SAFETY: the caller took the block, or claimed it, so that nobody else releases it; the reference is part of
         // the block.
-        let home = Home::Slab(unsafe { SlabRef::new(slab) });
-        Block { off, bytes: slab.class.block_bytes, home, is_zero }
+        let home = Home::Slab(unsafe { SlabRef::new(slab) }, index);
+        Block { off: slab.block_off(index), bytes: slab.class.block_bytes, home, is_zero }
     }
 }
 
@@ -191,8 +197,8 @@ impl Allocator {
     #[inline]
     pub(crate) fn reserve_held(&self, arena: &mut Arena, bytes: u64) -> Option<Block> {
         let slab = arena.current.get(self.classes.class_for(bytes)?)?.as_ref()?;
-        let (off, is_zero) = slab.take()?;
-        Some(Block::of_slab(slab, off, is_zero))
+        let (index, is_zero) = slab.take()?;
+        Some(Block::of_slab(slab, index, is_zero))
     }
 
     /// Reserves a block of at least `bytes`. `grow` makes the pool longer, up to the given length.
@@ -211,8 +217,8 @@ impl Allocator {
         }
         loop {
             if let Some(slab) = &arena.current[class] {
-                if let Some((off, is_zero)) = slab.take() {
-                    return Ok(Block::of_slab(slab, off, is_zero));
+                if let Some((index, is_zero)) = slab.take() {
+                    return Ok(Block::of_slab(slab, index, is_zero));
                 }
                 let slab = slab.clone();
                 arena.current[class] = None;
@@ -280,7 +286,7 @@ impl Allocator {
             return Ok(None);
         }
         let slab = self.slab_at(shared, region, zone, chunk, class)?;
-        Ok((slab.free_blocks() > 0 && slab.hold()).then_some(slab))
+        Ok((slab.has_free_block() && slab.hold()).then_some(slab))
     }
 
     /// The volatile side of the slab at a chunk, read from media if it is not known yet.
@@ -421,7 +427,7 @@ impl Allocator {
     /// Lets go of a slab: it becomes partial if it has free blocks.
     fn put_slab(&self, slab: Arc<Slab>) {
         slab.let_go();
-        if slab.free_blocks() > 0 && slab.hold() {
+        if slab.has_free_block() && slab.hold() {
             self.shared.lock().partial[slab.class_number].push(slab);
         }
     }
@@ -452,15 +458,15 @@ impl Allocator {
         let mut shared = None;
         for block in blocks {
             match &block.home {
-                Home::Slab(slab) if arena.is_some_and(|arena| arena.is_current(slab)) => {
-                    slab.release(block.off)
+                Home::Slab(slab, index) if arena.is_some_and(|arena| arena.is_current(slab)) => {
+                    slab.release(*index)
                 }
-                Home::Slab(slab) => {
+                Home::Slab(slab, index) => {
                     let shared = &mut **shared.get_or_insert_with(|| self.shared.lock());
                     let (zone, chunk) = (slab.zone as usize, slab.chunk);
                     // The reference may lead nowhere once the block is released; the map's own does not.
                     if let Some(slab) = shared.zones[zone].slabs.get(&chunk) {
-                        slab.release(block.off);
+                        slab.release(*index);
                         if slab.hold() {
                             shared.partial[slab.class_number].push(slab.clone());
                         }
@@ -641,11 +647,12 @@ fn no_block(off: u64) -> Error {
 
 /// The block of a slab that starts at `off`, if media has it allocated and nobody else is freeing it.
 fn slab_block(region: &Region, slab: &Slab, off: u64) -> Result<Block> {
-    let bit = slab.bit_of(off)?;
+    let index = slab.block_at(off)?;
+    let bit = slab.bit(index);
     // The commit changes it, after its fence.
     region.prefetch_for_store(bit.word_off);
     if !slab.claim(bit) {
         return Err(Error::corrupt("a block", off, "an allocated block", "a free one"));
     }
-    Ok(Block::of_slab(slab, off, false))
+    Ok(Block::of_slab(slab, index, false))
 }

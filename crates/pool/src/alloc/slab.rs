@@ -5,7 +5,7 @@ use crate::layout::{ChunkWord, PmSlab, SLAB_TAG};
 use crate::{Error, Result};
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::{Region, size_of};
 
 /// A slab in use by this process.
@@ -32,6 +32,8 @@ pub(crate) struct Slab {
     published: AtomicBool,
     /// Blocks from this one on have never been handed out and read as zero on media.
     zero_from: AtomicU64,
+    /// Where to look for a free block first: a word of the bitmap, mostly the first that has one.
+    first_free: AtomicUsize,
     /// Whether a lane allocates from it, or the list of partial slabs holds it.
     held: AtomicBool,
 }
@@ -104,6 +106,7 @@ impl Slab {
             media: bitmap(),
             published: AtomicBool::new(false),
             zero_from: AtomicU64::new(if is_zero { 0 } else { u64::MAX }),
+            first_free: AtomicUsize::new(0),
             held: AtomicBool::new(true),
         }
     }
@@ -149,22 +152,43 @@ impl Slab {
         if left >= 64 { u64::MAX } else { (1 << left) - 1 }
     }
 
-    /// Takes a free block; the caller owns the slab. Says whether it reads as zero.
+    /// Takes a free block, and returns its number; the caller owns the slab. Says whether it reads as zero.
     pub(crate) fn take(&self) -> Option<(u64, bool)> {
-        for (i, word) in self.busy.iter().enumerate() {
-            let free = !word.load(Ordering::Acquire) & self.valid_bits(i);
-            if free != 0 {
-                let bit = u64::from(free.trailing_zeros());
-                word.fetch_or(1 << bit, Ordering::AcqRel);
-                let index = 64 * i as u64 + bit;
-                let is_zero = index >= self.zero_from.load(Ordering::Relaxed);
-                if is_zero {
-                    self.zero_from.store(index + 1, Ordering::Relaxed);
-                }
-                return Some((self.off + self.class.head_bytes + index * self.class.block_bytes, is_zero));
-            }
+        let first = self.first_free.load(Ordering::Relaxed);
+        // Others who release blocks at this moment may have it pass some by.
+        let (word, free) = self.free_from(first).or_else(|| self.free_from(0))?;
+        if word != first {
+            self.first_free.store(word, Ordering::Relaxed);
         }
-        None
+        let bit = u64::from(free.trailing_zeros());
+        self.busy[word].fetch_or(1 << bit, Ordering::AcqRel);
+        let index = 64 * word as u64 + bit;
+        let is_zero = index >= self.zero_from.load(Ordering::Relaxed);
+        if is_zero {
+            self.zero_from.store(index + 1, Ordering::Relaxed);
+        }
+        Some((index, is_zero))
+    }
+
+    /// Where the block with this number starts.
+    pub(crate) fn block_off(&self, index: u64) -> u64 {
+        self.off + self.class.head_bytes + index * self.class.block_bytes
+    }
+
+    /// The first word from this one on with free blocks, and their bits.
+    #[inline]
+    fn free_from(&self, first: usize) -> Option<(usize, u64)> {
+        let last = self.busy.len() - 1;
+        (first..=last).find_map(|word| {
+            let used = self.busy[word].load(Ordering::SeqCst);
+            let free = if word < last { !used } else { !used & self.valid_bits(word) };
+            (free != 0).then_some((word, free))
+        })
+    }
+
+    /// Whether a block is available. Reads the bitmap.
+    pub(crate) fn has_free_block(&self) -> bool {
+        self.free_from(0).is_some()
     }
 
     /// Where its blocks lie.
@@ -180,25 +204,32 @@ impl Slab {
         (past % self.class.block_bytes == 0 && index < self.class.blocks).then_some(index)
     }
 
-    /// Where the bit of the block at `off` is.
-    pub(crate) fn bit_of(&self, off: u64) -> Result<BitPlace> {
-        let index = self.index_of(off).ok_or_else(|| {
+    /// The number of the block at `off`.
+    pub(crate) fn block_at(&self, off: u64) -> Result<u64> {
+        self.index_of(off).ok_or_else(|| {
             Error::corrupt(
                 "a block",
                 off,
                 format!("the start of a {}-byte block", self.class.block_bytes),
                 "another offset",
             )
-        })?;
-        let word = (index / 64) as usize;
-        Ok(BitPlace { word_off: self.word_off(word), word, mask: 1 << (index % 64) })
+        })
     }
 
-    /// Makes the block at `off` available again.
-    pub(crate) fn release(&self, off: u64) {
-        if let Some(index) = self.index_of(off) {
-            let old = self.busy[(index / 64) as usize].fetch_and(!(1 << (index % 64)), Ordering::SeqCst);
-            debug_assert!(old & (1 << (index % 64)) != 0, "a block released twice");
+    /// Where the bit of the block with this number is.
+    #[inline]
+    pub(crate) fn bit(&self, index: u64) -> BitPlace {
+        let word = (index / 64) as usize;
+        BitPlace { word_off: self.word_off(word), word, mask: 1 << (index % 64) }
+    }
+
+    /// Makes the block with this number available again.
+    pub(crate) fn release(&self, index: u64) {
+        let word = (index / 64) as usize;
+        let old = self.busy[word].fetch_and(!(1 << (index % 64)), Ordering::SeqCst);
+        debug_assert!(old & (1 << (index % 64)) != 0, "a block released twice");
+        if word < self.first_free.load(Ordering::Relaxed) {
+            self.first_free.store(word, Ordering::Relaxed);
         }
     }
 
@@ -266,17 +297,16 @@ impl Slab {
         self.media[bit.word].fetch_or(bit.mask, Ordering::AcqRel);
     }
 
-    /// What the head and bitmap of a new slab look like on media when the blocks at `taken` are allocated.
-    pub(crate) fn new_head(&self, taken: impl Iterator<Item = u64>) -> Result<Vec<u8>> {
+    /// What the head and bitmap of a new slab look like on media when the blocks with the numbers `taken` are allocated.
+    pub(crate) fn new_head(&self, taken: impl Iterator<Item = u64>) -> Vec<u8> {
         let mut head = vec![0; 8 + 8 * self.class.words()];
         head[..8].copy_from_slice(&(SLAB_TAG | self.class_number as u64).to_le_bytes());
-        for off in taken {
-            let bit = self.bit_of(off)?;
+        for bit in taken.map(|index| self.bit(index)) {
             let at = (bit.word_off - self.off) as usize;
             let word = u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes")) | bit.mask;
             head[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
-        Ok(head)
+        head
     }
 
     /// The chunk words that name the slab on media, by chunk number.

@@ -9,7 +9,7 @@ use crate::pool::PoolInner;
 use crate::record::{COVER_MAX_BYTES, Change, Cover, RecordImage};
 use tembo_pmem::LINE_BYTES;
 
-/// As many lines are registered as they come; of more, each is once.
+/// As many home lines are registered as they come; of more, each is once.
 const UNSORTED_MAX: usize = 16;
 
 /// Works out every change of a home word that the record has to make, besides the transaction's own stores: bits, chunk words and
@@ -39,10 +39,9 @@ fn collect_other_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
     }
     for fresh in work.fresh.iter().filter(|f| !f.cancelled) {
         match &fresh.block.home {
-            Home::Slab(slab) => {
+            Home::Slab(slab, index) => {
                 if slab.is_published() {
-                    let bit = slab.bit_of(fresh.block.off)?;
-                    work.bits.push(BitChange { place: bit, set: true, slab: *slab });
+                    work.bits.push(BitChange { place: slab.bit(*index), set: true, slab: *slab });
                 } else if !work.new_slabs.iter().rev().any(|s| s.is(slab)) {
                     work.new_slabs.push(*slab);
                 }
@@ -63,9 +62,8 @@ fn collect_other_homes(work: &mut TxWork, inner: &PoolInner) -> Result<()> {
     }
     for (i, block) in work.freed.iter().enumerate() {
         match &block.home {
-            Home::Slab(slab) => {
-                let bit = slab.bit_of(block.off)?;
-                work.bits.push(BitChange { place: bit, set: false, slab: *slab });
+            Home::Slab(slab, index) => {
+                work.bits.push(BitChange { place: slab.bit(*index), set: false, slab: *slab });
             }
             Home::Extent { zone, chunk, .. } => {
                 if work.freed[..i].iter().any(|other| other.off == block.off) {
@@ -143,19 +141,18 @@ pub(super) fn collect_touched_lines(work: &mut TxWork) {
     let TxWork { touched, home_lines, fresh, freed, new_slabs, .. } = work;
     touched.clear();
     touched.extend_from_slice(home_lines);
+    if touched.len() > UNSORTED_MAX {
+        touched.sort_unstable();
+        touched.dedup();
+    }
+    // Blocks do not overlap. Those that lie beside each other may share a line.
     let mut add = |off: u64, bytes: u64| {
-        let mut line = off / LINE_BYTES;
-        while line <= (off + bytes - 1) / LINE_BYTES {
-            touched.push(line);
-            line += 1;
-        }
+        let (first, end) = (off / LINE_BYTES, (off + bytes).div_ceil(LINE_BYTES));
+        let is_there = touched.last() == Some(&first);
+        touched.extend(first + u64::from(is_there)..end);
     };
     fresh.iter().filter(|f| !f.cancelled).for_each(|f| add(f.block.off, f.block.bytes));
     freed.iter().for_each(|block| add(block.off, block.bytes));
     // A new slab's head is covered, and every lane that uses the slab later changes it.
     new_slabs.iter().for_each(|slab| add(slab.off, 8 + 8 * slab.class.words() as u64));
-    if touched.len() > UNSORTED_MAX {
-        touched.sort_unstable();
-        touched.dedup();
-    }
 }

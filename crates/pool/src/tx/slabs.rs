@@ -1,6 +1,6 @@
 //! What a commit does to slabs: the bits that it changes, and the heads of those that are new.
 
-use super::{Fresh, SEARCH_MAX, TxWork};
+use super::{SEARCH_MAX, TxWork};
 use crate::alloc::slab::{BitPlace, SlabRef};
 use crate::pool::PoolInner;
 use crate::record::Change;
@@ -52,31 +52,31 @@ pub(super) fn freed_twice(off: u64) -> Error {
 /// Writes the head of a new slab.
 pub(super) fn write_slab_head(inner: &PoolInner, work: &TxWork, slab: &SlabRef) -> Result<()> {
     // L4: the record covers the head, so the bits of this transaction's blocks are set in it from the start.
-    let head = slab.new_head(work.fresh_in(slab).map(|f| f.block.off))?;
+    let head = slab.new_head(work.fresh_in(slab));
     // SAFETY: media does not name the slab, so that its head is this lane's alone.
     unsafe { inner.region.write(slab.off, &head)? };
     Ok(())
 }
 
 /// Notes that new slabs are on media, with the transaction's blocks in them.
-pub(super) fn note_published(work: &mut TxWork) -> Result<()> {
+pub(super) fn note_published(work: &mut TxWork) {
     for slab in &work.new_slabs {
-        for fresh in work.fresh_in(slab) {
-            slab.note_allocated(slab.bit_of(fresh.block.off)?);
+        for index in work.fresh_in(slab) {
+            slab.note_allocated(slab.bit(index));
         }
         slab.set_published();
     }
     work.new_slabs.clear();
-    Ok(())
 }
 
 impl TxWork {
-    /// The transaction's own blocks in a slab, but for those that it gave back. Takes time that follows how many these are.
-    fn fresh_in(&self, slab: &SlabRef) -> impl Iterator<Item = &Fresh> {
+    /// The numbers of the transaction's own blocks in a slab, but for those that it gave back. Takes time that follows how many these are.
+    fn fresh_in(&self, slab: &SlabRef) -> impl Iterator<Item = u64> {
         let is_indexed = self.fresh.len() > SEARCH_MAX;
         let indexed = is_indexed.then(|| self.fresh_index.range(slab.blocks_span()));
         let indexed = indexed.into_iter().flatten().map(|(_, number)| &self.fresh[*number as usize]);
         let searched = if is_indexed { &[] } else { &self.fresh[..] };
-        indexed.chain(searched).filter(|f| !f.cancelled && f.block.is_in(slab))
+        let kept = indexed.chain(searched).filter(|f| !f.cancelled);
+        kept.filter_map(|f| f.block.index_in(slab))
     }
 }
