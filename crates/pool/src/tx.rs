@@ -339,6 +339,17 @@ impl<'l> Tx<'l> {
         TxView { region: &lane.pool.inner.region, work: &lane.work }
     }
 
+    /// Which words of a range, outside of its own blocks, the transaction [stores](Self::store). Takes no longer than to look at each
+    /// word, or at each store.
+    pub fn stored_words(&self, off: u64, bytes: u64) -> Vec<u64> {
+        let work = &self.lane.work;
+        if work.steps.len() as u64 > bytes / 8 {
+            let words = (off..off.saturating_add(bytes)).step_by(8);
+            return words.filter(|word| work.redo_step(*word).is_some()).collect();
+        }
+        redo_words(&work.steps).map(|(word, _)| word).filter(|word| word.wrapping_sub(off) < bytes).collect()
+    }
+
     /// Stores a word. Other threads see it after the commit; words become visible in the order in which they
     /// were stored (last stored, for a word stored twice).
     ///

@@ -156,7 +156,23 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         if common != 0 {
             self.retire(common);
         }
-        self.retire(node.off);
+        self.retire_node(node.off, INNER_BYTES)
+    }
+
+    pub(crate) fn retire_leaf(&mut self, leaf: u64) -> Result<()> {
+        self.retire_node(leaf, LEAF_BYTES)
+    }
+
+    /// Retires a node, and takes back what the transaction stored in it.
+    ///
+    /// ORDER: readers come to the node until the word that leads to it is exchanged, which is behind such stores. They would find
+    /// values of keys that the transaction changes again later, and blocks that it has given back.
+    pub(crate) fn retire_node(&mut self, node: u64, bytes: u64) -> Result<()> {
+        for word in self.tx.stored_words(node, bytes) {
+            let before = self.region().load_u64(word).map_err(tembo_pool::Error::from)?;
+            self.tx.store(word, before)?;
+        }
+        self.retire(node);
         Ok(())
     }
 

@@ -57,6 +57,11 @@ impl WbTree {
             // PERSIST(I5): the one word that replaces a value. The new record is durable before it is stored.
             tx.store(leaf.record_off(found.slot), record)?;
             tx.free(found.record)?;
+            if leaf.state(Media(self.region()))?.bitmap() >> found.slot & 1 == 0 {
+                // ORDER: the entry is this transaction's own. Readers find it through the state, which has to become visible behind
+                // the new record, too.
+                tx.store(leaf.off, state.0)?;
+            }
             return Ok(true);
         }
         match self.free_slot(leaf, *state)? {

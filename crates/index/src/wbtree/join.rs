@@ -22,7 +22,7 @@ impl<'m> Edit<'m, '_, '_> {
         let Some(depth) = path.steps.len().checked_sub(1) else {
             if state.count() == 0 {
                 self.store_root(TreeWord::EMPTY)?;
-                self.retire(path.leaf.off);
+                self.retire_leaf(path.leaf.off)?;
             }
             return Ok(());
         };
@@ -38,10 +38,10 @@ impl<'m> Edit<'m, '_, '_> {
             let mut items = Items::new(skip);
             items.gather(view, &path.leaf, state)?;
             items.gather(view, &neighbour, neighbour_state)?;
-            self.retire(neighbour.off);
+            self.retire_leaf(neighbour.off)?;
             self.build_leaf(&items)?
         };
-        self.retire(path.leaf.off);
+        self.retire_leaf(path.leaf.off)?;
         let gone = parent.separator(first, key)?;
         if gone.block != 0 {
             self.retire(gone.block);

@@ -4,7 +4,7 @@ use super::WbTree;
 use super::edit::{Edit, Path};
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
 use super::locks::Held;
-use super::node::{Leaf, Record};
+use super::node::{Leaf, Media, Record};
 use super::scan::Direction;
 use super::search::{Place, Probe};
 use crate::error::{Error, Result, corrupt};
@@ -101,6 +101,14 @@ impl WbTree {
     ) -> Result<()> {
         let slots = entries.iter().fold(0, |slots, (slot, _)| slots | 1 << slot);
         let next = state.next(state.bitmap() & !slots);
+        let seen = leaf.state(Media(self.region()))?.bitmap() & slots;
+        for (slot, record) in entries.iter().filter(|(slot, _)| seen >> slot & 1 != 0) {
+            let before = self.region().load_u64(leaf.record_off(*slot)).map_err(tembo_pool::Error::from)?;
+            if before != *record {
+                // ORDER: the transaction has put this key before; nobody may see that, up to the state behind it.
+                tx.store(leaf.record_off(*slot), before)?;
+            }
+        }
         tx.store(leaf.off, next.0)?;
         for (_, record) in entries {
             tx.free(*record)?;

@@ -41,7 +41,7 @@ impl<'m> Edit<'m, '_, '_> {
         let count = items.as_slice().len();
         if count <= REWRITE_AT_MOST {
             let new = self.build_leaf(&items)?;
-            self.retire(leaf.off);
+            self.retire_leaf(leaf.off)?;
             return self.replace(path, depth, new);
         }
         let at = items.as_slice().iter().position(|item| item.record == record).unwrap_or_default();
@@ -64,7 +64,7 @@ impl<'m> Edit<'m, '_, '_> {
             self.build_leaf(&part)?
         };
         if left != leaf.off && right != leaf.off {
-            self.retire(leaf.off);
+            self.retire_leaf(leaf.off)?;
         }
         self.grow(path, depth, probe.key, (left, separator, right))
     }
@@ -85,7 +85,7 @@ impl<'m> Edit<'m, '_, '_> {
         let (parent, child) = path.steps[above];
         if parent.count() < FANOUT && fits_base(&parent, &separator)? {
             let new = self.splice(&parent, child, (left, separator, right))?;
-            self.retire(parent.off);
+            self.retire_node(parent.off, INNER_BYTES)?;
             return self.replace(path, above, new);
         }
         let level = path.tree.level() - above;

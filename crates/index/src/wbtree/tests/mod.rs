@@ -3,6 +3,7 @@
 mod at_once;
 mod beside;
 mod damage;
+mod half_way;
 mod interrupted;
 mod prefetch;
 mod shape;
