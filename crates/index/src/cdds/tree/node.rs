@@ -122,15 +122,7 @@ impl<'m> Node<'m> {
     #[inline]
     pub(crate) fn greatest_up_to(&self, wanted: u64, version: u64) -> Option<(u64, usize)> {
         let [starts, keys, _, ends] = self.columns();
-        let mut best = 0;
-        for key in keys {
-            let key = key.load(Ordering::Acquire);
-            best = best.max(select_unpredictable(key <= wanted, key, 0));
-        }
-        let mut equal = 0_u32;
-        for (slot, key) in keys.iter().enumerate() {
-            equal |= u32::from(key.load(Ordering::Acquire) == best) << slot;
-        }
+        let (best, mut equal) = greatest_key(keys, wanted);
         let mut found = None;
         while equal != 0 {
             let slot = equal.trailing_zeros() as usize;
@@ -262,6 +254,66 @@ impl<'m> Node<'m> {
     }
 }
 
+/// The greatest key up to `wanted`, 0 if there is none, and the places that have it, by bit.
+#[inline(always)]
+fn greatest_key(keys: &[AtomicU64; SLOTS], wanted: u64) -> (u64, u32) {
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has the instructions.
+        return unsafe { greatest_key_avx2(keys, wanted) };
+    }
+    greatest_key_portable(keys, wanted)
+}
+
+/// [`greatest_key`] without special instructions.
+fn greatest_key_portable(keys: &[AtomicU64; SLOTS], wanted: u64) -> (u64, u32) {
+    let keys = keys.each_ref().map(|key| key.load(Ordering::Acquire));
+    let best = keys.iter().fold(0, |best, key| best.max(select_unpredictable(*key <= wanted, *key, 0)));
+    let equal = keys.iter().enumerate().fold(0, |equal, (slot, key)| equal | u32::from(*key == best) << slot);
+    (best, equal)
+}
+
+/// # Safety
+///
+/// The processor has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn greatest_key_avx2(keys: &[AtomicU64; SLOTS], wanted: u64) -> (u64, u32) {
+    use core::arch::x86_64::*;
+    // Numbers are compared with signs: that turns those without signs into such, in the same order.
+    let least = _mm256_set1_epi64x(i64::MIN);
+    let wanted = _mm256_xor_si256(_mm256_set1_epi64x(wanted as i64), least);
+    let max = |a, b| _mm256_blendv_epi8(a, b, _mm256_cmpgt_epi64(b, a));
+    let (fours, _) = keys.as_chunks::<4>();
+    let mut loaded = [least; SLOTS / 4];
+    let mut best = least;
+    for (four, to) in fours.iter().zip(&mut loaded) {
+        let words: __m256i;
+        // SAFETY: reads the 32 bytes of four words. The writer may store to them meanwhile; the reads are the processor's, not the
+        // language's, so that this is no data race in its sense.
+        //
+        // ORDER: acquire, as all loads are to this processor, and what follows is not moved before what may read any memory.
+        unsafe {
+            core::arch::asm!(
+                "vmovdqu {words}, [{four}]",
+                words = out(ymm_reg) words,
+                four = in(reg) four.as_ptr(),
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        *to = _mm256_xor_si256(words, least);
+        best = max(best, _mm256_blendv_epi8(*to, least, _mm256_cmpgt_epi64(*to, wanted)));
+    }
+    best = max(best, _mm256_permute4x64_epi64::<0b01_00_11_10>(best));
+    best = max(best, _mm256_shuffle_epi32::<0b01_00_11_10>(best));
+    let mut equal = 0;
+    for (i, four) in loaded.into_iter().enumerate() {
+        let of_four = _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(four, best)));
+        equal |= (of_four as u32) << (4 * i);
+    }
+    (_mm256_extract_epi64::<0>(best) as u64 ^ 1 << 63, equal)
+}
+
 /// What follows the bytes that the keys of a node share.
 #[inline(always)]
 pub(crate) fn after(key: &[u8], shared: usize, node: u64) -> Result<&[u8]> {
@@ -274,4 +326,30 @@ pub(crate) fn after(key: &[u8], shared: usize, node: u64) -> Result<&[u8]> {
 #[cold]
 fn wrong_kind(off: u64, expected: &str, found: KindWord) -> crate::Error {
     corrupt("a tree node", off, expected, format!("kind word {:#x}", found.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greatest_key_is_found_alike_with_and_without_special_instructions() {
+        let mut seed = 1_u64;
+        let mut next = || {
+            seed = seed.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+            seed >> 33
+        };
+        let far = [0, 1, 2, u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1, (1 << 63) + 1];
+        for _ in 0..20_000 {
+            let few = 1 + next() as usize % far.len();
+            let keys: [AtomicU64; SLOTS] =
+                std::array::from_fn(|_| AtomicU64::new(far[next() as usize % few].wrapping_add(next() % 3)));
+            let wanted = far[next() as usize % far.len()].wrapping_add(next() % 3);
+            assert_eq!(
+                greatest_key(&keys, wanted),
+                greatest_key_portable(&keys, wanted),
+                "{keys:?} up to {wanted}"
+            );
+        }
+    }
 }
