@@ -135,18 +135,36 @@ impl StoredLines {
             off += LINE_BYTES;
             words = rest;
         }
-        for word in words {
-            self.set_one(off, *word);
-            off += 8;
+        while !words.is_empty() {
+            let first = (off % LINE_BYTES / 8) as usize;
+            let (of_line, rest) = words.split_at(words.len().min(WORDS - first));
+            self.set_some(off & !(LINE_BYTES - 1), first, of_line);
+            off += 8 * of_line.len() as u64;
+            words = rest;
         }
     }
 
+    /// Stores the words of the line at `off` that are in the mask.
     #[inline]
-    fn set_one(&mut self, off: u64, word: u64) {
-        let first = (off % LINE_BYTES / 8) as usize;
-        let line = self.line(off & !(LINE_BYTES - 1));
-        line.mask |= 1 << first;
-        line.words[MARGIN + first] = word;
+    pub(crate) fn set_line(&mut self, off: u64, mask: u8, words: &[u64; WORDS]) {
+        let line = self.line(off);
+        if line.mask & !mask == 0 {
+            *line.window(MARGIN) = *words;
+        } else {
+            let to = &mut line.words[MARGIN..];
+            let chosen = words.iter().enumerate().filter(|(i, _)| mask >> i & 1 != 0);
+            chosen.for_each(|(i, word)| to[i] = *word);
+        }
+        line.mask |= mask;
+    }
+
+    /// Stores fewer words than a line has, which lie in one.
+    #[inline]
+    fn set_some(&mut self, off: u64, first: usize, words: &[u64]) {
+        let line = self.line(off);
+        line.mask |= run_mask(first, words.len());
+        let to = &mut line.words[MARGIN + first..];
+        to.iter_mut().zip(words).for_each(|(to, word)| *to = *word);
     }
 
     /// Stores as many words as a line has, in one or two of them.
@@ -267,6 +285,20 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn chosen_words_of_a_line_leave_the_others_alone() {
+        let mut lines = StoredLines::default();
+        lines.set_line(64 * 7, 0b0000_0110, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        lines.set_line(64 * 7, 0b0001_0100, &[10, 11, 12, 13, 14, 15, 16, 17]);
+        lines.set_line(64 * 7, 0b1111_0110, &[20, 21, 22, 23, 24, 25, 26, 27]);
+        let found: Vec<_> = (0..8).map(|word| lines.get(64 * 7 + 8 * word)).collect();
+        let stored = [None, Some(21), Some(22), None, Some(24), Some(25), Some(26), Some(27)];
+        assert_eq!(found, stored);
+        lines.set_line(64 * 7, 0b0000_0010, &[30, 31, 32, 33, 34, 35, 36, 37]);
+        assert_eq!((lines.get(64 * 7 + 8), lines.get(64 * 7 + 16)), (Some(31), Some(22)));
+        assert_eq!(lines.iter().map(|line| line.mask).collect::<Vec<_>>(), [0b1111_0110]);
     }
 
     #[test]

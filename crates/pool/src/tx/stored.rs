@@ -4,6 +4,7 @@ use super::Tx;
 use crate::lane::Lane;
 use crate::pool::PoolInner;
 use crate::{Error, Result};
+use tembo_pmem::LINE_BYTES;
 
 impl Tx<'_> {
     /// Stores words from `off` on, without looking at what the transaction did otherwise: for structures that know what is whose. They are
@@ -26,6 +27,23 @@ impl Tx<'_> {
         }
         inner.region.check_words(off, words.len() as u64)?;
         lane.work.stored_lines.set(off, words);
+        Ok(())
+    }
+
+    /// Stores the words of the line at `off` that `mask` chooses, bit i word i, as [`store_words`](Self::store_words) does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`store_words`](Self::store_words); the offset is that of a line.
+    #[inline]
+    pub fn store_line(&mut self, off: u64, mask: u8, words: &[u64; 8]) -> Result<()> {
+        let lane: &mut Lane = &mut self.lane;
+        let inner: &PoolInner = &lane.pool.inner;
+        if off < inner.first_zone_off || !off.is_multiple_of(LINE_BYTES) {
+            return Err(Error::corrupt("a store", off, "a line in a block", "another offset"));
+        }
+        inner.region.check_words(off, words.len() as u64)?;
+        lane.work.stored_lines.set_line(off, mask, words);
         Ok(())
     }
 
