@@ -38,7 +38,7 @@ impl Costs for CddsOrdered {
 
 /// Every change copies the nodes on its way: one in the small map, four or five in the large one.
 impl Costs for CddsHashed {
-    const LINES: [std::ops::RangeInclusive<u64>; 4] = [8..=11, 9..=12, 8..=8, 6..=10];
+    const LINES: [std::ops::RangeInclusive<u64>; 4] = [7..=10, 9..=11, 7..=7, 6..=9];
     const WITH_HOMES: u64 = 30;
     const AVERAGE_LINES: [f64; 4] = [23.0, 27.5, 29.5, 23.0];
     const BATCH_LINES: f64 = 13.5;

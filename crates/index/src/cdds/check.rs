@@ -107,7 +107,7 @@ impl<S: CddsStructure> CddsMap<S> {
         for queue in [at!(PmCddsHead.young), at!(PmCddsHead.old)] {
             let off = header + queue;
             expect_zero(region, off + at!(PmCddsQueue.reserved), 3)?;
-            checker.check_queue::<S>(off, QueueWords::load(off, |off| Ok(region.load_u64(off)?))?)?;
+            checker.check_queue::<S>(off, QueueWords::load(region, off)?)?;
         }
         for kept in &kept {
             checker.marks.reach(kept.off, KEPT_BYTES + kept.name.len() as u64)?;

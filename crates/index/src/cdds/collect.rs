@@ -53,9 +53,8 @@ impl<S: CddsStructure> CddsMap<S> {
     pub fn collect(&self, budget: usize) -> Result<bool> {
         let mut left = budget;
         loop {
-            let mut writing = self.shared.lock_writer();
-            let (looked_at, has_more) =
-                self.shared.collect_some::<S>(&mut writing, left.min(STEPS_PER_TX))?;
+            let mut writing = self.lock_writer();
+            let (looked_at, has_more) = self.shared.collect_some(&mut writing, left.min(STEPS_PER_TX))?;
             left = left.saturating_sub(looked_at);
             if !has_more || left == 0 || looked_at == 0 {
                 return Ok(has_more);
@@ -88,11 +87,16 @@ impl<S: CddsStructure> CddsMap<S> {
 
 impl Shared {
     /// One transaction of collection; returns how many items it looked at, and whether there are more to look at.
-    fn collect_some<S: CddsStructure>(&self, writing: &mut Writing, budget: usize) -> Result<(usize, bool)> {
-        let Writing { lane, scan } = writing;
+    fn collect_some<S: CddsStructure>(
+        &self,
+        writing: &mut Writing<S>,
+        budget: usize,
+    ) -> Result<(usize, bool)> {
+        let Writing { lane, scan, .. } = writing;
         let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
         // As for a version, so that readers who come late take a newer one.
-        let (next, retained) = self.intend();
+        let mut retained = Retained::default();
+        let next = self.intend(&mut retained);
         let mut tx = lane.begin();
         let mut queues = Queues::open(&tx, self.header)?;
         scan.resume(&retained, next - 1, queues.old(&tx)?.poppable());

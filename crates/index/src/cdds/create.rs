@@ -1,15 +1,16 @@
 //! The handle of a map: making one, opening one, and what its clones share.
 
+use super::collect::OldScan;
 use super::kept::{self, KeptSnapshot};
 use super::layout::{FIRST_VERSION, HEAD_BYTES, MAX_VERSION, RootWord, at};
 use super::owed::Owed;
 use super::readers::{Readers, Retained};
 use super::structure::CddsStructure;
+use super::work::Work;
 use crate::error::{Error, Result, corrupt};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::Region;
@@ -21,9 +22,10 @@ use tembo_pool::{Hold, Lane, Pool};
 ///
 /// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in a
 /// [`batch`](Self::batch) are one version together, and so are those of threads that change the map at once. Readers never wait.
-pub struct CddsMap<S> {
+pub struct CddsMap<S: CddsStructure> {
     pub(super) shared: Arc<Shared>,
-    structure: PhantomData<S>,
+    /// What the writer works with.
+    pub(super) writer: Arc<Mutex<Writing<S>>>,
 }
 
 /// What the clones of a handle share.
@@ -46,15 +48,16 @@ pub(crate) struct Shared {
     pub(super) held: Mutex<BTreeMap<u64, Held>>,
     /// Mirrors the list of kept snapshots.
     pub(super) kept: Mutex<Vec<KeptSnapshot>>,
-    /// What the writer works with; no lane in a pool that is open for reading only.
-    pub(super) writer: Arc<Mutex<Writing>>,
     pub(super) waiting: super::group::Waiting,
 }
 
 /// What only the writer uses.
-pub(super) struct Writing {
+pub(super) struct Writing<S: CddsStructure> {
+    /// None in a pool that is open for reading only.
     pub(super) lane: Option<Lane>,
-    pub(super) scan: super::collect::OldScan,
+    pub(super) scan: OldScan,
+    /// What made the version before, for its memory to be used again.
+    pub(super) spare: Option<Box<Work<S>>>,
 }
 
 #[derive(Default)]
@@ -71,7 +74,7 @@ pub(super) struct Held {
 }
 
 /// A version: its number, its root, and how many keys it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Version {
     pub(crate) number: u64,
     pub(crate) root: RootWord,
@@ -155,11 +158,11 @@ impl<S: CddsStructure> CddsMap<S> {
             readers: Readers::new(),
             held: Mutex::default(),
             kept: Mutex::new(kept::load(region, header, version.number)?),
-            writer: Arc::new(Mutex::new(Writing { lane, scan: super::collect::OldScan::default() })),
             waiting: super::group::Waiting::default(),
         };
-        shared.show(Made { version, owed: Owed::default() });
-        Ok(CddsMap { shared: Arc::new(shared), structure: PhantomData })
+        shared.show(version, &[]);
+        let writing = Writing { lane, scan: OldScan::default(), spare: None };
+        Ok(CddsMap { shared: Arc::new(shared), writer: Arc::new(Mutex::new(writing)) })
     }
 
     /// The pool that the map lies in.
@@ -171,11 +174,15 @@ impl<S: CddsStructure> CddsMap<S> {
     pub fn version(&self) -> u64 {
         self.shared.current()
     }
+
+    pub(super) fn lock_writer(&self) -> MutexGuard<'_, Writing<S>> {
+        self.writer.lock()
+    }
 }
 
-impl<S> Clone for CddsMap<S> {
+impl<S: CddsStructure> Clone for CddsMap<S> {
     fn clone(&self) -> CddsMap<S> {
-        CddsMap { shared: self.shared.clone(), structure: PhantomData }
+        CddsMap { shared: self.shared.clone(), writer: self.writer.clone() }
     }
 }
 
@@ -210,13 +217,6 @@ pub(super) fn load_version(region: &Region, header: u64) -> Result<Version> {
     }
     let root = RootWord(word(at!(PmCddsHead.root))?);
     Ok(Version { number, root, length: word(at!(PmCddsHead.length))? })
-}
-
-/// A version that is part of a transaction, and what it owes.
-#[derive(Debug)]
-pub(crate) struct Made {
-    pub(crate) version: Version,
-    pub(crate) owed: Owed,
 }
 
 /// A version to be read. Whoever has one holds the version, or is the map's writer.
@@ -263,31 +263,27 @@ impl Shared {
     }
 
     /// Begins to make a version, and finds which others have to be spared for it.
-    pub(super) fn intend(&self) -> (u64, Retained) {
+    pub(super) fn intend(&self, retained: &mut Retained) -> u64 {
         let current = self.current();
         // ORDER: sequentially consistent, before the readers' slots are looked at (`readers.rs`).
         self.intent.store(current + 1, Ordering::SeqCst);
-        let mut versions = Vec::new();
-        // Slots before snapshots: who makes a snapshot is in a slot until it is there.
-        self.readers.collect(&mut versions);
-        versions.extend(self.held.lock().keys());
-        versions.extend(self.kept.lock().iter().map(|kept| kept.version.number));
-        (current + 1, Retained::with_newest(versions, current))
+        retained.gather(current, |versions| {
+            // Slots before snapshots: who makes a snapshot is in a slot until it is there.
+            self.readers.collect(versions);
+            versions.extend(self.held.lock().keys());
+            versions.extend(self.kept.lock().iter().map(|kept| kept.version.number));
+        });
+        current + 1
     }
 
-    /// Makes a version, which is durable, the newest for readers.
-    pub(super) fn show(&self, made: Made) {
-        let Made { version, owed } = made;
+    /// Makes a version, which is durable, and owes these words, the newest for readers.
+    pub(super) fn show(&self, version: Version, owed: &[u64]) {
         // Before anybody finds the version.
-        *self.owed.lock() = owed;
+        self.owed.lock().set(version.number, owed);
         let top = &self.tops[(version.number % 2) as usize];
         top.root.store(version.root.0, Ordering::Release);
         top.length.store(version.length, Ordering::Release);
         // ORDER: release, with the load in `current`: all of the version before its number.
         self.current.store(version.number, Ordering::Release);
-    }
-
-    pub(super) fn lock_writer(&self) -> MutexGuard<'_, Writing> {
-        self.writer.lock()
     }
 }

@@ -208,7 +208,7 @@ impl<S: CddsStructure> CddsMap<S> {
     }
 
     pub(super) fn alone<T>(&self, body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>) -> Result<T> {
-        self.write(&mut self.shared.lock_writer(), body).map(|(outcome, _)| outcome)
+        self.write(&mut self.lock_writer(), body).map(|(outcome, _)| outcome)
     }
 
     /// Removes a key; returns whether it was there. As [`put`](Self::put); costs nothing if the key was not there.
@@ -239,30 +239,31 @@ impl<S: CddsStructure> CddsMap<S> {
     /// What `body` returns; [`Error::Abandoned`](crate::Error::Abandoned) if it goes on after a change that failed half-way; [`Error::Pool`](crate::Error::Pool). Nothing has
     /// changed then.
     pub fn batch<T>(&self, body: impl FnOnce(&mut CddsBatch<'_, '_, S>) -> Result<T>) -> Result<T> {
-        let mut writing = self.shared.lock_writer();
+        let mut writing = self.lock_writer();
         self.write(&mut writing, |work, tx| body(&mut CddsBatch { work, tx })).map(|(outcome, _)| outcome)
     }
 
     /// Makes a version of what `body` changes; returns the newest version after that, too.
     pub(super) fn write<T>(
         &self,
-        writing: &mut Writing,
+        writing: &mut Writing<S>,
         body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>,
     ) -> Result<(T, u64)> {
-        let Writing { lane, scan } = writing;
+        let Writing { lane, scan, spare } = writing;
         let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
-        let (mut work, mut tx) = (Work::begin(&self.shared)?, lane.begin());
+        let (mut work, mut tx) = (Work::begin(&self.shared, spare)?, lane.begin());
         let outcome = body(&mut work, &mut tx)?;
-        if let Some(made) = work.finish(&mut tx, scan)? {
+        if let Some(version) = work.finish(&mut tx, scan)? {
             tx.commit()?;
-            self.shared.show(made);
+            self.shared.show(version, &work.owed);
         }
+        work.leave(spare);
         Ok((outcome, self.shared.current()))
     }
 
     /// Makes a change, by itself or with those of other threads.
     fn make_one(&self, change: &Change<&[u8]>) -> Result<bool> {
-        match self.shared.writer.try_lock() {
+        match self.writer.try_lock() {
             Some(mut writing) => {
                 self.write(&mut writing, |work, tx| change.make(work, tx)).map(|(outcome, _)| outcome)
             }
@@ -275,7 +276,7 @@ impl<S: CddsStructure> CddsMap<S> {
         let outcome = Arc::new(Mutex::new(None));
         self.shared.waiting.0.lock().push(Request { change, outcome: outcome.clone() });
         loop {
-            let mut writing = self.shared.lock_writer();
+            let mut writing = self.lock_writer();
             if let Some(outcome) = outcome.lock().take() {
                 return outcome;
             }
@@ -289,7 +290,7 @@ impl<S: CddsStructure> CddsMap<S> {
     }
 
     /// Makes the changes of a group as one version; or, if that fails, each by itself, since one may be what made it fail.
-    fn make(&self, writing: &mut Writing, group: &[Request]) {
+    fn make(&self, writing: &mut Writing<S>, group: &[Request]) {
         let together = self.write(writing, |work, tx| {
             group.iter().map(|request| request.change.make(work, tx)).collect::<Result<Vec<bool>>>()
         });

@@ -120,7 +120,7 @@ macro_rules! at {
 pub(crate) use at;
 
 /// A root and its level in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RootWord(pub(crate) u64);
 
 impl RootWord {

@@ -25,9 +25,11 @@ pub struct Owed {
 
 impl Owed {
     /// `words` are in order.
-    pub(crate) fn new(version: u64, words: Vec<u64>) -> Owed {
+    pub(super) fn set(&mut self, version: u64, words: &[u64]) {
         debug_assert!(words.is_sorted());
-        Owed { version, words }
+        self.version = version;
+        self.words.clear();
+        self.words.extend_from_slice(words);
     }
 
     /// What the word at `off` would be, if it is one of these.
@@ -58,6 +60,9 @@ impl Shared {
 
     /// What the next version has to store, since some of these versions is owed it.
     pub(super) fn due(&self, retained: &Retained) -> Owed {
+        if retained.held().is_empty() {
+            return Owed::default();
+        }
         let owed = self.owed.lock();
         let is_due = owed.creditor().is_some_and(|version| retained.held().binary_search(&version).is_ok());
         if is_due { owed.clone() } else { Owed::default() }

@@ -9,6 +9,8 @@ use super::readers::Retained;
 use super::structure::CddsStructure;
 use super::work::region;
 use crate::error::{Result, corrupt};
+use std::sync::atomic::Ordering;
+use tembo_pmem::Region;
 use tembo_pool::Tx;
 
 /// What an item of a queue stands for.
@@ -73,13 +75,11 @@ pub(crate) struct QueueWords {
 impl QueueWords {
     const WORDS: usize = 5;
 
-    /// Reads a queue's head with `load`.
-    pub(crate) fn load(off: u64, load: impl Fn(u64) -> Result<u64>) -> Result<QueueWords> {
-        let mut words = [0; Self::WORDS];
-        for (i, word) in words.iter_mut().enumerate() {
-            *word = load(off + 8 * i as u64)?;
-        }
-        let [first, first_idx, last, last_idx, count] = words;
+    /// Reads a queue's head.
+    pub(crate) fn load(region: &Region, off: u64) -> Result<QueueWords> {
+        let words = region.words(off, Self::WORDS as u64)?;
+        let [first, first_idx, last, last_idx, count] =
+            std::array::from_fn(|i| words[i].load(Ordering::Acquire));
         let queue = QueueWords { first, first_idx, last, last_idx, count };
         if first_idx > CHUNK_ITEMS
             || last_idx > CHUNK_ITEMS
@@ -109,12 +109,15 @@ pub(crate) struct Queue {
     now: QueueWords,
     /// Items that were there before the transaction and still are.
     poppable: u64,
+    /// The chunk that the next item goes into is new in the transaction.
+    is_last_new: bool,
 }
 
 impl Queue {
+    /// The queue at `off`, to which the transaction has not stored yet.
     pub(crate) fn open(tx: &Tx<'_>, off: u64) -> Result<Queue> {
-        let before = QueueWords::load(off, |off| Ok(tx.load(off)?))?;
-        Ok(Queue { off, before, now: before, poppable: before.count })
+        let before = QueueWords::load(region(tx), off)?;
+        Ok(Queue { off, before, now: before, poppable: before.count, is_last_new: false })
     }
 
     /// Items that were there before the transaction and still are.
@@ -136,8 +139,10 @@ impl Queue {
             CHUNK_ITEMS => (self.next_chunk(tx)?, 0),
             idx => (self.now.first, idx),
         };
-        let off = item_off(chunk, idx);
-        Dead::decode(off, [tx.load(off)?, tx.load(off + 8)?, tx.load(off + 16)?]).map(Some)
+        let (off, region) = (item_off(chunk, idx), region(tx));
+        // What was there before the transaction, which stores items only where there is none that it may take off.
+        Dead::decode(off, [region.load_u64(off)?, region.load_u64(off + 8)?, region.load_u64(off + 16)?])
+            .map(Some)
     }
 
     /// Takes the oldest item off.
@@ -178,11 +183,12 @@ impl Queue {
                 // PERSIST(I5): the chunk is new in this transaction, which makes it durable before it stores this link.
                 last => tx.store(last.saturating_add(at!(PmCddsChunk.next)), chunk)?,
             }
-            (self.now.last, self.now.last_idx) = (chunk, 0);
+            (self.now.last, self.now.last_idx, self.is_last_new) = (chunk, 0, true);
         }
-        let off = item_off(self.now.last, self.now.last_idx);
-        for (i, word) in dead.encode().into_iter().enumerate() {
-            tx.store(off.saturating_add(8 * i as u64), word)?;
+        let (off, item) = (item_off(self.now.last, self.now.last_idx), dead.encode());
+        match self.is_last_new {
+            true => tx.write_fresh(off, bytemuck::bytes_of(&item))?,
+            false => tx.store_words(off, &item)?,
         }
         self.now.last_idx += 1;
         self.now.count = self
@@ -195,9 +201,12 @@ impl Queue {
 
     /// Stores what changed of the head.
     pub(crate) fn close(self, tx: &mut Tx<'_>) -> Result<()> {
+        if self.before == self.now {
+            return Ok(());
+        }
         let words = self.before.words().into_iter().zip(self.now.words()).enumerate();
         for (i, (_, now)) in words.filter(|(_, (before, now))| before != now) {
-            tx.store(self.off + 8 * i as u64, now)?;
+            tx.store_words(self.off + 8 * i as u64, &[now])?;
         }
         Ok(())
     }

@@ -128,15 +128,23 @@ impl Retained {
         Retained { versions, is_last_free: false }
     }
 
-    /// The versions that are held, and the newest one, which may be among them or not.
-    pub(crate) fn with_newest(held: Vec<u64>, newest: u64) -> Retained {
-        let mut retained = Retained::new(held);
-        let place = retained.versions.partition_point(|version| *version < newest);
-        if retained.versions.get(place) != Some(&newest) {
-            retained.versions.insert(place, newest);
-            retained.is_last_free = place + 1 == retained.versions.len();
+    /// Makes them the versions that are held, which `gather` puts into a list, and the newest one, which may be among them or not.
+    pub(crate) fn gather(&mut self, newest: u64, gather: impl FnOnce(&mut Vec<u64>)) {
+        let Retained { versions, is_last_free } = self;
+        versions.clear();
+        gather(versions);
+        if versions.is_empty() {
+            versions.push(newest);
+            *is_last_free = true;
+            return;
         }
-        retained
+        versions.sort_unstable();
+        versions.dedup();
+        let place = versions.partition_point(|version| *version < newest);
+        *is_last_free = place == versions.len();
+        if versions.get(place) != Some(&newest) {
+            versions.insert(place, newest);
+        }
     }
 
     /// Whether any of them is from `start` on and before `end`.
@@ -201,12 +209,17 @@ mod tests {
 
     #[test]
     fn the_newest_version_is_spared_whether_it_is_held_or_not() {
-        let free = Retained::with_newest(vec![3, 9, 3], 20);
+        let gathered = |held: &[u64], newest| {
+            let mut retained = Retained::new(vec![1, 99]);
+            retained.gather(newest, |versions| versions.extend(held));
+            retained
+        };
+        let free = gathered(&[3, 9, 3], 20);
         assert_eq!((free.versions(), free.held()), (&[3, 9, 20][..], &[3, 9][..]));
         assert!(free.any_in(10, 21) && free.any_held_from(9) && !free.any_held_from(10));
-        let held = Retained::with_newest(vec![20, 3], 20);
+        let held = gathered(&[20, 3], 20);
         assert_eq!((held.versions(), held.held()), (&[3, 20][..], &[3, 20][..]));
         assert!(held.any_held_from(20) && !held.any_held_from(21));
-        assert!(!Retained::with_newest(Vec::new(), 1).any_held_from(0));
+        assert!(!gathered(&[], 1).any_held_from(0));
     }
 }

@@ -128,7 +128,7 @@ impl<'t, S> CddsReader<'t, S> {
     }
 }
 
-impl<S> CddsSnapshot<S> {
+impl<S: CddsStructure> CddsSnapshot<S> {
     /// Holds a version that is held or published by the caller.
     pub(super) fn hold(shared: &Arc<Shared>, version: Version) -> CddsSnapshot<S> {
         let mut held = shared.held.lock();
@@ -155,7 +155,7 @@ impl<S> CddsSnapshot<S> {
     }
 }
 
-impl<S> Clone for CddsSnapshot<S> {
+impl<S: CddsStructure> Clone for CddsSnapshot<S> {
     fn clone(&self) -> CddsSnapshot<S> {
         CddsSnapshot::hold(&self.shared, self.version)
     }

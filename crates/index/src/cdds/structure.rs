@@ -33,11 +33,11 @@ pub trait CddsStructure: Sized + 'static {
     const HAS_SEED: bool;
     /// What is in memory of a version in the making.
     #[doc(hidden)]
-    type Drafts;
+    type Drafts: Default + Send;
 
-    /// Begins to change a version.
+    /// Begins to change a version, with the memory of drafts of another.
     #[doc(hidden)]
-    fn begin(before: View<'_>) -> Result<Self::Drafts>;
+    fn begin(drafts: &mut Self::Drafts, before: View<'_>) -> Result<()>;
 
     /// Puts a key of a length that is allowed; returns whether it was there.
     #[doc(hidden)]

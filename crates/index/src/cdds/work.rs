@@ -4,7 +4,8 @@
 //! given up in one version never is.
 
 use super::collect::OldScan;
-use super::create::{Made, Shared, Version, load_version};
+use super::create::{Shared, Version, load_version};
+use super::group::GROUP_MAX;
 use super::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_VERSION, RECORD_HEAD_BYTES, at};
 use super::owed::Owed;
 use super::queue::{Dead, Queues};
@@ -38,6 +39,8 @@ pub struct Work<S: CddsStructure = CddsOrdered> {
     pub(crate) length: u64,
     pub(crate) drafts: S::Drafts,
     pub(crate) dead: Vec<Dead>,
+    /// How many changes were begun.
+    changes: usize,
     pub(crate) is_changed: bool,
     /// A change failed half-way.
     pub(crate) is_broken: bool,
@@ -45,31 +48,56 @@ pub struct Work<S: CddsStructure = CddsOrdered> {
     pub(crate) more_steps: usize,
 }
 
-impl<S: CddsStructure> Work<S> {
-    /// The caller holds the map's lock until the transaction has ended.
-    pub(crate) fn begin(shared: &Shared) -> Result<Work<S>> {
-        let (version, retained) = shared.intend();
-        if version > MAX_VERSION {
-            let expected = format!("up to {MAX_VERSION}");
-            return Err(corrupt("the version of a map", shared.header, expected, version));
-        }
-        let before = load_version(shared.region(), shared.header)?;
-        let drafts = S::begin(shared.view(before))?;
-        Ok(Work {
-            header: shared.header,
-            seed: shared.seed,
-            version,
-            due: shared.due(&retained),
+impl<S: CddsStructure> Default for Work<S> {
+    fn default() -> Work<S> {
+        Work {
+            header: 0,
+            seed: 0,
+            version: 0,
+            retained: Retained::default(),
+            before: Version::default(),
+            due: Owed::default(),
             owed: Vec::new(),
-            retained,
-            before,
-            length: before.length,
-            drafts,
+            length: 0,
+            drafts: S::Drafts::default(),
             dead: Vec::new(),
+            changes: 0,
             is_changed: false,
             is_broken: false,
             more_steps: 0,
-        })
+        }
+    }
+}
+
+impl<S: CddsStructure> Work<S> {
+    /// Begins a version, with the memory of one that is done, if there is one. The caller holds the map's lock until the transaction
+    /// has ended.
+    pub(crate) fn begin(shared: &Shared, spare: &mut Option<Box<Work<S>>>) -> Result<Box<Work<S>>> {
+        let mut work = spare.take().unwrap_or_default();
+        work.set_out(shared)?;
+        Ok(work)
+    }
+
+    fn set_out(&mut self, shared: &Shared) -> Result<()> {
+        (self.header, self.seed) = (shared.header, shared.seed);
+        self.version = shared.intend(&mut self.retained);
+        if self.version > MAX_VERSION {
+            let expected = format!("up to {MAX_VERSION}");
+            return Err(corrupt("the version of a map", shared.header, expected, self.version));
+        }
+        self.due = shared.due(&self.retained);
+        self.before = load_version(shared.region(), shared.header)?;
+        self.length = self.before.length;
+        S::begin(&mut self.drafts, shared.view(self.before))?;
+        self.owed.clear();
+        self.dead.clear();
+        (self.changes, self.is_changed, self.is_broken, self.more_steps) = (0, false, false, 0);
+        Ok(())
+    }
+
+    /// Leaves its memory to another version, unless it has become large.
+    pub(crate) fn leave(self: Box<Self>, spare: &mut Option<Box<Work<S>>>) {
+        *spare = (self.changes <= GROUP_MAX).then_some(self);
     }
 
     /// Puts a key; returns whether it was there. After an error nothing of the version can be committed.
@@ -112,6 +140,7 @@ impl<S: CddsStructure> Work<S> {
 
     /// Notes that a change begins. If it fails, nothing of the version can be committed.
     pub(crate) fn change(&mut self) {
+        self.changes += 1;
         self.is_changed = true;
         self.is_broken = true;
     }
@@ -127,7 +156,7 @@ impl<S: CddsStructure> Work<S> {
 
     /// Makes the version part of its transaction; nothing if there were no changes. When that is durable, the version is
     /// [shown](Shared::show).
-    pub(crate) fn finish(mut self, tx: &mut Tx<'_>, scan: &mut OldScan) -> Result<Option<Made>> {
+    pub(crate) fn finish(&mut self, tx: &mut Tx<'_>, scan: &mut OldScan) -> Result<Option<Version>> {
         self.check_whole()?;
         if !self.is_changed && self.more_steps == 0 {
             return Ok(None);
@@ -139,18 +168,19 @@ impl<S: CddsStructure> Work<S> {
             return Ok(None);
         }
         self.due.store(tx)?;
-        let root = S::write(&mut self, tx)?;
+        let root = S::write(self, tx)?;
         let version = Version { number: self.version, root, length: self.length };
-        let header = self.header;
+        let (mut mask, mut words) = (0, [0; 8]);
+        let mut store = |field: u64, now: u64, before: u64| {
+            words[field as usize / 8] = now;
+            mask |= u8::from(now != before) << (field / 8);
+        };
+        store(at!(PmCddsHead.version), version.number, self.before.number);
+        store(at!(PmCddsHead.root), version.root.0, self.before.root.0);
+        store(at!(PmCddsHead.length), version.length, self.before.length);
         // PERSIST(I5): one record has these words, everything above, and the sums of the new blocks.
-        tx.store(header + at!(PmCddsHead.version), version.number)?;
-        if version.root != self.before.root {
-            tx.store(header + at!(PmCddsHead.root), version.root.0)?;
-        }
-        if version.length != self.before.length {
-            tx.store(header + at!(PmCddsHead.length), version.length)?;
-        }
-        Ok(Some(Made { version, owed: Owed::new(version.number, self.owed) }))
+        tx.store_line(self.header, mask, &words)?;
+        Ok(Some(version))
     }
 
     /// Frees some of what died in earlier versions, and queues what died in this one.
@@ -160,7 +190,7 @@ impl<S: CddsStructure> Work<S> {
         let mut queues = Queues::open(tx, self.header)?;
         let steps = self.more_steps.saturating_add(YOUNG_STEPS + 2 * self.dead.len());
         let mut taken = 0;
-        while taken < steps {
+        while taken < steps && queues.young.poppable() > 0 {
             let Some(dead) = queues.young.pop(tx)? else { break };
             taken += queues.settle::<S>(tx, dead, &self.retained)?;
         }

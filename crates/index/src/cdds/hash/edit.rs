@@ -16,7 +16,7 @@ use crate::error::{Result, corrupt};
 use tembo_pool::Tx;
 
 /// The nodes of a version in the making.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct HashDrafts {
     /// The root's offset, or its number if it is new; 0 if there is none.
     root: u64,
@@ -24,13 +24,15 @@ pub struct HashDrafts {
 }
 
 impl HashDrafts {
-    pub(super) fn begin(before: View<'_>) -> Result<HashDrafts> {
+    pub(super) fn begin(&mut self, before: View<'_>) -> Result<()> {
         let root = before.root.node();
         if before.root.0 != root {
             let found = format!("{:#x}", before.root.0);
             return Err(corrupt("the root of a table", root, "an offset", found));
         }
-        Ok(HashDrafts { root, nodes: Vec::new() })
+        self.root = root;
+        self.nodes.clear();
+        Ok(())
     }
 
     /// The entries of all drafts that are in the version.

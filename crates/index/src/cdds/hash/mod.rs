@@ -138,8 +138,8 @@ impl CddsStructure for CddsHashed {
     const HAS_SEED: bool = true;
     type Drafts = HashDrafts;
 
-    fn begin(before: View<'_>) -> Result<HashDrafts> {
-        HashDrafts::begin(before)
+    fn begin(drafts: &mut HashDrafts, before: View<'_>) -> Result<()> {
+        drafts.begin(before)
     }
 
     fn put(work: &mut Work<CddsHashed>, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {

@@ -10,6 +10,7 @@ use super::node::{BIRTH_WORD, FENCES_WORD, Node, PRINTS_WORD};
 use crate::error::{Result, corrupt};
 use crate::wbtree::bytes::lcp;
 use crate::wbtree::node::matches;
+use tembo_pmem::LINE_BYTES;
 use tembo_pool::Tx;
 
 /// A node that has no place on media yet has this bit in the number by which it is referred to.
@@ -45,6 +46,9 @@ pub(crate) struct Fences {
     pub(crate) high: Option<Vec<u8>>,
 }
 
+/// The words of a draft.
+pub(crate) type Words = Box<[u64; INNER_WORDS]>;
+
 /// A node in memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
@@ -53,9 +57,10 @@ pub(crate) struct Draft {
     pub(crate) level: usize,
     pub(crate) shared: usize,
     /// The node as it will be on media, but for the numbers of new children.
-    words: Box<[u64; INNER_WORDS]>,
-    /// Words that are not as they are on media, by bit. Stamps are not among them, which are stored by themselves (`stamps.rs`).
-    dirty: u128,
+    words: Words,
+    /// Words that are not as they are on media, by bit, a byte for each line. Stamps are not among them, which are stored by themselves
+    /// (`stamps.rs`).
+    dirty: [u8; 16],
     /// Places of live entries, by bit.
     live: u32,
     /// It is in the version that is being made no more.
@@ -71,6 +76,16 @@ const ALL_SLOTS: u32 = (1 << SLOTS) - 1;
 /// Whether a word can be an offset in a pool, as a root's word has it, and not the number of a new node.
 fn is_offset(word: u64) -> bool {
     word >> 48 == 0
+}
+
+/// The places of live entries, by bit.
+#[inline(always)]
+fn live_slots(words: &[u64; INNER_WORDS], level: usize) -> u32 {
+    let mut live = 0;
+    for slot in 0..SLOTS {
+        live |= u32::from(words[entry_word(level, slot, Field::End)] == NO_END) << slot;
+    }
+    live
 }
 
 /// Where a child of a node on media lies.
@@ -99,14 +114,12 @@ pub(crate) fn bits(mask: u32) -> impl Iterator<Item = usize> {
 }
 
 impl Draft {
-    /// A node that is on media.
-    pub(crate) fn load(node: &Node<'_>) -> Result<Draft> {
-        let words = node.copy()?;
+    /// A node that is on media. `words` may be anything.
+    pub(crate) fn load(node: &Node<'_>, mut words: Words) -> Result<Draft> {
+        node.copy_to(&mut words)?;
         let level = node.level();
-        let mut live = 0;
-        for slot in 0..SLOTS {
-            live |= u32::from(words[entry_word(level, slot, Field::End)] == NO_END) << slot;
-        }
+        // The level is a number in both, so that the places of the words are known.
+        let live = if level == 0 { live_slots(&words, 0) } else { live_slots(&words, 1) };
         if level > 0 {
             let values = &words[entry_word(level, 0, Field::Value)..][..SLOTS];
             if let Some(child) = values.iter().find(|child| !is_offset(**child)) {
@@ -115,17 +128,29 @@ impl Draft {
         }
         let (id, shared, set_aside) = (node.off, node.shared(), (0, 0));
         let (fences, is_gone) = (None, false);
-        Ok(Draft { id, level, shared, words, dirty: 0, live, is_gone, fences, set_aside })
+        Ok(Draft { id, level, shared, words, dirty: [0; 16], live, is_gone, fences, set_aside })
     }
 
-    /// A new node without entries. Its keys share `shared` bytes at least.
-    pub(crate) fn new(id: u64, level: usize, shared: usize, version: u64, fences: Fences) -> Draft {
-        let mut words = Box::new([0; INNER_WORDS]);
+    /// A new node without entries. Its keys share `shared` bytes at least. `words` may be anything.
+    pub(crate) fn new(
+        id: u64,
+        level: usize,
+        shared: usize,
+        birth: u64,
+        fences: Fences,
+        mut words: Words,
+    ) -> Draft {
+        words.fill(0);
         words[0] = KindWord::new(level, shared).0;
-        words[BIRTH_WORD] = version;
+        words[BIRTH_WORD] = birth;
         words[FENCES_WORD] = FencesWord::new(fences.low.len(), fences.high.as_ref().map(Vec::len)).0;
         let (fences, is_gone, set_aside) = (Some(fences), false, (0, 0));
-        Draft { id, level, shared, words, dirty: 0, live: 0, is_gone, fences, set_aside }
+        Draft { id, level, shared, words, dirty: [0; 16], live: 0, is_gone, fences, set_aside }
+    }
+
+    /// Its memory, for another.
+    pub(crate) fn into_words(self) -> Words {
+        self.words
     }
 
     pub(crate) fn is_new(&self) -> bool {
@@ -134,7 +159,7 @@ impl Draft {
 
     /// Whether anything of it is not as it is on media.
     pub(crate) fn is_changed(&self) -> bool {
-        self.dirty != 0
+        self.dirty != [0; 16]
     }
 
     pub(crate) fn birth(&self) -> u64 {
@@ -211,7 +236,7 @@ impl Draft {
     fn set(&mut self, word: usize, value: u64) {
         if self.words[word] != value {
             self.words[word] = value;
-            self.dirty |= 1 << word;
+            self.dirty[word / 8] |= 1 << (word % 8);
         }
     }
 
@@ -291,12 +316,12 @@ impl Draft {
     /// Stores what changed of a node that is on media, the words in their order, in which they become visible, so that a
     /// place's start is stored before, and its end after its other words (I4).
     pub(crate) fn store(&self, tx: &mut Tx<'_>) -> Result<()> {
-        let mut dirty = self.dirty;
+        let (lines, _) = self.words.as_chunks();
+        let mut dirty = u128::from_le_bytes(self.dirty);
         while dirty != 0 {
-            let word = dirty.trailing_zeros() as usize;
-            let end = word + (dirty >> word).trailing_ones() as usize;
-            tx.store_words(self.id + 8 * word as u64, &self.words[word..end])?;
-            dirty &= !(u128::MAX >> (128 - end));
+            let line = dirty.trailing_zeros() as usize / 8;
+            tx.store_line(self.id + LINE_BYTES * line as u64, self.dirty[line], &lines[line])?;
+            dirty &= !(0xFF << (8 * line));
         }
         Ok(())
     }

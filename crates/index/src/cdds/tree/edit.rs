@@ -8,8 +8,8 @@ use super::super::layout::{Form, INLINE_BYTES, MAX_KEY_BYTES, RootWord};
 use super::super::node::{Record, bytes_of_word};
 use super::super::queue::Dead;
 use super::super::work::{Work, region, write_record};
-use super::draft::{Draft, Fences, NEW, Slot};
-use super::layout::{FencesWord, MAX_HEIGHT};
+use super::draft::{Draft, Fences, NEW, Slot, Words};
+use super::layout::{FencesWord, INNER_WORDS, MAX_HEIGHT};
 use super::node::{Node, after};
 use super::stamps::Touched;
 use super::undo::Undo;
@@ -22,8 +22,11 @@ use tembo_pool::Tx;
 /// Up to this many drafts are searched one by one; beyond, an index is kept.
 const SEARCH_MAX: usize = 12;
 
+/// Drafts up to this many leave their memory to those of another version.
+const SPARE_MAX: usize = 16;
+
 /// The nodes of a version in the making.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TreeDrafts {
     /// The root's offset, or its number if it is new; 0 if there is none.
     pub(super) root: u64,
@@ -36,19 +39,37 @@ pub struct TreeDrafts {
     /// are new, too.
     pub(super) moved_out: Vec<u64>,
     pub(super) undo: Undo,
+    /// Memory for drafts.
+    spare: Vec<Words>,
 }
 
 impl TreeDrafts {
-    pub(super) fn begin(before: View<'_>) -> Result<TreeDrafts> {
-        Ok(TreeDrafts {
-            root: before.root.node(),
-            root_level: before.root_level()?,
-            nodes: Vec::new(),
-            by_off: HashMap::new(),
-            touched: Touched::default(),
-            moved_out: Vec::new(),
-            undo: Undo::default(),
-        })
+    /// Begins with a version, with the memory of another.
+    pub(super) fn begin(&mut self, before: View<'_>) -> Result<()> {
+        (self.root, self.root_level) = (before.root.node(), before.root_level()?);
+        while let Some(draft) = self.nodes.pop() {
+            if self.spare.len() < SPARE_MAX {
+                self.spare.push(draft.into_words());
+            }
+        }
+        self.by_off.clear();
+        self.touched.truncate(0);
+        self.moved_out.clear();
+        self.undo.clear();
+        Ok(())
+    }
+
+    /// Forgets the drafts behind the first `count`, in which nothing has changed.
+    fn unload(&mut self, count: usize) {
+        for draft in self.nodes.drain(count..) {
+            self.by_off.remove(&draft.id);
+            self.spare.push(draft.into_words());
+        }
+    }
+
+    /// Memory for a draft.
+    fn words(&mut self) -> Words {
+        self.spare.pop().unwrap_or_else(|| Box::new([0; INNER_WORDS]))
     }
 }
 
@@ -58,9 +79,15 @@ pub(crate) struct Path {
     /// The nodes, the root first.
     ids: [u64; MAX_HEIGHT + 1],
     /// The place of each of them that leads to the next.
-    slots: [usize; MAX_HEIGHT],
+    slots: [u8; MAX_HEIGHT],
     /// How many there are above the leaf.
     depth: usize,
+}
+
+impl Default for Path {
+    fn default() -> Path {
+        Path { ids: [0; _], slots: [0; _], depth: 0 }
+    }
 }
 
 impl Path {
@@ -74,7 +101,7 @@ impl Path {
     }
 
     pub(crate) fn slot(&self, depth: usize) -> usize {
-        self.slots[depth]
+        usize::from(self.slots[depth])
     }
 
     pub(crate) fn leaf(&self) -> u64 {
@@ -88,10 +115,12 @@ impl Work {
             self.drafts.root = self.new_draft(0, 0, Fences { low: Vec::new(), high: None });
             self.drafts.root_level = 0;
         }
-        let path = self.path_to(tx, key)?;
+        let mut path = Path::default();
+        self.find_path(tx, Goal::At(key), &mut path)?;
         let leaf = self.draft(tx, path.leaf(), 0)?;
-        let found = self.find(tx, leaf, key)?;
-        let entry = self.entry(tx, leaf, key, value)?;
+        let print = fingerprint(key);
+        let found = self.find(tx, leaf, key, print)?;
+        let entry = self.entry(tx, leaf, (key, print), value)?;
         if let Some(slot) = found {
             self.end_entry(tx, leaf, slot)?;
         }
@@ -107,15 +136,16 @@ impl Work {
         if self.drafts.root == 0 {
             return Ok(false);
         }
-        let path = self.path_to(tx, key)?;
-        if !self.has(tx, path.leaf(), key)? {
-            return Ok(false);
-        }
-        self.change();
+        let mut path = Path::default();
+        self.find_path(tx, Goal::At(key), &mut path)?;
+        let drafts = self.drafts.nodes.len();
         let leaf = self.draft(tx, path.leaf(), 0)?;
-        if let Some(slot) = self.find(tx, leaf, key)? {
-            self.end_entry(tx, leaf, slot)?;
-        }
+        let Some(slot) = self.find(tx, leaf, key, fingerprint(key))? else {
+            self.drafts.unload(drafts);
+            return Ok(false);
+        };
+        self.change();
+        self.end_entry(tx, leaf, slot)?;
         self.mend(tx, &path, path.depth())?;
         self.touch(&path);
         Ok(true)
@@ -125,19 +155,12 @@ impl Work {
         if self.drafts.root == 0 || key.len() as u64 > MAX_KEY_BYTES {
             return Ok(None);
         }
-        let leaf = self.path_to(tx, key)?.leaf();
+        let leaf = self.path(tx, Goal::At(key))?.leaf();
         if let Some(leaf) = self.draft_of(leaf) {
-            let found = self.find(tx, leaf, key)?;
+            let found = self.find(tx, leaf, key, fingerprint(key))?;
             return found.map(|slot| value_in(tx, &self.drafts.nodes[leaf], slot)).transpose();
         }
         Ok(view::get(self.leaf_before(tx, leaf), key)?.and_then(|value| value.in_place()))
-    }
-
-    fn has(&self, tx: &Tx<'_>, leaf: u64, key: &[u8]) -> Result<bool> {
-        if let Some(leaf) = self.draft_of(leaf) {
-            return Ok(self.find(tx, leaf, key)?.is_some());
-        }
-        Ok(view::get(self.leaf_before(tx, leaf), key)?.is_some())
     }
 
     /// A leaf of the version before.
@@ -145,35 +168,37 @@ impl Work {
         View { region: region(tx), version: self.before.number, root: RootWord::new(leaf, 0), seed: 0 }
     }
 
-    /// The way to a key.
-    pub(crate) fn path_to(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Path> {
-        self.path(tx, Goal::At(key))
-    }
-
     /// The way to the leaf of a key, or to the last one.
     pub(crate) fn path(&self, tx: &Tx<'_>, goal: Goal<'_>) -> Result<Path> {
+        let mut path = Path::default();
+        self.find_path(tx, goal, &mut path)?;
+        Ok(path)
+    }
+
+    /// [`path`](Self::path) into one that is empty, which spares copying it.
+    fn find_path(&self, tx: &Tx<'_>, goal: Goal<'_>, path: &mut Path) -> Result<()> {
+        let (region, has_drafts) = (region(tx), !self.drafts.nodes.is_empty());
         let mut id = self.drafts.root;
-        let mut path = Path { ids: [0; _], slots: [0; _], depth: 0 };
         path.ids[0] = id;
         for level in (1..=self.drafts.root_level).rev() {
             let slot;
-            (slot, id) = match self.draft_of(id) {
+            (slot, id) = match if has_drafts { self.draft_of(id) } else { None } {
                 Some(draft) => {
                     let slot = self.choose(tx, draft, goal)?;
                     (slot, self.drafts.nodes[draft].value(slot))
                 }
                 None => {
-                    let node = Node::open(region(tx), id, level)?;
+                    let node = Node::open(region, id, level)?;
                     let slot = choose(&node, self.before.number, goal)?;
                     (slot, super::draft::child_off(&node, slot)?)
                 }
             };
-            Node::prefetch(region(tx), id);
-            path.slots[path.depth] = slot;
+            Node::prefetch(region, id);
+            path.slots[path.depth] = slot as u8;
             path.depth += 1;
             path.ids[path.depth] = id;
         }
-        Ok(path)
+        Ok(())
     }
 
     /// The live entry of an inner node that leads to a key, or to the last leaf.
@@ -214,6 +239,7 @@ impl Work {
     }
 
     /// The draft of a node, if there is one.
+    #[inline]
     pub(crate) fn draft_of(&self, id: u64) -> Option<usize> {
         if id & NEW != 0 {
             return Some((id & !NEW) as usize);
@@ -233,7 +259,7 @@ impl Work {
             self.set_aside(draft);
             return Ok(draft);
         }
-        let draft = Draft::load(&Node::open(region(tx), id, level)?)?;
+        let draft = Draft::load(&Node::open(region(tx), id, level)?, self.drafts.words())?;
         self.push_draft(draft);
         Ok(self.drafts.nodes.len() - 1)
     }
@@ -241,7 +267,8 @@ impl Work {
     /// A new node, whose keys share `shared` bytes at least; returns its number.
     pub(crate) fn new_draft(&mut self, level: usize, shared: usize, fences: Fences) -> u64 {
         let id = NEW | self.drafts.nodes.len() as u64;
-        self.push_draft(Draft::new(id, level, shared, self.version, fences));
+        let words = self.drafts.words();
+        self.push_draft(Draft::new(id, level, shared, self.version, fences, words));
         id
     }
 
@@ -287,11 +314,11 @@ impl Work {
         self.low(tx, node.value(slot), level)
     }
 
-    /// The live entry of a leaf with this key.
-    fn find(&self, tx: &Tx<'_>, leaf: usize, key: &[u8]) -> Result<Option<usize>> {
+    /// The live entry of a leaf with this key, whose hash byte is `print`.
+    fn find(&self, tx: &Tx<'_>, leaf: usize, key: &[u8], print: u8) -> Result<Option<usize>> {
         let node = &self.drafts.nodes[leaf];
         let prefix = prefix8(after(key, node.shared, node.id & !NEW)?);
-        for slot in node.live_with(fingerprint(key)) {
+        for slot in node.live_with(print) {
             if node.key(slot) != prefix {
                 continue;
             }
@@ -306,8 +333,8 @@ impl Work {
         Ok(None)
     }
 
-    /// An entry for a leaf, with a record if it has to have one.
-    fn entry(&self, tx: &mut Tx<'_>, leaf: usize, key: &[u8], value: &[u8]) -> Result<Slot> {
+    /// An entry for a leaf, of a key with its hash byte, with a record if it has to have one.
+    fn entry(&self, tx: &mut Tx<'_>, leaf: usize, (key, print): (&[u8], u8), value: &[u8]) -> Result<Slot> {
         let (shared, id) = (self.drafts.nodes[leaf].shared, self.drafts.nodes[leaf].id & !NEW);
         let rest = after(key, shared, id)?;
         let (form, word) = if rest.len() <= INLINE_BYTES && value.len() <= INLINE_BYTES {
@@ -318,7 +345,7 @@ impl Work {
         } else {
             (Form::Block, write_record(tx, key, value)?)
         };
-        Ok(Slot::new(self.version, form, prefix8(rest), word, fingerprint(key)))
+        Ok(Slot::new(self.version, form, prefix8(rest), word, print))
     }
 
     /// Takes a key's entry out of the version, and sees to its record.

@@ -150,8 +150,8 @@ impl CddsStructure for CddsOrdered {
     const HAS_SEED: bool = false;
     type Drafts = TreeDrafts;
 
-    fn begin(before: View<'_>) -> Result<TreeDrafts> {
-        TreeDrafts::begin(before)
+    fn begin(drafts: &mut TreeDrafts, before: View<'_>) -> Result<()> {
+        drafts.begin(before)
     }
 
     fn put(work: &mut Work, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {

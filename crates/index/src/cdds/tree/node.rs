@@ -30,17 +30,17 @@ pub(crate) struct Node<'m> {
 
 impl<'m> Node<'m> {
     /// A node of this level.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn open(region: &'m Region, off: u64, level: usize) -> Result<Node<'m>> {
         let node = Node::open_any(region, off)?;
         if node.level() != level {
-            return Err(wrong_kind(off, &format!("a node of level {level}"), node.kind));
+            return Err(wrong_level(off, level, node.kind));
         }
         Ok(node)
     }
 
     /// A node of whichever level.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn open_any(region: &'m Region, off: u64) -> Result<Node<'m>> {
         let words = region.words(off, NODE_WORDS as u64)?;
         let kind = KindWord(words[0].load(Ordering::Relaxed));
@@ -57,9 +57,8 @@ impl<'m> Node<'m> {
         self.words[word].load(Ordering::Acquire)
     }
 
-    /// What the writer, who alone stores to it, finds in a node.
-    pub(crate) fn copy(&self) -> Result<Box<[u64; INNER_WORDS]>> {
-        let mut copy = Box::new([0; INNER_WORDS]);
+    /// Copies what the writer, who alone stores to it, finds in a node.
+    pub(crate) fn copy_to(&self, copy: &mut [u64; INNER_WORDS]) -> Result<()> {
         // SAFETY: both have at least so many aligned words. Readers load from these meanwhile; nobody stores but the caller.
         unsafe { self.words.as_ptr().cast::<u64>().copy_to_nonoverlapping(copy.as_mut_ptr(), NODE_WORDS) };
         if self.level() > 0 {
@@ -67,7 +66,7 @@ impl<'m> Node<'m> {
                 *stamp = self.stamp(slot)?;
             }
         }
-        Ok(copy)
+        Ok(())
     }
 
     #[inline(always)]
@@ -321,6 +320,11 @@ pub(crate) fn after(key: &[u8], shared: usize, node: u64) -> Result<&[u8]> {
         let expected = format!("only keys of at least {shared} bytes");
         corrupt("a tree node", node, expected, format!("one of {}", key.len()))
     })
+}
+
+#[cold]
+fn wrong_level(off: u64, expected: usize, found: KindWord) -> crate::Error {
+    wrong_kind(off, &format!("a node of level {expected}"), found)
 }
 
 #[cold]

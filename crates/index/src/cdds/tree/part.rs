@@ -1,13 +1,13 @@
 //! A tree's part of a transaction that has other parts as well.
 
 use super::super::collect::OldScan;
-use super::super::create::{Made, Shared, Writing};
+use super::super::create::{Shared, Version, Writing};
 use super::super::layout::at;
 use super::super::queue::QueueWords;
 use super::super::work::{Work, check_lengths, region};
-use super::CddsTree;
 use super::range::End;
 use super::scan::Rest;
+use super::{CddsOrdered, CddsTree};
 use crate::error::{Error, Result};
 use crate::wbtree::Fate;
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
@@ -49,9 +49,10 @@ use tembo_pool::Tx;
 /// ```
 pub struct CddsPart {
     shared: Arc<Shared>,
-    writing: ArcMutexGuard<RawMutex, Writing>,
-    work: Option<Work>,
-    finished: Option<Made>,
+    writing: ArcMutexGuard<RawMutex, Writing<CddsOrdered>>,
+    work: Option<Box<Work>>,
+    /// The version, and what made it.
+    finished: Option<(Version, Box<Work>)>,
 }
 
 impl CddsTree {
@@ -64,11 +65,11 @@ impl CddsTree {
     /// [`Error::Pool`] when the pool is open for reading only, or the head of the tree is damaged.
     pub fn part(&self) -> Result<CddsPart> {
         let shared = self.shared.clone();
-        let writing = Mutex::lock_arc(&shared.writer);
+        let mut writing = Mutex::lock_arc(&self.writer);
         if writing.lane.is_none() {
             return Err(tembo_pool::Error::ReadOnly.into());
         }
-        let work = Some(Work::begin(&shared)?);
+        let work = Some(Work::begin(&shared, &mut writing.spare)?);
         Ok(CddsPart { shared, writing, work, finished: None })
     }
 }
@@ -81,7 +82,7 @@ impl CddsPart {
     }
 
     fn work(&self) -> Result<&Work> {
-        self.work.as_ref().ok_or(Error::Abandoned)
+        self.work.as_deref().ok_or(Error::Abandoned)
     }
 
     fn change<T>(
@@ -250,7 +251,7 @@ impl CddsPart {
     ///
     /// As for [`put`](Self::put).
     pub fn reclaim(&mut self, tx: &mut Tx<'_>, savepoint: u64, steps: usize) -> Result<bool> {
-        let young = QueueWords::load(self.shared.header + at!(PmCddsHead.young), |off| Ok(tx.load(off)?))?;
+        let young = QueueWords::load(region(tx), self.shared.header + at!(PmCddsHead.young))?;
         self.change(tx, savepoint, |work, _| {
             work.more_steps = work.more_steps.saturating_add(steps);
             Ok((work.more_steps as u64) < young.count)
@@ -280,16 +281,17 @@ impl CddsPart {
     /// other writers away until it is.
     pub fn finish(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         debug_assert!(std::ptr::eq(region(tx), self.shared.region()), "a transaction of another pool");
-        let work = self.work.take().ok_or(Error::Abandoned)?;
+        let mut work = self.work.take().ok_or(Error::Abandoned)?;
         let scan: &mut OldScan = &mut self.writing.scan;
-        self.finished = work.finish(tx, scan)?;
+        self.finished = work.finish(tx, scan)?.map(|version| (version, work));
         Ok(())
     }
 
     /// Makes the version, which is durable, the newest, and lets other writers go on.
-    pub fn show(self) {
-        if let Some(made) = self.finished {
-            self.shared.show(made);
+    pub fn show(mut self) {
+        if let Some((version, work)) = self.finished.take() {
+            self.shared.show(version, &work.owed);
+            work.leave(&mut self.writing.spare);
         }
     }
 }

@@ -30,14 +30,21 @@ impl Touched {
         self.entries.len()
     }
 
+    #[inline]
     fn note(&mut self, node: u64, slot: usize) {
+        if self.entries.len() < SEARCH_MAX {
+            if !self.entries.contains(&(node, slot)) {
+                self.entries.push((node, slot));
+            }
+            return;
+        }
         if self.in_node(node) & 1 << slot != 0 {
             return;
         }
         self.entries.push((node, slot));
         if self.entries.len() == SEARCH_MAX + 1 {
             self.index();
-        } else if self.entries.len() > SEARCH_MAX {
+        } else {
             *self.by_node.entry(node).or_default() |= 1 << slot;
         }
     }
@@ -96,11 +103,11 @@ impl Work {
 
     /// Stores the stamps that this version raises in nodes that were there before, and notes those that it owes.
     pub(super) fn store_stamps(&mut self, tx: &mut Tx<'_>) -> Result<()> {
-        let mut touched = std::mem::take(&mut self.drafts.touched.entries);
         // In order, so that equal changes make equal records.
-        touched.sort_unstable();
+        self.drafts.touched.entries.sort_unstable();
         let has_held = !self.retained.held().is_empty();
-        for (node, slot) in touched {
+        for i in 0..self.drafts.touched.len() {
+            let (node, slot) = self.drafts.touched.entries[i];
             if node & NEW != 0 || !self.is_from_before(node, slot) {
                 continue;
             }

@@ -29,6 +29,17 @@ pub(crate) struct Undo {
     savepoint: u64,
 }
 
+impl Undo {
+    /// Begins with a version in which nothing has changed.
+    pub(super) fn clear(&mut self) {
+        if self.changes > 0 {
+            (self.changes, self.change, self.drafts_before, self.savepoint) = (0, 0, 0, 0);
+            self.of_change.clear();
+            self.frames.clear();
+        }
+    }
+}
+
 /// How to go back to a savepoint.
 #[derive(Debug)]
 struct Frame {
