@@ -2,16 +2,11 @@
 
 use super::create::{FixedTree, Tree};
 use super::fingerprints::{bits, fingerprint, likely_slot, lines_of};
-use super::layout::{
-    LEAF_LINES, NODE_BYTES, SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE, key_off, line_off, value_off,
-};
-
+use super::layout::{SLOTS, key_off, line_off, value_off};
 use super::lock::{Version, begin, is_unchanged};
 use super::node::{Child, ColdInner, ColdLeaf, Leaf, Word};
 use crate::error::{Result, corrupt};
-use std::hint::select_unpredictable;
 use std::sync::atomic::{Ordering, fence};
-use tembo_pmem::WORD_BYTES;
 use tembo_pool::BriefPin;
 
 /// What a search ends at.
@@ -40,28 +35,19 @@ impl FixedTree {
     #[inline]
     pub fn get(&self, key: u64) -> Result<Option<u64>> {
         let pin = self.tree.pool.pin_briefly();
-        match self.tree.find_at_once(key, &pin) {
-            Some(value) => Ok(Some(value)),
-            None => self.get_thoroughly(key, &pin),
-        }
-    }
-
-    /// The value of a key, wherever it is and whatever is under way.
-    #[inline(never)]
-    fn get_thoroughly(&self, key: u64, pin: &BriefPin<'_>) -> Result<Option<u64>> {
         if key == u64::MAX {
-            return Ok(self.tree.last(pin));
+            return Ok(self.tree.last(&pin));
         }
         loop {
-            match self.tree.find_place(key, pin) {
+            match self.tree.find_place(key, &pin) {
                 Place::Leaf(leaf) => {
-                    if let Some(found) = self.tree.look_from(leaf, key, pin)? {
+                    if let Some(found) = self.tree.look_from(leaf, key, &pin)? {
                         return Ok(found);
                     }
                 }
                 Place::Cold(off) => {
                     if !self.tree.try_warm(key)?
-                        && let Some(found) = self.tree.get_cold(off, key, pin)?
+                        && let Some(found) = self.tree.get_cold(off, key, &pin)?
                     {
                         return Ok(found);
                     }
@@ -84,49 +70,6 @@ impl Tree {
     /// The value of the largest key.
     pub(super) fn last(&self, pin: &BriefPin<'_>) -> Option<u64> {
         self.last.get(pin).copied().flatten()
-    }
-
-    /// The value of a key that is in one of its [lines](lines_of), of a leaf in which nothing is under way; `None` says nothing. Most
-    /// lookups are answered so, without fingerprints, and in so few instructions that the processor fetches lines for the next
-    /// lookup while it waits for those of this one.
-    #[inline(always)]
-    fn find_at_once(&self, key: u64, pin: &BriefPin<'_>) -> Option<u64> {
-        let region = self.region();
-        let lines = lines_of(key);
-        let mut word = &self.root;
-        let leaf = loop {
-            match word.follow(pin) {
-                Child::Inner(inner) => {
-                    let at = inner.position(key);
-                    word = inner.child(at);
-                    if inner.level == 1 {
-                        let off = inner.child_off(at);
-                        lines.into_iter().for_each(|line| region.prefetch(line_off(off, line)));
-                    }
-                }
-                Child::Leaf(leaf) => break leaf,
-                Child::Cold(_) | Child::None => return None,
-            }
-        };
-        let version = begin(&leaf.version);
-        if version.is_locked() || version.is_obsolete() {
-            return None;
-        }
-        // An unused slot is found for the largest key, which lies in no leaf: it is above the bound of each.
-        let (words, wanted) = (region.words(leaf.off, NODE_BYTES / WORD_BYTES).ok()?, !key);
-        let mut found = None;
-        for line in lines {
-            let words = &words[WORDS_PER_LINE * ((1 + line) % LEAF_LINES)..][..WORDS_PER_LINE];
-            for slot in 0..SLOTS_PER_LINE {
-                let is_it = words[slot].load(Ordering::Acquire) == wanted;
-                found = select_unpredictable(is_it, Some(&words[SLOTS_PER_LINE + slot]), found);
-            }
-        }
-        region.note_load(leaf.off, NODE_BYTES);
-        let value = found?.load(Ordering::Acquire);
-        // ORDER: after the search, as in `look`.
-        let is_here = wanted > leaf.floor.load(Ordering::Acquire);
-        (is_here && is_unchanged(&leaf.version, version)).then_some(value)
     }
 
     /// Where the search for a key ends.

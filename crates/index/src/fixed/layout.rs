@@ -90,12 +90,11 @@ media_struct! {
 pub(crate) const NODE_BYTES: u64 = size_of::<PmFixedLeaf>() as u64;
 pub(crate) const HEADER_BYTES: u64 = size_of::<PmFixedTree>() as u64;
 const _: () = assert!(size_of::<PmFixedInner>() as u64 == NODE_BYTES);
-/// Lines of a leaf: one before those with records.
-pub(crate) const LEAF_LINES: usize = (NODE_BYTES / LINE_BYTES) as usize;
+/// Words of a line.
 pub(crate) const WORDS_PER_LINE: usize = (LINE_BYTES / WORD_BYTES) as usize;
-/// Their keys come first, and their values behind them.
+/// Records of a line: their keys come first, and their values behind them.
 pub(crate) const SLOTS_PER_LINE: usize = 4;
-const _: () = assert!((LEAF_LINES - 1) * SLOTS_PER_LINE == SLOTS);
+const _: () = assert!((NODE_BYTES / LINE_BYTES - 1) * SLOTS_PER_LINE as u64 == SLOTS as u64);
 
 /// Where the words that are zero begin, and how many there are: of a header, of a leaf, and of an inner node.
 pub(super) const RESERVED_OF_HEADER: [(u64, u64); 2] =
