@@ -147,9 +147,9 @@ Examples:
   tembo dump a.pool | jq -r 'select(.key) | .key'
   diff <(tembo dump a.pool) <(tembo dump b.pool)
 
-JSON lines, in order of maps and keys, so that equal contents give equal dumps. Maps that keep versions are \
-written as they are now, and hash tables too (in no order that means anything), without their snapshots; heaps are not in it. Bytes that are not plain \
-text are written as {\"base64\": ...}. The last line has the counts and a checksum of the lines before.")]
+JSON lines, in order of maps and keys, so that equal maps give equal dumps; only hash tables have an order of their own. \
+Those, and maps that keep versions, are written as they are now, without their snapshots; heaps are not in it. Bytes that \
+are not plain text are written as {\"base64\": ...}. The last line has the counts and a checksum of the lines before.")]
 pub(crate) struct Dump {
     /// The pool
     pub(crate) pool: PathBuf,

@@ -114,10 +114,10 @@ struct Filling<'p> {
 }
 
 impl Filling<'_> {
-    /// The entries that come belong to another map.
-    fn turn_to(&mut self, target: Target) -> Outcome {
+    /// The entries that come belong to another map, which is opened when those before are in theirs.
+    fn turn_to(&mut self, open: impl FnOnce(&Pool) -> tembo::Result<Target>) -> Outcome {
         self.write_gathered()?;
-        self.target = target;
+        self.target = open(self.pool)?;
         Ok(())
     }
 
@@ -160,15 +160,17 @@ fn fill<R: BufRead>(pool: &Pool, reader: &mut Reader<R>) -> Outcome<u64> {
     let mut entries = 0;
     while let Some(item) = reader.next().map_err(unreadable)? {
         match item {
-            Item::Map(name) => filling.turn_to(Target::Map(pool.open_map(&name)?))?,
+            Item::Map(name) => filling.turn_to(|pool| pool.open_map(&name).map(Target::Map))?,
             Item::VersionedMap(name) => {
                 let options = MapOptions::new().versioned(true);
-                filling.turn_to(Target::Map(pool.open_map_with(&name, options)?))?;
+                filling.turn_to(|pool| pool.open_map_with(&name, options).map(Target::Map))?;
             }
             Item::HashTable(name) => {
-                filling.turn_to(Target::HashTable(pool.open_hash_table(&name)?))?;
+                filling.turn_to(|pool| pool.open_hash_table(&name).map(Target::HashTable))?;
             }
-            Item::FixedMap(name) => filling.turn_to(Target::FixedMap(pool.open_fixed_map(&name)?))?,
+            Item::FixedMap(name) => {
+                filling.turn_to(|pool| pool.open_fixed_map(&name).map(Target::FixedMap))?;
+            }
             Item::FixedEntry { key, value } => {
                 let Target::FixedMap(map) = &filling.target else {
                     unreachable!("the reader gives such entries behind such a map")

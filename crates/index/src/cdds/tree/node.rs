@@ -291,13 +291,14 @@ unsafe fn greatest_key_avx2(keys: &[AtomicU64; SLOTS], wanted: u64) -> (u64, u32
         // SAFETY: reads the 32 bytes of four words. The writer may store to them meanwhile; the reads are the processor's, not the
         // language's, so that this is no data race in its sense.
         //
-        // ORDER: acquire, as all loads are to this processor, and what follows is not moved before what may read any memory.
+        // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no memory is written, moves no
+        // access across.
         unsafe {
             core::arch::asm!(
                 "vmovdqu {words}, [{four}]",
                 words = out(ymm_reg) words,
                 four = in(reg) four.as_ptr(),
-                options(nostack, preserves_flags, readonly),
+                options(nostack, preserves_flags),
             );
         }
         *to = _mm256_xor_si256(words, least);
