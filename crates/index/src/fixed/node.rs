@@ -281,6 +281,9 @@ unsafe fn equal_bytes_avx2(bytes: *const u8, byte: u8) -> u128 {
             options(nostack, preserves_flags, readonly),
         );
     }
+    // The compiler does not see that the upper halves of registers are in use, and leaves them so: then each instruction of
+    // the caller's that writes a lower half waits for what the register held before, and with it for this search's loads.
+    core::arch::x86_64::_mm256_zeroupper();
     u128::from(m0) | u128::from(m1) << 32 | u128::from(m2) << 64 | u128::from(m3) << 96
 }
 
