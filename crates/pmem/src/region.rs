@@ -301,6 +301,17 @@ impl Region {
         self.load_u64_and_report(off)
     }
 
+    /// The words of the line at `off`, to be loaded from while others may store to them; `None` if it is not inside the region, or not a
+    /// line, or if somebody wants to know of loads: then [`load_u64`](Self::load_u64) tells, and says what is wrong.
+    #[inline(always)]
+    pub fn line(&self, off: u64) -> Option<&[AtomicU64; (LINE_BYTES / WORD_BYTES) as usize]> {
+        if line_number(off) >= self.loadable_words.load(Ordering::Acquire) / (LINE_BYTES / WORD_BYTES) {
+            return None;
+        }
+        // SAFETY: in bounds and aligned (checked), and mapped for as long as the region lives.
+        Some(unsafe { &*self.range.base().add(off as usize).cast() })
+    }
+
     #[cold]
     #[inline(never)]
     fn load_u64_and_report(&self, off: u64) -> Result<u64, OutOfBounds> {
@@ -675,6 +686,15 @@ impl Region {
         }
     }
 
+    /// As [`prefetch`](Self::prefetch) of each.
+    #[inline(always)]
+    pub fn prefetch_each<const COUNT: usize>(&self, offs: [u64; COUNT]) {
+        if self.reports_loads {
+            offs.into_iter().for_each(|off| self.report_prefetch(off));
+        }
+        offs.into_iter().for_each(|off| prefetch_line(self.range.base().wrapping_add(off as usize)));
+    }
+
     /// Asks the processor to bring the line of `off` into its cache, to be stored to. Never faults.
     #[inline(always)]
     pub fn prefetch_for_store(&self, off: u64) {
@@ -835,6 +855,12 @@ impl std::fmt::Debug for Region {
 #[inline(always)]
 fn word_number(off: u64) -> u64 {
     off.rotate_right(WORD_BYTES.trailing_zeros())
+}
+
+/// The number of the line at `off`; of what is no line, more than any region has.
+#[inline(always)]
+fn line_number(off: u64) -> u64 {
+    off.rotate_right(LINE_BYTES.trailing_zeros())
 }
 
 /// Copies bytes.

@@ -77,7 +77,7 @@ impl Epochs {
     }
 
     /// Pins for a guard that stays on this thread.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pin_briefly(&self) -> Place {
         let number = thread_number();
         let Some(slot) = self.threads.get(number).filter(|slot| slot.load(Ordering::Relaxed) == EMPTY) else {

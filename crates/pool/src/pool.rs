@@ -293,7 +293,7 @@ impl Pool {
 
     /// As [`pin`](Self::pin), for a short while on one thread: does not keep the pool open by itself, and costs no locked
     /// instruction.
-    #[inline]
+    #[inline(always)]
     pub fn pin_briefly(&self) -> BriefPin<'_> {
         BriefPin { place: self.inner.epochs.pin_briefly(), epochs: &self.inner.epochs, thread: PhantomData }
     }

@@ -5,6 +5,7 @@ use super::layout::{
     FORMAT, HEADER_BYTES, LEAF_KIND, NODE_BYTES, ROOT_KIND, last_present_off, last_value_off, root_off,
 };
 use super::node::{Exchanged, Link, Word};
+use super::simd::Best;
 use crate::error::{Error, Result, corrupt};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -57,6 +58,7 @@ pub(super) struct Tree {
     pub(super) pool: Pool,
     pub(super) claim: Claim,
     pub(super) header: u64,
+    pub(super) best: Best,
     pub(super) root: Word,
     /// The value of the largest key, as it is durably.
     pub(super) last: Exchanged<Option<u64>>,
@@ -136,6 +138,7 @@ impl FixedTree {
             pool: pool.clone(),
             claim,
             header,
+            best: Best::find(),
             root: Word::new(Link::cold(root)),
             last: Exchanged::new(Some(load_last(region, header)?)),
             last_lock: Mutex::new(()),

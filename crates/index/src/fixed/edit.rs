@@ -1,10 +1,11 @@
 //! Changes of single records.
 
 use super::create::{FixedTree, Tree};
-use super::fingerprints::{bits, fingerprint};
+use super::fingerprints::{fingerprint, likely_slot, lines_of};
 use super::get::Place;
 use super::layout::{SLOTS, key_off, last_present_off, last_value_off, value_off};
 use super::lock::Locked;
+use super::simd::{Operation, Search};
 use crate::error::Result;
 use std::sync::atomic::Ordering;
 use tembo_pool::BriefPin;
@@ -86,7 +87,23 @@ impl FixedTree {
 
     #[inline(always)]
     fn edit(&self, key: u64, edit: Edit) -> Result<Option<u64>> {
-        let tree = &*self.tree;
+        self.tree.best.run(Change { tree: &self.tree, key, edit })
+    }
+}
+
+/// A change of one record.
+struct Change<'t> {
+    tree: &'t Tree,
+    key: u64,
+    edit: Edit,
+}
+
+impl Operation for Change<'_> {
+    type Outcome = Result<Option<u64>>;
+
+    #[inline(always)]
+    fn run_by<S: Search>(self, search: S) -> Result<Option<u64>> {
+        let Change { tree, key, edit } = self;
         if tree.pool.is_read_only() {
             return Err(tembo_pool::Error::ReadOnly.into());
         }
@@ -95,8 +112,8 @@ impl FixedTree {
             return tree.edit_last(edit, &pin);
         }
         loop {
-            let Some(mut locked) = tree.lock_leaf(key, &pin)? else { continue };
-            match tree.edit_record(&mut locked, key, edit)? {
+            let Some(mut locked) = tree.lock_leaf(search, key, &pin)? else { continue };
+            match tree.edit_record(search, &mut locked, key, edit)? {
                 Some(old) => {
                     let is_sparse = old.is_some()
                         && matches!(edit, Edit::Remove)
@@ -119,8 +136,13 @@ impl FixedTree {
 impl Tree {
     /// Locks the leaf to which a key belongs; `None` if the search has to start again.
     #[inline(always)]
-    fn lock_leaf<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> Result<Option<Locked<'g>>> {
-        let mut leaf = match self.find_place(key, pin) {
+    fn lock_leaf<'g, S: Search>(
+        &'g self,
+        search: S,
+        key: u64,
+        pin: &'g BriefPin<'_>,
+    ) -> Result<Option<Locked<'g>>> {
+        let mut leaf = match self.find_place_by(search, key, pin) {
             Place::Leaf(leaf) => leaf,
             Place::Cold(_) => {
                 self.warm(key)?;
@@ -128,8 +150,10 @@ impl Tree {
             }
         };
         // The lock waits for what this thread flushed last; meanwhile the line that will be changed can be fetched.
-        let likely = leaf.fingerprints.matches(fingerprint(key));
-        if let Some(slot) = bits(likely).next().or_else(|| leaf.fingerprints.unused_slot_for(key)) {
+        let matches = leaf.fingerprints.matches_by(search, fingerprint(key));
+        let likely = if matches == 0 { leaf.fingerprints.unused_by(search) } else { matches };
+        if likely != 0 {
+            let slot = likely_slot(likely, lines_of(key));
             self.region().prefetch_for_store(key_off(leaf.off, slot));
         }
         loop {
@@ -146,9 +170,15 @@ impl Tree {
 
     /// Makes the change in a locked leaf; `None` if it is full. Returns the value before.
     #[inline(always)]
-    fn edit_record(&self, locked: &mut Locked<'_>, key: u64, edit: Edit) -> Result<Option<Option<u64>>> {
+    fn edit_record<S: Search>(
+        &self,
+        search: S,
+        locked: &mut Locked<'_>,
+        key: u64,
+        edit: Edit,
+    ) -> Result<Option<Option<u64>>> {
         let (leaf, region) = (locked.leaf, self.region());
-        let found = self.search(leaf, key)?;
+        let found = self.search_by(search, leaf, key)?;
         let old = found.map(|(_, value)| value);
         match (found, edit.outcome(old)) {
             (_, new) if new == old && !matches!(edit, Edit::Put(_) | Edit::Update(_)) => {}
@@ -166,11 +196,13 @@ impl Tree {
                 leaf.len.store(leaf.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
             }
             (None, Some(value)) => {
-                let Some(slot) = leaf.fingerprints.unused_slot_for(key) else {
+                let unused = leaf.fingerprints.unused_by(search);
+                if unused == 0 {
                     // It will be divided.
                     self.fetch_leaf(leaf);
                     return Ok(None);
-                };
+                }
+                let slot = likely_slot(unused, lines_of(key));
                 locked.change(slot);
                 region.store_u64(value_off(leaf.off, slot), value)?;
                 // I3: after the value, in the same line.

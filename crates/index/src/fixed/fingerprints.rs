@@ -4,12 +4,12 @@
 //! change, so that it may see any mixture of old and new bytes.
 
 use super::layout::{SLOTS, SLOTS_PER_LINE};
-use super::node::equal_bytes;
+use super::simd::{Portable, Search};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The fingerprint of an unused slot.
 const UNUSED: u8 = 0;
-const WORDS: usize = 16;
+pub(super) const WORDS: usize = 16;
 /// A one in each byte, and seven.
 const LOW: u64 = 0x0101_0101_0101_0101;
 const SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
@@ -22,7 +22,7 @@ pub(super) fn fingerprint(key: u64) -> u8 {
     ((key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).max(1)
 }
 
-const LINE_MASK: u128 = (1 << SLOTS_PER_LINE) - 1;
+const LINE_MASK: u64 = (1 << SLOTS_PER_LINE) - 1;
 /// Lines that a new leaf fills, and the others.
 pub(super) const FIRST_LINES: u64 = 14;
 const OTHER_LINES: u64 = (SLOTS / SLOTS_PER_LINE) as u64 - FIRST_LINES;
@@ -38,12 +38,19 @@ pub(super) fn lines_of(key: u64) -> [usize; 2] {
     [first as usize, other as usize]
 }
 
-/// The likeliest of some slots, at least one, to hold a key: one in its lines if there is one.
+/// The likeliest of some slots, at least one, for the key whose lines these are: in the first of them if there is one, or else in the
+/// other.
 #[inline(always)]
-pub(super) fn likely_slot(slots: u128, key: u64) -> usize {
-    let [first, other] = lines_of(key);
-    let near = slots & (LINE_MASK << (SLOTS_PER_LINE * first) | LINE_MASK << (SLOTS_PER_LINE * other));
-    core::hint::select_unpredictable(near != 0, near, slots).trailing_zeros() as usize
+pub(super) fn likely_slot(slots: u128, [first, other]: [usize; 2]) -> usize {
+    const { assert!(FIRST_LINES * SLOTS_PER_LINE as u64 <= 64) };
+    let select = |is, this: u64, that: u64| core::hint::select_unpredictable(is, this, that);
+    let (low, high) = (slots as u64, (slots >> 64) as u64);
+    let (first, other) = ((first * SLOTS_PER_LINE) as u64, (other * SLOTS_PER_LINE) as u64);
+    let in_first = low >> first & LINE_MASK;
+    let in_other = select(other < 64, low, high) >> (other % 64) & LINE_MASK;
+    let (line, near) = (select(in_first != 0, first, other), select(in_first != 0, in_first, in_other));
+    let any = u64::from(slots.trailing_zeros());
+    select(near != 0, line + u64::from(near.trailing_zeros()), any) as usize
 }
 
 /// Gives out slots of a new leaf to the records that a division moves there: in their line among the first, as far as
@@ -107,22 +114,19 @@ impl Fingerprints {
 
     /// The slots with this fingerprint, a bit each.
     #[inline(always)]
-    pub(super) fn matches(&self, fingerprint: u8) -> u128 {
-        equal_bytes(&self.words, fingerprint).unwrap_or_else(|| self.matches_by_words(fingerprint)) & ALL
+    pub(super) fn matches_by<S: Search>(&self, search: S, fingerprint: u8) -> u128 {
+        search.equal_bytes(&self.words, fingerprint) & ALL
     }
 
-    /// The portable search: eight bytes at a time.
-    fn matches_by_words(&self, fingerprint: u8) -> u128 {
-        let wanted = LOW * u64::from(fingerprint);
-        let mut found = 0;
-        for (i, word) in self.words.iter().enumerate() {
-            let other = word.load(Ordering::Acquire) ^ wanted;
-            // The high bit of each byte that is zero, exactly.
-            let zeros = !((other & SEVEN).wrapping_add(SEVEN) | other | SEVEN);
-            let bits = (zeros >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-            found |= u128::from(bits) << (8 * i);
-        }
-        found
+    /// The same, for who has no hurry.
+    pub(super) fn matches(&self, fingerprint: u8) -> u128 {
+        self.matches_by(Portable, fingerprint)
+    }
+
+    /// The slots that are not in use.
+    #[inline(always)]
+    pub(super) fn unused_by<S: Search>(&self, search: S) -> u128 {
+        self.matches_by(search, UNUSED)
     }
 
     /// The slots in use.
@@ -134,19 +138,6 @@ impl Fingerprints {
     /// Whether every slot is in use.
     pub(super) fn is_full(&self) -> bool {
         self.matches(UNUSED) == 0
-    }
-
-    /// The unused slot for a key: in one of its lines, if there is one.
-    #[inline]
-    pub(super) fn unused_slot_for(&self, key: u64) -> Option<usize> {
-        let unused = self.matches(UNUSED);
-        let in_line = |line: usize| unused >> (SLOTS_PER_LINE * line) & LINE_MASK;
-        let lines = lines_of(key);
-        let slot = |line: usize| SLOTS_PER_LINE * line + in_line(line).trailing_zeros() as usize;
-        match lines.into_iter().find(|line| in_line(*line) != 0) {
-            Some(line) => Some(slot(line)),
-            None => (unused != 0).then(|| unused.trailing_zeros() as usize),
-        }
     }
 
     /// Sets a slot's fingerprint; the caller has the leaf's lock.
@@ -193,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_searches_find_what_was_set() {
+    fn slots_are_found_by_their_fingerprints() {
         let mut bytes = [0; SLOTS];
         for (i, byte) in bytes.iter_mut().enumerate() {
             *byte = (i * 37 % 7) as u8;
@@ -205,13 +196,29 @@ mod tests {
         for wanted in [0, 1, 2, 6, 0x80, 0xFF] {
             let expected = (0..SLOTS).filter(|i| bytes[*i] == wanted).fold(0, |mask, i| mask | 1u128 << i);
             assert_eq!(fingerprints.matches(wanted), expected, "{wanted}");
-            assert_eq!(fingerprints.matches_by_words(wanted) & ALL, expected, "{wanted}");
         }
-        assert!((0..999).all(|key| bytes[fingerprints.unused_slot_for(key).unwrap()] == 0));
         assert!(!fingerprints.is_full() && Fingerprints::new(&[1; SLOTS]).is_full());
-        assert_eq!(Fingerprints::new(&[1; SLOTS]).unused_slot_for(5), None);
         assert_eq!(fingerprints.used().count_ones() as usize, bytes.iter().filter(|b| **b != 0).count());
         assert_eq!(bits(1 << 123 | 5).collect::<Vec<_>>(), [0, 2, 123]);
+    }
+
+    #[test]
+    fn the_likely_slot_is_in_the_lines_of_the_key_if_one_is() {
+        for key in 0..2000_u64 {
+            let lines = lines_of(key);
+            let [first, other] = lines.map(|line| SLOTS_PER_LINE * line);
+            let anywhere = key.wrapping_mul(77) as usize % SLOTS;
+            for slots in 1..8_u32 {
+                let chosen = [(first + 3, 1), (other + 2, 2), (anywhere, 4)].into_iter();
+                let chosen: Vec<usize> = chosen.filter(|(_, bit)| slots & bit != 0).map(|(slot, _)| slot).collect();
+                let mask = chosen.iter().fold(0_u128, |mask, slot| mask | 1 << slot);
+                let near = [first, other].into_iter().find_map(|line| {
+                    (line..line + SLOTS_PER_LINE).find(|slot| mask >> slot & 1 != 0)
+                });
+                let expected = near.unwrap_or(mask.trailing_zeros() as usize);
+                assert_eq!(likely_slot(mask, lines), expected, "{key} {slots}");
+            }
+        }
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use super::create::{FixedTree, Tree};
 use super::fingerprints::{bits, fingerprint, likely_slot, lines_of};
-use super::layout::{SLOTS, key_off, line_off, value_off};
+use super::layout::{SLOTS, SLOTS_PER_LINE, key_off, line_off, value_off};
 use super::lock::{Version, begin, is_unchanged};
 use super::node::{Child, ColdInner, ColdLeaf, Leaf, Word};
+use super::simd::{Operation, Portable, Search};
 use crate::error::{Result, corrupt};
 use std::sync::atomic::{Ordering, fence};
 use tembo_pool::BriefPin;
@@ -34,26 +35,7 @@ impl FixedTree {
     /// [`Error::Pool`](crate::Error::Pool) when media is damaged, or the device failed.
     #[inline]
     pub fn get(&self, key: u64) -> Result<Option<u64>> {
-        let pin = self.tree.pool.pin_briefly();
-        if key == u64::MAX {
-            return Ok(self.tree.last(&pin));
-        }
-        loop {
-            match self.tree.find_place(key, &pin) {
-                Place::Leaf(leaf) => {
-                    if let Some(found) = self.tree.look_from(leaf, key, &pin)? {
-                        return Ok(found);
-                    }
-                }
-                Place::Cold(off) => {
-                    if !self.tree.try_warm(key)?
-                        && let Some(found) = self.tree.get_cold(off, key, &pin)?
-                    {
-                        return Ok(found);
-                    }
-                }
-            }
-        }
+        self.tree.best.run(Get { tree: &self.tree, key })
     }
 
     /// Whether the key is present.
@@ -66,6 +48,39 @@ impl FixedTree {
     }
 }
 
+/// A lookup.
+struct Get<'t> {
+    tree: &'t Tree,
+    key: u64,
+}
+
+impl Operation for Get<'_> {
+    type Outcome = Result<Option<u64>>;
+
+    #[inline(always)]
+    fn run_by<S: Search>(self, search: S) -> Result<Option<u64>> {
+        let Get { tree, key } = self;
+        let pin = tree.pool.pin_briefly();
+        if key == u64::MAX {
+            return Ok(tree.last(&pin));
+        }
+        loop {
+            match tree.find_place_by(search, key, &pin) {
+                Place::Leaf(leaf) => {
+                    if let Some(found) = tree.look_from(search, leaf, key, &pin)? {
+                        return Ok(found);
+                    }
+                }
+                Place::Cold(off) => {
+                    if let Some(found) = tree.get_from_cold(off, key, &pin)? {
+                        return Ok(found);
+                    }
+                }
+            }
+        }
+    }
+}
+
 impl Tree {
     /// The value of the largest key.
     pub(super) fn last(&self, pin: &BriefPin<'_>) -> Option<u64> {
@@ -74,33 +89,48 @@ impl Tree {
 
     /// Where the search for a key ends.
     #[inline(always)]
-    pub(super) fn find_place<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> Place<'g> {
-        let mut word = &self.root;
+    pub(super) fn find_place_by<'g, S: Search>(
+        &'g self,
+        search: S,
+        key: u64,
+        pin: &'g BriefPin<'_>,
+    ) -> Place<'g> {
+        let (mut word, mut off) = (&self.root, 0);
         loop {
             match word.follow(pin) {
                 Child::Inner(inner) => {
-                    let at = inner.position(key);
-                    word = inner.child(at);
-                    if inner.level == 1 {
-                        let off = inner.child_off(at);
-                        lines_of(key)
-                            .into_iter()
-                            .for_each(|line| self.region().prefetch(line_off(off, line)));
-                    }
+                    let at = inner.position_by(search, key);
+                    (word, off) = (inner.child(at), inner.child_off(at));
                 }
-                Child::Leaf(leaf) => return Place::Leaf(leaf),
+                Child::Leaf(leaf) => {
+                    // They come while the fingerprints do.
+                    let lines = lines_of(key).map(|line| line_off(off, line));
+                    self.region().prefetch_each(lines);
+                    return Place::Leaf(leaf);
+                }
                 Child::Cold(off) => return Place::Cold(off),
                 Child::None => unreachable!("the words of the tree lead to nodes"),
             }
         }
     }
 
+    /// The same, for who has no hurry.
+    pub(super) fn find_place<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> Place<'g> {
+        self.find_place_by(Portable, key, pin)
+    }
+
     /// Looks for a key in a leaf and those to its right; `None` if the search has to start again.
     #[inline(always)]
-    fn look_from(&self, leaf: &Leaf, key: u64, pin: &BriefPin<'_>) -> Result<Option<Option<u64>>> {
+    fn look_from<S: Search>(
+        &self,
+        search: S,
+        leaf: &Leaf,
+        key: u64,
+        pin: &BriefPin<'_>,
+    ) -> Result<Option<Option<u64>>> {
         let mut leaf = leaf;
         loop {
-            match self.look(leaf, key)? {
+            match self.look(search, leaf, key)? {
                 Look::Found(found) => return Ok(Some(found)),
                 Look::Retry => std::hint::spin_loop(),
                 Look::Gone => return Ok(None),
@@ -121,9 +151,9 @@ impl Tree {
     }
 
     #[inline(always)]
-    fn look(&self, leaf: &Leaf, key: u64) -> Result<Look> {
+    fn look<S: Search>(&self, search: S, leaf: &Leaf, key: u64) -> Result<Look> {
         let version = begin(&leaf.version);
-        let found = self.search(leaf, key)?;
+        let found = self.search_by(search, leaf, key)?;
         // ORDER: after the search. A division publishes the new bound before anything can change on the other side.
         if !key <= leaf.floor.load(Ordering::Acquire) {
             return Ok(Look::Right);
@@ -164,29 +194,58 @@ impl Tree {
 
     /// Slot and value of a key in a leaf.
     #[inline(always)]
-    pub(super) fn search(&self, leaf: &Leaf, key: u64) -> Result<Option<(usize, u64)>> {
-        let region = self.region();
-        let matches = leaf.fingerprints.matches(fingerprint(key));
+    pub(super) fn search_by<S: Search>(&self, search: S, leaf: &Leaf, key: u64) -> Result<Option<(usize, u64)>> {
+        let matches = leaf.fingerprints.matches_by(search, fingerprint(key));
         if matches == 0 {
             return Ok(None);
         }
-        let likely = likely_slot(matches, key);
-        if region.load_u64(key_off(leaf.off, likely))? == !key {
-            return Ok(Some((likely, region.load_u64(value_off(leaf.off, likely))?)));
+        let slot = likely_slot(matches, lines_of(key));
+        match self.value_in(leaf.off, slot, key)? {
+            Some(value) => Ok(Some((slot, value))),
+            None => self.search_others(leaf.off, matches & !(1 << slot), key),
         }
-        for slot in bits(matches & !(1 << likely)) {
-            if region.load_u64(key_off(leaf.off, slot))? == !key {
-                return Ok(Some((slot, region.load_u64(value_off(leaf.off, slot))?)));
+    }
+
+    /// The same, for who has no hurry.
+    #[cfg(test)]
+    pub(super) fn search(&self, leaf: &Leaf, key: u64) -> Result<Option<(usize, u64)>> {
+        self.search_by(Portable, leaf, key)
+    }
+
+    /// Slot and value of a key in a leaf, if it is in one of these slots.
+    #[inline(never)]
+    fn search_others(&self, leaf: u64, slots: u128, key: u64) -> Result<Option<(usize, u64)>> {
+        for slot in bits(slots) {
+            if let Some(value) = self.value_in(leaf, slot, key)? {
+                return Ok(Some((slot, value)));
             }
         }
         Ok(None)
+    }
+
+    /// The value in a slot, if the slot has this key.
+    #[inline(always)]
+    fn value_in(&self, leaf: u64, slot: usize, key: u64) -> Result<Option<u64>> {
+        let region = self.region();
+        if let Some(line) = region.line(line_off(leaf, slot / SLOTS_PER_LINE)) {
+            let place = slot % SLOTS_PER_LINE;
+            let is_there = line[place].load(Ordering::Acquire) == !key;
+            return Ok(is_there.then(|| line[SLOTS_PER_LINE + place].load(Ordering::Acquire)));
+        }
+        let is_there = region.load_u64(key_off(leaf, slot))? == !key;
+        is_there.then(|| Ok(region.load_u64(value_off(leaf, slot))?)).transpose()
+    }
+
+    /// The value of a key that belongs into a node that is cold, or below; `None` if the search has to start again.
+    #[cold]
+    fn get_from_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> Result<Option<Option<u64>>> {
+        if self.try_warm(key)? { Ok(None) } else { self.get_cold(off, key, pin) }
     }
 
     /// Looks for a key in nodes that are cold, from the one at `off` on; `None` if somebody made that known meanwhile, so
     /// that the search has to start again.
     ///
     /// Nobody changes a node that is cold: writers make it known first. A known node does not become cold again.
-    #[cold]
     fn get_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> Result<Option<Option<u64>>> {
         let outcome = self.search_cold(off, key);
         // ORDER: what was read before is not read after this.

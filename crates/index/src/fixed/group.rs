@@ -19,6 +19,12 @@ pub(super) const GROUP: usize = 8;
 /// The separator of no child.
 const NONE: u64 = u64::MAX;
 
+/// A number as words with signs have it, in the same order: processors compare several of those at once.
+#[inline(always)]
+pub(super) const fn signed(number: u64) -> u64 {
+    number ^ 1 << 63
+}
+
 /// A word that leads to a child.
 pub(super) trait Leads {
     type To: Copy;
@@ -30,6 +36,7 @@ pub(super) trait Leads {
 /// A group, in three lines that follow each other. `W` leads to a child.
 #[repr(C, align(64))]
 pub(super) struct Group<W> {
+    /// [`signed`].
     separators: [AtomicU64; GROUP],
     /// The words of the children, and where they are on media.
     children: [(W, AtomicU64); GROUP],
@@ -39,23 +46,28 @@ impl<W: Leads> Group<W> {
     /// An empty group; `none` makes words that lead to nothing.
     pub(super) fn new(none: impl Fn() -> W) -> Group<W> {
         Group {
-            separators: std::array::from_fn(|_| AtomicU64::new(NONE)),
+            separators: std::array::from_fn(|_| AtomicU64::new(signed(NONE))),
             children: std::array::from_fn(|_| (none(), AtomicU64::new(0))),
         }
     }
 
-    /// The last child whose separator is at most `key`; 0 if there is none.
+    /// The last child whose separator is at most `key`; 0 if there is none. Looks at all separators, as `simd.rs` does at once.
     #[inline(always)]
     pub(super) fn position(&self, key: u64) -> usize {
-        let (mut last, mut half) = (0, GROUP / 2);
-        while half > 0 {
-            let next = last + half;
+        let key = signed(key) as i64;
+        let mut last = 0;
+        for (at, separator) in self.separators.iter().enumerate() {
             // ORDER: acquires the child that was stored before the separator.
-            let is_up_to = self.separators[next].load(Ordering::Acquire) <= key;
-            last = core::hint::select_unpredictable(is_up_to, next, last);
-            half /= 2;
+            let is_up_to = separator.load(Ordering::Acquire) as i64 <= key;
+            last = core::hint::select_unpredictable(is_up_to, at, last);
         }
         last
+    }
+
+    /// The separators, [`signed`]. Who goes by one acquires the child first.
+    #[inline(always)]
+    pub(super) fn separators(&self) -> &[AtomicU64; GROUP] {
+        &self.separators
     }
 
     #[inline(always)]
@@ -77,7 +89,7 @@ impl<W: Leads> Group<W> {
 
     /// The least key below a child; `None` if there is no such child.
     pub(super) fn separator(&self, at: usize) -> Option<u64> {
-        Some(self.separators[at].load(Ordering::Relaxed)).filter(|separator| *separator != NONE)
+        Some(signed(self.separators[at].load(Ordering::Relaxed))).filter(|separator| *separator != NONE)
     }
 
     /// Whether one more can be added.
@@ -91,7 +103,7 @@ impl<W: Leads> Group<W> {
         for i in (at..len).rev() {
             self.set(
                 i + 1,
-                self.separators[i].load(Ordering::Relaxed),
+                signed(self.separators[i].load(Ordering::Relaxed)),
                 self.child(i).load(),
                 self.child_off(i),
             );
@@ -122,6 +134,6 @@ impl<W: Leads> Group<W> {
     pub(super) fn set(&self, at: usize, separator: u64, to: W::To, off: u64) {
         self.lead(at, to, off);
         // ORDER: release, so that who goes by the separator finds this child, or one further left.
-        self.separators[at].store(separator, Ordering::Release);
+        self.separators[at].store(signed(separator), Ordering::Release);
     }
 }

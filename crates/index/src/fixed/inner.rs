@@ -1,8 +1,9 @@
 //! Inner nodes as DRAM knows them: their children in order.
 
-use super::group::{GROUP, Group};
+use super::group::{GROUP, Group, signed};
 use super::layout::{SLOTS, level_off};
 use super::node::{ColdInner, Link, Word, fetch_line};
+use super::simd::{Portable, Search};
 use crate::error::{Result, corrupt};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tembo_pmem::Region;
@@ -37,7 +38,7 @@ const FILLED: usize = 5;
 /// A child that was taken out has no slot, and its word is that of the last child before it, until the node is made anew.
 #[repr(C, align(64))]
 pub(super) struct Inner {
-    /// The first separator of each group: a search looks at these two lines and then at one group's.
+    /// The first separator of each group, [`signed`]: a search looks at these two lines and then at one group's.
     firsts: [u64; GROUPS],
     groups: [Group<Word>; GROUPS],
     pub(super) off: u64,
@@ -52,7 +53,7 @@ impl Inner {
     /// `entries` are in order, and neither none nor too many.
     pub(super) fn new(off: u64, level: u64, entries: &[Entry]) -> Box<Inner> {
         let mut inner = Box::new(Inner {
-            firsts: [u64::MAX; GROUPS],
+            firsts: [signed(u64::MAX); GROUPS],
             groups: std::array::from_fn(|_| Group::new(|| Word::new(Link::NONE))),
             off,
             level,
@@ -62,7 +63,7 @@ impl Inner {
         let groups = entries.len().div_ceil(FILLED).min(GROUPS);
         for group in 0..groups {
             let [from, to] = [group, group + 1].map(|group| group * entries.len() / groups);
-            inner.firsts[group] = entries[from].separator;
+            inner.firsts[group] = signed(entries[from].separator);
             (from..to).for_each(|i| inner.set(GROUP * group + i - from, &entries[i]));
         }
         inner
@@ -101,13 +102,18 @@ impl Inner {
     /// Which child's keys this one, which is not the largest key, is among, or those of one further right, if that is being
     /// added.
     #[inline(always)]
-    pub(super) fn position(&self, key: u64) -> usize {
-        let at = last_up_to(&self.firsts, key);
+    pub(super) fn position_by<S: Search>(&self, search: S, key: u64) -> usize {
+        let at = search.last_first(&self.firsts, key);
         let group = &self.groups[at];
         // They come while the separators are searched.
         fetch_line(group.children_address());
         fetch_line(group.children_address().wrapping_add(64));
-        GROUP * at + group.position(key)
+        GROUP * at + search.last_separator(group, key)
+    }
+
+    /// The same, for who has no hurry.
+    pub(super) fn position(&self, key: u64) -> usize {
+        self.position_by(Portable, key)
     }
 
     #[inline(always)]
@@ -273,19 +279,6 @@ pub(super) mod place {
     pub(in super::super) const fn slot(at: usize) -> u64 {
         (offset_of!(Inner, slots) + at) as u64
     }
-}
-
-/// The last of the ascending words that is at most `key`; 0 if there is none. Their number is a power of two.
-#[inline(always)]
-fn last_up_to<const N: usize>(words: &[u64; N], key: u64) -> usize {
-    const { assert!(N.is_power_of_two()) };
-    let (mut last, mut half) = (0, N / 2);
-    while half > 0 {
-        let next = last + half;
-        last = core::hint::select_unpredictable(words[next] <= key, next, last);
-        half /= 2;
-    }
-    last
 }
 
 #[cfg(test)]

@@ -67,6 +67,7 @@ pub(crate) mod layout;
 mod lock;
 mod node;
 mod scan;
+mod simd;
 mod structure;
 mod sync;
 #[cfg(test)]

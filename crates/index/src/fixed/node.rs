@@ -60,7 +60,8 @@ const COLD: usize = 1;
 const LEAF: usize = 2;
 
 impl Link {
-    pub(super) const NONE: Link = Link(ptr::null_mut());
+    /// To no node: as to a cold one that lies nowhere.
+    pub(super) const NONE: Link = Link(ptr::without_provenance_mut(COLD));
 
     pub(super) fn cold(off: u64) -> Link {
         Link(ptr::without_provenance_mut(off as usize | COLD))
@@ -82,25 +83,23 @@ impl Link {
 
     #[inline(always)]
     pub(super) fn follow<'g>(self, _kept: &'g impl Keeps) -> Child<'g> {
-        let word = self.0.addr();
-        if word == 0 {
-            Child::None
-        } else if word & COLD != 0 {
-            Child::Cold((word & !COLD) as u64)
-        } else if word & LEAF != 0 {
-            // SAFETY: only `leaf` makes such a word, of a box that is dropped when it has left the tree and every pin from
-            // before is gone; and there is such a pin, or the lock without which it does not leave.
-            Child::Leaf(unsafe { &*self.without(LEAF).cast::<Leaf>() })
-        } else {
-            // SAFETY: as above, of `inner`.
-            Child::Inner(unsafe { &*self.0.cast::<Inner>() })
+        match self.0.addr() {
+            word if word & (COLD | LEAF) == 0 => {
+                // SAFETY: only `inner` makes such a word, of a box that is dropped when it has left the tree and every pin from
+                // before is gone; and there is such a pin, or the lock without which it does not leave.
+                Child::Inner(unsafe { &*self.0.cast::<Inner>() })
+            }
+            // SAFETY: as above, of `leaf`.
+            word if word & LEAF != 0 => Child::Leaf(unsafe { &*self.without(LEAF).cast::<Leaf>() }),
+            COLD => Child::None,
+            word => Child::Cold((word & !COLD) as u64),
         }
     }
 
     /// Takes the node back, once nobody else can reach it.
     fn take(self) -> Option<Node> {
         let word = self.0.addr();
-        if word == 0 || word & COLD != 0 {
+        if word & COLD != 0 {
             return None;
         }
         // SAFETY: such a word was made of a box; the callers in this file take a word once, which is not in the tree.
@@ -234,57 +233,6 @@ pub(super) fn fetch_line(line: *const u8) {
     };
     #[cfg(not(target_arch = "x86_64"))]
     let _ = line;
-}
-
-/// The bytes that equal `byte`, a bit each, where the processor can compare many at once.
-#[inline(always)]
-pub(super) fn equal_bytes(words: &[AtomicU64; 16], byte: u8) -> Option<u128> {
-    #[cfg(target_arch = "x86_64")]
-    if std::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has the instructions; the 128 bytes are those of the words.
-        return Some(unsafe { equal_bytes_avx2(words.as_ptr().cast(), byte) });
-    }
-    let _ = (words, byte);
-    None
-}
-
-/// # Safety
-///
-/// The processor has AVX2, and 128 bytes can be read from `bytes`.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-#[inline]
-unsafe fn equal_bytes_avx2(bytes: *const u8, byte: u8) -> u128 {
-    let (m0, m1, m2, m3): (u32, u32, u32, u32);
-    // SAFETY: reads 128 bytes, which the caller vouches for. Other threads may store to them meanwhile; the reads are the
-    // processor's, not the language's, so that this is no data race in its sense.
-    unsafe {
-        core::arch::asm!(
-            "vmovd {wanted:x}, {byte:e}",
-            "vpbroadcastb {wanted}, {wanted:x}",
-            "vpcmpeqb {found}, {wanted}, [{bytes}]",
-            "vpmovmskb {m0:e}, {found}",
-            "vpcmpeqb {found}, {wanted}, [{bytes} + 32]",
-            "vpmovmskb {m1:e}, {found}",
-            "vpcmpeqb {found}, {wanted}, [{bytes} + 64]",
-            "vpmovmskb {m2:e}, {found}",
-            "vpcmpeqb {found}, {wanted}, [{bytes} + 96]",
-            "vpmovmskb {m3:e}, {found}",
-            byte = in(reg) u32::from(byte),
-            bytes = in(reg) bytes,
-            wanted = out(ymm_reg) _,
-            found = out(ymm_reg) _,
-            m0 = out(reg) m0,
-            m1 = out(reg) m1,
-            m2 = out(reg) m2,
-            m3 = out(reg) m3,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    // The compiler does not see that the upper halves of registers are in use, and leaves them so: then each instruction of
-    // the caller's that writes a lower half waits for what the register held before, and with it for this search's loads.
-    core::arch::x86_64::_mm256_zeroupper();
-    u128::from(m0) | u128::from(m1) << 32 | u128::from(m2) << 64 | u128::from(m3) << 96
 }
 
 /// A leaf's order as some version of it had it: the slots in use, by key.

@@ -58,7 +58,7 @@ fn a_new_record_is_not_visible_before_it_is_durable() {
     let pool = pool();
     let tree = filled(&pool, 0..50);
     with_stopped_writer(&tree, 60, |locked| {
-        let slot = locked.leaf.fingerprints.unused_slot_for(60).unwrap();
+        let slot = locked.leaf.fingerprints.used().trailing_ones() as usize;
         locked.change(slot);
         tree.tree.region().store_u64(key_off(locked.leaf.off, slot), !60).unwrap();
         assert_eq!(tree.get(60).unwrap(), None);

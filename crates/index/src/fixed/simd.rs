@@ -1,0 +1,244 @@
+//! Searches of many words or bytes, at once where the processor can.
+//!
+//! What the processor can is found out when a tree is opened. Each operation is compiled as a whole for each way to search, so that nothing
+//! is called on its way.
+
+use super::fingerprints::WORDS;
+use super::group::{GROUP, Group, Leads, signed};
+use super::inner::GROUPS;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A way to search.
+pub(super) trait Search: Copy {
+    /// The last of words in order, [`signed`], that is at most `key`, which is not the largest number; 0 if there is none.
+    fn last_first(self, words: &[u64; GROUPS], key: u64) -> usize;
+
+    /// As [`Group::position`].
+    fn last_separator<W: Leads>(self, group: &Group<W>, key: u64) -> usize;
+
+    /// The bytes that equal `byte`, a bit each. What was stored before a byte that is found is seen.
+    fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128;
+}
+
+/// An operation that searches.
+pub(super) trait Operation {
+    type Outcome;
+
+    /// Always inlined, so that it is compiled for what the processor can.
+    fn run_by<S: Search>(self, search: S) -> Self::Outcome;
+}
+
+/// The best way to search that there is here.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Best {
+    #[cfg(target_arch = "x86_64")]
+    avx2: Option<Avx2>,
+}
+
+impl Best {
+    pub(super) fn find() -> Best {
+        Best {
+            #[cfg(target_arch = "x86_64")]
+            avx2: Avx2::detect(),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn run<O: Operation>(self, operation: O) -> O::Outcome {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = self.avx2 {
+            // SAFETY: the processor can, as `avx2` says.
+            return unsafe { avx2::run(avx2, operation) };
+        }
+        run_portable(operation)
+    }
+}
+
+#[cfg_attr(target_arch = "x86_64", cold)]
+fn run_portable<O: Operation>(operation: O) -> O::Outcome {
+    operation.run_by(Portable)
+}
+
+/// A word at a time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Portable;
+
+/// A one in each byte, and seven.
+const LOW: u64 = 0x0101_0101_0101_0101;
+const SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
+
+impl Search for Portable {
+    #[inline(always)]
+    fn last_first(self, words: &[u64; GROUPS], key: u64) -> usize {
+        const { assert!(GROUPS.is_power_of_two()) };
+        let key = signed(key) as i64;
+        let (mut last, mut half) = (0, GROUPS / 2);
+        while half > 0 {
+            let next = last + half;
+            last = core::hint::select_unpredictable(words[next] as i64 <= key, next, last);
+            half /= 2;
+        }
+        last
+    }
+
+    #[inline(always)]
+    fn last_separator<W: Leads>(self, group: &Group<W>, key: u64) -> usize {
+        group.position(key)
+    }
+
+    fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128 {
+        let wanted = LOW * u64::from(byte);
+        let mut found = 0;
+        for (i, word) in words.iter().enumerate() {
+            let other = word.load(Ordering::Acquire) ^ wanted;
+            // The high bit of each byte that is zero, exactly.
+            let zeros = !((other & SEVEN).wrapping_add(SEVEN) | other | SEVEN);
+            let bits = (zeros >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+            found |= u128::from(bits) << (8 * i);
+        }
+        found
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+use avx2::Avx2;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{AtomicU64, GROUP, GROUPS, Group, Leads, Operation, Search, WORDS, signed};
+    use core::arch::x86_64::*;
+
+    /// 32 bytes at a time. There is one only where the processor has AVX2, BMI1, BMI2, LZCNT and POPCNT.
+    #[derive(Debug, Clone, Copy)]
+    pub(in super::super) struct Avx2(());
+
+    impl Avx2 {
+        /// The way, if the processor can.
+        pub(in super::super) fn detect() -> Option<Avx2> {
+            let can = std::is_x86_feature_detected!("avx2")
+                && std::is_x86_feature_detected!("bmi1")
+                && std::is_x86_feature_detected!("bmi2")
+                && std::is_x86_feature_detected!("lzcnt")
+                && std::is_x86_feature_detected!("popcnt");
+            can.then_some(Avx2(()))
+        }
+    }
+
+    /// Runs an operation with all that [`Avx2`] stands for.
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    pub(super) fn run<O: Operation>(avx2: Avx2, operation: O) -> O::Outcome {
+        operation.run_by(avx2)
+    }
+
+    impl Search for Avx2 {
+        #[inline(always)]
+        fn last_first(self, words: &[u64; GROUPS], key: u64) -> usize {
+            // SAFETY: the processor can, as `self` says. So below.
+            unsafe { last_first(words, key) }
+        }
+
+        #[inline(always)]
+        fn last_separator<W: Leads>(self, group: &Group<W>, key: u64) -> usize {
+            // SAFETY: as above.
+            unsafe { last_separator(group.separators(), key) }
+        }
+
+        #[inline(always)]
+        fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128 {
+            // SAFETY: as above.
+            unsafe { equal_bytes(words, byte) }
+        }
+    }
+
+    /// What words have to be lower than to be at most `key`, in each place.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn above(key: u64) -> __m256i {
+        // Is not more than the largest number, since the key is another.
+        _mm256_set1_epi64x(signed(key.wrapping_add(1)) as i64)
+    }
+
+    #[target_feature(enable = "avx2,popcnt")]
+    #[inline]
+    fn last_first(words: &[u64; GROUPS], key: u64) -> usize {
+        const { assert!(GROUPS == 16) };
+        let above = above(key);
+        let fours = words.as_ptr().cast::<__m256i>();
+        // SAFETY: reads the words, four at a time.
+        let [a, b, c, d] = unsafe {
+            [
+                _mm256_loadu_si256(fours),
+                _mm256_loadu_si256(fours.add(1)),
+                _mm256_loadu_si256(fours.add(2)),
+                _mm256_loadu_si256(fours.add(3)),
+            ]
+        };
+        // Two bytes for each word, in no order: as they are in order themselves, only their number counts.
+        let low = _mm256_packs_epi32(_mm256_cmpgt_epi64(above, a), _mm256_cmpgt_epi64(above, b));
+        let high = _mm256_packs_epi32(_mm256_cmpgt_epi64(above, c), _mm256_cmpgt_epi64(above, d));
+        let bytes = _mm256_movemask_epi8(_mm256_packs_epi16(low, high)) as u32;
+        (bytes.count_ones() as usize / 2).saturating_sub(1)
+    }
+
+    #[target_feature(enable = "avx2,lzcnt")]
+    #[inline]
+    fn last_separator(separators: &[AtomicU64; GROUP], key: u64) -> usize {
+        const { assert!(GROUP == 8) };
+        let above = above(key);
+        let (low, high): (__m256i, __m256i);
+        // SAFETY: reads the 64 bytes of the eight words. Other threads may store to them meanwhile; the reads are the processor's, not
+        // the language's, so that this is no data race in its sense.
+        //
+        // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no memory is written, moves no
+        // access across.
+        unsafe {
+            core::arch::asm!(
+                "vpcmpgtq {low}, {above}, [{words}]",
+                "vpcmpgtq {high}, {above}, [{words} + 32]",
+                low = out(ymm_reg) low,
+                high = out(ymm_reg) high,
+                above = in(ymm_reg) above,
+                words = in(reg) separators.as_ptr(),
+                options(nostack, preserves_flags),
+            );
+        }
+        let low = _mm256_movemask_pd(_mm256_castsi256_pd(low)) as u32;
+        let high = _mm256_movemask_pd(_mm256_castsi256_pd(high)) as u32;
+        (low | high << 4 | 1).ilog2() as usize
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn equal_bytes(words: &[AtomicU64; WORDS], byte: u8) -> u128 {
+        const { assert!(WORDS == 16) };
+        let wanted = _mm256_set1_epi8(byte as i8);
+        let (m0, m1, m2, m3): (__m256i, __m256i, __m256i, __m256i);
+        // SAFETY: reads the 128 bytes of the words; as above.
+        //
+        // ORDER: as above.
+        unsafe {
+            core::arch::asm!(
+                "vpcmpeqb {m0}, {wanted}, [{words}]",
+                "vpcmpeqb {m1}, {wanted}, [{words} + 32]",
+                "vpcmpeqb {m2}, {wanted}, [{words} + 64]",
+                "vpcmpeqb {m3}, {wanted}, [{words} + 96]",
+                m0 = out(ymm_reg) m0,
+                m1 = out(ymm_reg) m1,
+                m2 = out(ymm_reg) m2,
+                m3 = out(ymm_reg) m3,
+                wanted = in(ymm_reg) wanted,
+                words = in(reg) words.as_ptr(),
+                options(nostack, preserves_flags),
+            );
+        }
+        let [m0, m1, m2, m3] = [
+            _mm256_movemask_epi8(m0) as u32,
+            _mm256_movemask_epi8(m1) as u32,
+            _mm256_movemask_epi8(m2) as u32,
+            _mm256_movemask_epi8(m3) as u32,
+        ];
+        let low = u64::from(m0) | u64::from(m1) << 32;
+        let high = u64::from(m2) | u64::from(m3) << 32;
+        u128::from(low) | u128::from(high) << 64
+    }
+}
