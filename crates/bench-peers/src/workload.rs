@@ -54,7 +54,8 @@ const NOISE_STARTS: usize = 1 << 16;
 /// `count` records with distinct, random keys.
 pub(crate) struct Workload {
     shape: Shape,
-    seed: u64,
+    /// Of the seed.
+    start: u64,
     noise: Vec<u8>,
     key: [u8; MAX_KEY_BYTES],
     value: Vec<u8>,
@@ -64,18 +65,25 @@ impl Workload {
     pub(crate) fn new(shape: Shape, seed: u64) -> Workload {
         let words = (NOISE_STARTS + shape.value_bytes()) as u64 / 8;
         let noise = (0..words).flat_map(|i| mix(seed ^ mix(i)).to_le_bytes()).collect();
-        Workload { shape, seed, noise, key: [0; MAX_KEY_BYTES], value: vec![0; shape.value_bytes()] }
+        Workload { shape, start: mix(seed), noise, key: [0; MAX_KEY_BYTES], value: vec![0; shape.value_bytes()] }
     }
 
     /// A number that orders the keys: `number(a) < number(b)` exactly if the key of `a` is less than that of `b`.
     pub(crate) fn number(&self, index: u64) -> u64 {
         // Multiplying by an odd number and mixing are one to one, hence no two indexes have the same number.
-        mix(mix(self.seed).wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        mix(self.start.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     /// The key of a record. Computed, not looked up, so that the caches hold the engine's data and not the keys.
+    #[inline]
     pub(crate) fn key(&mut self, index: u64) -> &[u8] {
-        let number = self.number(index);
+        self.set_key(self.number(index));
+        &self.key[..self.shape.key_bytes()]
+    }
+
+    /// The key of the record with this number.
+    #[inline(always)]
+    fn set_key(&mut self, number: u64) {
         match self.shape {
             Shape::Words | Shape::Kib => self.key[..8].copy_from_slice(&number.to_be_bytes()),
             Shape::Strings | Shape::Tuples | Shape::TuplesKib => {
@@ -83,19 +91,18 @@ impl Workload {
                 hex(mix(number), &mut self.key[16..self.shape.key_bytes()]);
             }
         }
-        &self.key[..self.shape.key_bytes()]
     }
 
-    /// The value of a record.
-    pub(crate) fn value(&mut self, index: u64) -> &[u8] {
-        let word = mix(!self.number(index));
+    /// The value of the record with this number.
+    #[inline(always)]
+    fn set_value(&mut self, number: u64) {
+        let word = mix(!number);
         let length = self.value.len();
         if length > 8 {
             let start = word as usize % NOISE_STARTS;
             self.value.copy_from_slice(&self.noise[start..start + length]);
         }
         self.value[..8].copy_from_slice(&word.to_le_bytes());
-        &self.value
     }
 
     /// A value that is a part of the noise, so that making it costs nothing: one of [`NOISE_STARTS`] different ones.
@@ -105,9 +112,11 @@ impl Workload {
     }
 
     /// Key and value of a record.
+    #[inline]
     pub(crate) fn record(&mut self, index: u64) -> (&[u8], &[u8]) {
-        self.key(index);
-        self.value(index);
+        let number = self.number(index);
+        self.set_key(number);
+        self.set_value(number);
         (&self.key[..self.shape.key_bytes()], &self.value)
     }
 }
