@@ -53,6 +53,17 @@ mod sync {
         }
     }
 
+    /// A thread that is alone, or not, as the model says: `bias.rs` has a model of its own.
+    pub(super) struct Bias;
+
+    impl Bias {
+        pub(super) fn enter(&self) -> bool {
+            super::IS_ALONE.get()
+        }
+
+        pub(super) fn leave(&self) {}
+    }
+
     pub(super) fn wait(_: u32) {
         loom::thread::yield_now();
     }
@@ -110,6 +121,8 @@ enum Mutant {
 thread_local! {
     // Loom runs the threads of a model on one thread.
     static MUTANT: Cell<Mutant> = const { Cell::new(Mutant::None) };
+    /// Whether the one writer of a model has the bias.
+    static IS_ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
 fn is(mutant: Mutant) -> bool {
@@ -177,7 +190,7 @@ fn put(leaves: &[Leaf], parent: &AtomicU64, key: u64, new: impl Fn(u64) -> u64) 
     let mut at = parent.load(Acquire);
     loop {
         let leaf = &leaves[at as usize];
-        let Some(mut locked) = Locked::new(leaf) else {
+        let Some(mut locked) = Locked::new(leaf, &sync::Bias) else {
             if is(Mutant::WritesToTheDead) {
                 return leaf.value.store(new(leaf.value.load(Relaxed)), Relaxed);
             }
@@ -218,12 +231,12 @@ fn a_slot_is_used_again() {
             move || {
                 put(&*leaves, &parent, 5, |_| 2);
                 let leaf = &leaves[0];
-                let mut locked = Locked::new(leaf).unwrap();
+                let mut locked = Locked::new(leaf, &sync::Bias).unwrap();
                 locked.change(0);
                 leaf.key.store(0, Relaxed);
                 leaf.print.store(0, Release);
                 drop(locked);
-                let mut locked = Locked::new(leaf).unwrap();
+                let mut locked = Locked::new(leaf, &sync::Bias).unwrap();
                 locked.change(0);
                 leaf.value.store(9, Relaxed);
                 leaf.key.store(7, Relaxed);
@@ -240,6 +253,16 @@ fn a_slot_is_used_again() {
         }
         writer.join().unwrap();
     });
+}
+
+/// The same by a writer that has the bias.
+fn a_slot_is_used_again_by_one_who_is_alone() {
+    IS_ALONE.set(true);
+    let outcome = std::panic::catch_unwind(a_slot_is_used_again);
+    IS_ALONE.set(false);
+    if let Err(failure) = outcome {
+        std::panic::resume_unwind(failure);
+    }
 }
 
 /// Two writers of one record.
@@ -266,7 +289,7 @@ fn a_leaf_is_divided() {
             let (leaves, parent) = (leaves.clone(), parent.clone());
             move || {
                 let [left, right] = &*leaves;
-                let mut locked = Locked::new(left).unwrap();
+                let mut locked = Locked::new(left, &sync::Bias).unwrap();
                 right.value.store(left.value.load(Relaxed), Relaxed);
                 right.durable.fetch_max(right.value.load(Relaxed), Relaxed);
                 right.key.store(5, Relaxed);
@@ -331,7 +354,7 @@ fn a_scan_beside_cause_and_effect() {
         let cause = thread::spawn({
             let leaves = leaves.clone();
             move || {
-                let mut locked = Locked::new(&leaves[0]).unwrap();
+                let mut locked = Locked::new(&leaves[0], &sync::Bias).unwrap();
                 locked.change(0);
                 leaves[0].value.store(2, Relaxed);
                 std::mem::forget(locked);
@@ -360,7 +383,8 @@ fn a_scan_beside_a_join() {
             let (leaves, parent) = (leaves.clone(), parent.clone());
             move || {
                 let [left, right, _] = &*leaves;
-                let (mut left_lock, right_lock) = (Locked::new(left).unwrap(), Locked::new(right).unwrap());
+                let (mut left_lock, right_lock) =
+                    (Locked::new(left, &sync::Bias).unwrap(), Locked::new(right, &sync::Bias).unwrap());
                 left.value.store(right.value.load(Relaxed), Relaxed);
                 left.durable.fetch_max(left.value.load(Relaxed), Relaxed);
                 left.key.store(5, Relaxed);
@@ -392,8 +416,9 @@ fn a_scan_beside_a_join() {
     });
 }
 
-const MODELS: [(&str, fn()); 5] = [
+const MODELS: [(&str, fn()); 6] = [
     ("a slot is used again", a_slot_is_used_again),
+    ("a slot is used again by one who is alone", a_slot_is_used_again_by_one_who_is_alone),
     ("two writers take turns", two_writers_take_turns),
     ("a scan beside cause and effect", a_scan_beside_cause_and_effect),
     ("a scan beside a join", a_scan_beside_a_join),
@@ -411,7 +436,7 @@ fn the_protocol_holds_under_every_interleaving() {
 
 #[test]
 fn weakenings_are_caught() {
-    let mutants: [(Mutant, fn()); 12] = [
+    let mutants: [(Mutant, fn()); 16] = [
         (Mutant::BeginsRelaxed, a_slot_is_used_again),
         (Mutant::UnlocksRelaxed, two_writers_take_turns),
         (Mutant::LocksRelaxed, two_writers_take_turns),
@@ -419,6 +444,10 @@ fn weakenings_are_caught() {
         (Mutant::NoFenceOfWriters, a_slot_is_used_again),
         (Mutant::NamesLate, a_slot_is_used_again),
         (Mutant::SettlesNothing, a_slot_is_used_again),
+        (Mutant::BeginsRelaxed, a_slot_is_used_again_by_one_who_is_alone),
+        (Mutant::NoFenceOfReaders, a_slot_is_used_again_by_one_who_is_alone),
+        (Mutant::NoFenceOfWriters, a_slot_is_used_again_by_one_who_is_alone),
+        (Mutant::SettlesNothing, a_slot_is_used_again_by_one_who_is_alone),
         (Mutant::BoundBeforeSearch, a_leaf_is_divided),
         (Mutant::PrintsRelaxed, a_leaf_is_divided),
         (Mutant::ClearsBeforeBound, a_leaf_is_divided),

@@ -70,6 +70,7 @@
 //! `create.rs` and `header.rs` (files), `check.rs`.
 
 mod alloc;
+mod bias;
 mod check;
 mod create;
 mod epoch;
@@ -91,6 +92,7 @@ mod tx;
 #[cfg(test)]
 mod tests;
 
+pub use bias::Bias;
 pub use check::{Marks, Usage};
 pub use error::{Error, Result};
 pub use lane::{Lane, Writer};

@@ -1,4 +1,4 @@
-//! What epochs are made of. `tests/epochs.rs` runs `epoch.rs` with a model checker's in its place.
+//! What epochs and biases are made of. `tests/epochs.rs` and `tests/bias.rs` run `epoch.rs` and `bias.rs` with a model checker's in its place.
 
 pub(crate) use parking_lot::Mutex;
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicUsize;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+use std::time::Duration;
 
 /// Slots of pins that may be sent to other threads.
 pub(crate) const SLOTS: usize = 64;
@@ -76,4 +77,14 @@ pub(crate) fn has_remote_barriers() -> bool {
 /// Makes every other thread of the process pass a barrier.
 pub(crate) fn remote_barrier() {
     membarrier(MembarrierCommand::PrivateExpedited).expect("a command that was registered");
+}
+
+/// Waits a little for another thread, which may have been stopped.
+#[cold]
+pub(crate) fn pause(rounds: u32) {
+    match rounds {
+        0..64 => std::hint::spin_loop(),
+        64..96 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(20)),
+    }
 }

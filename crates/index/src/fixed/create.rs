@@ -10,7 +10,7 @@ use crate::error::{Error, Result, corrupt};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use tembo_pmem::Region;
-use tembo_pool::{Claim, Lane, Pool, Tx};
+use tembo_pool::{Bias, Claim, Lane, Pool, Tx};
 
 /// Times that the lock of structure changes is tried before a thread sleeps for it, and pauses between two.
 const LOCK_TRIES: u32 = 200;
@@ -59,6 +59,8 @@ pub(super) struct Tree {
     pub(super) claim: Claim,
     pub(super) header: u64,
     pub(super) best: Best,
+    /// Of the locks of leaves.
+    pub(super) bias: Bias,
     pub(super) root: Word,
     /// The value of the largest key, as it is durably.
     pub(super) last: Exchanged<Option<u64>>,
@@ -139,6 +141,7 @@ impl FixedTree {
             claim,
             header,
             best: Best::find(),
+            bias: Bias::default(),
             root: Word::new(Link::cold(root)),
             last: Exchanged::new(Some(load_last(region, header)?)),
             last_lock: Mutex::new(()),

@@ -50,7 +50,7 @@ impl Tree {
         let path = self.path(key, lock)?;
         let leaf = path.leaf;
         // Leaves leave the tree under the lock only.
-        let Some(mut locked) = Locked::new(leaf) else { return Ok(()) };
+        let Some(mut locked) = Locked::new(leaf, &self.bias) else { return Ok(()) };
         if !leaf.fingerprints.is_full() {
             return Ok(());
         }

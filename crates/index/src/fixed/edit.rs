@@ -157,7 +157,7 @@ impl Tree {
             self.region().prefetch_for_store(key_off(leaf.off, slot));
         }
         loop {
-            let Some(locked) = Locked::new(leaf) else { return Ok(None) };
+            let Some(locked) = Locked::new(leaf, &self.bias) else { return Ok(None) };
             if !key > leaf.floor.load(Ordering::Acquire) {
                 return Ok(Some(locked));
             }

@@ -210,11 +210,12 @@ mod tests {
             let anywhere = key.wrapping_mul(77) as usize % SLOTS;
             for slots in 1..8_u32 {
                 let chosen = [(first + 3, 1), (other + 2, 2), (anywhere, 4)].into_iter();
-                let chosen: Vec<usize> = chosen.filter(|(_, bit)| slots & bit != 0).map(|(slot, _)| slot).collect();
+                let chosen: Vec<usize> =
+                    chosen.filter(|(_, bit)| slots & bit != 0).map(|(slot, _)| slot).collect();
                 let mask = chosen.iter().fold(0_u128, |mask, slot| mask | 1 << slot);
-                let near = [first, other].into_iter().find_map(|line| {
-                    (line..line + SLOTS_PER_LINE).find(|slot| mask >> slot & 1 != 0)
-                });
+                let near = [first, other]
+                    .into_iter()
+                    .find_map(|line| (line..line + SLOTS_PER_LINE).find(|slot| mask >> slot & 1 != 0));
                 let expected = near.unwrap_or(mask.trailing_zeros() as usize);
                 assert_eq!(likely_slot(mask, lines), expected, "{key} {slots}");
             }

@@ -194,7 +194,12 @@ impl Tree {
 
     /// Slot and value of a key in a leaf.
     #[inline(always)]
-    pub(super) fn search_by<S: Search>(&self, search: S, leaf: &Leaf, key: u64) -> Result<Option<(usize, u64)>> {
+    pub(super) fn search_by<S: Search>(
+        &self,
+        search: S,
+        leaf: &Leaf,
+        key: u64,
+    ) -> Result<Option<(usize, u64)>> {
         let matches = leaf.fingerprints.matches_by(search, fingerprint(key));
         if matches == 0 {
             return Ok(None);

@@ -101,9 +101,11 @@ fn scanned(tree: &FixedTree, up: bool) -> Vec<(u64, u64)> {
 #[test]
 fn a_scan_that_shows_an_effect_shows_its_cause() {
     let (meddler, pool, tree) = meddled();
+    // No thread has the locks for itself, so that a writer which is stopped holds up nobody elsewhere.
+    std::thread::scope(|scope| _ = scope.spawn(|| tree.put(FAR, FAR + 1).unwrap()));
     let pin = pool.pin_briefly();
     for (up, cause, effect) in [(true, 10, FAR), (false, FAR, 10)] {
-        let mut locked = Locked::new(leaf_of(&tree, cause, &pin)).unwrap();
+        let mut locked = Locked::new(leaf_of(&tree, cause, &pin), &tree.tree.bias).unwrap();
         let slot = tree.tree.search(locked.leaf, cause).unwrap().unwrap().0;
         locked.change(slot);
         let value = value_off(locked.leaf.off, slot);
@@ -141,7 +143,7 @@ fn a_removal_under_way_leads_no_scan_astray() {
     let pin = pool.pin_briefly();
     for up in [true, false] {
         for removed in (10..60).chain(FAR - 20..FAR + 40).step_by(2) {
-            let mut locked = Locked::new(leaf_of(&tree, removed, &pin)).unwrap();
+            let mut locked = Locked::new(leaf_of(&tree, removed, &pin), &tree.tree.bias).unwrap();
             let slot = tree.tree.search(locked.leaf, removed).unwrap().unwrap().0;
             locked.change(slot);
             let word = key_off(locked.leaf.off, slot);
@@ -179,7 +181,7 @@ fn a_division_under_way_hides_no_record() {
     for up in [true, false] {
         let expected = scanned(&tree, up);
         let leaf = leaf_of(&tree, 10, &pin);
-        let _locked = Locked::new(leaf).unwrap();
+        let _locked = Locked::new(leaf, &tree.tree.bias).unwrap();
         let split = 20;
         let (floor, next) = (leaf.floor.load(Ordering::Relaxed), leaf.next.load());
         let (mut moved, mut at) = ([0; SLOTS], 0);

@@ -9,10 +9,12 @@
 //!   depends on the slot flushes its line itself and fences. So it neither waits for a writer that was stopped nor
 //!   gives an answer that a crash could take back.
 //!
+//! As long as one thread makes all changes it locks without a locked instruction ([`Bias`]).
+//!
 //! Changes of the structure lock the leaf without naming a slot: what they make visible is durable already.
 
 use super::node::Leaf;
-use super::sync::{AtomicU64, Ordering, fence, wait};
+use super::sync::{AtomicU64, Bias, Ordering, fence, wait};
 
 const LOCKED: u64 = 1;
 const SLOT_SHIFT: u32 = 1;
@@ -62,6 +64,8 @@ pub(super) fn is_unchanged(version: &AtomicU64, since: Version) -> bool {
 /// A locked leaf. Unlocks when dropped, with a higher count if something was changed.
 pub(super) struct Locked<'g> {
     pub(super) leaf: &'g Leaf,
+    /// By which it was locked, if it was.
+    bias: Option<&'g Bias>,
     /// The version before.
     before: u64,
     changed: bool,
@@ -69,9 +73,28 @@ pub(super) struct Locked<'g> {
 }
 
 impl<'g> Locked<'g> {
-    /// Waits for the lock; `None` if the leaf has left the tree.
-    #[inline]
-    pub(super) fn new(leaf: &'g Leaf) -> Option<Locked<'g>> {
+    /// Waits for the lock; `None` if the leaf has left the tree. All locks of a tree are taken with its bias.
+    #[inline(always)]
+    pub(super) fn new(leaf: &'g Leaf, bias: &'g Bias) -> Option<Locked<'g>> {
+        if !bias.enter() {
+            return Locked::shared(leaf);
+        }
+        let before = leaf.version.load(Ordering::Relaxed);
+        if before & (OBSOLETE | LOCKED) == 0 {
+            // Nobody else locks anything meanwhile.
+            leaf.version.store(before | LOCKED | NO_SLOT << SLOT_SHIFT, Ordering::Relaxed);
+            // ORDER: as below.
+            fence(Ordering::Release);
+            return Some(Locked { leaf, bias: Some(bias), before, changed: false, obsolete: false });
+        }
+        bias.leave();
+        assert!(before & OBSOLETE != 0, "a thread locks a leaf that it has locked");
+        None
+    }
+
+    /// The same beside other threads that lock.
+    #[inline(always)]
+    fn shared(leaf: &'g Leaf) -> Option<Locked<'g>> {
         let mut rounds = 0u32;
         loop {
             let before = leaf.version.load(Ordering::Relaxed);
@@ -85,7 +108,7 @@ impl<'g> Locked<'g> {
                 if taken.is_ok() {
                     // ORDER: who sees anything stored from here on also sees that the leaf is locked.
                     fence(Ordering::Release);
-                    return Some(Locked { leaf, before, changed: false, obsolete: false });
+                    return Some(Locked { leaf, bias: None, before, changed: false, obsolete: false });
                 }
             }
             rounds += 1;
@@ -125,5 +148,8 @@ impl Drop for Locked<'_> {
         }
         // ORDER: release, so that the next to lock, and readers, see everything that was changed.
         self.leaf.version.store(after, Ordering::Release);
+        if let Some(bias) = self.bias {
+            bias.leave();
+        }
     }
 }

@@ -35,7 +35,9 @@
 //!
 //! # Concurrency
 //!
-//! A change of a record locks its leaf (`lock.rs`). Changes of the structure are made one at a time, under one lock, and
+//! A change of a record locks its leaf (`lock.rs`). As long as one thread makes all changes, it does so without a locked instruction; the
+//! first change of a second thread waits for the change that the first is making, wherever that is, and from then on writers wait for
+//! each other at one leaf only. Changes of the structure are made one at a time, under one lock, and
 //! lock the leaves that they divide or join. Readers take no lock, and never wait for a writer, wherever that was
 //! stopped: they read under a version, and follow the link to the right neighbour when a leaf was divided under them. The image
 //! above takes the new leaf in place, if it has room, and a leaf that was joined is taken out of it in place, while readers search it

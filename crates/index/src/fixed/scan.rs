@@ -240,7 +240,7 @@ impl Tree {
             let leaf = match structure {
                 Some(lock) => {
                     let leaf = self.path(from, lock)?.leaf;
-                    locks.extend(Locked::new(leaf));
+                    locks.extend(Locked::new(leaf, &self.bias));
                     leaf
                 }
                 None => match self.leaf_at(from, &seen, pin)? {

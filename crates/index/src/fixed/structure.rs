@@ -145,7 +145,9 @@ impl Tree {
                 "leaves and inner nodes",
             ));
         };
-        let (Some(mut left_lock), Some(right_lock)) = (Locked::new(left), Locked::new(right)) else {
+        let (Some(mut left_lock), Some(right_lock)) =
+            (Locked::new(left, &self.bias), Locked::new(right, &self.bias))
+        else {
             return Ok(());
         };
         let (left_len, right_len) = (left.len.load(Ordering::Relaxed), right.len.load(Ordering::Relaxed));

@@ -2,6 +2,7 @@
 
 pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
+pub(super) use tembo_pool::Bias;
 
 /// Waits a little for a lock whose holder persists a line, or makes a change of the structure, or was stopped.
 #[cold]

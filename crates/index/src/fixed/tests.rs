@@ -29,7 +29,7 @@ fn with_stopped_writer(tree: &FixedTree, key: u64, body: impl FnOnce(&mut Locked
     let super::get::Place::Leaf(leaf) = tree.tree.find_place(key, &pin) else {
         panic!("a leaf that is known")
     };
-    body(&mut Locked::new(leaf).unwrap());
+    body(&mut Locked::new(leaf, &tree.tree.bias).unwrap());
 }
 
 #[test]
@@ -191,4 +191,35 @@ fn check_finds_seeded_damage() {
         region.store_u64(off, old).unwrap();
     }
     check().unwrap();
+}
+
+/// The second thread that writes comes while the first is writing, again and again.
+#[test]
+fn no_update_is_lost_when_a_second_thread_begins_to_write() {
+    let pool = pool();
+    for round in 0..if cfg!(miri) { 2 } else { 100 } {
+        let tree = FixedTree::create(&pool, &format!("tree {round}")).unwrap();
+        tree.put(1, 0).unwrap();
+        let add_one = |key| {
+            let mut old = tree.get(key).unwrap().unwrap();
+            while let Some(found) = tree.compare_and_swap(key, old, old + 1).unwrap()
+                && found != old
+            {
+                old = found;
+            }
+        };
+        let are_ready = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            for number in 0..2 {
+                let (are_ready, add_one) = (&are_ready, &add_one);
+                scope.spawn(move || {
+                    are_ready.wait();
+                    // The first is in the midst of it when the second comes.
+                    (0..number * (round % 60) * 20).for_each(|_| std::hint::spin_loop());
+                    (0..200).for_each(|_| add_one(1));
+                });
+            }
+        });
+        assert_eq!(tree.get(1).unwrap(), Some(400), "round {round}");
+    }
 }
