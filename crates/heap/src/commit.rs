@@ -2,8 +2,9 @@
 //!
 //! # Order
 //!
-//! 1. Own the count records of all objects whose counts change, in their order. (Data records are owned already. A count record
-//!    is owned during commits only, so that waiting for one ends.)
+//! 1. Own the data records of what was written, but for those that are owned already; then the count records of all objects whose counts
+//!    change, in their order. (A count record is owned during commits only, so that waiting for one ends. Nobody waits for a data record while
+//!    it owns one of a count.)
 //! 2. Work out the new counts, and who dies. A dying object's pointers are released in the same commit, as long as there
 //!    are few and all records can be had at once; otherwise it goes to the lane's list of dying objects, which [`collect`] goes
 //!    through afterwards, a bounded part in each transaction.
@@ -99,6 +100,10 @@ pub(crate) fn commit(core: &Core, state: &State, session: &mut Session) -> Resul
         session.abort(core);
         return Ok(());
     }
+    if let Err(e) = session.own_wanted(core, state) {
+        session.abort(core);
+        return Err(e);
+    }
     commit_work(core, Some(state), session)
 }
 
@@ -151,7 +156,7 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
     outcome.map(drop)
 }
 
-/// Steps 1 and 2.
+/// The second half of step 1, and step 2.
 fn prepare(core: &Core, state: Option<&State>, session: &mut Session) -> Result<()> {
     if !core.parts.counts {
         return Ok(());

@@ -183,6 +183,7 @@ impl Core {
         Ok(Box::new(Session {
             number,
             ptx,
+            wanted: Vec::new(),
             owned: Vec::new(),
             deltas: Default::default(),
             fresh: Default::default(),

@@ -75,7 +75,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                 state.extend(core)?;
                 continue;
             }
-            if is_mine && key != FRESH {
+            if state.cares(Care::WRITTEN) && key != FRESH {
                 copy = self.copy_own(off, words);
             }
             let said = look(if copy.is_empty() { words } else { &copy });
@@ -98,15 +98,18 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         }
     }
 
-    /// Words of what the transaction owns: as it has written them, or as they are.
+    /// Words of which the transaction has written some: as it has written them, or as they are. Nothing if it has written none of them.
     #[inline(never)]
     fn copy_own(&self, off: u64, words: &[AtomicU64]) -> Vec<AtomicU64> {
-        let mut copy: Vec<u64> = words.iter().map(|word| word.load(Ordering::Acquire)).collect();
+        let mut copy: Vec<u64> = Vec::new();
         let session = self.state.session.borrow();
         let end = off + 8 * words.len() as u64;
         for line_off in (off & !(LINE - 1)..end).step_by(LINE as usize) {
             let stored = session.as_ref().and_then(|session| session.ptx.stored_line(line_off));
             let Some((mask, line)) = stored else { continue };
+            if copy.is_empty() {
+                copy = words.iter().map(|word| word.load(Ordering::Acquire)).collect();
+            }
             for (i, word) in line.iter().enumerate() {
                 let at = line_off + 8 * i as u64;
                 if mask >> i & 1 != 0 && (off..end).contains(&at) {

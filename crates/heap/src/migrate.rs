@@ -397,7 +397,7 @@ impl Migration<'_> {
         self.write(|tx| {
             let new = (step.convert)(tx, object, len)?;
             // What is there must stay as it is, and alive: it may be converted later, and this may be done again.
-            if !session_of(tx.core, tx.state)?.owned.is_empty() {
+            if session_of(tx.core, tx.state)?.wants_any() {
                 return Err(Error::MigrationChanges);
             }
             tx.count(new, PointerKind::Strong, 1)?;

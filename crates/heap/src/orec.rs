@@ -8,9 +8,17 @@
 //! # Protocol
 //!
 //! A transaction reads the clock when it begins, and sees versions up to that. A reader loads the record, reads the
-//! place, and loads the record again: the same version both times, not committing, not newer than its clock. A writer
-//! owns all records of what it writes, marks them as committing, advances the clock, validates that what it has read is still as it was,
-//! makes its changes durable, stores them, and releases the records with the clock's new value.
+//! place, and loads the record again: the same version both times, not committing, not newer than its clock. A writer keeps what it
+//! writes to itself, and notes the records. Its commit becomes the owner of all of them, marks them as committing, advances the clock, validates
+//! that what was read is still as it was, makes the changes durable, stores them, and releases the records with the clock's new value.
+//!
+//! Before its commit a writer reads as everybody does, and finds what it has written itself in front of that. So what it reads of a place that it
+//! has written a part of is validated, too: whoever commits there meanwhile is in conflict with it. What it writes without reading goes over
+//! whatever was there.
+//!
+//! A transaction that is run again after a conflict becomes the owner with each first write, so that others wait for it rather than take what it
+//! has read away. What it owns nobody else changes, and its reads of that need no validation; so if there is a version newer than its clock, that
+//! is advanced first.
 //!
 //! ORDER: between marking and validating lies a locked instruction on the clock, so that of two transactions each of which read what
 //! the other writes, one sees the other's mark. Between the loads of places and the second load of the record lies an acquire fence;
@@ -27,7 +35,10 @@
 //!
 //! NV-heaps 3.5 (ownership records by the low bits of an object's number, eager conflict detection for writes, versions for reads), as in the
 //! transactional memories that it builds on: one clock and its extension for opacity. D1: changes are redone rather than undone, so that
-//! readers are not in conflict with an owner before it commits.
+//! readers are not in conflict with an owner before it commits. D2: conflicts of writers are detected by commits, but for transactions that have met
+//! one. To become an owner takes a locked instruction, before which everything stored has to be in the cache, and after which the next load
+//! begins: with one for each object, the objects of a transaction would come from memory one after the other. In a commit they have been asked for
+//! by then, and come all at once.
 
 use super::sync::{AtomicU64, Ordering, fence, prefetch_word_for_store};
 

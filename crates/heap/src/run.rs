@@ -67,9 +67,9 @@ pub(crate) fn write<O, E: From<Error>>(
         return Err(Error::Pool(tembo_pool::Error::ReadOnly).into());
     }
     wait_for_turn(core);
-    match attempt(core, &body) {
+    match attempt(core, false, &body) {
         Some(outcome) => outcome,
-        None => run_again(core, |_| attempt(core, &body)),
+        None => run_again(core, |_| attempt(core, true, &body)),
     }
 }
 
@@ -128,12 +128,12 @@ fn run_again<T>(core: &Core, attempt: impl Fn(u32) -> Option<T>) -> T {
 #[inline(always)]
 fn attempt_read<O, E: From<Error>>(
     core: &Core,
-    notes_reads: bool,
+    is_again: bool,
     body: &impl Fn(&Running<'_>) -> Result<O, E>,
     is_doomed: &mut bool,
 ) -> Result<O, E> {
     let _pin = core.pool.pin_briefly();
-    let state = State::begin(core, false, notes_reads, (Vec::new(), LAST_SEEN.get()));
+    let state = State::begin(core, false, is_again, (Vec::new(), LAST_SEEN.get()));
     let outcome = current::enter(core, &state, body);
     LAST_SEEN.set(state.rv.get());
     *is_doomed = state.cares(Care::DOOMED);
@@ -144,10 +144,11 @@ fn attempt_read<O, E: From<Error>>(
 #[inline]
 fn attempt<O, E: From<Error>>(
     core: &Core,
+    is_again: bool,
     body: &impl Fn(&Running<'_>) -> Result<O, E>,
 ) -> Option<Result<O, E>> {
     let _pin = core.pool.pin_briefly();
-    let state = State::begin(core, true, true, (READS.take(), LAST_SEEN.get()));
+    let state = State::begin(core, true, is_again, (READS.take(), LAST_SEEN.get()));
     let ending = Ending { core, state };
     let outcome = current::enter(core, &ending.state, body);
     if ending.state.cares(Care::DOOMED) {

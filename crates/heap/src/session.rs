@@ -27,6 +27,8 @@ pub(crate) struct Session {
     /// Its number, from 1 on: the owner in ownership records.
     pub number: u64,
     pub ptx: tembo_pool::Tx<'static>,
+    /// Data records of what it is going to write, some of them perhaps more than once: the commit becomes their owner.
+    pub wanted: Vec<u32>,
     /// Data records that it owns.
     pub owned: Vec<u32>,
     pub deltas: SmallMap<Delta>,
@@ -50,9 +52,57 @@ impl Session {
         self.deltas.is_empty() && self.fresh.is_empty() && self.held.is_empty()
     }
 
+    /// Whether it is going to change anything that was there before.
+    pub(crate) fn wants_any(&self) -> bool {
+        !(self.wanted.is_empty() && self.owned.is_empty())
+    }
+
+    /// Notes that what a record stands for is going to be written.
+    #[inline(always)]
+    pub(crate) fn want(&mut self, index: u32) {
+        if self.wanted.last() != Some(&index) {
+            self.wanted.push(index);
+        }
+    }
+
+    /// Becomes the owner of all that is wanted.
+    #[inline]
+    pub(crate) fn own_wanted(&mut self, core: &Core, state: &State) -> Result<()> {
+        for at in 0..self.wanted.len() {
+            self.own(core, state, self.wanted[at])?;
+        }
+        self.wanted.clear();
+        Ok(())
+    }
+
+    /// Becomes the owner of a data record.
+    #[inline(always)]
+    pub(crate) fn own(&mut self, core: &Core, state: &State, index: u32) -> Result<()> {
+        let mut round = 0;
+        loop {
+            let seen = core.orecs.load(index);
+            if seen.owner() == self.number {
+                return Ok(());
+            }
+            if seen.owner() != 0 {
+                state.wait(&mut round)?;
+                continue;
+            }
+            if seen.version() > state.rv.get() {
+                state.extend(core)?;
+                continue;
+            }
+            if core.orecs.try_own(index, seen, self.number) {
+                self.owned.push(index);
+                return Ok(());
+            }
+        }
+    }
+
     /// Forgets the transaction. The records that it owns are given back.
     pub(crate) fn abort(&mut self, core: &Core) {
         self.ptx.roll_back();
+        self.wanted.clear();
         self.owned.drain(..).for_each(|index| core.orecs.give_back(index));
         self.forget();
     }
@@ -80,6 +130,8 @@ pub(crate) struct State {
     /// One more than the number of values written that may have variants.
     pub stamp: Cell<u64>,
     pub may_write: bool,
+    /// It owns what it is going to write from the first write on, rather than in its commit: see `orec.rs`.
+    pub owns_early: bool,
     /// Records read, and what their versions are not newer than as long as nothing changes.
     pub reads: RefCell<Vec<(u32, u64)>>,
     pub session: RefCell<Option<Box<Session>>>,
@@ -125,7 +177,7 @@ impl State {
     pub(crate) fn begin(
         core: &Core,
         may_write: bool,
-        notes_reads: bool,
+        is_again: bool,
         (mut reads, last_seen): (Vec<(u32, u64)>, u64),
     ) -> State {
         reads.clear();
@@ -134,7 +186,7 @@ impl State {
         let is_quiet = last_seen == rv && !core.storing.may_be_anyone();
         let care = Care::NONE
             .with(Care::RECORDS, !is_quiet)
-            .with(Care::NOTES, notes_reads)
+            .with(Care::NOTES, may_write || is_again)
             .with(Care::BARE, !core.parts.isolates);
         State {
             rv: Cell::new(rv),
@@ -144,6 +196,7 @@ impl State {
             borrowed: Cell::new(0),
             stamp: Cell::new(1),
             may_write,
+            owns_early: may_write && is_again,
             reads: RefCell::new(reads),
             session: RefCell::new(None),
         }

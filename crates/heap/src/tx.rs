@@ -3,7 +3,7 @@
 use crate::brand::Brand;
 use crate::core::Core;
 use crate::error::{Error, Result, corrupt};
-use crate::layout::{Counts, Kind, OBJECT_HEAD_BYTES};
+use crate::layout::{Counts, Kind, LINE, OBJECT_HEAD_BYTES};
 use crate::node::Room;
 use crate::persist::{Persist, Plain};
 use crate::place::{Arr, FRESH, Obj, Ref, Tie};
@@ -12,6 +12,9 @@ use crate::slots::{PArr, PRc, PWeak};
 use std::cell::RefMut as CellMut;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+
+/// Lines of a value that is going to be written that are fetched before.
+const FETCHED_LINES_MAX: u64 = 4;
 
 /// A transaction that reads. What it sees is one state of the heap, with nothing in it that a crash could take back.
 ///
@@ -290,7 +293,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             let again = core.orecs.load_again(index);
             if again.version() == seen.version() && !again.is_committing() {
                 state.note_read(index, seen.version());
-                return Ok(());
+                return if state.cares(Care::WRITTEN) { self.overlay_own(off, out) } else { Ok(()) };
             }
         }
     }
@@ -567,14 +570,25 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(())
     }
 
-    /// Becomes the owner of a place.
+    /// Says that a place is going to be written.
     #[inline(always)]
     pub(crate) fn own_place<T>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
         self.check_stamp(place.stamp)?;
+        if place.key != FRESH {
+            let lines = (size_of::<T>() as u64).div_ceil(LINE).min(FETCHED_LINES_MAX);
+            // The last of them is that of the value's last word, where it does not begin with a line.
+            let last = (size_of::<T>() as u64).saturating_sub(8).min(LINE * FETCHED_LINES_MAX);
+            (1..lines)
+                .for_each(|line| self.core.region().prefetch_for_store(place.off.wrapping_add(LINE * line)));
+            if last > 0 {
+                self.core.region().prefetch_for_store(place.off.wrapping_add(last));
+            }
+        }
         self.own(place.key, place.off)
     }
 
-    /// Becomes the owner of what a key stands for.
+    /// Says that what a key stands for is going to be written, at `off` among others. Nobody else writes there from the commit's beginning to
+    /// its end; or from now on, if the transaction has met a conflict before.
     #[inline(always)]
     pub(crate) fn own(&mut self, key: u64, off: u64) -> Result<()> {
         let (state, core) = (self.state, self.core);
@@ -584,36 +598,19 @@ impl<'t, B: Brand> Tx<'t, B> {
         if key == FRESH {
             return Ok(());
         }
+        // The commit stores there, and what comes next should not have to wait for that.
+        core.region().prefetch_for_store(off);
         if !core.parts.isolates {
-            core.region().prefetch_for_store(off);
             return Ok(());
         }
-        let number = match state.number.get() {
-            0 => self.session()?.number,
-            number => number,
-        };
         let index = core.orecs.index(key);
-        let mut round = 0;
-        loop {
-            let seen = core.orecs.load(index);
-            if seen.owner() == number {
-                return Ok(());
-            }
-            if seen.owner() != 0 {
-                state.wait(&mut round)?;
-                continue;
-            }
-            if seen.version() > state.rv.get() {
-                state.extend(core)?;
-                continue;
-            }
-            if core.orecs.try_own(index, seen, number) {
-                // The commit stores there, and what comes next should not have to wait for that.
-                core.region().prefetch_for_store(off);
-                self.session()?.owned.push(index);
-                return Ok(());
-            }
+        core.orecs.prefetch(index);
+        let mut session = self.session()?;
+        if state.owns_early {
+            return session.own(core, state, index);
         }
+        session.want(index);
+        Ok(())
     }
 
     /// Notes that a whole value is being written: if it may have variants, places in variants are known no longer.

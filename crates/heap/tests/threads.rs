@@ -35,6 +35,7 @@ struct Root {
     count: u64,
     nodes: PArr<PRc<Node>>,
     numbers: PArr<u64>,
+    bytes: PArr<u8>,
 }
 
 struct Open<B: NamedBrand> {
@@ -702,6 +703,41 @@ fn counts_that_all_threads_change_are_exact() {
         }
     });
     open.check();
+}
+
+/// Bytes of a word, each of which is one thread's: who writes one keeps what others have written to its neighbours meanwhile, also without
+/// having read anything.
+#[test]
+fn bytes_of_a_word_are_written_by_different_threads() {
+    brand!(Neighbours);
+    let open = open::<Neighbours>();
+    let heap = &open.heap;
+    heap.write::<_, Error>(|tx, root| {
+        let bytes = tx.alloc_array(THREADS as usize, |_| 0)?;
+        tx.link_array(root.bytes(), bytes)
+    })
+    .unwrap();
+    let count = rounds(600);
+    at_once(6, |thread, rng| {
+        for round in 0..count {
+            let (before, chance) = (round as u8, rng.random::<u64>());
+            heap.write::<_, Error>(|tx, root| {
+                let mine = tx.array(root.bytes())?.unwrap().at(thread as usize);
+                if chance.is_multiple_of(3) {
+                    assert_eq!(tx.get(mine)?, before);
+                }
+                tx.set(mine, before.wrapping_add(7))?;
+                pause(chance);
+                tx.set(mine, before.wrapping_add(1))?;
+                assert_eq!(tx.get(mine)?, before.wrapping_add(1));
+                Ok(())
+            })
+            .unwrap();
+            let seen = heap
+                .read::<_, Error>(|tx, root| tx.get(tx.array(root.bytes())?.unwrap().at(thread as usize)));
+            assert_eq!(seen.unwrap(), before.wrapping_add(1), "nobody else writes it");
+        }
+    });
 }
 
 /// Lists of dying objects belong to sessions, and those of other threads were not gone through.

@@ -90,6 +90,16 @@ enum Mutant {
     TakesNewer,
     /// A writer owns what has changed since its clock.
     OwnsNewer,
+    /// A commit owns all that was written but the last.
+    OwnsNotAll,
+    /// It marks only what was owned before it began.
+    OwnsAfterMarking,
+    /// It becomes the owner of what it has written only after it has validated.
+    OwnsLate,
+    /// A read of what the transaction has written, and does not own yet, gives what was there before.
+    ForgetsOwn,
+    /// A read by a record of which the transaction has written something, and does not own it yet, is not noted.
+    NotesNoneOfWritten,
     /// A transaction whose clock nobody advanced validates nothing, although it was read before.
     ExtendsBlindly,
     /// Every transaction thinks that it began in quiet.
@@ -109,6 +119,16 @@ thread_local! {
     static MUTANT: Cell<Mutant> = const { Cell::new(Mutant::None) };
     /// Whether transactions that meet nobody may look at the clock in place of records.
     static MAY_BE_QUIET: Cell<bool> = const { Cell::new(false) };
+    /// Whether writers own what they write at once, rather than in their commits.
+    static OWNS_EARLY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The ways in which transactions run: whether they may be quiet, and whether writers own early.
+const WAYS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
+
+fn run_in(way: (bool, bool)) {
+    MAY_BE_QUIET.set(way.0);
+    OWNS_EARLY.set(way.1);
 }
 
 fn is(mutant: Mutant) -> bool {
@@ -125,6 +145,12 @@ struct Shared {
 }
 
 impl Shared {
+    /// Both words have the same record.
+    fn of_one_record() -> Shared {
+        let shared = Shared::new();
+        Shared { records: [shared.records[0]; 2], ..shared }
+    }
+
     fn new() -> Shared {
         let orecs = Orecs::new(1);
         let key = |record| (0..).find(|key| orecs.index(*key) == record).expect("some key has it");
@@ -146,6 +172,7 @@ struct Tx<'s> {
     is_quiet: bool,
     reads: Vec<(u32, u64)>,
     writes: Vec<(usize, u64)>,
+    wanted: Vec<u32>,
     owned: Vec<u32>,
 }
 
@@ -153,7 +180,7 @@ impl<'s> Tx<'s> {
     fn begin(shared: &'s Shared, me: u64) -> Tx<'s> {
         let rv = shared.clock.now();
         let is_quiet = MAY_BE_QUIET.get() && (is(Mutant::AlwaysQuiet) || !shared.storing.may_be_anyone());
-        Tx { shared, me, rv, is_quiet, reads: vec![], writes: vec![], owned: vec![] }
+        Tx { shared, me, rv, is_quiet, reads: vec![], writes: vec![], wanted: vec![], owned: vec![] }
     }
 
     /// As `State::reads_hold`.
@@ -176,23 +203,32 @@ impl<'s> Tx<'s> {
         Ok(())
     }
 
+    /// As `State::note_read`.
+    fn note_read(&mut self, place: usize, version: u64) {
+        let record = self.shared.records[place];
+        let is_written = self.writes.iter().any(|(written, _)| self.shared.records[*written] == record);
+        if !(is(Mutant::NotesNoneOfWritten) && is_written) {
+            self.reads.push((record, version));
+        }
+    }
+
     /// As `ReadTx::read_words`; waiting is giving up.
     fn read(&mut self, place: usize) -> Result<u64, Conflict> {
         let record = self.shared.records[place];
-        let own = self.writes.iter().rev().find(|(written, _)| *written == place);
+        let own = self.writes.iter().rev().find(|(written, _)| *written == place).copied();
         let order = if is(Mutant::NoOrderOfLoads) { Relaxed } else { Acquire };
         if self.is_quiet {
             let value = self.shared.words[place].load(order);
             if self.shared.clock.stands_at(self.rv) || is(Mutant::NeverLooksAtClock) {
                 self.shared.orecs.prefetch(record);
-                self.reads.push((record, self.rv));
-                return Ok(own.map_or(value, |(_, value)| *value));
+                self.note_read(place, self.rv);
+                return Ok(own.map_or(value, |(_, value)| value));
             }
             self.is_quiet = false;
         }
         let mut seen = self.shared.orecs.load(record);
         if seen.owner() == self.me {
-            return Ok(own.map_or_else(|| self.shared.words[place].load(Acquire), |(_, value)| *value));
+            return Ok(own.map_or_else(|| self.shared.words[place].load(Acquire), |(_, value)| value));
         }
         if seen.is_committing() {
             return Err(Conflict);
@@ -209,8 +245,8 @@ impl<'s> Tx<'s> {
         if !is(Mutant::LooksOnce) && (again.version() != seen.version() || again.is_committing()) {
             return Err(Conflict);
         }
-        self.reads.push((record, seen.version()));
-        Ok(value)
+        self.note_read(place, seen.version());
+        Ok(own.filter(|_| !is(Mutant::ForgetsOwn)).map_or(value, |(_, value)| value))
     }
 
     /// As `Tx::write_words`.
@@ -223,6 +259,24 @@ impl<'s> Tx<'s> {
     /// As `Tx::own`.
     fn own(&mut self, place: usize) -> Result<(), Conflict> {
         let record = self.shared.records[place];
+        if OWNS_EARLY.get() {
+            return self.become_owner(record);
+        }
+        self.wanted.push(record);
+        Ok(())
+    }
+
+    /// As `Session::own_wanted`.
+    fn own_wanted(&mut self) -> Result<(), Conflict> {
+        let mut wanted = std::mem::take(&mut self.wanted);
+        if is(Mutant::OwnsNotAll) {
+            wanted.pop();
+        }
+        wanted.into_iter().try_for_each(|record| self.become_owner(record))
+    }
+
+    /// As `Session::own`.
+    fn become_owner(&mut self, record: u32) -> Result<(), Conflict> {
         let seen = self.shared.orecs.load(record);
         if seen.owner() != self.me {
             if seen.owner() != 0 {
@@ -243,9 +297,15 @@ impl<'s> Tx<'s> {
         self.owned.iter().for_each(|record| self.shared.orecs.mark_committing(*record));
     }
 
-    /// As `publish` and the end of `commit_work`.
+    /// As `commit`, `publish` and the end of `commit_work`.
     fn commit(mut self) -> Result<(), Conflict> {
-        if !is(Mutant::NoMark) && !is(Mutant::MarksLate) {
+        if is(Mutant::OwnsAfterMarking) {
+            self.mark();
+        }
+        if !is(Mutant::OwnsLate) {
+            self.own_wanted()?;
+        }
+        if !is(Mutant::OwnsAfterMarking) && !is(Mutant::NoMark) && !is(Mutant::MarksLate) {
             self.mark();
         }
         let storing = &self.shared.storing;
@@ -259,6 +319,12 @@ impl<'s> Tx<'s> {
         if version != self.rv + 1 && !is(Mutant::NoValidation) && !self.reads_hold() {
             storing.end(self.me);
             return Err(Conflict);
+        }
+        if is(Mutant::OwnsLate)
+            && let Err(conflict) = self.own_wanted()
+        {
+            storing.end(self.me);
+            return Err(conflict);
         }
         if is(Mutant::SaysEarly) {
             storing.end(self.me);
@@ -437,10 +503,41 @@ fn no_write_is_skewed() {
     });
 }
 
-const MODELS: [(&str, fn()); 6] = [
+/// Who has written reads that; and what else it reads under the same record is still there when it commits.
+fn who_writes_sees_it_and_loses_nothing() {
+    explore(3, || {
+        let shared = Arc::new(Shared::of_one_record());
+        let done = Arc::new(AtomicU64::new(0));
+        let add = |me: u64, done: Arc<AtomicU64>| {
+            move |shared: &Shared| {
+                let attempt = || {
+                    let mut tx = Tx::begin(shared, me);
+                    tx.write(1, 7)?;
+                    assert_eq!(tx.read(1)?, 7, "its own");
+                    let value = tx.read(0)?;
+                    tx.write(0, value)?;
+                    let again = tx.read(0)?;
+                    assert_eq!(again, value, "its own");
+                    tx.write(0, again + 1)?;
+                    tx.commit()
+                };
+                if attempt().is_ok() {
+                    done.fetch_add(1, Relaxed);
+                }
+            }
+        };
+        let other = spawn(&shared, add(1, done.clone()));
+        add(2, done.clone())(&shared);
+        other.join().unwrap();
+        assert_eq!(shared.words[0].load(Relaxed), done.load(Relaxed), "every commit counts");
+    });
+}
+
+const MODELS: [(&str, fn()); 7] = [
     ("readers see one state", readers_see_one_state),
     ("writers see one state", writers_see_one_state),
     ("no update is lost", no_update_is_lost),
+    ("who writes sees it and loses nothing", who_writes_sees_it_and_loses_nothing),
     ("no write is skewed", no_write_is_skewed),
     ("no write is skewed after an extension", no_write_is_skewed_after_an_extension),
     ("readers see one state between two commits", readers_see_one_state_between_two_commits),
@@ -448,12 +545,12 @@ const MODELS: [(&str, fn()); 6] = [
 
 #[test]
 fn the_protocol_holds_under_every_interleaving() {
-    for may_be_quiet in [false, true] {
-        MAY_BE_QUIET.set(may_be_quiet);
+    for way in WAYS {
+        run_in(way);
         for (name, model) in MODELS {
             let start = std::time::Instant::now();
             model();
-            println!("{name}, quiet {may_be_quiet}: {:?}", start.elapsed());
+            println!("{name}, quiet and early {way:?}: {:?}", start.elapsed());
         }
     }
 }
@@ -472,6 +569,11 @@ fn weakenings_are_caught() {
         Mutant::LooksOnce,
         Mutant::TakesNewer,
         Mutant::OwnsNewer,
+        Mutant::OwnsNotAll,
+        Mutant::OwnsAfterMarking,
+        Mutant::OwnsLate,
+        Mutant::ForgetsOwn,
+        Mutant::NotesNoneOfWritten,
         Mutant::ExtendsBlindly,
         Mutant::AlwaysQuiet,
         Mutant::NeverLooksAtClock,
@@ -483,8 +585,8 @@ fn weakenings_are_caught() {
     for mutant in mutants {
         MUTANT.set(mutant);
         let is_caught = |model: &fn()| {
-            [true, false].into_iter().any(|may_be_quiet| {
-                MAY_BE_QUIET.set(may_be_quiet);
+            WAYS.into_iter().rev().any(|way| {
+                run_in(way);
                 std::panic::catch_unwind(model).is_err()
             })
         };
