@@ -233,6 +233,11 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             }
             return Ok(if state.cares(Care::WRITTEN) { self.own_word(off).unwrap_or(word) } else { word });
         }
+        self.read_word_as_words(key, off)
+    }
+
+    #[inline(never)]
+    fn read_word_as_words(&self, key: u64, off: u64) -> Result<u64> {
         let mut word = [0];
         self.read_words(key, off, &mut word)?;
         Ok(word[0])

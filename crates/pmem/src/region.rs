@@ -7,6 +7,7 @@ use crate::{
     Domain, Durability, LINE_BYTES, OutOfBounds, RegionError, SyncError, WORD_BYTES, counters, domain,
 };
 use std::fs::File;
+use std::hint::{black_box, select_unpredictable};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -436,10 +437,12 @@ impl Region {
                 .into_iter()
                 .try_for_each(|i| self.store_u64(off + i * WORD_BYTES, values[i as usize]));
         }
+        // Which words are stored differs from line to line, so that no processor could foresee branches: the others go where nobody looks.
+        let nowhere = AtomicU64::new(0);
+        // The compiler would leave stores out that nobody can see.
+        let nowhere = black_box(&nowhere);
         for (i, (word, value)) in words.iter().zip(values).enumerate() {
-            if mask >> i & 1 != 0 {
-                word.store(*value, Ordering::Release);
-            }
+            select_unpredictable(mask >> i & 1 != 0, word, nowhere).store(*value, Ordering::Release);
         }
         Ok(())
     }

@@ -226,7 +226,7 @@ pub(crate) struct LaneSlot {
     state: CachePadded<SpinMutex<LaneState>>,
 }
 
-const KNOWN_LINES_SHIFT: u32 = 64 - 8;
+const KNOWN_LINES_SHIFT: u32 = 64 - 10;
 
 #[derive(Debug)]
 struct KnownLines(Box<[(u64, u64); 1 << (64 - KNOWN_LINES_SHIFT)]>);

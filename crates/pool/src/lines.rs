@@ -69,7 +69,7 @@ pub(crate) struct StoredLines {
     filter: u64,
 }
 
-const TABLE_MIN: usize = 64;
+const TABLE_MIN: usize = 256;
 /// A larger table is not kept for the next transaction.
 const TABLE_KEPT: usize = 1 << 12;
 
@@ -184,29 +184,39 @@ impl StoredLines {
 
     #[inline(always)]
     fn line(&mut self, off: u64) -> &mut StoredLine {
-        let at = match self.find(off) {
-            Ok(at) => at,
+        match self.find(off) {
+            Ok(at) => &mut self.lines[at],
             Err(slot) => self.add(off, slot),
-        };
-        &mut self.lines[at]
+        }
     }
 
-    /// Adds the line at `off`, which belongs into the table at `slot`. Returns its number.
+    /// Adds the line at `off`, which belongs into the table at `slot`.
     #[inline(always)]
-    fn add(&mut self, off: u64, slot: usize) -> usize {
+    fn add(&mut self, off: u64, slot: usize) -> &mut StoredLine {
         let at = self.count;
-        match self.lines.get_mut(at) {
-            // Its words mean nothing until they are stored.
-            Some(line) => (line.off, line.mask) = (off, 0),
-            None => self.lines.push(StoredLine::new(off)),
-        }
         self.count += 1;
         self.filter |= filter_bit(off);
         self.table[slot] = (self.generation, at as u32);
+        if at >= self.lines.len() || self.count * 2 > self.table.len() {
+            self.make_room(at, off);
+        }
+        let line = &mut self.lines[at];
+        // Its words mean nothing until they are stored.
+        (line.off, line.mask) = (off, 0);
+        line
+    }
+
+    /// Makes room for the line with number `at` at `off`, which is in the table already.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, at: usize, off: u64) {
+        if at == self.lines.len() {
+            self.lines.push(StoredLine::new(off));
+        }
+        self.lines[at].off = off;
         if self.count * 2 > self.table.len() {
             self.grow();
         }
-        at
     }
 
     #[cold]

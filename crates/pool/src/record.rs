@@ -5,6 +5,7 @@ use crate::layout::{Geometry, MAX_SEQ, PmEntry, PmRecord};
 use crate::lines::{StoredLine, StoredLines, first_run, run_mask};
 use crate::tx::COVERED_MAX_SYNCED_BYTES;
 use crate::{Error, Result};
+use std::hint::select_unpredictable;
 use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -207,20 +208,39 @@ impl RecordImage {
     #[inline(always)]
     fn line(&mut self, line: &StoredLine) {
         debug_assert!(self.covers_at.is_none() && line.off.is_multiple_of(LINE_BYTES));
+        let (first, count) = first_run(line.mask);
+        let room = self.room_in_line();
+        if line.mask != run_mask(first, count) || count > room + LINE_WORDS - 1 {
+            return self.runs(line);
+        }
+        // Whether the record's line ends among the words no processor could foresee: so there is no branch, but a second part that may count
+        // for nothing.
+        let before = count.min(room);
+        let mask = line.mask & run_mask(0, first + before);
+        let to = &mut self.words[self.len..][..LINE_ENTRY_MAX + COPIED_BEYOND];
+        part(to, line, first, mask);
+        part(&mut to[1 + before..], line, first + before, line.mask & !mask);
+        self.len += 1 + before + select_unpredictable(before < count, 1 + count - before, 0);
+    }
+
+    /// As [`line`](Self::line), of any words.
+    #[inline(never)]
+    fn runs(&mut self, line: &StoredLine) {
         let mut mask = line.mask;
         while mask != 0 {
-            let room = LINE_WORDS - 1 - self.len % LINE_WORDS;
-            // As many words that follow each other as there is room for.
             let (first, count) = first_run(mask);
-            let count = count.min(room);
-            let part = run_mask(first, count);
-            mask &= !part;
-            let to: &mut [u64; 1 + LINE_WORDS] =
-                self.words[self.len..].first_chunk_mut().expect("room for a line");
-            to[0] = line_target(line.off, part).to_le();
-            to[1..].copy_from_slice(&line.from(first).map(u64::to_le));
+            let count = count.min(self.room_in_line());
+            let run = run_mask(first, count);
+            part(&mut self.words[self.len..], line, first, run);
             self.len += 1 + count;
+            mask &= !run;
         }
+    }
+
+    /// Words that fit behind a target into the rest of the record's line.
+    #[inline(always)]
+    fn room_in_line(&self) -> usize {
+        LINE_WORDS - 1 - self.len % LINE_WORDS
     }
 
     #[inline]
@@ -267,6 +287,14 @@ impl RecordImage {
         self.complete = true;
         Ok(())
     }
+}
+
+/// Writes the store of some words of a line, which follow each other from the first on.
+#[inline(always)]
+fn part(to: &mut [u64], line: &StoredLine, first: usize, mask: u8) {
+    let to: &mut [u64; 1 + LINE_WORDS] = to.first_chunk_mut().expect("room for a line");
+    to[0] = line_target(line.off, mask).to_le();
+    to[1..].copy_from_slice(&line.from(first).map(u64::to_le));
 }
 
 /// Sums a record's fixed words and its payload.
