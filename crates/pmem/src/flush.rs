@@ -80,7 +80,7 @@ impl FlushInstruction {
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn flush_line(self, line: *const u8) {
+    pub(crate) unsafe fn flush_line(self, line: *const u8) {
         use core::arch::asm;
         // SAFETY: the caller promises a mapped line and the instruction's presence. The compiler must not
         // move stores below the write-back, so the `nomem` option is absent on purpose.

@@ -627,6 +627,20 @@ impl Region {
         }
     }
 
+    /// As [`flush`](Self::flush) of the word at `off`.
+    #[inline(always)]
+    pub fn flush_word(&self, off: u64) {
+        if let Flusher::Instruction(instruction) = self.flusher
+            && !self.instrumented
+            && let Ok(word) = self.word(off)
+        {
+            // SAFETY: the word is mapped (checked); the instruction was detected or forced by the user, who then vouches for it.
+            unsafe { instruction.flush_line(word.as_ptr().cast()) };
+        } else {
+            self.flush(off, WORD_BYTES);
+        }
+    }
+
     #[inline(always)]
     fn start_write_back(&self, off: u64, bytes: u64) {
         match self.flusher {

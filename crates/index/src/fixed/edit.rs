@@ -5,7 +5,8 @@ use super::fingerprints::{fingerprint, likely_slot, lines_of};
 use super::get::Place;
 use super::layout::{SLOTS, key_off, last_present_off, last_value_off, value_off};
 use super::lock::Locked;
-use super::simd::{Operation, Search};
+use super::node::Leaf;
+use super::simd::{Operation, Portable, Search};
 use crate::error::Result;
 use std::sync::atomic::Ordering;
 use tembo_pool::BriefPin;
@@ -31,6 +32,13 @@ impl Edit {
             (Edit::Remove, _) => None,
             _ => old,
         }
+    }
+}
+
+impl Edit {
+    /// Whether a leaf is sparse because of it.
+    fn leaves_sparse(self, leaf: &Leaf) -> bool {
+        matches!(self, Edit::Remove) && leaf.len.load(Ordering::Relaxed) < SPARSE
     }
 }
 
@@ -107,60 +115,81 @@ impl Operation for Change<'_> {
         if tree.pool.is_read_only() {
             return Err(tembo_pool::Error::ReadOnly.into());
         }
-        let pin = tree.pool.pin_briefly();
         if key == u64::MAX {
-            return tree.edit_last(edit, &pin);
+            return tree.edit_last(edit);
         }
+        // As in a lookup.
+        let pin = tree.pool.pin_briefly();
+        if let Place::Leaf(leaf) = tree.find_place_by(search, key, &pin) {
+            tree.fetch_slot(search, leaf, key);
+            if let Some(mut locked) = Locked::new(leaf, &tree.bias)
+                && !key > leaf.floor.load(Ordering::Acquire)
+                && let Some(old) = tree.edit_record(search, &mut locked, key, edit)?
+            {
+                let is_sparse = old.is_some() && edit.leaves_sparse(leaf);
+                drop(locked);
+                if is_sparse {
+                    tree.join_at(key)?;
+                }
+                return Ok(old);
+            }
+        }
+        drop(pin);
+        tree.edit_again(key, edit)
+    }
+}
+
+impl Tree {
+    /// Changes a record, where a node is cold or full, or something is changing.
+    #[cold]
+    #[inline(never)]
+    fn edit_again(&self, key: u64, edit: Edit) -> Result<Option<u64>> {
+        let pin = self.pool.pin_briefly();
         loop {
-            let Some(mut locked) = tree.lock_leaf(search, key, &pin)? else { continue };
-            match tree.edit_record(search, &mut locked, key, edit)? {
+            let Some(mut locked) = self.lock_leaf(key, &pin)? else { continue };
+            match self.edit_record(Portable, &mut locked, key, edit)? {
                 Some(old) => {
-                    let is_sparse = old.is_some()
-                        && matches!(edit, Edit::Remove)
-                        && locked.leaf.len.load(Ordering::Relaxed) < SPARSE;
+                    let is_sparse = old.is_some() && edit.leaves_sparse(locked.leaf);
                     drop(locked);
                     if is_sparse {
-                        tree.join_at(key)?;
+                        self.join_at(key)?;
                     }
                     return Ok(old);
                 }
                 None => {
                     drop(locked);
-                    tree.divide_at(key)?;
+                    self.divide_at(key)?;
                 }
             }
         }
     }
-}
 
-impl Tree {
-    /// Locks the leaf to which a key belongs; `None` if the search has to start again.
+    /// Asks for the line that a change will store to. The lock may wait for what this thread flushed last, and meanwhile it comes.
     #[inline(always)]
-    fn lock_leaf<'g, S: Search>(
-        &'g self,
-        search: S,
-        key: u64,
-        pin: &'g BriefPin<'_>,
-    ) -> Result<Option<Locked<'g>>> {
-        let mut leaf = match self.find_place_by(search, key, pin) {
-            Place::Leaf(leaf) => leaf,
-            Place::Cold(_) => {
-                self.warm(key)?;
-                return Ok(None);
-            }
-        };
-        // The lock waits for what this thread flushed last; meanwhile the line that will be changed can be fetched.
+    fn fetch_slot<S: Search>(&self, search: S, leaf: &Leaf, key: u64) {
         let matches = leaf.fingerprints.matches_by(search, fingerprint(key));
         let likely = if matches == 0 { leaf.fingerprints.unused_by(search) } else { matches };
         if likely != 0 {
             let slot = likely_slot(likely, lines_of(key));
             self.region().prefetch_for_store(key_off(leaf.off, slot));
         }
+    }
+
+    /// Locks the leaf to which a key belongs; `None` if the search has to start again.
+    fn lock_leaf<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> Result<Option<Locked<'g>>> {
+        let mut leaf = match self.find_place(key, pin) {
+            Place::Leaf(leaf) => leaf,
+            Place::Cold(_) => {
+                self.warm(key)?;
+                return Ok(None);
+            }
+        };
         loop {
             let Some(locked) = Locked::new(leaf, &self.bias) else { return Ok(None) };
             if !key > leaf.floor.load(Ordering::Acquire) {
                 return Ok(Some(locked));
             }
+            drop(locked);
             match self.neighbour(&leaf.next, pin) {
                 Some(right) => leaf = right,
                 None => return Ok(None),
@@ -216,10 +245,12 @@ impl Tree {
     }
 
     /// The same for the largest key, whose record is in the header.
-    fn edit_last(&self, edit: Edit, pin: &BriefPin<'_>) -> Result<Option<u64>> {
+    #[cold]
+    fn edit_last(&self, edit: Edit) -> Result<Option<u64>> {
+        let pin = self.pool.pin_briefly();
         let _lock = self.last_lock.lock();
         let (region, header) = (self.region(), self.header);
-        let old = self.last(pin);
+        let old = self.last(&pin);
         let new = edit.outcome(old);
         if new == old {
             return Ok(old);

@@ -141,7 +141,7 @@ impl Fingerprints {
     }
 
     /// Sets a slot's fingerprint; the caller has the leaf's lock.
-    #[inline]
+    #[inline(always)]
     pub(super) fn set(&self, slot: usize, fingerprint: u8) {
         let (word, shift) = (&self.words[slot / 8], 8 * (slot % 8));
         let old = word.load(Ordering::Relaxed);
@@ -165,6 +165,7 @@ impl Fingerprints {
     }
 
     /// Marks a slot as unused; the caller has the leaf's lock.
+    #[inline(always)]
     pub(super) fn clear(&self, slot: usize) {
         self.set(slot, UNUSED);
     }

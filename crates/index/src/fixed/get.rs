@@ -60,24 +60,19 @@ impl Operation for Get<'_> {
     #[inline(always)]
     fn run_by<S: Search>(self, search: S) -> Result<Option<u64>> {
         let Get { tree, key } = self;
-        let pin = tree.pool.pin_briefly();
         if key == u64::MAX {
-            return Ok(tree.last(&pin));
+            return tree.get_again(key);
         }
-        loop {
-            match tree.find_place_by(search, key, &pin) {
-                Place::Leaf(leaf) => {
-                    if let Some(found) = tree.look_from(search, leaf, key, &pin)? {
-                        return Ok(found);
-                    }
-                }
-                Place::Cold(off) => {
-                    if let Some(found) = tree.get_from_cold(off, key, &pin)? {
-                        return Ok(found);
-                    }
-                }
-            }
+        // No loop, and nothing that others are told the address of: what is kept for them would be stored, and stores wait for the last
+        // fence in a buffer that is soon full.
+        let pin = tree.pool.pin_briefly();
+        if let Place::Leaf(leaf) = tree.find_place_by(search, key, &pin)
+            && let Look::Found(found) = tree.look(search, leaf, key)?
+        {
+            return Ok(found);
         }
+        drop(pin);
+        tree.get_again(key)
     }
 }
 
@@ -119,18 +114,31 @@ impl Tree {
         self.find_place_by(Portable, key, pin)
     }
 
+    /// The value of a key, where a node is cold, or something is changing, or of the largest key.
+    #[cold]
+    #[inline(never)]
+    fn get_again(&self, key: u64) -> Result<Option<u64>> {
+        let pin = self.pool.pin_briefly();
+        if key == u64::MAX {
+            return Ok(self.last(&pin));
+        }
+        loop {
+            let found = match self.find_place(key, &pin) {
+                Place::Leaf(leaf) => self.look_from(leaf, key, &pin)?,
+                Place::Cold(_) if self.try_warm(key)? => None,
+                Place::Cold(off) => self.get_cold(off, key, &pin)?,
+            };
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+    }
+
     /// Looks for a key in a leaf and those to its right; `None` if the search has to start again.
-    #[inline(always)]
-    fn look_from<S: Search>(
-        &self,
-        search: S,
-        leaf: &Leaf,
-        key: u64,
-        pin: &BriefPin<'_>,
-    ) -> Result<Option<Option<u64>>> {
+    fn look_from(&self, leaf: &Leaf, key: u64, pin: &BriefPin<'_>) -> Result<Option<Option<u64>>> {
         let mut leaf = leaf;
         loop {
-            match self.look(search, leaf, key)? {
+            match self.look(Portable, leaf, key)? {
                 Look::Found(found) => return Ok(Some(found)),
                 Look::Retry => std::hint::spin_loop(),
                 Look::Gone => return Ok(None),
@@ -186,7 +194,7 @@ impl Tree {
     #[inline(always)]
     pub(super) fn persist_slot(&self, leaf: u64, slot: usize) -> Result<()> {
         let region = self.region();
-        region.flush(key_off(leaf, slot), 8);
+        region.flush_word(key_off(leaf, slot));
         // PERSIST(I3): value and key are in the line that was flushed.
         region.fence().map_err(tembo_pool::Error::Sync)?;
         Ok(())
@@ -239,12 +247,6 @@ impl Tree {
         }
         let is_there = region.load_u64(key_off(leaf, slot))? == !key;
         is_there.then(|| Ok(region.load_u64(value_off(leaf, slot))?)).transpose()
-    }
-
-    /// The value of a key that belongs into a node that is cold, or below; `None` if the search has to start again.
-    #[cold]
-    fn get_from_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> Result<Option<Option<u64>>> {
-        if self.try_warm(key)? { Ok(None) } else { self.get_cold(off, key, pin) }
     }
 
     /// Looks for a key in nodes that are cold, from the one at `off` on; `None` if somebody made that known meanwhile, so
