@@ -183,7 +183,7 @@ impl Core {
         Ok(Box::new(Session {
             number,
             ptx,
-            wanted: Vec::new(),
+            wanted: Default::default(),
             owned: Vec::new(),
             deltas: Default::default(),
             fresh: Default::default(),

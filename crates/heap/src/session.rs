@@ -28,7 +28,7 @@ pub(crate) struct Session {
     pub number: u64,
     pub ptx: tembo_pool::Tx<'static>,
     /// Data records of what it is going to write, some of them perhaps more than once: the commit becomes their owner.
-    pub wanted: Vec<u32>,
+    pub wanted: Wanted,
     /// Data records that it owns.
     pub owned: Vec<u32>,
     pub deltas: SmallMap<Delta>,
@@ -60,16 +60,14 @@ impl Session {
     /// Notes that what a record stands for is going to be written.
     #[inline(always)]
     pub(crate) fn want(&mut self, index: u32) {
-        if self.wanted.last() != Some(&index) {
-            self.wanted.push(index);
-        }
+        self.wanted.add(index);
     }
 
     /// Becomes the owner of all that is wanted.
     #[inline]
     pub(crate) fn own_wanted(&mut self, core: &Core, state: &State) -> Result<()> {
-        for at in 0..self.wanted.len() {
-            self.own(core, state, self.wanted[at])?;
+        for at in 0..self.wanted.0.len() {
+            self.own(core, state, self.wanted.0[at])?;
         }
         self.wanted.clear();
         Ok(())
@@ -135,6 +133,43 @@ pub(crate) struct State {
     /// Records read, and what their versions are not newer than as long as nothing changes.
     pub reads: RefCell<Vec<(u32, u64)>>,
     pub session: RefCell<Option<Box<Session>>>,
+}
+
+/// Records that a transaction is going to own. Some may be there twice, but not many times.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted(Vec<u32>);
+
+/// So many are noted before it is looked whether some are there twice.
+const WANTED_MIN: usize = 1024;
+
+impl Wanted {
+    #[inline(always)]
+    fn add(&mut self, index: u32) {
+        if self.0.last() != Some(&index) {
+            if self.0.len() == self.0.capacity() {
+                self.make_room();
+            }
+            self.0.push(index);
+        }
+    }
+
+    /// Keeps the list from growing beyond about twice the number of records that there are, however often they are written.
+    #[cold]
+    fn make_room(&mut self) {
+        if self.0.len() >= WANTED_MIN {
+            self.0.sort_unstable();
+            self.0.dedup();
+        }
+        self.0.reserve(self.0.len().max(16));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 /// Reasons for a transaction not to take a word from where it lies, as bits, so that reads ask for all of them at once.
@@ -302,5 +337,22 @@ impl Backoff {
         while Instant::now() < until {
             std::thread::yield_now();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_are_written_by_turns_do_not_pile_up() {
+        let mut wanted = Wanted::default();
+        (0..1_000_000).for_each(|i| wanted.add(i % 3000));
+        assert!(wanted.0.capacity() <= 4 * 3000, "{}", wanted.0.capacity());
+        assert_eq!(wanted.0.iter().collect::<std::collections::BTreeSet<_>>().len(), 3000);
+        wanted.clear();
+        wanted.add(5);
+        wanted.add(5);
+        assert_eq!(wanted.0, [5]);
     }
 }

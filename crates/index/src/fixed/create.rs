@@ -23,6 +23,16 @@ const PAUSES_PER_TRY: u32 = 8;
 /// once in some 80 insertions). It is a transaction of its own: for changes that belong together, and for keys and values
 /// of other sizes, there is [`WbTree`](crate::WbTree). Readers never wait.
 ///
+/// # Threads
+///
+/// The first thread that changes anything has the locks for itself, and so saves a tenth to a fifth of the time of a change, until another
+/// thread changes something; from then on, as long as the handle and its clones live, threads share them. So who fills a map with one
+/// thread and then writes with another should open it anew in between, if that matters.
+///
+/// A change takes effect between its call and its return, and is seen by whoever learns of it from the thread that made it. Only who relies on
+/// no message at all has to make a fence: of two threads each of which changes one key and then looks up the other's, both may find the
+/// old value, as with atomics that are not sequentially consistent.
+///
 /// Integers are in their order; other keys of 8 bytes keep theirs as `u64::from_be_bytes`.
 ///
 /// ```

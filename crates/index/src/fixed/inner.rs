@@ -103,6 +103,7 @@ impl Inner {
     /// added.
     #[inline(always)]
     pub(super) fn position_by<S: Search>(&self, search: S, key: u64) -> usize {
+        debug_assert_ne!(key, u64::MAX, "the largest key is in no leaf");
         let at = search.last_first(&self.firsts, key);
         let group = &self.groups[at];
         // They come while the separators are searched.
