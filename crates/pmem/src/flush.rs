@@ -99,7 +99,7 @@ impl FlushInstruction {
 
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
-    unsafe fn flush_line(self, line: *const u8) {
+    pub(crate) unsafe fn flush_line(self, line: *const u8) {
         // SAFETY: the caller promises a mapped line. This is `dc cvap`, spelt as its system-instruction
         // encoding so that assemblers without the extension accept it.
         unsafe {
