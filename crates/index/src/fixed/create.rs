@@ -4,8 +4,8 @@ use super::garbage::Garbage;
 use super::layout::{
     FORMAT, HEADER_BYTES, LEAF_KIND, NODE_BYTES, ROOT_KIND, last_present_off, last_value_off, root_off,
 };
+use super::node::simd::Best;
 use super::node::{Exchanged, Link, Word};
-use super::simd::Best;
 use crate::error::{Error, Result, corrupt};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use super::get::Place;
 use super::layout::{SLOTS, key_off, last_present_off, last_value_off, value_off};
 use super::lock::Locked;
 use super::node::Leaf;
-use super::simd::{Operation, Portable, Search};
+use super::node::simd::{Operation, Portable, Search};
 use crate::error::Result;
 use std::sync::atomic::Ordering;
 use tembo_pool::BriefPin;

@@ -4,7 +4,7 @@
 //! change, so that it may see any mixture of old and new bytes.
 
 use super::layout::{SLOTS, SLOTS_PER_LINE};
-use super::simd::{Portable, Search};
+use super::node::simd::{Portable, Search};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The fingerprint of an unused slot.

@@ -51,7 +51,7 @@ impl<W: Leads> Group<W> {
         }
     }
 
-    /// The last child whose separator is at most `key`; 0 if there is none. Looks at all separators, as `simd.rs` does at once.
+    /// The last child whose separator is at most `key`; 0 if there is none. Looks at all separators, as `node/simd.rs` does at once.
     #[inline(always)]
     pub(super) fn position(&self, key: u64) -> usize {
         let key = signed(key) as i64;

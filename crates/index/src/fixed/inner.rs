@@ -2,8 +2,8 @@
 
 use super::group::{GROUP, Group, signed};
 use super::layout::{SLOTS, level_off};
+use super::node::simd::{Portable, Search};
 use super::node::{ColdInner, Link, Word, fetch_line};
-use super::simd::{Portable, Search};
 use crate::error::{Result, corrupt};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tembo_pmem::Region;

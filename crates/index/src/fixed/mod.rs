@@ -69,7 +69,6 @@ pub(crate) mod layout;
 mod lock;
 mod node;
 mod scan;
-mod simd;
 mod structure;
 mod sync;
 #[cfg(test)]

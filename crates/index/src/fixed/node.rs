@@ -1,8 +1,10 @@
 //! Nodes as DRAM knows them: descriptors of leaves and images of inner nodes.
 //!
-//! The only unsafe code of the tree. It holds each of them by one [`Word`], in an inner image or the root word, and a leaf by that
+//! With `node/simd.rs` the only unsafe code of the tree. It holds each of them by one [`Word`], in an inner image or the root word, and a leaf by that
 //! in the descriptor to its left, too, and those of children that it took the place of (`group.rs`). A node that nobody has looked at since the pool was opened is *cold*: the word holds its
 //! offset. What is taken out of the tree is freed when every pin from before is gone.
+
+pub(super) mod simd;
 
 use super::fingerprints::{Fingerprints, fingerprint};
 use super::garbage::{Garbage, Waste};

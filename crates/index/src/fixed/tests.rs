@@ -224,24 +224,15 @@ fn no_update_is_lost_when_a_second_thread_begins_to_write() {
     }
 }
 
-/// Whether the upper halves of vector registers are in use, where the processor tells.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-fn uses_upper_halves() -> Option<bool> {
-    use std::arch::x86_64::{__cpuid_count, _xgetbv};
-    const AVX_STATE: u64 = 4;
-    let tells = std::is_x86_feature_detected!("avx2")
-        && std::is_x86_feature_detected!("xsave")
-        && __cpuid_count(0xD, 1).eax & 4 != 0;
-    // SAFETY: the processor has the instruction, and this register of it.
-    tells.then(|| unsafe { _xgetbv(1) } & AVX_STATE != 0)
-}
-
-/// An instruction that writes the lower half of such a register waits, if the upper is in use, for what the register held before: the
+/// An instruction that writes the lower half of a vector register waits, if the upper is in use, for what the register held before: the
 /// caller's for the loads of a search.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[test]
 fn operations_leave_the_upper_halves_of_registers_clear() {
-    let Some(_) = uses_upper_halves() else { return println!("skipped: the processor does not tell") };
+    use super::node::simd::upper_halves;
+    if !upper_halves::are_known() {
+        return println!("skipped: the processor does not tell");
+    }
     let pool = pool();
     let tree = filled(&pool, 0..1000);
     let operations: [(&str, &dyn Fn()); 6] = [
@@ -253,12 +244,10 @@ fn operations_leave_the_upper_halves_of_registers_clear() {
         ("scan", &|| tree.scan(10, 50, &mut Vec::new()).unwrap()),
     ];
     for (name, operation) in operations {
-        // SAFETY: the processor has AVX2, and the register is said to be changed.
-        unsafe { std::arch::asm!("vpcmpeqb ymm0, ymm0, ymm0", out("xmm0") _, options(nostack)) };
-        assert_eq!(uses_upper_halves(), Some(true), "this would be noticed");
-        // SAFETY: the processor has AVX, as it has AVX2.
-        unsafe { std::arch::x86_64::_mm256_zeroupper() };
+        upper_halves::make_used();
+        assert!(upper_halves::are_used(), "this would be noticed");
+        upper_halves::clear();
         operation();
-        assert_eq!(uses_upper_halves(), Some(false), "after {name}");
+        assert!(!upper_halves::are_used(), "after {name}");
     }
 }

@@ -3,13 +3,13 @@
 //! What the processor can is found out when a tree is opened. Each operation is compiled as a whole for each way to search, so that nothing
 //! is called on its way.
 
-use super::fingerprints::WORDS;
-use super::group::{GROUP, Group, Leads, signed};
-use super::inner::GROUPS;
+use crate::fixed::fingerprints::WORDS;
+use crate::fixed::group::{GROUP, Group, Leads, signed};
+use crate::fixed::inner::GROUPS;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A way to search.
-pub(super) trait Search: Copy {
+pub(in crate::fixed) trait Search: Copy {
     /// The last of words in order, [`signed`], that is at most `key`, which is not the largest number; 0 if there is none.
     fn last_first(self, words: &[u64; GROUPS], key: u64) -> usize;
 
@@ -21,7 +21,7 @@ pub(super) trait Search: Copy {
 }
 
 /// An operation that searches.
-pub(super) trait Operation {
+pub(in crate::fixed) trait Operation {
     type Outcome;
 
     /// Always inlined, so that it is compiled for what the processor can.
@@ -30,13 +30,13 @@ pub(super) trait Operation {
 
 /// The best way to search that there is here.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Best {
+pub(in crate::fixed) struct Best {
     #[cfg(target_arch = "x86_64")]
     avx2: Option<Avx2>,
 }
 
 impl Best {
-    pub(super) fn find() -> Best {
+    pub(in crate::fixed) fn find() -> Best {
         Best {
             #[cfg(target_arch = "x86_64")]
             avx2: Avx2::detect(),
@@ -44,7 +44,7 @@ impl Best {
     }
 
     #[inline(always)]
-    pub(super) fn run<O: Operation>(self, operation: O) -> O::Outcome {
+    pub(in crate::fixed) fn run<O: Operation>(self, operation: O) -> O::Outcome {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
             // SAFETY: the processor can, as `avx2` says.
@@ -61,7 +61,7 @@ fn run_portable<O: Operation>(operation: O) -> O::Outcome {
 
 /// A word at a time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Portable;
+pub(in crate::fixed) struct Portable;
 
 /// A one in each byte, and seven.
 const LOW: u64 = 0x0101_0101_0101_0101;
@@ -110,11 +110,11 @@ mod avx2 {
 
     /// 32 bytes at a time. There is one only where the processor has AVX2, BMI1, BMI2, LZCNT and POPCNT.
     #[derive(Debug, Clone, Copy)]
-    pub(in super::super) struct Avx2(());
+    pub(in crate::fixed) struct Avx2(());
 
     impl Avx2 {
         /// The way, if the processor can.
-        pub(in super::super) fn detect() -> Option<Avx2> {
+        pub(in crate::fixed) fn detect() -> Option<Avx2> {
             let can = std::is_x86_feature_detected!("avx2")
                 && std::is_x86_feature_detected!("bmi1")
                 && std::is_x86_feature_detected!("bmi2")
@@ -126,7 +126,7 @@ mod avx2 {
 
     /// Runs an operation with all that [`Avx2`] stands for.
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub(super) fn run<O: Operation>(avx2: Avx2, operation: O) -> O::Outcome {
+    pub(in crate::fixed) fn run<O: Operation>(avx2: Avx2, operation: O) -> O::Outcome {
         operation.run_by(avx2)
     }
 
@@ -240,5 +240,41 @@ mod avx2 {
         let low = u64::from(m0) | u64::from(m1) << 32;
         let high = u64::from(m2) | u64::from(m3) << 32;
         u128::from(low) | u128::from(high) << 64
+    }
+}
+
+/// What the processor says of the upper halves of its vector registers.
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+pub(in crate::fixed) mod upper_halves {
+    use std::arch::x86_64::{__cpuid_count, _mm256_zeroupper, _xgetbv};
+
+    const AVX_STATE: u64 = 4;
+
+    /// Whether it says anything.
+    pub(in crate::fixed) fn are_known() -> bool {
+        std::is_x86_feature_detected!("avx2")
+            && std::is_x86_feature_detected!("xsave")
+            && __cpuid_count(0xD, 1).eax & 4 != 0
+    }
+
+    /// Whether they are in use, where that is known.
+    pub(in crate::fixed) fn are_used() -> bool {
+        assert!(are_known());
+        // SAFETY: the processor has the instruction, and this register of it.
+        unsafe { _xgetbv(1) & AVX_STATE != 0 }
+    }
+
+    /// Uses one, where that is known.
+    pub(in crate::fixed) fn make_used() {
+        assert!(are_known());
+        // SAFETY: the processor has AVX2, and the register is said to be changed.
+        unsafe { std::arch::asm!("vpcmpeqb ymm0, ymm0, ymm0", out("xmm0") _, options(nostack)) };
+    }
+
+    /// Clears them, where that is known.
+    pub(in crate::fixed) fn clear() {
+        assert!(are_known());
+        // SAFETY: the processor has AVX, as it has AVX2.
+        unsafe { _mm256_zeroupper() };
     }
 }
