@@ -65,6 +65,7 @@ impl<W: Leads> Group<W> {
     }
 
     /// The separators, [`signed`]. Who goes by one acquires the child first.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for vector searches"))]
     #[inline(always)]
     pub(super) fn separators(&self) -> &[AtomicU64; GROUP] {
         &self.separators

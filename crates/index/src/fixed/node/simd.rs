@@ -4,7 +4,7 @@
 //! is called on its way.
 
 use crate::fixed::fingerprints::WORDS;
-use crate::fixed::group::{GROUP, Group, Leads, signed};
+use crate::fixed::group::{Group, Leads, signed};
 use crate::fixed::inner::GROUPS;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -105,7 +105,8 @@ use avx2::Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{AtomicU64, GROUP, GROUPS, Group, Leads, Operation, Search, WORDS, signed};
+    use super::{AtomicU64, GROUPS, Group, Leads, Operation, Search, WORDS, signed};
+    use crate::fixed::group::GROUP;
     use core::arch::x86_64::*;
 
     /// 32 bytes at a time. There is one only where the processor has AVX2, BMI1, BMI2, LZCNT and POPCNT.
