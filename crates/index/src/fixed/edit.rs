@@ -33,9 +33,7 @@ impl Edit {
             _ => old,
         }
     }
-}
 
-impl Edit {
     /// Whether a leaf is sparse because of it.
     fn leaves_sparse(self, leaf: &Leaf) -> bool {
         matches!(self, Edit::Remove) && leaf.len.load(Ordering::Relaxed) < SPARSE
