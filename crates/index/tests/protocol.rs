@@ -33,6 +33,16 @@ mod sync {
             self.0.store(value, if is_weak { Ordering::Relaxed } else { order });
         }
 
+        pub(super) fn compare_exchange(
+            &self,
+            old: u64,
+            new: u64,
+            order: Ordering,
+            failure: Ordering,
+        ) -> Result<u64, u64> {
+            self.compare_exchange_weak(old, new, order, failure)
+        }
+
         pub(super) fn compare_exchange_weak(
             &self,
             old: u64,
@@ -102,6 +112,8 @@ enum Mutant {
     LocksRelaxed,
     NoFenceOfReaders,
     NoFenceOfWriters,
+    /// A writer looks, and then locks what it may not have looked at.
+    SearchesBeforeBeginning,
     /// A slot is named after it was changed.
     NamesLate,
     /// A reader returns what may not be durable.
@@ -185,7 +197,25 @@ fn get(leaves: &[Leaf], parent: &AtomicU64, key: u64) -> Option<Option<u64>> {
     None
 }
 
-/// As `Tree::lock_leaf` and an update.
+/// As `Tree::try_edit`: an update, or an insertion of a key whose value before is 0. Whether it was made.
+fn try_put(leaf: &Leaf, key: u64, new: impl Fn(u64) -> u64) -> bool {
+    let early = leaf.print.load(Acquire);
+    let version = begin(&leaf.version);
+    let print = if is(Mutant::SearchesBeforeBeginning) { early } else { leaf.print.load(Acquire) };
+    let Some(mut locked) = Locked::at(leaf, version, &sync::Bias) else { return false };
+    if key >= leaf.bound.load(Acquire) || print == 1 && leaf.key.load(Relaxed) != key {
+        return false;
+    }
+    let old = if print == 1 { leaf.value.load(Relaxed) } else { 0 };
+    locked.change(0);
+    leaf.value.store(new(old), Relaxed);
+    leaf.key.store(key, Relaxed);
+    persist(leaf);
+    leaf.print.store(1, Release);
+    true
+}
+
+/// As an update that goes by `Tree::lock_leaf`.
 fn put(leaves: &[Leaf], parent: &AtomicU64, key: u64, new: impl Fn(u64) -> u64) {
     let mut at = parent.load(Acquire);
     loop {
@@ -280,6 +310,33 @@ fn two_writers_take_turns() {
     });
 }
 
+/// Two writers of one key, which is there or not. Each looks before it locks, and takes more care if that fails.
+fn two_writers_look_first() {
+    for is_there in [false, true] {
+        explore(3, move || {
+            let leaves = Arc::new(if is_there { [leaf(5, 1, 100, NONE)] } else { [leaf(0, 0, 100, NONE)] });
+            let add = |leaves: &[Leaf; 1]| {
+                if !try_put(&leaves[0], 5, |old| old + 1) {
+                    let mut locked = Locked::new(&leaves[0], &sync::Bias).unwrap();
+                    locked.change(0);
+                    let old = search(&leaves[0], 5).unwrap_or(0);
+                    leaves[0].value.store(old + 1, Relaxed);
+                    leaves[0].key.store(5, Relaxed);
+                    persist(&leaves[0]);
+                    leaves[0].print.store(1, Release);
+                }
+            };
+            let writer = thread::spawn({
+                let leaves = leaves.clone();
+                move || add(&leaves)
+            });
+            add(&leaves);
+            writer.join().unwrap();
+            assert_eq!(search(&leaves[0], 5), Some(2 + u64::from(is_there)), "no update is lost");
+        });
+    }
+}
+
 /// Key 5 moves to a new leaf on the right, while it is updated and looked up.
 fn a_leaf_is_divided() {
     explore(2, || {
@@ -307,7 +364,11 @@ fn a_leaf_is_divided() {
         });
         let writer = thread::spawn({
             let (leaves, parent) = (leaves.clone(), parent.clone());
-            move || put(&*leaves, &parent, 5, |_| 2)
+            move || {
+                if !try_put(&leaves[0], 5, |_| 2) {
+                    put(&*leaves, &parent, 5, |_| 2);
+                }
+            }
         });
         if let Some(found) = get(&*leaves, &parent, 5) {
             assert!(matches!(found, Some(1 | 2)), "{found:?}");
@@ -416,10 +477,11 @@ fn a_scan_beside_a_join() {
     });
 }
 
-const MODELS: [(&str, fn()); 6] = [
+const MODELS: [(&str, fn()); 7] = [
     ("a slot is used again", a_slot_is_used_again),
     ("a slot is used again by one who is alone", a_slot_is_used_again_by_one_who_is_alone),
     ("two writers take turns", two_writers_take_turns),
+    ("two writers look first", two_writers_look_first),
     ("a scan beside cause and effect", a_scan_beside_cause_and_effect),
     ("a scan beside a join", a_scan_beside_a_join),
     ("a leaf is divided", a_leaf_is_divided),
@@ -436,10 +498,13 @@ fn the_protocol_holds_under_every_interleaving() {
 
 #[test]
 fn weakenings_are_caught() {
-    let mutants: [(Mutant, fn()); 16] = [
+    let mutants: [(Mutant, fn()); 19] = [
         (Mutant::BeginsRelaxed, a_slot_is_used_again),
         (Mutant::UnlocksRelaxed, two_writers_take_turns),
         (Mutant::LocksRelaxed, two_writers_take_turns),
+        (Mutant::UnlocksRelaxed, two_writers_look_first),
+        (Mutant::LocksRelaxed, two_writers_look_first),
+        (Mutant::SearchesBeforeBeginning, two_writers_look_first),
         (Mutant::NoFenceOfReaders, a_slot_is_used_again),
         (Mutant::NoFenceOfWriters, a_slot_is_used_again),
         (Mutant::NamesLate, a_slot_is_used_again),

@@ -1,5 +1,9 @@
 //! A region: mapped persistent memory and the verbs store, flush, fence, persist.
 
+mod line;
+
+pub use line::WritableLine;
+
 use crate::flush::{self, FlushInstruction};
 use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
 use crate::observer::{Observer, ThreadTag};
@@ -627,20 +631,6 @@ impl Region {
         }
     }
 
-    /// As [`flush`](Self::flush) of the word at `off`.
-    #[inline(always)]
-    pub fn flush_word(&self, off: u64) {
-        if let Flusher::Instruction(instruction) = self.flusher
-            && !self.instrumented
-            && let Ok(word) = self.word(off)
-        {
-            // SAFETY: the word is mapped (checked); the instruction was detected or forced by the user, who then vouches for it.
-            unsafe { instruction.flush_line(word.as_ptr().cast()) };
-        } else {
-            self.flush(off, WORD_BYTES);
-        }
-    }
-
     #[inline(always)]
     fn start_write_back(&self, off: u64, bytes: u64) {
         match self.flusher {
@@ -975,16 +965,19 @@ fn prefetch_line(line: *const u8) {
     };
 }
 
+/// Processors without such an instruction take it for none. The compiler's own way to ask for it makes it one that fetches to load.
 #[inline(always)]
 fn prefetch_line_for_store(line: *const u8) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch of any address is without effect on the program's state.
     unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(line.cast::<i8>())
+        core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags))
     };
     #[cfg(target_arch = "aarch64")]
     // SAFETY: as above.
     unsafe {
         core::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags))
     };
+    #[cfg(miri)]
+    let _ = line;
 }

@@ -15,7 +15,7 @@
 //! A *brief* pin stays on its thread, and is recorded in a slot that only this thread stores to. So it needs no locked
 //! instruction, which would wait for all write-backs that the thread has under way, where the search that follows could
 //! overlap with them. The barrier that it lacks is the reclaimer's: that makes every thread of the process pass
-//! one (`membarrier`) before it scans. Where the system has no such call, a brief pin makes a barrier itself.
+//! one (`membarrier`) before it scans. Where the system has no such call, a brief pin is one like others.
 
 use crate::sync::{
     AtomicBool, AtomicU64, Mutex, Ordering, SLOTS, THREADS, compiler_fence, fence, fence_after_exchange,
@@ -32,7 +32,7 @@ pub(crate) struct Epochs {
     current: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<AtomicU64>]>,
     /// The slots of threads, by their number.
-    threads: Box<[CachePadded<AtomicU64>]>,
+    threads: [CachePadded<AtomicU64>; THREADS],
     /// Whether any of those was ever used.
     is_brief: AtomicBool,
     /// Pins that found no free slot: epoch to number of pins.
@@ -41,10 +41,10 @@ pub(crate) struct Epochs {
 
 /// Where a pin was recorded.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum Place<'e> {
     Slot(usize),
-    /// The slot of the thread with this number, which is the one that unpins.
-    Thread(usize),
+    /// The slot of the thread, which is the one that unpins.
+    Own(&'e AtomicU64),
     Overflow(u64),
 }
 
@@ -53,13 +53,13 @@ impl Epochs {
         Epochs {
             current: CachePadded::new(AtomicU64::new(EMPTY + 1)),
             slots: (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(EMPTY))).collect(),
-            threads: (0..THREADS).map(|_| CachePadded::new(AtomicU64::new(EMPTY))).collect(),
+            threads: std::array::from_fn(|_| CachePadded::new(AtomicU64::new(EMPTY))),
             is_brief: AtomicBool::new(false),
             overflow: Mutex::new(BTreeMap::new()),
         }
     }
 
-    pub(crate) fn pin(&self) -> Place {
+    pub(crate) fn pin(&self) -> Place<'static> {
         let start = first_slot();
         let epoch = self.current.load(Ordering::SeqCst);
         for i in 0..SLOTS {
@@ -78,43 +78,48 @@ impl Epochs {
 
     /// Pins for a guard that stays on this thread.
     #[inline(always)]
-    pub(crate) fn pin_briefly(&self) -> Place {
-        let number = thread_number();
-        let Some(slot) = self.threads.get(number).filter(|slot| slot.load(Ordering::Relaxed) == EMPTY) else {
+    pub(crate) fn pin_briefly(&self) -> Place<'_> {
+        let own = self.threads.get(thread_number());
+        let Some(slot) = own.filter(|slot| slot.load(Ordering::Relaxed) == EMPTY) else {
             return self.pin();
         };
         // ORDER: acquire, so that no later load comes before this one: a scan that still missed another thread's store would
         // not make this thread pass a barrier.
-        if !self.is_brief.load(Ordering::Acquire) {
-            // ORDER: before the slot is used. A scan that misses it came before, as one that misses a pin.
-            self.is_brief.store(true, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
+        if !self.is_brief.load(Ordering::Acquire) && !self.begin_brief_pins() {
+            return self.pin();
         }
         slot.store(self.current.load(Ordering::Acquire), Ordering::Relaxed);
         // ORDER: the slot is visible before any later load, or the reclaimer's barrier comes after them.
-        if has_remote_barriers() {
-            compiler_fence(Ordering::SeqCst)
-        } else {
-            fence(Ordering::SeqCst)
+        compiler_fence(Ordering::SeqCst);
+        Place::Own(slot)
+    }
+
+    /// Tells reclaimers that there are brief pins; `false` if there can be none.
+    #[cold]
+    fn begin_brief_pins(&self) -> bool {
+        if !has_remote_barriers() {
+            return false;
         }
-        Place::Thread(number)
+        // ORDER: before a slot is used. A scan that misses it came before, as one that misses a pin.
+        self.is_brief.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        true
     }
 
     #[inline(always)]
-    pub(crate) fn unpin(&self, place: Place) {
+    pub(crate) fn unpin(&self, place: Place<'_>) {
         // ORDER: release, so that the reader's loads are done before a reclaimer sees the slot empty. So below.
-        if let Place::Thread(number) = place {
-            self.threads[number].store(EMPTY, Ordering::Release);
-        } else {
-            self.unpin_shared(place);
+        match place {
+            Place::Own(slot) => slot.store(EMPTY, Ordering::Release),
+            place => self.unpin_shared(place),
         }
     }
 
     #[inline(never)]
-    fn unpin_shared(&self, place: Place) {
+    fn unpin_shared(&self, place: Place<'_>) {
         match place {
             Place::Slot(slot) => self.slots[slot].store(EMPTY, Ordering::Release),
-            Place::Thread(number) => self.threads[number].store(EMPTY, Ordering::Release),
+            Place::Own(slot) => slot.store(EMPTY, Ordering::Release),
             Place::Overflow(epoch) => {
                 let mut overflow = self.overflow.lock();
                 if let Some(pins) = overflow.get_mut(&epoch) {
@@ -146,10 +151,8 @@ impl Epochs {
         // sees it.
         fence(Ordering::SeqCst);
         let threads: &[_] = if self.is_brief.load(Ordering::SeqCst) {
-            if has_remote_barriers() {
-                // ORDER: a brief pin is visible now, or its thread sees what was unlinked.
-                remote_barrier();
-            }
+            // ORDER: a brief pin is visible now, or its thread sees what was unlinked.
+            remote_barrier();
             &self.threads
         } else {
             &[]

@@ -63,7 +63,7 @@ pub struct Stats {
 /// lives long keeps freed memory from being reused.
 pub struct Pin {
     inner: Arc<PoolInner>,
-    place: Place,
+    place: Place<'static>,
 }
 
 impl Drop for Pin {
@@ -82,12 +82,12 @@ impl Pin {
 /// A pin that lives no longer than a borrow of its pool, and stays on its thread.
 pub struct BriefPin<'p> {
     epochs: &'p Epochs,
-    place: Place,
+    place: Place<'p>,
     thread: PhantomData<*const ()>,
 }
 
 impl Drop for BriefPin<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         self.epochs.unpin(self.place);
     }

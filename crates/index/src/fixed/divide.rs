@@ -1,17 +1,18 @@
 //! Dividing a leaf that is full: a new leaf takes the upper part of its keys.
 
 use super::create::Tree;
-use super::fingerprints::{FIRST_LINES, NewPlaces, bits, fingerprint};
+use super::fingerprints::{FIRST_LINES, NOWHERE, NewPlaces, PADDED_SLOTS, UNUSED, bits, fingerprint};
 use super::inner::{Entry, Inner, NEW_SLOT};
 use super::layout::{
-    LEAF_KIND, NODE_BYTES, SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE, child_off, floor_off, key_off, line_off,
-    next_off, separator_off, value_off,
+    LEAF_KIND, NODE_BYTES, SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE, child_off, floor_off, line_off, next_off,
+    separator_off, value_word,
 };
 use super::lock::Locked;
+use super::node::simd::{Operation, Search};
 use super::node::{Leaf, Link};
 use super::structure::{Path, Rewired, Structure};
 use crate::error::Result;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, WORD_BYTES};
 use tembo_pool::{Lane, Tx};
 
@@ -23,6 +24,7 @@ const TOLERANCE: usize = 4;
 const _: () = assert!(MOVED + TOLERANCE <= SLOTS_PER_LINE * FIRST_LINES as usize);
 
 const NODE_WORDS: usize = (NODE_BYTES / WORD_BYTES) as usize;
+const NODE_LINES: usize = (NODE_BYTES / LINE_BYTES) as usize;
 
 /// Where a leaf is divided.
 struct Split {
@@ -54,15 +56,18 @@ impl Tree {
         if !leaf.fingerprints.is_full() {
             return Ok(());
         }
+        let words = self.region().words(leaf.off, NODE_WORDS as u64)?;
         let mut keys = [0; SLOTS];
-        for (line, keys) in keys.chunks_exact_mut(4).enumerate() {
-            let words = self.region().words(line_off(leaf.off, line), 4)?;
-            keys.iter_mut().zip(words).for_each(|(key, word)| *key = !word.load(Ordering::Relaxed));
+        for (keys, line) in
+            keys.chunks_exact_mut(SLOTS_PER_LINE).zip(words[WORDS_PER_LINE..].chunks(WORDS_PER_LINE))
+        {
+            keys.iter_mut().zip(line).for_each(|(key, word)| *key = !word.load(Ordering::Relaxed));
         }
         let floor = leaf.floor.load(Ordering::Relaxed);
-        let split = choose_split(&keys, key, leaf.low == 0, floor == 0);
+        let ends = [leaf.low == 0, floor == 0];
+        let split = self.best.run(ChooseSplit { keys: &keys, key, is_first: ends[0], is_last: ends[1] });
         let mut tx = lane.begin();
-        let right = self.write_leaf(&mut tx, leaf, floor, &split, &keys)?;
+        let right = self.write_leaf(&mut tx, leaf, words, &split, &keys)?;
         // PERSIST(I5): the new leaf, before the record that links it, which does not cover it.
         self.region().fence().map_err(tembo_pool::Error::Sync)?;
         let off = right.off;
@@ -96,51 +101,51 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes a new leaf to the right of another, with its records from a key on; durable with this thread's next fence.
+    /// Writes a new leaf to the right of another, whose words and keys these are, with its records from a key on; durable with this
+    /// thread's next fence.
     fn write_leaf(
         &self,
         tx: &mut Tx<'_>,
         from: &Leaf,
-        floor: u64,
+        words: &[AtomicU64],
         split: &Split,
         keys: &[u64; SLOTS],
     ) -> Result<Leaf> {
         let region = self.region();
         let off = tx.alloc_zeroed(NODE_BYTES)?;
-        let mut image = [0; NODE_WORDS];
-        image[..4].copy_from_slice(&[LEAF_KIND, split.key, floor, region.load_u64(next_off(from.off))?]);
-        let mut fingerprints = [0; SLOTS];
-        let count = split.moved.count_ones() as usize;
-        let mut places = NewPlaces::new(count);
-        let (mut later, mut later_count) = ([0; SLOTS], 0);
-        let mut put = |key: u64, from_slot: usize, slot: usize| -> Result<()> {
-            image[value_off(0, slot) as usize / 8] = region.load_u64(value_off(from.off, from_slot))?;
-            image[key_off(0, slot) as usize / 8] = !key;
+        let floor = from.floor.load(Ordering::Relaxed);
+        let next = region.load_u64(next_off(from.off))?;
+        let head = region.writable_line(off)?;
+        [LEAF_KIND, split.key, floor, next].into_iter().enumerate().for_each(|(i, word)| head.store(i, word));
+        head.flush();
+        // The lines of records, and one of those that are not placed yet.
+        let mut image = [[0; WORDS_PER_LINE]; NODE_LINES];
+        let mut fingerprints = [UNUSED; PADDED_SLOTS];
+        let mut places = NewPlaces::default();
+        let mut put = |from_slot: usize, slot: usize| {
+            let key = keys[from_slot];
+            let line = &mut image[slot / SLOTS_PER_LINE];
+            line[slot % SLOTS_PER_LINE] = !key;
+            line[SLOTS_PER_LINE + slot % SLOTS_PER_LINE] =
+                words[value_word(from_slot)].load(Ordering::Relaxed);
             fingerprints[slot] = fingerprint(key);
-            Ok(())
         };
+        let (mut later, mut later_count) = ([0_u8; SLOTS], 0);
         for from_slot in bits(split.moved) {
-            match places.of(keys[from_slot]) {
-                Some(slot) => put(keys[from_slot], from_slot, slot)?,
-                None => {
-                    later[later_count] = from_slot;
-                    later_count += 1;
-                }
-            }
+            // Whether its line has room for a record no processor could foresee.
+            let slot = places.of(keys[from_slot]);
+            later[later_count] = from_slot as u8;
+            later_count += usize::from(slot == NOWHERE);
+            put(from_slot, slot);
         }
-        for from_slot in &later[..later_count] {
-            put(keys[*from_slot], *from_slot, places.any())?;
-        }
+        later[..later_count].iter().for_each(|from_slot| put((*from_slot).into(), places.any()));
+        fingerprints[NOWHERE] = UNUSED;
         // What is not stored is zero already.
-        for (line, words) in (off..).step_by(LINE_BYTES as usize).zip(image.chunks_exact(WORDS_PER_LINE)) {
-            for (at, word) in (line..).step_by(WORD_BYTES as usize).zip(words) {
-                if *word != 0 {
-                    region.store_u64(at, *word)?;
-                }
-            }
-            if words.iter().any(|word| *word != 0) {
-                region.flush(line, LINE_BYTES);
-            }
+        for line in (0..SLOTS / SLOTS_PER_LINE).filter(|line| image[*line].iter().any(|word| *word != 0)) {
+            let words = image[line];
+            let line = region.writable_line(line_off(off, line))?;
+            words.into_iter().enumerate().for_each(|(i, word)| line.store(i, word));
+            line.flush();
         }
         let leaf = Leaf::new(off, split.key, floor, &fingerprints);
         leaf.next.store(from.next.load());
@@ -172,46 +177,54 @@ impl Tree {
     }
 }
 
-/// Where to divide a full leaf with these keys, so that it has room for one more.
-fn choose_split(keys: &[u64; SLOTS], key: u64, is_first: bool, is_last: bool) -> Split {
-    let (least, largest) =
-        keys.iter().fold((u64::MAX, 0), |(least, largest), key| (least.min(*key), largest.max(*key)));
-    // At the ends of the tree, keys that go on in their direction fill leaves.
-    if is_last && largest < key {
-        return Split { key, moved: 0 };
-    }
-    if is_first && key < least {
-        return Split { key: least, moved: at_least(keys, least) };
-    }
-    // Of keys that descend elsewhere, leaves keep what was moved.
-    let wanted = if key < least { SLOTS / 2 } else { MOVED };
-    // Keys are spread evenly, most likely.
-    let span = largest - least;
-    let above = |count: usize| {
-        span.checked_mul(count as u64).map_or(span / SLOTS as u64 * count as u64, |all| all / SLOTS as u64)
-    };
-    let mut bound = largest - above(wanted);
-    for _ in 0..3 {
-        let moved = at_least(keys, bound);
-        let count = moved.count_ones() as usize;
-        if count.abs_diff(wanted) <= TOLERANCE {
-            return Split { key: bound, moved };
-        }
-        bound = if count < wanted {
-            bound.saturating_sub(above(wanted - count)).max(least + 1)
-        } else {
-            bound.saturating_add(above(count - wanted)).min(largest)
-        };
-    }
-    let mut sorted = *keys;
-    let bound = *sorted.select_nth_unstable(SLOTS - wanted).1;
-    Split { key: bound, moved: at_least(keys, bound) }
+/// Finds where to divide a full leaf with these keys, so that it has room for one more.
+struct ChooseSplit<'k> {
+    keys: &'k [u64; SLOTS],
+    key: u64,
+    /// Whether it is the first leaf, and the last.
+    is_first: bool,
+    is_last: bool,
 }
 
-/// The slots whose keys are at least as high as a bound.
-fn at_least(keys: &[u64; SLOTS], bound: u64) -> u128 {
-    let half = |keys: &[u64]| {
-        keys.iter().enumerate().fold(0u64, |slots, (slot, key)| slots | u64::from(*key >= bound) << slot)
-    };
-    u128::from(half(&keys[..64])) | u128::from(half(&keys[64..])) << 64
+impl Operation for ChooseSplit<'_> {
+    type Outcome = Split;
+
+    #[inline(always)]
+    fn run_by<S: Search>(self, search: S) -> Split {
+        let ChooseSplit { keys, key, is_first, is_last } = self;
+        let (least, largest) =
+            keys.iter().fold((u64::MAX, 0), |(least, largest), key| (least.min(*key), largest.max(*key)));
+        // At the ends of the tree, keys that go on in their direction fill leaves.
+        if is_last && largest < key {
+            return Split { key, moved: 0 };
+        }
+        let at_least = |bound| search.at_least(keys, bound);
+        if is_first && key < least {
+            return Split { key: least, moved: at_least(least) };
+        }
+        // Of keys that descend elsewhere, leaves keep what was moved.
+        let wanted = if key < least { SLOTS / 2 } else { MOVED };
+        // Keys are spread evenly, most likely.
+        let span = largest - least;
+        let above = |count: usize| {
+            span.checked_mul(count as u64)
+                .map_or(span / SLOTS as u64 * count as u64, |all| all / SLOTS as u64)
+        };
+        let mut bound = largest - above(wanted);
+        for _ in 0..3 {
+            let moved = at_least(bound);
+            let count = moved.count_ones() as usize;
+            if count.abs_diff(wanted) <= TOLERANCE {
+                return Split { key: bound, moved };
+            }
+            bound = if count < wanted {
+                bound.saturating_sub(above(wanted - count)).max(least + 1)
+            } else {
+                bound.saturating_add(above(count - wanted)).min(largest)
+            };
+        }
+        let mut sorted = *keys;
+        let bound = *sorted.select_nth_unstable(SLOTS - wanted).1;
+        Split { key: bound, moved: at_least(bound) }
+    }
 }

@@ -1,14 +1,15 @@
 //! Changes of single records.
 
 use super::create::{FixedTree, Tree};
-use super::fingerprints::{fingerprint, likely_slot, lines_of};
+use super::fingerprints::{NOWHERE, fingerprint, likely_slot, lines_of};
 use super::get::Place;
-use super::layout::{SLOTS, key_off, last_present_off, last_value_off, value_off};
-use super::lock::Locked;
+use super::layout::{SLOTS, SLOTS_PER_LINE, last_present_off, last_value_off};
+use super::lock::{Locked, begin, is_unchanged};
 use super::node::Leaf;
-use super::node::simd::{Operation, Portable, Search};
+use super::node::simd::{Operation, Search};
 use crate::error::Result;
 use std::sync::atomic::Ordering;
+use tembo_pmem::WritableLine;
 use tembo_pool::BriefPin;
 
 /// What is to become of a record.
@@ -34,6 +35,11 @@ impl Edit {
         }
     }
 
+    /// Whether a value is stored, and made durable, even where it is there already.
+    fn is_stored_again(self) -> bool {
+        matches!(self, Edit::Put(_) | Edit::Update(_))
+    }
+
     /// Whether a leaf is sparse because of it.
     fn leaves_sparse(self, leaf: &Leaf) -> bool {
         matches!(self, Edit::Remove) && leaf.len.load(Ordering::Relaxed) < SPARSE
@@ -51,7 +57,7 @@ impl FixedTree {
     /// [`Error::Pool`](crate::Error::Pool) when the pool is full, read-only or damaged, or the device failed. After a
     /// failure of the device the outcome is unknown until the pool is opened again; otherwise nothing was changed.
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>> {
-        self.edit(key, Edit::Put(value))
+        self.edit(key, || Edit::Put(value))
     }
 
     /// Sets the value of a key that is absent; `false`, at no cost, if it is present.
@@ -60,7 +66,7 @@ impl FixedTree {
     ///
     /// As for [`put`](Self::put).
     pub fn insert(&self, key: u64, value: u64) -> Result<bool> {
-        Ok(self.edit(key, Edit::Insert(value))?.is_none())
+        Ok(self.edit(key, || Edit::Insert(value))?.is_none())
     }
 
     /// Sets the value of a key that is present, and returns the one before; `None`, at no cost, if it is absent.
@@ -69,7 +75,7 @@ impl FixedTree {
     ///
     /// As for [`put`](Self::put).
     pub fn update(&self, key: u64, value: u64) -> Result<Option<u64>> {
-        self.edit(key, Edit::Update(value))
+        self.edit(key, || Edit::Update(value))
     }
 
     /// Sets the value of a key if it is `expected`, and returns the one before. So the exchange was made if that is
@@ -79,7 +85,7 @@ impl FixedTree {
     ///
     /// As for [`put`](Self::put).
     pub fn compare_and_swap(&self, key: u64, expected: u64, value: u64) -> Result<Option<u64>> {
-        self.edit(key, Edit::Swap { expected, value })
+        self.edit(key, || Edit::Swap { expected, value })
     }
 
     /// Removes a key, and returns its value. One line, one fence; nothing if it is absent.
@@ -88,64 +94,81 @@ impl FixedTree {
     ///
     /// As for [`put`](Self::put).
     pub fn remove(&self, key: u64) -> Result<Option<u64>> {
-        self.edit(key, Edit::Remove)
+        self.edit(key, || Edit::Remove)
     }
 
+    /// `edit` is a function so that the code for each is compiled by itself.
     #[inline(always)]
-    fn edit(&self, key: u64, edit: Edit) -> Result<Option<u64>> {
+    fn edit(&self, key: u64, edit: impl Fn() -> Edit) -> Result<Option<u64>> {
         self.tree.best.run(Change { tree: &self.tree, key, edit })
     }
 }
 
 /// A change of one record.
-struct Change<'t> {
+struct Change<'t, E> {
     tree: &'t Tree,
     key: u64,
-    edit: Edit,
+    edit: E,
 }
 
-impl Operation for Change<'_> {
+/// What came of an attempt.
+enum Attempt {
+    /// The value before, and whether the leaf is sparse now.
+    Done(Option<u64>, bool),
+    /// The leaf has to be divided.
+    Full,
+    /// Nothing was done; who takes more care will find out why.
+    Unclear,
+}
+
+impl<E: Fn() -> Edit> Operation for Change<'_, E> {
     type Outcome = Result<Option<u64>>;
 
     #[inline(always)]
     fn run_by<S: Search>(self, search: S) -> Result<Option<u64>> {
         let Change { tree, key, edit } = self;
-        if tree.pool.is_read_only() {
-            return Err(tembo_pool::Error::ReadOnly.into());
-        }
-        if key == u64::MAX {
-            return tree.edit_last(edit);
+        if tree.pool.is_read_only() || key == u64::MAX {
+            return tree.edit_again(key, edit(), false);
         }
         // As in a lookup.
         let pin = tree.pool.pin_briefly();
-        if let Place::Leaf(leaf) = tree.find_place_by(search, key, &pin) {
-            tree.fetch_slot(search, leaf, key);
-            if let Some(mut locked) = Locked::new(leaf, &tree.bias)
-                && !key > leaf.floor.load(Ordering::Acquire)
-                && let Some(old) = tree.edit_record(search, &mut locked, key, edit)?
-            {
-                let is_sparse = old.is_some() && edit.leaves_sparse(leaf);
-                drop(locked);
+        let attempt = match tree.find_place_by(search, key, &pin) {
+            Place::Leaf(leaf) => tree.try_edit(search, leaf, key, edit())?,
+            Place::Cold(_) => Attempt::Unclear,
+        };
+        match attempt {
+            Attempt::Done(old, is_sparse) => {
                 if is_sparse {
                     tree.join_at(key)?;
                 }
-                return Ok(old);
+                Ok(old)
+            }
+            Attempt::Full | Attempt::Unclear => {
+                drop(pin);
+                tree.edit_again(key, edit(), matches!(attempt, Attempt::Full))
             }
         }
-        drop(pin);
-        tree.edit_again(key, edit)
     }
 }
 
 impl Tree {
-    /// Changes a record, where a node is cold or full, or something is changing.
+    /// Changes a record, where a node is cold, or the leaf is full (`is_full`: surely), or something is changing.
     #[cold]
     #[inline(never)]
-    fn edit_again(&self, key: u64, edit: Edit) -> Result<Option<u64>> {
+    fn edit_again(&self, key: u64, edit: Edit, is_full: bool) -> Result<Option<u64>> {
+        if self.pool.is_read_only() {
+            return Err(tembo_pool::Error::ReadOnly.into());
+        }
+        if key == u64::MAX {
+            return self.edit_last(edit);
+        }
+        if is_full {
+            self.divide_at(key)?;
+        }
         let pin = self.pool.pin_briefly();
         loop {
             let Some(mut locked) = self.lock_leaf(key, &pin)? else { continue };
-            match self.edit_record(Portable, &mut locked, key, edit)? {
+            match self.edit_record(&mut locked, key, edit)? {
                 Some(old) => {
                     let is_sparse = old.is_some() && edit.leaves_sparse(locked.leaf);
                     drop(locked);
@@ -162,15 +185,103 @@ impl Tree {
         }
     }
 
-    /// Asks for the line that a change will store to. The lock may wait for what this thread flushed last, and meanwhile it comes.
+    /// Makes the change in a leaf where that is plain to do, as it mostly is: nothing is changing, and the record, if there is one, is in the
+    /// likeliest slot. Looks before it locks: the lock may wait for what this thread flushed last.
     #[inline(always)]
-    fn fetch_slot<S: Search>(&self, search: S, leaf: &Leaf, key: u64) {
+    fn try_edit<S: Search>(&self, search: S, leaf: &Leaf, key: u64, edit: Edit) -> Result<Attempt> {
+        leaf.fetch_to_change();
+        let version = begin(&leaf.version);
         let matches = leaf.fingerprints.matches_by(search, fingerprint(key));
-        let likely = if matches == 0 { leaf.fingerprints.unused_by(search) } else { matches };
-        if likely != 0 {
-            let slot = likely_slot(likely, lines_of(key));
-            self.region().prefetch_for_store(key_off(leaf.off, slot));
+        let slots = if matches != 0 {
+            matches
+        } else if edit.outcome(None).is_some() {
+            leaf.fingerprints.unused_by(search)
+        } else {
+            // Nothing to change.
+            let is_here = !key > leaf.floor.load(Ordering::Acquire);
+            let is_absent = is_here && version.is_quiet() && is_unchanged(&leaf.version, version);
+            return Ok(if is_absent { Attempt::Done(None, false) } else { Attempt::Unclear });
+        };
+        if slots == 0 {
+            self.fetch_leaf(leaf);
+            return Ok(Attempt::Full);
         }
+        let mut slot = likely_slot(slots, lines_of(key));
+        self.region().prefetch_for_store(leaf.line_off(slot / SLOTS_PER_LINE));
+        let Some(mut locked) = Locked::at(leaf, version, &self.bias) else { return Ok(Attempt::Unclear) };
+        if !key <= leaf.floor.load(Ordering::Acquire) {
+            return Ok(Attempt::Unclear);
+        }
+        let line_of = |slot: usize| self.region().writable_line(leaf.line_off(slot / SLOTS_PER_LINE));
+        let mut line = line_of(slot)?;
+        let mut is_there = matches != 0;
+        if is_there && line.load(slot % SLOTS_PER_LINE) != !key {
+            (slot, is_there) = self.other_place(search, leaf, matches & !(1 << slot), key);
+            if !is_there && edit.outcome(None).is_none() {
+                return Ok(Attempt::Done(None, false));
+            }
+            if slot == NOWHERE {
+                return Ok(Attempt::Full);
+            }
+            line = line_of(slot)?;
+        }
+        let old = is_there.then(|| line.load(SLOTS_PER_LINE + slot % SLOTS_PER_LINE));
+        let new = edit.outcome(old);
+        if new == old && !edit.is_stored_again() {
+            return Ok(Attempt::Done(old, false));
+        }
+        locked.change(slot);
+        self.change_slot(leaf, slot, line, key, old, new)?;
+        Ok(Attempt::Done(old, old.is_some() && edit.leaves_sparse(leaf)))
+    }
+
+    /// The slot among some that has a key, and that it is there, or else one that is not in use, or [`NOWHERE`].
+    #[inline(never)]
+    fn other_place<S: Search>(&self, search: S, leaf: &Leaf, slots: u128, key: u64) -> (usize, bool) {
+        let slot = self.other_slot(leaf, slots, key);
+        if slot != NOWHERE {
+            return (slot, true);
+        }
+        let unused = leaf.fingerprints.unused_by(search);
+        (if unused == 0 { NOWHERE } else { likely_slot(unused, lines_of(key)) }, false)
+    }
+
+    /// Makes a change of one slot, in its line, whose leaf is locked and whose version names it; durable on return.
+    #[inline(always)]
+    fn change_slot(
+        &self,
+        leaf: &Leaf,
+        slot: usize,
+        line: WritableLine<'_>,
+        key: u64,
+        old: Option<u64>,
+        new: Option<u64>,
+    ) -> Result<()> {
+        let place = slot % SLOTS_PER_LINE;
+        match new {
+            Some(value) => line.store(SLOTS_PER_LINE + place, value),
+            None => line.store(place, 0),
+        }
+        if old.is_none() {
+            // I3: after the value, in the same line.
+            line.store(place, !key);
+        }
+        line.flush();
+        // PERSIST(I3): value and key are in the line that was flushed.
+        self.region().fence().map_err(tembo_pool::Error::Sync)?;
+        let len = leaf.len.load(Ordering::Relaxed);
+        match (old, new) {
+            (None, _) => {
+                leaf.fingerprints.set(slot, fingerprint(key));
+                leaf.len.store(len + 1, Ordering::Relaxed);
+            }
+            (_, None) => {
+                leaf.fingerprints.clear(slot);
+                leaf.len.store(len - 1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Locks the leaf to which a key belongs; `None` if the search has to start again.
@@ -196,49 +307,28 @@ impl Tree {
     }
 
     /// Makes the change in a locked leaf; `None` if it is full. Returns the value before.
-    #[inline(always)]
-    fn edit_record<S: Search>(
-        &self,
-        search: S,
-        locked: &mut Locked<'_>,
-        key: u64,
-        edit: Edit,
-    ) -> Result<Option<Option<u64>>> {
-        let (leaf, region) = (locked.leaf, self.region());
-        let found = self.search_by(search, leaf, key)?;
+    fn edit_record(&self, locked: &mut Locked<'_>, key: u64, edit: Edit) -> Result<Option<Option<u64>>> {
+        let leaf = locked.leaf;
+        let found = self.search(leaf, key)?;
         let old = found.map(|(_, value)| value);
-        match (found, edit.outcome(old)) {
-            (_, new) if new == old && !matches!(edit, Edit::Put(_) | Edit::Update(_)) => {}
-            (None, None) => {}
-            (Some((slot, _)), Some(value)) => {
-                locked.change(slot);
-                region.store_u64(value_off(leaf.off, slot), value)?;
-                self.persist_slot(leaf.off, slot)?;
-            }
-            (Some((slot, _)), None) => {
-                locked.change(slot);
-                region.store_u64(key_off(leaf.off, slot), 0)?;
-                self.persist_slot(leaf.off, slot)?;
-                leaf.fingerprints.clear(slot);
-                leaf.len.store(leaf.len.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
-            }
-            (None, Some(value)) => {
-                let unused = leaf.fingerprints.unused_by(search);
+        let new = edit.outcome(old);
+        if new == old && !(old.is_some() && edit.is_stored_again()) {
+            return Ok(Some(old));
+        }
+        let slot = match found {
+            Some((slot, _)) => slot,
+            None => {
+                let unused = leaf.fingerprints.unused();
                 if unused == 0 {
-                    // It will be divided.
                     self.fetch_leaf(leaf);
                     return Ok(None);
                 }
-                let slot = likely_slot(unused, lines_of(key));
-                locked.change(slot);
-                region.store_u64(value_off(leaf.off, slot), value)?;
-                // I3: after the value, in the same line.
-                region.store_u64(key_off(leaf.off, slot), !key)?;
-                self.persist_slot(leaf.off, slot)?;
-                leaf.fingerprints.set(slot, fingerprint(key));
-                leaf.len.store(leaf.len.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                likely_slot(unused, lines_of(key))
             }
-        }
+        };
+        let line = self.region().writable_line(leaf.line_off(slot / SLOTS_PER_LINE))?;
+        locked.change(slot);
+        self.change_slot(leaf, slot, line, key, old, new)?;
         Ok(Some(old))
     }
 

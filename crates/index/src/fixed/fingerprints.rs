@@ -3,13 +3,16 @@
 //! Written under the leaf's lock and read by anyone at any time. A reader checks afterwards that the leaf did not
 //! change, so that it may see any mixture of old and new bytes.
 
-use super::layout::{SLOTS, SLOTS_PER_LINE};
+use super::layout::{SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE};
 use super::node::simd::{Portable, Search};
 use std::sync::atomic::{AtomicU64, Ordering};
+use tembo_pmem::prefetch_word_for_store;
 
 /// The fingerprint of an unused slot.
-const UNUSED: u8 = 0;
+pub(super) const UNUSED: u8 = 0;
 pub(super) const WORDS: usize = 16;
+/// With those that fill the last word, which are unused.
+pub(super) const PADDED_SLOTS: usize = 8 * WORDS;
 /// A one in each byte, and seven.
 const LOW: u64 = 0x0101_0101_0101_0101;
 const SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
@@ -55,29 +58,27 @@ pub(super) fn likely_slot(slots: u128, [first, other]: [usize; 2]) -> usize {
 
 /// Gives out slots of a new leaf to the records that a division moves there: in their line among the first, as far as
 /// that has room, and in no more lines unless these do not hold them all.
+#[derive(Default)]
 pub(super) struct NewPlaces {
-    /// Slots in use, of lines that are to be used.
+    /// Slots in use of each line.
     used: [u8; SLOTS / SLOTS_PER_LINE],
-    lines: usize,
     /// Lines before this one are full.
     line: usize,
 }
 
-impl NewPlaces {
-    /// For so many records.
-    pub(super) fn new(count: usize) -> NewPlaces {
-        NewPlaces {
-            used: [0; SLOTS / SLOTS_PER_LINE],
-            lines: count.div_ceil(SLOTS_PER_LINE).max(FIRST_LINES as usize),
-            line: 0,
-        }
-    }
+/// No slot that there is, but in the bounds of arrays of [`PADDED_SLOTS`].
+pub(super) const NOWHERE: usize = SLOTS;
+const _: () = assert!(NOWHERE < PADDED_SLOTS);
 
-    /// A slot in a key's line.
+impl NewPlaces {
+    /// A slot in a key's line, or [`NOWHERE`].
     #[inline(always)]
-    pub(super) fn of(&mut self, key: u64) -> Option<usize> {
+    pub(super) fn of(&mut self, key: u64) -> usize {
         let line = lines_of(key)[0];
-        (line < self.lines && usize::from(self.used[line]) < SLOTS_PER_LINE).then(|| self.take(line))
+        let used = self.used[line];
+        let has_room = usize::from(used) < SLOTS_PER_LINE;
+        self.used[line] = used + u8::from(has_room);
+        core::hint::select_unpredictable(has_room, SLOTS_PER_LINE * line + usize::from(used), NOWHERE)
     }
 
     /// The first slot that is left, after all keys had a chance for one of theirs. One for each record.
@@ -85,13 +86,8 @@ impl NewPlaces {
         while usize::from(self.used[self.line]) == SLOTS_PER_LINE {
             self.line += 1;
         }
-        self.take(self.line)
-    }
-
-    #[inline(always)]
-    fn take(&mut self, line: usize) -> usize {
-        self.used[line] += 1;
-        SLOTS_PER_LINE * line + usize::from(self.used[line]) - 1
+        self.used[self.line] += 1;
+        SLOTS_PER_LINE * self.line + usize::from(self.used[self.line]) - 1
     }
 }
 
@@ -101,15 +97,15 @@ pub(super) struct Fingerprints {
 }
 
 impl Fingerprints {
-    pub(super) fn new(bytes: &[u8; SLOTS]) -> Fingerprints {
-        let mut padded = [UNUSED; 8 * WORDS];
-        padded[..SLOTS].copy_from_slice(bytes);
-        let mut chunks = padded.chunks_exact(8);
-        let words = std::array::from_fn(|_| {
-            let chunk = chunks.next().and_then(|chunk| chunk.try_into().ok()).unwrap_or([UNUSED; 8]);
-            AtomicU64::new(u64::from_le_bytes(chunk))
-        });
-        Fingerprints { words }
+    pub(super) fn new(bytes: &[u8; PADDED_SLOTS]) -> Fingerprints {
+        let (words, []) = bytes.as_chunks() else { unreachable!("whole words") };
+        Fingerprints { words: std::array::from_fn(|i| AtomicU64::new(u64::from_le_bytes(words[i]))) }
+    }
+
+    /// Asks for both lines, to be stored to.
+    #[inline(always)]
+    pub(super) fn fetch_to_change(&self) {
+        self.words.iter().step_by(WORDS_PER_LINE).for_each(prefetch_word_for_store);
     }
 
     /// The slots with this fingerprint, a bit each.
@@ -127,6 +123,11 @@ impl Fingerprints {
     #[inline(always)]
     pub(super) fn unused_by<S: Search>(&self, search: S) -> u128 {
         self.matches_by(search, UNUSED)
+    }
+
+    /// The same, for who has no hurry.
+    pub(super) fn unused(&self) -> u128 {
+        self.unused_by(Portable)
     }
 
     /// The slots in use.
@@ -184,10 +185,15 @@ pub(super) fn bits(mut mask: u128) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
+    /// The same for every slot.
+    fn all(fingerprint: u8) -> [u8; PADDED_SLOTS] {
+        std::array::from_fn(|slot| if slot < SLOTS { fingerprint } else { UNUSED })
+    }
+
     #[test]
     fn slots_are_found_by_their_fingerprints() {
-        let mut bytes = [0; SLOTS];
-        for (i, byte) in bytes.iter_mut().enumerate() {
+        let mut bytes = [UNUSED; PADDED_SLOTS];
+        for (i, byte) in bytes[..SLOTS].iter_mut().enumerate() {
             *byte = (i * 37 % 7) as u8;
         }
         let fingerprints = Fingerprints::new(&bytes);
@@ -198,7 +204,7 @@ mod tests {
             let expected = (0..SLOTS).filter(|i| bytes[*i] == wanted).fold(0, |mask, i| mask | 1u128 << i);
             assert_eq!(fingerprints.matches(wanted), expected, "{wanted}");
         }
-        assert!(!fingerprints.is_full() && Fingerprints::new(&[1; SLOTS]).is_full());
+        assert!(!fingerprints.is_full() && Fingerprints::new(&all(1)).is_full());
         assert_eq!(fingerprints.used().count_ones() as usize, bytes.iter().filter(|b| **b != 0).count());
         assert_eq!(bits(1 << 123 | 5).collect::<Vec<_>>(), [0, 2, 123]);
     }
@@ -227,8 +233,9 @@ mod tests {
     fn keys_are_placed_in_different_slots_of_few_lines_mostly_their_own() {
         for count in 0..=SLOTS {
             let keys: Vec<u64> = (0..count).map(|i| (i * i * 77) as u64).collect();
-            let mut places = NewPlaces::new(count);
-            let own: Vec<Option<usize>> = keys.iter().map(|key| places.of(*key)).collect();
+            let mut places = NewPlaces::default();
+            let own: Vec<Option<usize>> =
+                keys.iter().map(|key| Some(places.of(*key)).filter(|slot| *slot != NOWHERE)).collect();
             let slots: Vec<usize> = own.iter().map(|own| own.unwrap_or_else(|| places.any())).collect();
             let different: std::collections::BTreeSet<usize> = slots.iter().copied().collect();
             assert_eq!(different.len(), count);
@@ -249,7 +256,7 @@ mod tests {
     #[test]
     fn clearing_slots_clears_those_and_no_others() {
         for slots in [0, ALL, 1, 1 << 123, 0x0123_4567_89AB_CDEF_0246_8ACE_1357_9BDF & ALL] {
-            let fingerprints = Fingerprints::new(&[0xA5; SLOTS]);
+            let fingerprints = Fingerprints::new(&all(0xA5));
             fingerprints.clear_all(slots);
             assert_eq!((fingerprints.used(), fingerprints.matches(0xA5)), (ALL & !slots, ALL & !slots));
         }

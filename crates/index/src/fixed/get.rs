@@ -1,13 +1,14 @@
 //! Lookups: no lock, no store, no wait.
 
 use super::create::{FixedTree, Tree};
-use super::fingerprints::{bits, fingerprint, likely_slot, lines_of};
-use super::layout::{SLOTS, SLOTS_PER_LINE, key_off, line_off, value_off};
+use super::fingerprints::{NOWHERE, bits, fingerprint, likely_slot, lines_of};
+use super::layout::{SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE, key_off, line_off, value_off};
 use super::lock::{Version, begin, is_unchanged};
 use super::node::simd::{Operation, Portable, Search};
 use super::node::{Child, ColdInner, ColdLeaf, Leaf, Word};
 use crate::error::{Result, corrupt};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use tembo_pmem::WORD_BYTES;
 use tembo_pool::BriefPin;
 
 /// What a search ends at.
@@ -66,10 +67,13 @@ impl Operation for Get<'_> {
         // No loop, and nothing that others are told the address of: what is kept for them would be stored, and stores wait for the last
         // fence in a buffer that is soon full.
         let pin = tree.pool.pin_briefly();
-        if let Place::Leaf(leaf) = tree.find_place_by(search, key, &pin)
-            && let Look::Found(found) = tree.look(search, leaf, key)?
-        {
-            return Ok(found);
+        if let Place::Leaf(leaf) = tree.find_place_by(search, key, &pin) {
+            if let Some(found) = tree.glance(search, leaf, key) {
+                return Ok(found);
+            }
+            if let Look::Found(found) = tree.look(leaf, key)? {
+                return Ok(found);
+            }
         }
         drop(pin);
         tree.get_again(key)
@@ -138,7 +142,7 @@ impl Tree {
     fn look_from(&self, leaf: &Leaf, key: u64, pin: &BriefPin<'_>) -> Result<Option<Option<u64>>> {
         let mut leaf = leaf;
         loop {
-            match self.look(Portable, leaf, key)? {
+            match self.look(leaf, key)? {
                 Look::Found(found) => return Ok(Some(found)),
                 Look::Retry => std::hint::spin_loop(),
                 Look::Gone => return Ok(None),
@@ -158,10 +162,39 @@ impl Tree {
         }
     }
 
+    /// What [`look`](Self::look) finds where nothing is changing.
     #[inline(always)]
-    fn look<S: Search>(&self, search: S, leaf: &Leaf, key: u64) -> Result<Look> {
+    fn glance<S: Search>(&self, search: S, leaf: &Leaf, key: u64) -> Option<Option<u64>> {
         let version = begin(&leaf.version);
-        let found = self.search_by(search, leaf, key)?;
+        let matches = leaf.fingerprints.matches_by(search, fingerprint(key));
+        let found = if matches == 0 {
+            None
+        } else {
+            let line_of = |slot: usize| self.region().line(leaf.line_off(slot / SLOTS_PER_LINE));
+            let value = |line: &[AtomicU64; WORDS_PER_LINE], slot: usize| {
+                line[SLOTS_PER_LINE + slot % SLOTS_PER_LINE].load(Ordering::Acquire)
+            };
+            let slot = likely_slot(matches, lines_of(key));
+            let line = line_of(slot)?;
+            if line[slot % SLOTS_PER_LINE].load(Ordering::Acquire) == !key {
+                Some(value(line, slot))
+            } else {
+                match self.other_slot(leaf, matches & !(1 << slot), key) {
+                    NOWHERE => None,
+                    slot => Some(value(line_of(slot)?, slot)),
+                }
+            }
+        };
+        // ORDER: as below.
+        let is_here = !key > leaf.floor.load(Ordering::Acquire);
+        (is_here && version.is_quiet() && is_unchanged(&leaf.version, version)).then_some(found)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&self, leaf: &Leaf, key: u64) -> Result<Look> {
+        let version = begin(&leaf.version);
+        let found = self.search(leaf, key)?;
         // ORDER: after the search. A division publishes the new bound before anything can change on the other side.
         if !key <= leaf.floor.load(Ordering::Acquire) {
             return Ok(Look::Right);
@@ -191,62 +224,29 @@ impl Tree {
     }
 
     /// Makes a slot durable.
-    #[inline(always)]
     pub(super) fn persist_slot(&self, leaf: u64, slot: usize) -> Result<()> {
         let region = self.region();
-        region.flush_word(key_off(leaf, slot));
+        region.flush(key_off(leaf, slot), WORD_BYTES);
         // PERSIST(I3): value and key are in the line that was flushed.
         region.fence().map_err(tembo_pool::Error::Sync)?;
         Ok(())
     }
 
     /// Slot and value of a key in a leaf.
-    #[inline(always)]
-    pub(super) fn search_by<S: Search>(
-        &self,
-        search: S,
-        leaf: &Leaf,
-        key: u64,
-    ) -> Result<Option<(usize, u64)>> {
-        let matches = leaf.fingerprints.matches_by(search, fingerprint(key));
-        if matches == 0 {
-            return Ok(None);
-        }
-        let slot = likely_slot(matches, lines_of(key));
-        match self.value_in(leaf.off, slot, key)? {
-            Some(value) => Ok(Some((slot, value))),
-            None => self.search_others(leaf.off, matches & !(1 << slot), key),
-        }
-    }
-
-    /// The same, for who has no hurry.
-    #[cfg(test)]
     pub(super) fn search(&self, leaf: &Leaf, key: u64) -> Result<Option<(usize, u64)>> {
-        self.search_by(Portable, leaf, key)
+        match self.other_slot(leaf, leaf.fingerprints.matches(fingerprint(key)), key) {
+            NOWHERE => Ok(None),
+            slot => Ok(Some((slot, self.region().load_u64(value_off(leaf.off, slot))?))),
+        }
     }
 
-    /// Slot and value of a key in a leaf, if it is in one of these slots.
+    /// The slot among some that has a key, or [`NOWHERE`]. Apart from the rest since it is seldom needed there.
     #[inline(never)]
-    fn search_others(&self, leaf: u64, slots: u128, key: u64) -> Result<Option<(usize, u64)>> {
-        for slot in bits(slots) {
-            if let Some(value) = self.value_in(leaf, slot, key)? {
-                return Ok(Some((slot, value)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The value in a slot, if the slot has this key.
-    #[inline(always)]
-    fn value_in(&self, leaf: u64, slot: usize, key: u64) -> Result<Option<u64>> {
-        let region = self.region();
-        if let Some(line) = region.line(line_off(leaf, slot / SLOTS_PER_LINE)) {
-            let place = slot % SLOTS_PER_LINE;
-            let is_there = line[place].load(Ordering::Acquire) == !key;
-            return Ok(is_there.then(|| line[SLOTS_PER_LINE + place].load(Ordering::Acquire)));
-        }
-        let is_there = region.load_u64(key_off(leaf, slot))? == !key;
-        is_there.then(|| Ok(region.load_u64(value_off(leaf, slot))?)).transpose()
+    pub(super) fn other_slot(&self, leaf: &Leaf, slots: u128, key: u64) -> usize {
+        // A leaf that is known lies in the region.
+        let has_key =
+            |slot: &usize| self.region().load_u64(key_off(leaf.off, *slot)).is_ok_and(|word| word == !key);
+        bits(slots).find(has_key).unwrap_or(NOWHERE)
     }
 
     /// Looks for a key in nodes that are cold, from the one at `off` on; `None` if somebody made that known meanwhile, so

@@ -64,7 +64,11 @@ impl Inner {
         for group in 0..groups {
             let [from, to] = [group, group + 1].map(|group| group * entries.len() / groups);
             inner.firsts[group] = signed(entries[from].separator);
-            (from..to).for_each(|i| inner.set(GROUP * group + i - from, &entries[i]));
+            for (i, entry) in entries[from..to].iter().enumerate() {
+                inner.groups[group].set(i, entry.separator, entry.child, entry.off);
+                inner.slots[GROUP * group + i] = AtomicU8::new(entry.slot);
+                inner.note_used(entry.slot);
+            }
         }
         inner
     }
@@ -182,7 +186,17 @@ impl Inner {
     /// The children, with room for more.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::with_capacity(SLOTS + 1);
-        entries.extend(self.positions().map(|at| self.entry(at)));
+        for (group, slots) in self.groups.iter().zip(self.slots.chunks_exact(GROUP)) {
+            for (at, slot) in slots.iter().enumerate() {
+                let (Some(separator), slot) = (group.separator(at), slot.load(Ordering::Relaxed)) else {
+                    break;
+                };
+                if slot != NEW_SLOT {
+                    let (child, off) = (group.child(at).load(), group.child_off(at));
+                    entries.push(Entry { separator, child, off, slot });
+                }
+            }
+        }
         entries
     }
 
@@ -238,12 +252,6 @@ impl Inner {
     fn note_used(&self, slot: u8) {
         let word = &self.used[usize::from(slot / 64)];
         word.store(word.load(Ordering::Relaxed) | 1 << (slot % 64), Ordering::Relaxed);
-    }
-
-    fn set(&self, at: usize, entry: &Entry) {
-        self.slots[at].store(entry.slot, Ordering::Relaxed);
-        self.note_used(entry.slot);
-        self.groups[at / GROUP].add(at % GROUP, entry.separator, entry.child, entry.off);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reads with somebody else's change at each of their loads in turn; every place is tried, none by luck.
 
 use super::FixedTree;
-use super::fingerprints::{bits, fingerprint};
+use super::fingerprints::{PADDED_SLOTS, UNUSED, bits, fingerprint};
 use super::get::Place;
 use super::layout::{SLOTS, floor_off, key_off, value_off};
 use super::lock::Locked;
@@ -184,10 +184,10 @@ fn a_division_under_way_hides_no_record() {
         let _locked = Locked::new(leaf, &tree.tree.bias).unwrap();
         let split = 20;
         let (floor, next) = (leaf.floor.load(Ordering::Relaxed), leaf.next.load());
-        let (mut moved, mut at) = ([0; SLOTS], 0);
+        let (mut moved, mut at) = ([UNUSED; PADDED_SLOTS], 0);
         for slot in bits(leaf.fingerprints.used()) {
             let key = !pool.region().load_u64(key_off(leaf.off, slot)).unwrap();
-            moved[slot] = if key >= split { fingerprint(key) } else { 0 };
+            moved[slot] = if key >= split { fingerprint(key) } else { UNUSED };
         }
         loop {
             // The new leaf is where the old one is: what it holds is the same.

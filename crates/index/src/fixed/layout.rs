@@ -94,6 +94,8 @@ const _: () = assert!(size_of::<PmFixedInner>() as u64 == NODE_BYTES);
 pub(crate) const WORDS_PER_LINE: usize = (LINE_BYTES / WORD_BYTES) as usize;
 /// Records of a line: their keys come first, and their values behind them.
 pub(crate) const SLOTS_PER_LINE: usize = 4;
+const _: () = assert!(offset_of!(PmFixedLine, values) == SLOTS_PER_LINE * WORD_BYTES as usize);
+const _: () = assert!(offset_of!(PmFixedLeaf, lines) == LINE_BYTES as usize);
 const _: () = assert!((NODE_BYTES / LINE_BYTES - 1) * SLOTS_PER_LINE as u64 == SLOTS as u64);
 
 /// Where the words that are zero begin, and how many there are: of a header, of a leaf, and of an inner node.
@@ -130,8 +132,19 @@ pub(crate) const fn next_off(leaf: u64) -> u64 {
 /// Of a slot's key word. Its value lies in the same line, so that one flush is enough and the value arrives first.
 #[inline(always)]
 pub(crate) const fn key_off(leaf: u64, slot: usize) -> u64 {
+    leaf.saturating_add(WORD_BYTES * key_word(slot) as u64)
+}
+
+/// Which word of a leaf is a slot's key, and which its value.
+#[inline(always)]
+pub(crate) const fn key_word(slot: usize) -> usize {
     let (line, place) = (slot / SLOTS_PER_LINE, slot % SLOTS_PER_LINE);
-    leaf.saturating_add(LINE_BYTES + line as u64 * LINE_BYTES + place as u64 * 8)
+    WORDS_PER_LINE + line * WORDS_PER_LINE + place
+}
+
+#[inline(always)]
+pub(crate) const fn value_word(slot: usize) -> usize {
+    key_word(slot) + SLOTS_PER_LINE
 }
 
 /// Of a line of records.

@@ -33,6 +33,12 @@ impl Version {
         self.0 & OBSOLETE != 0
     }
 
+    /// Whether the leaf is in the tree, and nobody changes it.
+    #[inline(always)]
+    pub(super) fn is_quiet(self) -> bool {
+        self.0 & (LOCKED | OBSOLETE) == 0
+    }
+
     #[inline(always)]
     pub(super) fn is_locked(self) -> bool {
         self.0 & LOCKED != 0
@@ -74,7 +80,6 @@ pub(super) struct Locked<'g> {
 
 impl<'g> Locked<'g> {
     /// Waits for the lock; `None` if the leaf has left the tree. All locks of a tree are taken with its bias.
-    #[inline(always)]
     pub(super) fn new(leaf: &'g Leaf, bias: &'g Bias) -> Option<Locked<'g>> {
         if !bias.enter() {
             return Locked::shared(leaf);
@@ -92,8 +97,31 @@ impl<'g> Locked<'g> {
         None
     }
 
-    /// The same beside other threads that lock.
+    /// Locks a leaf of which nothing changed since a version; `None` if something did, or is changing, or has to be waited for.
     #[inline(always)]
+    pub(super) fn at(leaf: &'g Leaf, version: Version, bias: &'g Bias) -> Option<Locked<'g>> {
+        if !version.is_quiet() {
+            return None;
+        }
+        let before = version.0;
+        let locked = before | LOCKED | NO_SLOT << SLOT_SHIFT;
+        let biased = bias.enter();
+        if biased {
+            if leaf.version.load(Ordering::Relaxed) != before {
+                bias.leave();
+                return None;
+            }
+            // Nobody else locks anything meanwhile.
+            leaf.version.store(locked, Ordering::Relaxed);
+        } else {
+            leaf.version.compare_exchange(before, locked, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        }
+        // ORDER: as in `shared`.
+        fence(Ordering::Release);
+        Some(Locked { leaf, bias: biased.then_some(bias), before, changed: false, obsolete: false })
+    }
+
+    /// The same as [`new`](Self::new), beside other threads that lock.
     fn shared(leaf: &'g Leaf) -> Option<Locked<'g>> {
         let mut rounds = 0u32;
         loop {

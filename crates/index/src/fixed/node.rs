@@ -6,18 +6,19 @@
 
 pub(super) mod simd;
 
-use super::fingerprints::{Fingerprints, fingerprint};
+use super::fingerprints::{Fingerprints, PADDED_SLOTS, UNUSED, fingerprint};
 use super::garbage::{Garbage, Waste};
 use super::group::Leads;
 use super::inner::Inner;
 use super::layout::{
-    INNER_KIND, LEAF_KIND, MAX_LEVEL, SLOTS, child_off, floor_off, key_off, level_off, low_off, separator_off,
+    INNER_KIND, LEAF_KIND, MAX_LEVEL, SLOTS, child_off, floor_off, key_off, level_off, line_off, low_off,
+    separator_off,
 };
 use crate::error::{Result, corrupt};
 use parking_lot::MutexGuard;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use tembo_pmem::Region;
+use tembo_pmem::{Region, prefetch_word_for_store};
 use tembo_pool::{BriefPin, Claim, Lane};
 
 /// Proof that what was found in the tree is not dropped meanwhile: a pin, or the lock of structure changes, without which
@@ -287,8 +288,22 @@ impl Leaf {
         fetch_line((&raw const *self).cast());
     }
 
-    pub(super) fn new(off: u64, low: u64, floor: u64, fingerprints: &[u8; SLOTS]) -> Leaf {
-        let len = fingerprints.iter().filter(|f| **f != 0).count() as u64;
+    /// Of a line of records. The leaf is one of the region, whose end is far below that of all numbers.
+    #[inline(always)]
+    pub(super) fn line_off(&self, line: usize) -> u64 {
+        self.off.wrapping_add(line_off(0, line))
+    }
+
+    /// Asks for what a change loads and stores to, which another thread's processor may hold.
+    #[inline(always)]
+    pub(super) fn fetch_to_change(&self) {
+        prefetch_word_for_store(&self.version);
+        self.fingerprints.fetch_to_change();
+    }
+
+    pub(super) fn new(off: u64, low: u64, floor: u64, fingerprints: &[u8; PADDED_SLOTS]) -> Leaf {
+        let fingerprints = Fingerprints::new(fingerprints);
+        let len = fingerprints.used().count_ones().into();
         Leaf {
             version: AtomicU64::new(0),
             floor: AtomicU64::new(floor),
@@ -297,7 +312,7 @@ impl Leaf {
             off,
             low,
             order: Exchanged::new(None),
-            fingerprints: Fingerprints::new(fingerprints),
+            fingerprints,
         }
     }
 
@@ -310,8 +325,8 @@ impl Leaf {
         if !floor <= low {
             return Err(corrupt("the bound of a leaf", floor_off(off), format!("above {low}"), !floor));
         }
-        let mut fingerprints = [0; SLOTS];
-        for (slot, print) in fingerprints.iter_mut().enumerate() {
+        let mut fingerprints = [UNUSED; PADDED_SLOTS];
+        for (slot, print) in fingerprints[..SLOTS].iter_mut().enumerate() {
             let word = region.load_u64(key_off(off, slot))?;
             if word > floor {
                 if !word < low {

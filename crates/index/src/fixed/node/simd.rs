@@ -6,6 +6,7 @@
 use crate::fixed::fingerprints::WORDS;
 use crate::fixed::group::{Group, Leads, signed};
 use crate::fixed::inner::GROUPS;
+use crate::fixed::layout::SLOTS;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A way to search.
@@ -18,6 +19,9 @@ pub(in crate::fixed) trait Search: Copy {
 
     /// The bytes that equal `byte`, a bit each. What was stored before a byte that is found is seen.
     fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128;
+
+    /// The keys that are at least as high as a bound, a bit each.
+    fn at_least(self, keys: &[u64; SLOTS], bound: u64) -> u128;
 }
 
 /// An operation that searches.
@@ -98,6 +102,13 @@ impl Search for Portable {
         }
         found
     }
+
+    fn at_least(self, keys: &[u64; SLOTS], bound: u64) -> u128 {
+        let half = |keys: &[u64]| {
+            keys.iter().enumerate().fold(0u64, |slots, (slot, key)| slots | u64::from(*key >= bound) << slot)
+        };
+        u128::from(half(&keys[..64])) | u128::from(half(&keys[64..])) << 64
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -105,7 +116,7 @@ use avx2::Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{AtomicU64, GROUPS, Group, Leads, Operation, Search, WORDS, signed};
+    use super::{AtomicU64, GROUPS, Group, Leads, Operation, SLOTS, Search, WORDS, signed};
     use crate::fixed::group::GROUP;
     use core::arch::x86_64::*;
 
@@ -148,6 +159,12 @@ mod avx2 {
         fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128 {
             // SAFETY: as above.
             unsafe { equal_bytes(words, byte) }
+        }
+
+        #[inline(always)]
+        fn at_least(self, keys: &[u64; SLOTS], bound: u64) -> u128 {
+            // SAFETY: as above.
+            unsafe { at_least(keys, bound) }
         }
     }
 
@@ -242,6 +259,23 @@ mod avx2 {
         let high = u64::from(m2) | u64::from(m3) << 32;
         u128::from(low) | u128::from(high) << 64
     }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn at_least(keys: &[u64; SLOTS], bound: u64) -> u128 {
+        let signs = _mm256_set1_epi64x(signed(0) as i64);
+        let bound = _mm256_set1_epi64x(signed(bound) as i64);
+        let (fours, []) = keys.as_chunks::<4>() else { unreachable!("whole fours") };
+        let mut halves = [0; 2];
+        for (i, four) in fours.iter().enumerate() {
+            // SAFETY: reads the four.
+            let four = unsafe { _mm256_loadu_si256(four.as_ptr().cast()) };
+            let below = _mm256_cmpgt_epi64(bound, _mm256_xor_si256(four, signs));
+            let at_least = !_mm256_movemask_pd(_mm256_castsi256_pd(below)) & 0xF;
+            halves[i / 16] |= (at_least as u64) << (4 * (i % 16));
+        }
+        u128::from(halves[0]) | u128::from(halves[1]) << 64
+    }
 }
 
 /// What the processor says of the upper halves of its vector registers.
@@ -277,5 +311,51 @@ pub(in crate::fixed) mod upper_halves {
         assert!(are_known());
         // SAFETY: the processor has AVX, as it has AVX2.
         unsafe { _mm256_zeroupper() };
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+mod tests {
+    use super::*;
+    use crate::fixed::node::{Link, Word};
+
+    #[test]
+    fn vector_searches_find_what_portable_ones_find() {
+        let Some(avx2) = Avx2::detect() else { return };
+        let mut state = 1_u64;
+        let mut random = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state ^ state >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        };
+        for round in 0..2000_u32 {
+            // Many keys that are equal, or few; low and high ones.
+            let shift = round % 64;
+            let mut keys: [u64; SLOTS] = std::array::from_fn(|_| random() >> shift);
+            let bound = if round % 3 == 0 { keys[round as usize % SLOTS] } else { random() >> shift };
+            assert_eq!(avx2.at_least(&keys, bound), Portable.at_least(&keys, bound));
+            let slots = (0..SLOTS).filter(|slot| keys[*slot] >= bound);
+            assert_eq!(avx2.at_least(&keys, bound), slots.fold(0, |slots, slot| slots | 1 << slot));
+
+            keys.sort_unstable();
+            let (key, count) = (bound.min(u64::MAX - 1), 1 + round as usize % GROUPS);
+            let mut firsts = [signed(u64::MAX); GROUPS];
+            firsts[..count].iter_mut().zip(keys).for_each(|(first, key)| *first = signed(key));
+            let last = keys[..count].partition_point(|first| *first <= key).saturating_sub(1);
+            assert_eq!((avx2.last_first(&firsts, key), Portable.last_first(&firsts, key)), (last, last));
+
+            let group = Group::new(|| Word::new(Link::NONE));
+            (0..count.min(8)).for_each(|at| group.set(at, keys[at], Link::NONE, 0));
+            let last = keys[..count.min(8)].partition_point(|separator| *separator <= key).saturating_sub(1);
+            assert_eq!(avx2.last_separator(&group, key), last);
+            assert_eq!(Portable.last_separator(&group, key), last);
+
+            let words: [AtomicU64; WORDS] = std::array::from_fn(|_| AtomicU64::new(random() & random()));
+            let byte = (random() >> 24) as u8 & random() as u8;
+            let bytes: Vec<u8> =
+                words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+            let equal =
+                (0..8 * WORDS).filter(|at| bytes[*at] == byte).fold(0, |found, at| found | 1_u128 << at);
+            assert_eq!((avx2.equal_bytes(&words, byte), Portable.equal_bytes(&words, byte)), (equal, equal));
+        }
     }
 }
