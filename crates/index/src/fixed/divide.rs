@@ -56,6 +56,15 @@ impl Tree {
         if !leaf.fingerprints.is_full() {
             return Ok(());
         }
+        let mut tx = lane.begin();
+        let off = tx.alloc_zeroed(NODE_BYTES)?;
+        // What will be stored to comes while the records, asked for before, are looked at.
+        (0..=FIRST_LINES).for_each(|line| self.region().prefetch_for_store(off + LINE_BYTES * line));
+        if let Some((inner, slot)) =
+            path.nodes.last().and_then(|(inner, _)| Some((inner, inner.free_slot()?)))
+        {
+            self.region().prefetch_for_store(separator_off(inner.off, slot.into()));
+        }
         let words = self.region().words(leaf.off, NODE_WORDS as u64)?;
         let mut keys = [0; SLOTS];
         for (keys, line) in
@@ -66,11 +75,9 @@ impl Tree {
         let floor = leaf.floor.load(Ordering::Relaxed);
         let ends = [leaf.low == 0, floor == 0];
         let split = self.best.run(ChooseSplit { keys: &keys, key, is_first: ends[0], is_last: ends[1] });
-        let mut tx = lane.begin();
-        let right = self.write_leaf(&mut tx, leaf, words, &split, &keys)?;
+        let right = self.write_leaf(off, leaf, words, &split, &keys)?;
         // PERSIST(I5): the new leaf, before the record that links it, which does not cover it.
         self.region().fence().map_err(tembo_pool::Error::Sync)?;
-        let off = right.off;
         let right = Link::leaf(right);
         let above = match self.link_leaf(&mut tx, &path, split.key, off, right, lock) {
             Ok(above) => above,
@@ -101,18 +108,17 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes a new leaf to the right of another, whose words and keys these are, with its records from a key on; durable with this
-    /// thread's next fence.
+    /// Writes a new leaf to the right of another, whose words and keys these are, to a block of zeros, with its records from a key on;
+    /// durable with this thread's next fence.
     fn write_leaf(
         &self,
-        tx: &mut Tx<'_>,
+        off: u64,
         from: &Leaf,
         words: &[AtomicU64],
         split: &Split,
         keys: &[u64; SLOTS],
     ) -> Result<Leaf> {
         let region = self.region();
-        let off = tx.alloc_zeroed(NODE_BYTES)?;
         let floor = from.floor.load(Ordering::Relaxed);
         let next = region.load_u64(next_off(from.off))?;
         let head = region.writable_line(off)?;

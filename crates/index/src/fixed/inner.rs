@@ -206,9 +206,14 @@ impl Inner {
         if !self.groups[after / GROUP].has_room() {
             return None;
         }
+        Some((after + 1, self.free_slot()?))
+    }
+
+    /// The slot on media that the next child gets.
+    pub(super) fn free_slot(&self) -> Option<u8> {
         let [low, high] = [0, 1].map(|i| (!self.used[i].load(Ordering::Relaxed)).trailing_zeros() as u8);
         let slot = if low < 64 { low } else { 64 + high };
-        (usize::from(slot) < SLOTS).then_some((after + 1, slot))
+        (usize::from(slot) < SLOTS).then_some(slot)
     }
 
     /// Adds a child, where and with the slot that [`room_for`](Self::room_for) gave.
