@@ -1,6 +1,6 @@
 //! Space: growing the file in place, giving unused ranges back, and taking them again.
 
-use crate::map::{AddressRange, HUGE_PAGE_BYTES, PAGE_BYTES, Sharing, round_up};
+use crate::map::{PAGE_BYTES, Sharing, round_up};
 use crate::region::Region;
 use crate::{Access, Domain, RegionError};
 use rustix::fs::FallocateFlags;
@@ -135,7 +135,6 @@ pub(crate) fn allocate_file(file: &File, old: u64, new: u64) -> Result<(), Regio
     if length > old {
         file.set_len(old).map_err(|e| RegionError::io("cutting the file to its length in use", e))?;
     }
-    allocate_huge(file, old, new);
     let outcome = match rustix::fs::fallocate(file, FallocateFlags::empty(), old, new - old) {
         Err(Errno::OPNOTSUPP) => write_zeros(file, old, new),
         Err(e) => Err(space_error(e, new - old)),
@@ -146,28 +145,6 @@ pub(crate) fn allocate_file(file: &File, old: u64, new: u64) -> Result<(), Regio
         let _ = file.set_len(old);
     }
     outcome
-}
-
-/// Allocates what lies between `old` and `new` in huge pages, as far as that can be done: on tmpfs, if the system has any. That takes
-/// less time than to allocate small ones, and then to map them, and spares the processor most of its searches for where a page is.
-fn allocate_huge(file: &File, old: u64, new: u64) {
-    const TMPFS_MAGIC: u64 = 0x0102_1994;
-    let (from, to) = (round_up(old, HUGE_PAGE_BYTES), new & !(HUGE_PAGE_BYTES - 1));
-    let is_on_tmpfs = || rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type as u64 == TMPFS_MAGIC);
-    if from >= to || !is_on_tmpfs() || file.set_len(new).is_err() {
-        return;
-    }
-    let Ok(range) = AddressRange::reserve(to, to) else { return };
-    if range.map_file(file, from, to, Sharing::Shared).is_err() {
-        return;
-    }
-    for at in (from..to).step_by(HUGE_PAGE_BYTES as usize) {
-        // Of no page at all the system makes no huge one.
-        let first = rustix::fs::fallocate(file, FallocateFlags::empty(), at, PAGE_BYTES);
-        if first.is_err() || !range.collapse(at) {
-            return;
-        }
-    }
 }
 
 fn write_zeros(file: &File, old: u64, new: u64) -> Result<(), RegionError> {
@@ -201,58 +178,5 @@ impl Region {
     /// As for [`grow`](Self::grow).
     pub fn allocate_new_file(file: &File, bytes: u64) -> Result<(), RegionError> {
         allocate_file(file, 0, round_up(bytes, PAGE_BYTES))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::RegionOptions;
-    use std::os::unix::fs::MetadataExt;
-
-    const MIB: u64 = 1 << 20;
-
-    fn shared_memory_file() -> Option<File> {
-        tempfile::tempfile_in("/dev/shm").ok()
-    }
-
-    fn allocated_bytes(file: &File) -> u64 {
-        512 * file.metadata().unwrap().blocks()
-    }
-
-    /// Whatever the system does about huge pages: what is grown is allocated and zero, and a part of it can be given back.
-    #[test]
-    fn memory_of_a_file_on_tmpfs_is_there_and_zero_and_can_be_given_back() {
-        let Some(file) = shared_memory_file() else { return };
-        Region::allocate_new_file(&file, 5 * MIB).unwrap();
-        assert_eq!((file.metadata().unwrap().len(), allocated_bytes(&file)), (5 * MIB, 5 * MIB));
-        let options = RegionOptions::default();
-        let region =
-            Region::map_file(file.try_clone().unwrap(), 5 * MIB, &options, Access::ReadWrite).unwrap();
-        let store_all =
-            |value| (0..region.len()).step_by(4096).for_each(|at| region.store_u64(at, value).unwrap());
-        store_all(7);
-        region.grow(12 * MIB).unwrap();
-        assert_eq!(allocated_bytes(&file), 12 * MIB);
-        assert_eq!((region.load_u64(5 * MIB - 4096).unwrap(), region.load_u64(5 * MIB).unwrap()), (7, 0));
-        store_all(8);
-        assert_eq!(region.punch(7 * MIB, 2 * MIB), 2 * MIB);
-        assert_eq!(allocated_bytes(&file), 10 * MIB);
-        region.reallocate(7 * MIB, 2 * MIB).unwrap();
-        let words = [7 * MIB - 4096, 7 * MIB, 9 * MIB - 4096, 9 * MIB].map(|at| region.load_u64(at).unwrap());
-        assert_eq!((words, allocated_bytes(&file)), ([8, 0, 0, 8], 12 * MIB));
-    }
-
-    /// A file that a crash left longer than the region reads as zero where the region grows.
-    #[test]
-    fn what_a_file_on_tmpfs_had_beyond_its_length_in_use_is_gone() {
-        let Some(file) = shared_memory_file() else { return };
-        file.set_len(8 * MIB).unwrap();
-        file.write_all_at(&[9; 4096], 6 * MIB).unwrap();
-        allocate_file(&file, 2 * MIB, 8 * MIB).unwrap();
-        let mut page = [1; 4096];
-        file.read_exact_at(&mut page, 6 * MIB).unwrap();
-        assert_eq!(page, [0; 4096]);
-        assert!(allocated_bytes(&file) >= 6 * MIB);
     }
 }
