@@ -2,7 +2,7 @@
 
 mod line;
 
-pub use line::WritableLine;
+pub use line::{Line, WritableLine};
 
 use crate::flush::{self, FlushInstruction};
 use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
@@ -304,17 +304,6 @@ impl Region {
             return Ok(word.load(Ordering::Acquire));
         }
         self.load_u64_and_report(off)
-    }
-
-    /// The words of the line at `off`, to be loaded from while others may store to them; `None` if it is not inside the region, or not a
-    /// line, or if somebody wants to know of loads: then [`load_u64`](Self::load_u64) tells, and says what is wrong.
-    #[inline(always)]
-    pub fn line(&self, off: u64) -> Option<&[AtomicU64; (LINE_BYTES / WORD_BYTES) as usize]> {
-        if line_number(off) >= self.loadable_words.load(Ordering::Acquire) / (LINE_BYTES / WORD_BYTES) {
-            return None;
-        }
-        // SAFETY: in bounds and aligned (checked), and mapped for as long as the region lives.
-        Some(unsafe { &*self.range.base().add(off as usize).cast() })
     }
 
     #[cold]

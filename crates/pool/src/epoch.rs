@@ -15,7 +15,8 @@
 //! A *brief* pin stays on its thread, and is recorded in a slot that only this thread stores to. So it needs no locked
 //! instruction, which would wait for all write-backs that the thread has under way, where the search that follows could
 //! overlap with them. The barrier that it lacks is the reclaimer's: that makes every thread of the process pass
-//! one (`membarrier`) before it scans. Where the system has no such call, a brief pin is one like others.
+//! one (`membarrier`) before it scans. Where the system has no such call, a brief pin is one like others, and takes one of their
+//! slots, or, if none is free, a lock.
 
 use crate::sync::{
     AtomicBool, AtomicU64, Mutex, Ordering, SLOTS, THREADS, compiler_fence, fence, fence_after_exchange,
@@ -32,11 +33,17 @@ pub(crate) struct Epochs {
     current: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<AtomicU64>]>,
     /// The slots of threads, by their number.
-    threads: [CachePadded<AtomicU64>; THREADS],
+    threads: Box<[CachePadded<AtomicU64>; THREADS]>,
     /// Whether any of those was ever used.
     is_brief: AtomicBool,
     /// Pins that found no free slot: epoch to number of pins.
     overflow: Mutex<BTreeMap<u64, usize>>,
+}
+
+/// An array that never lies on a stack.
+fn array_of<T, const LEN: usize>(element: impl Fn() -> T) -> Box<[T; LEN]> {
+    let elements: Box<[T]> = (0..LEN).map(|_| element()).collect();
+    elements.try_into().unwrap_or_else(|_| unreachable!("so many were made"))
 }
 
 /// Where a pin was recorded.
@@ -53,7 +60,7 @@ impl Epochs {
         Epochs {
             current: CachePadded::new(AtomicU64::new(EMPTY + 1)),
             slots: (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(EMPTY))).collect(),
-            threads: std::array::from_fn(|_| CachePadded::new(AtomicU64::new(EMPTY))),
+            threads: array_of(|| CachePadded::new(AtomicU64::new(EMPTY))),
             is_brief: AtomicBool::new(false),
             overflow: Mutex::new(BTreeMap::new()),
         }
@@ -153,7 +160,7 @@ impl Epochs {
         let threads: &[_] = if self.is_brief.load(Ordering::SeqCst) {
             // ORDER: a brief pin is visible now, or its thread sees what was unlinked.
             remote_barrier();
-            &self.threads
+            self.threads.as_slice()
         } else {
             &[]
         };

@@ -73,8 +73,8 @@ impl Tree {
             keys.iter_mut().zip(line).for_each(|(key, word)| *key = !word.load(Ordering::Relaxed));
         }
         let floor = leaf.floor.load(Ordering::Relaxed);
-        let ends = [leaf.low == 0, floor == 0];
-        let split = self.best.run(ChooseSplit { keys: &keys, key, is_first: ends[0], is_last: ends[1] });
+        let split =
+            self.best.run(ChooseSplit { keys: &keys, key, is_first: leaf.low == 0, is_last: floor == 0 });
         let right = self.write_leaf(off, leaf, words, &split, &keys)?;
         // PERSIST(I5): the new leaf, before the record that links it, which does not cover it.
         self.region().fence().map_err(tembo_pool::Error::Sync)?;

@@ -203,6 +203,11 @@ impl Tree {
             return Ok(if is_absent { Attempt::Done(None, false) } else { Attempt::Unclear });
         };
         if slots == 0 {
+            // Others may have changed something between the two looks, or before: then the key may be there by now.
+            let is_here = !key > leaf.floor.load(Ordering::Acquire);
+            if !(is_here && version.is_quiet() && is_unchanged(&leaf.version, version)) {
+                return Ok(Attempt::Unclear);
+            }
             self.fetch_leaf(leaf);
             return Ok(Attempt::Full);
         }
@@ -221,6 +226,7 @@ impl Tree {
                 return Ok(Attempt::Done(None, false));
             }
             if slot == NOWHERE {
+                self.fetch_leaf(leaf);
                 return Ok(Attempt::Full);
             }
             line = line_of(slot)?;
@@ -257,6 +263,7 @@ impl Tree {
         old: Option<u64>,
         new: Option<u64>,
     ) -> Result<()> {
+        debug_assert!(old.is_some() || new.is_some(), "there is something to change");
         let place = slot % SLOTS_PER_LINE;
         match new {
             Some(value) => line.store(SLOTS_PER_LINE + place, value),

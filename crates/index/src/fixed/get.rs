@@ -2,13 +2,13 @@
 
 use super::create::{FixedTree, Tree};
 use super::fingerprints::{NOWHERE, bits, fingerprint, likely_slot, lines_of};
-use super::layout::{SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE, key_off, line_off, value_off};
+use super::layout::{SLOTS, SLOTS_PER_LINE, key_off, line_off, value_off};
 use super::lock::{Version, begin, is_unchanged};
 use super::node::simd::{Operation, Portable, Search};
 use super::node::{Child, ColdInner, ColdLeaf, Leaf, Word};
 use crate::error::{Result, corrupt};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use tembo_pmem::WORD_BYTES;
+use std::sync::atomic::{Ordering, fence};
+use tembo_pmem::{Line, WORD_BYTES};
 use tembo_pool::BriefPin;
 
 /// What a search ends at.
@@ -170,13 +170,12 @@ impl Tree {
         let found = if matches == 0 {
             None
         } else {
-            let line_of = |slot: usize| self.region().line(leaf.line_off(slot / SLOTS_PER_LINE));
-            let value = |line: &[AtomicU64; WORDS_PER_LINE], slot: usize| {
-                line[SLOTS_PER_LINE + slot % SLOTS_PER_LINE].load(Ordering::Acquire)
-            };
+            // A leaf that is known lies in the region.
+            let line_of = |slot: usize| self.region().line(leaf.line_off(slot / SLOTS_PER_LINE)).ok();
+            let value = |line: Line<'_>, slot: usize| line.load(SLOTS_PER_LINE + slot % SLOTS_PER_LINE);
             let slot = likely_slot(matches, lines_of(key));
             let line = line_of(slot)?;
-            if line[slot % SLOTS_PER_LINE].load(Ordering::Acquire) == !key {
+            if line.load(slot % SLOTS_PER_LINE) == !key {
                 Some(value(line, slot))
             } else {
                 match self.other_slot(leaf, matches & !(1 << slot), key) {

@@ -1,8 +1,9 @@
 //! A leaf's version: its lock, what is under way in it, and how often it changed.
 //!
-//! A writer locks the leaf, names the slot that it is about to change, changes that one slot, makes it durable, and
-//! unlocks with a higher count. A reader takes no lock: it loads the version, reads, and loads the version again. If
-//! both are equal, at most one change was under way, in the slot that the version names:
+//! A writer looks at the leaf, locks it if it still has the version that it had before the look, names the slot that it is about
+//! to change, changes that one slot, makes it durable, and unlocks with a higher count. A reader takes no lock: it loads the
+//! version, reads, and loads the version again. If both are equal, at most one change was under way, in the slot that the
+//! version names:
 //!
 //! * A new record becomes visible by its fingerprint, after it is durable.
 //! * A new value, and the end of a record, are visible while they are not durable yet. A reader whose answer
@@ -97,7 +98,8 @@ impl<'g> Locked<'g> {
         None
     }
 
-    /// Locks a leaf of which nothing changed since a version; `None` if something did, or is changing, or has to be waited for.
+    /// Locks a leaf of which nothing changed since a version; `None` if something did, or is changing. Waits for no
+    /// leaf; once, perhaps, for the thread that has the bias.
     #[inline(always)]
     pub(super) fn at(leaf: &'g Leaf, version: Version, bias: &'g Bias) -> Option<Locked<'g>> {
         if !version.is_quiet() {

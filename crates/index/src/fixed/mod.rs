@@ -35,7 +35,8 @@
 //!
 //! # Concurrency
 //!
-//! A change of a record locks its leaf (`lock.rs`). As long as one thread makes all changes, it does so without a locked instruction; the
+//! A change of a record looks for the record's place under a version, as readers do, and then locks the leaf if it still has that
+//! version (`lock.rs`); if it has not, or there is more to do, it locks the leaf first. As long as one thread makes all changes, it does so without a locked instruction; the
 //! first change of a second thread waits for the change that the first is making, wherever that is, and from then on writers wait for
 //! each other at one leaf only. Changes of the structure are made one at a time, under one lock, and
 //! lock the leaves that they divide or join. Readers take no lock, and never wait for a writer, wherever that was

@@ -288,7 +288,7 @@ impl Leaf {
         fetch_line((&raw const *self).cast());
     }
 
-    /// Of a line of records. The leaf is one of the region, whose end is far below that of all numbers.
+    /// Of a line of records. All of a leaf that is known lies in the region: it was read, or allocated.
     #[inline(always)]
     pub(super) fn line_off(&self, line: usize) -> u64 {
         self.off.wrapping_add(line_off(0, line))
