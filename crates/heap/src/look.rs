@@ -87,7 +87,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                     state.note_read(index, state.rv.get());
                     return Ok(said);
                 }
-                state.care_for(Care::RECORDS);
+                state.end_quiet()?;
                 continue;
             }
             let again = core.orecs.load_again(index);

@@ -31,6 +31,10 @@
 //! not, the transaction looks at records. What was read in quiet is still as it was as long as its record's version is not newer than the
 //! clock of that time.
 //!
+//! A transaction that writes keeps a list of the records of what it reads, by which it validates that. In quiet times its first attempt keeps none:
+//! nothing that it has read has changed if no commit but its own has advanced the clock. If one has, the attempt is made again with a list, at
+//! once, and so are the first attempts of the thread's next transactions.
+//!
 //! # Source
 //!
 //! NV-heaps 3.5 (ownership records by the low bits of an object's number, eager conflict detection for writes, versions for reads), as in the

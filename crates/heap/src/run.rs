@@ -4,18 +4,21 @@ use crate::commit::{collect, commit};
 use crate::core::Core;
 use crate::current::{self, Running};
 use crate::error::{Error, Result};
-use crate::session::{Backoff, Care, Session, State};
+use crate::session::{Backoff, Care, Manner, Session, State};
 use parking_lot::MutexGuard;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 thread_local! {
-    /// The list of what is read, kept from one transaction to the next.
-    static READS: Cell<Vec<(u32, u64)>> = const { Cell::new(Vec::new()) };
+    /// Transactions that this thread still runs before it trusts in quiet times again.
+    static WARY: Cell<u32> = const { Cell::new(0) };
     /// Where the clock stood when this thread looked last. (There may be several heaps: that only makes it less useful.)
     static LAST_SEEN: Cell<u64> = const { Cell::new(0) };
 }
 
+/// A thread whose trust in quiet times was disappointed runs so many transactions without: what an attempt costs that has to be made again is
+/// a small part of what these cost.
+const WARY_FOR: u32 = 64;
 /// After so many attempts a transaction asks the others to wait.
 const ATTEMPTS_MAX: u32 = 12;
 /// Dying objects that a commit goes on with, at most.
@@ -35,7 +38,7 @@ impl Drop for Ending<'_> {
             self.core.put_session(session);
         }
         LAST_SEEN.set(self.state.rv.get());
-        READS.set(self.state.reads.take());
+        self.state.forget_reads();
     }
 }
 
@@ -67,10 +70,41 @@ pub(crate) fn write<O, E: From<Error>>(
         return Err(Error::Pool(tembo_pool::Error::ReadOnly).into());
     }
     wait_for_turn(core);
-    match attempt(core, false, &body) {
-        Some(outcome) => outcome,
-        None => run_again(core, |_| attempt(core, true, &body)),
+    let wary = WARY.get();
+    let manner = if wary == 0 { Manner::Trusting } else { Manner::Noting };
+    if wary > 0 {
+        WARY.set(wary - 1);
     }
+    match attempt(core, manner, &body) {
+        Some(outcome) => outcome,
+        None => write_again(core, manner, &body),
+    }
+}
+
+#[cold]
+fn write_again<O, E: From<Error>>(
+    core: &Core,
+    manner: Manner,
+    body: &impl Fn(&Running<'_>) -> Result<O, E>,
+) -> Result<O, E> {
+    if manner == Manner::Trusting {
+        // It may have met nobody who changed what it had read.
+        WARY.set(WARY_FOR);
+        if let Some(outcome) = another_attempt(core, Manner::Noting, body) {
+            return outcome;
+        }
+    }
+    run_again(core, |_| another_attempt(core, Manner::Again, body))
+}
+
+/// [`attempt`], compiled once for all attempts but the first.
+#[inline(never)]
+fn another_attempt<O, E: From<Error>>(
+    core: &Core,
+    manner: Manner,
+    body: &impl Fn(&Running<'_>) -> Result<O, E>,
+) -> Option<Result<O, E>> {
+    attempt(core, manner, body)
 }
 
 #[inline(always)]
@@ -80,7 +114,7 @@ pub(crate) fn read<O, E: From<Error>>(
 ) -> Result<O, E> {
     wait_for_turn(core);
     let mut is_doomed = false;
-    let outcome = attempt_read(core, false, &body, &mut is_doomed);
+    let outcome = attempt_read(core, Manner::Trusting, &body, &mut is_doomed);
     if !is_doomed {
         return outcome;
     }
@@ -88,7 +122,7 @@ pub(crate) fn read<O, E: From<Error>>(
     drop(outcome);
     run_again(core, |_| {
         let mut is_doomed = false;
-        let outcome = attempt_read(core, true, &body, &mut is_doomed);
+        let outcome = attempt_read(core, Manner::Again, &body, &mut is_doomed);
         (!is_doomed).then_some(outcome)
     })
 }
@@ -128,14 +162,17 @@ fn run_again<T>(core: &Core, attempt: impl Fn(u32) -> Option<T>) -> T {
 #[inline(always)]
 fn attempt_read<O, E: From<Error>>(
     core: &Core,
-    is_again: bool,
+    manner: Manner,
     body: &impl Fn(&Running<'_>) -> Result<O, E>,
     is_doomed: &mut bool,
 ) -> Result<O, E> {
     let _pin = core.pool.pin_briefly();
-    let state = State::begin(core, false, is_again, (Vec::new(), LAST_SEEN.get()));
+    let state = State::begin(core, false, manner, LAST_SEEN.get());
     let outcome = current::enter(core, &state, body);
     LAST_SEEN.set(state.rv.get());
+    if manner != Manner::Trusting {
+        state.forget_reads();
+    }
     *is_doomed = state.cares(Care::DOOMED);
     outcome
 }
@@ -144,11 +181,11 @@ fn attempt_read<O, E: From<Error>>(
 #[inline]
 fn attempt<O, E: From<Error>>(
     core: &Core,
-    is_again: bool,
+    manner: Manner,
     body: &impl Fn(&Running<'_>) -> Result<O, E>,
 ) -> Option<Result<O, E>> {
     let _pin = core.pool.pin_briefly();
-    let state = State::begin(core, true, is_again, (READS.take(), LAST_SEEN.get()));
+    let state = State::begin(core, true, manner, LAST_SEEN.get());
     let ending = Ending { core, state };
     let outcome = current::enter(core, &ending.state, body);
     if ending.state.cares(Care::DOOMED) {

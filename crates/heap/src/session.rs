@@ -131,8 +131,24 @@ pub(crate) struct State {
     /// It owns what it is going to write from the first write on, rather than in its commit: see `orec.rs`.
     pub owns_early: bool,
     /// Records read, and what their versions are not newer than as long as nothing changes.
-    pub reads: RefCell<Vec<(u32, u64)>>,
+    reads: RefCell<Vec<(u32, u64)>>,
     pub session: RefCell<Option<Box<Session>>>,
+}
+
+/// How an attempt at a transaction sees to it that what it has read still holds when it commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// In quiet times it keeps no list of what it reads: it can neither go on nor be committed once the clock has moved.
+    Trusting,
+    /// It keeps one.
+    Noting,
+    /// It has met a conflict: it keeps one, and owns what it is going to write from the first write on, rather than in its commit.
+    Again,
+}
+
+thread_local! {
+    /// The list of what is read, kept from one transaction to the next.
+    static READS: Cell<Vec<(u32, u64)>> = const { Cell::new(Vec::new()) };
 }
 
 /// Records that a transaction is going to own. Some may be there twice, but not many times.
@@ -209,20 +225,17 @@ const YIELDS: u32 = SPINS + 20;
 
 impl State {
     #[inline(always)]
-    pub(crate) fn begin(
-        core: &Core,
-        may_write: bool,
-        is_again: bool,
-        (mut reads, last_seen): (Vec<(u32, u64)>, u64),
-    ) -> State {
-        reads.clear();
+    pub(crate) fn begin(core: &Core, may_write: bool, manner: Manner, last_seen: u64) -> State {
         let rv = core.clock.now();
         // Where others are busy, looking for who is storing would cost more than it saves.
         let is_quiet = last_seen == rv && !core.storing.may_be_anyone();
-        let care = Care::NONE
-            .with(Care::RECORDS, !is_quiet)
-            .with(Care::NOTES, may_write || is_again)
-            .with(Care::BARE, !core.parts.isolates);
+        let is_bare = !core.parts.isolates;
+        let notes = match manner {
+            Manner::Trusting => may_write && (!is_quiet || is_bare),
+            Manner::Noting | Manner::Again => true,
+        };
+        let care =
+            Care::NONE.with(Care::RECORDS, !is_quiet).with(Care::NOTES, notes).with(Care::BARE, is_bare);
         State {
             rv: Cell::new(rv),
             care: Cell::new(care),
@@ -231,8 +244,8 @@ impl State {
             borrowed: Cell::new(0),
             stamp: Cell::new(1),
             may_write,
-            owns_early: may_write && is_again,
-            reads: RefCell::new(reads),
+            owns_early: may_write && manner == Manner::Again,
+            reads: RefCell::new(Vec::new()),
             session: RefCell::new(None),
         }
     }
@@ -272,16 +285,39 @@ impl State {
         if self.cares(Care::NOTES) {
             let mut reads = self.reads.borrow_mut();
             if reads.last() != Some(&(index, version)) {
+                if reads.capacity() == 0 {
+                    *reads = READS.take();
+                }
                 reads.push((index, version));
             }
         }
+    }
+
+    /// Forgets what was read.
+    #[inline]
+    pub(crate) fn forget_reads(&self) {
+        let mut reads = self.reads.take();
+        if reads.capacity() > 0 {
+            reads.clear();
+            READS.set(reads);
+        }
+    }
+
+    /// The clock has moved since the transaction began: others store, or have stored, so that records have to be looked at.
+    #[cold]
+    pub(crate) fn end_quiet(&self) -> Result<()> {
+        if self.may_write && !self.cares(Care::NOTES) {
+            return self.conflict();
+        }
+        self.care_for(Care::RECORDS);
+        Ok(())
     }
 
     /// Lets the transaction see the heap as it is now, if all that it has read is still so.
     #[cold]
     pub(crate) fn extend(&self, core: &Core) -> Result<()> {
         let now = core.clock.now();
-        if !self.cares(Care::NOTES) || !self.reads_hold(core) {
+        if !self.reads_hold(core) {
             return self.conflict();
         }
         self.rv.set(now);
@@ -290,13 +326,14 @@ impl State {
         Ok(())
     }
 
-    /// Whether everything that was read is still the last version, and nobody else is storing to it.
+    /// Whether everything that was read is known, is still the last version, and nobody else is storing to it.
     pub(crate) fn reads_hold(&self, core: &Core) -> bool {
         let number = self.number.get();
-        self.reads.borrow().iter().all(|(index, version)| {
-            let now = core.records(*index).load(index & !COUNT_RECORD);
-            now.version() <= *version && (!now.is_committing() || now.owner() == number)
-        })
+        self.cares(Care::NOTES)
+            && self.reads.borrow().iter().all(|(index, version)| {
+                let now = core.records(*index).load(index & !COUNT_RECORD);
+                now.version() <= *version && (!now.is_committing() || now.owner() == number)
+            })
     }
 }
 

@@ -270,7 +270,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                 state.note_read(index, state.rv.get());
                 return if state.cares(Care::WRITTEN) { self.overlay_own(off, out) } else { Ok(()) };
             }
-            state.care_for(Care::RECORDS);
+            state.end_quiet()?;
         }
         self.read_by_record(index, off, out)
     }

@@ -770,6 +770,41 @@ fn collect_releases_what_other_threads_let_die() {
 }
 
 #[test]
+fn who_meets_others_for_the_first_time_is_run_again_once() {
+    brand!(Wary);
+    let open = open_with::<Wary>(0, 1000);
+    let heap = AssertUnwindSafe(&open.heap);
+    let attempts_until_done = || {
+        let attempts = AtomicU64::new(0);
+        let done = heap.write::<_, Error>(|tx, root| {
+            let numbers = tx.array(root.numbers())?.unwrap();
+            let seen = tx.get(numbers.at(0))?;
+            if attempts.fetch_add(1, Ordering::Relaxed) == 0 {
+                // Another thread changes what this transaction has not read.
+                let elsewhere = || {
+                    heap.write::<_, Error>(|tx, root| {
+                        let numbers = tx.array(root.numbers())?.unwrap();
+                        *tx.get_mut(numbers.at(999))? += 1;
+                        Ok(())
+                    })
+                };
+                std::thread::scope(|scope| scope.spawn(elsewhere).join().unwrap())?;
+            }
+            tx.set(numbers.at(0), seen + 1)
+        });
+        done.unwrap();
+        attempts.into_inner()
+    };
+    // From the second on it notes what it reads, and finds that nothing of it has changed.
+    assert_eq!([(); 3].map(|()| attempts_until_done()), [2, 1, 1]);
+    let numbers = heap.read::<_, Error>(|tx, root| {
+        let numbers = tx.array(root.numbers())?.unwrap();
+        Ok([tx.get(numbers.at(0))?, tx.get(numbers.at(999))?])
+    });
+    assert_eq!(numbers.unwrap(), [3, 3]);
+}
+
+#[test]
 fn panics_and_errors_change_nothing() {
     brand!(Panics);
     let open = open_with::<Panics>(3, 3);

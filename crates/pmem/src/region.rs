@@ -610,10 +610,7 @@ impl Region {
                 let line_count = self.len() / LINE_BYTES;
                 for line in lines.iter().filter(|line| **line < line_count) {
                     // SAFETY: as in `start_write_back`.
-                    unsafe {
-                        let start = self.range.base().add((line * LINE_BYTES) as usize);
-                        instruction.flush_range(start, LINE_BYTES as usize);
-                    }
+                    unsafe { instruction.flush_line(self.range.base().add((line * LINE_BYTES) as usize)) };
                 }
             }
             _ => lines.iter().for_each(|line| self.flush(line.saturating_mul(LINE_BYTES), LINE_BYTES)),

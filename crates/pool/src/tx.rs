@@ -713,19 +713,21 @@ fn commit(lane: &mut Lane) -> Result<()> {
         inner.fence()?;
     }
     write_record(image, inner, place.off(&inner.geometry, *number), chain)?;
-    // PERSIST(L6): the commit point. New data and record are durable after this fence; and if the record switches halves,
-    // so are the home stores of all records before it.
-    inner.fence()?;
+    // What nobody sees before the lock is released, and of which nothing is on media, is done while the flushes are under way: stores that
+    // follow the fence would wait for it, and soon the processor for room for them. (If the fence fails, the pool is not used any more.)
     state.note_record(seq, place, &work.home_lines);
     *tail = state.tail;
-    if place.ends_switch() {
-        slot.note_switched(state.commits);
-    }
     if !inner.region.streams_single_lines() {
         // The next record's first lines were flushed some time ago, and may have left the cache with that.
         let next_off = state.next_off(&inner.geometry, *number);
         inner.region.prefetch_for_store(next_off);
         inner.region.prefetch_for_store(next_off + LINE_BYTES);
+    }
+    // PERSIST(L6): the commit point. New data and record are durable after this fence; and if the record switches halves,
+    // so are the home stores of all records before it.
+    inner.fence()?;
+    if place.ends_switch() {
+        slot.note_switched(state.commits);
     }
     // No locked instruction from here to the end while this lane is alone: it would wait for the fence, which
     // the next operation's traversal can overlap with otherwise.

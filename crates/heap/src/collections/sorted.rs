@@ -235,8 +235,13 @@ impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
     where
         K: Plain + Ord,
     {
-        let found =
-            tx.look(self.order.key, self.order.off, self.words(), |words| self.find_in(words, key))?;
+        let found = tx.look(
+            self.order.key,
+            self.order.off,
+            self.words(),
+            #[inline(always)]
+            |words| self.find_in(words, key),
+        )?;
         if found.at == NO_NODE { Err(self.damage()) } else { Ok(found) }
     }
 
