@@ -79,8 +79,8 @@ impl RealMem {
         let folder = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
         let file = tempfile::tempfile_in(folder)
             .map_err(|source| RegionError::Io { what: "making a file for the benchmark", source })?;
-        Region::allocate_new_file(&file, bytes)?;
         let options = RegionOptions { durability, max_bytes: Some(bytes), count, ..RegionOptions::default() };
+        Region::allocate_new_file(&file, bytes, &options)?;
         Region::map_file(file, bytes, &options, Access::ReadWrite).map(RealMem::new)
     }
 

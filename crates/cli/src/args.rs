@@ -61,12 +61,16 @@ pub(crate) struct PoolChoices {
     /// Map every page of the pool when it is opened or grows: slower to open, no page faults later
     #[arg(long)]
     pub(crate) prefault: bool,
+    /// Keep a pool on tmpfs in huge pages, if the system has any: faster reads of large pools, slower to grow in some virtual machines
+    #[arg(long)]
+    pub(crate) huge_pages: bool,
 }
 
 impl PoolChoices {
     /// The library's options for these choices.
     pub(crate) fn options(&self) -> Options {
-        let mut options = Options::new().durability(self.durability).prefault(self.prefault);
+        let mut options =
+            Options::new().durability(self.durability).prefault(self.prefault).huge_pages(self.huge_pages);
         if let Some(instruction) = self.flush {
             options = options.flush_instruction(instruction);
         }

@@ -1,8 +1,8 @@
 //! Space: growing the file in place, giving unused ranges back, and taking them again.
 
-use crate::map::{PAGE_BYTES, Sharing, round_up};
+use crate::map::{AddressRange, HUGE_PAGE_BYTES, PAGE_BYTES, Sharing, round_up};
 use crate::region::Region;
-use crate::{Access, Domain, RegionError};
+use crate::{Access, Domain, RegionError, RegionOptions};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -33,7 +33,7 @@ impl Region {
         let mapped = round_up(old, PAGE_BYTES);
         match &self.file {
             Some(file) => {
-                allocate_file(file, old, new)?;
+                allocate_file(file, old, new, self.huge_pages)?;
                 if matches!(self.domain(), Domain::Synced | Domain::Dax | Domain::DaxCpuCache) {
                     // PERSIST: the file's new length must be durable before the pool counts on it.
                     rustix::fs::fsync(file)
@@ -123,7 +123,7 @@ impl Region {
 /// # Errors
 ///
 /// As for [`Region::grow`].
-pub(crate) fn allocate_file(file: &File, old: u64, new: u64) -> Result<(), RegionError> {
+pub(crate) fn allocate_file(file: &File, old: u64, new: u64, huge_pages: bool) -> Result<(), RegionError> {
     // A file beyond this limit raises a signal that kills the process, so the limit is read first.
     if let Some(limit_bytes) = getrlimit(Resource::Fsize).current
         && new > limit_bytes
@@ -135,6 +135,9 @@ pub(crate) fn allocate_file(file: &File, old: u64, new: u64) -> Result<(), Regio
     if length > old {
         file.set_len(old).map_err(|e| RegionError::io("cutting the file to its length in use", e))?;
     }
+    if huge_pages {
+        allocate_huge(file, old, new);
+    }
     let outcome = match rustix::fs::fallocate(file, FallocateFlags::empty(), old, new - old) {
         Err(Errno::OPNOTSUPP) => write_zeros(file, old, new),
         Err(e) => Err(space_error(e, new - old)),
@@ -145,6 +148,38 @@ pub(crate) fn allocate_file(file: &File, old: u64, new: u64) -> Result<(), Regio
         let _ = file.set_len(old);
     }
     outcome
+}
+
+fn is_on_tmpfs(file: &File) -> bool {
+    const MAGIC: u64 = 0x0102_1994;
+    rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type as u64 == MAGIC)
+}
+
+/// Gathers what lies between 0 and `bytes` of a file that is mapped in huge pages, as far as that can be done: on tmpfs, if the system has any.
+pub(crate) fn gather_into_huge(file: &File, range: &AddressRange, bytes: u64) {
+    if is_on_tmpfs(file) {
+        let _ = (0..bytes / HUGE_PAGE_BYTES)
+            .try_for_each(|page| range.collapse(page * HUGE_PAGE_BYTES).then_some(()));
+    }
+}
+
+/// Allocates what lies between `old` and `new` in huge pages, as far as that can be done: on tmpfs, if the system has any.
+fn allocate_huge(file: &File, old: u64, new: u64) {
+    let (from, to) = (round_up(old, HUGE_PAGE_BYTES), new & !(HUGE_PAGE_BYTES - 1));
+    if from >= to || !is_on_tmpfs(file) || file.set_len(new).is_err() {
+        return;
+    }
+    let Ok(range) = AddressRange::reserve(to, to) else { return };
+    if range.map_file(file, from, to, Sharing::Shared).is_err() {
+        return;
+    }
+    for at in (from..to).step_by(HUGE_PAGE_BYTES as usize) {
+        // Of no page at all the system makes no huge one.
+        let first = rustix::fs::fallocate(file, FallocateFlags::empty(), at, PAGE_BYTES);
+        if first.is_err() || !range.collapse(at) {
+            return;
+        }
+    }
 }
 
 fn write_zeros(file: &File, old: u64, new: u64) -> Result<(), RegionError> {
@@ -171,12 +206,64 @@ fn space_error(errno: Errno, needed_bytes: u64) -> RegionError {
 }
 
 impl Region {
-    /// Gives the new, empty `file` an allocated length of `bytes`, before it is mapped.
+    /// Gives the new, empty `file` an allocated length of `bytes`, before it is mapped; in huge pages if `options` say so.
     ///
     /// # Errors
     ///
     /// As for [`grow`](Self::grow).
-    pub fn allocate_new_file(file: &File, bytes: u64) -> Result<(), RegionError> {
-        allocate_file(file, 0, round_up(bytes, PAGE_BYTES))
+    pub fn allocate_new_file(file: &File, bytes: u64, options: &RegionOptions) -> Result<(), RegionError> {
+        allocate_file(file, 0, round_up(bytes, PAGE_BYTES), options.huge_pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    const MIB: u64 = 1 << 20;
+
+    fn shared_memory_file() -> Option<File> {
+        tempfile::tempfile_in("/dev/shm").ok()
+    }
+
+    fn allocated_bytes(file: &File) -> u64 {
+        512 * file.metadata().unwrap().blocks()
+    }
+
+    /// Whatever the system does about huge pages: what is grown is allocated and zero, and a part of it can be given back.
+    #[test]
+    fn memory_of_a_file_on_tmpfs_is_there_and_zero_and_can_be_given_back() {
+        let Some(file) = shared_memory_file() else { return };
+        let options = RegionOptions { huge_pages: true, ..RegionOptions::default() };
+        Region::allocate_new_file(&file, 5 * MIB, &options).unwrap();
+        assert_eq!((file.metadata().unwrap().len(), allocated_bytes(&file)), (5 * MIB, 5 * MIB));
+        let region =
+            Region::map_file(file.try_clone().unwrap(), 5 * MIB, &options, Access::ReadWrite).unwrap();
+        let store_all =
+            |value| (0..region.len()).step_by(4096).for_each(|at| region.store_u64(at, value).unwrap());
+        store_all(7);
+        region.grow(12 * MIB).unwrap();
+        assert_eq!(allocated_bytes(&file), 12 * MIB);
+        assert_eq!((region.load_u64(5 * MIB - 4096).unwrap(), region.load_u64(5 * MIB).unwrap()), (7, 0));
+        store_all(8);
+        assert_eq!(region.punch(7 * MIB, 2 * MIB), 2 * MIB);
+        assert_eq!(allocated_bytes(&file), 10 * MIB);
+        region.reallocate(7 * MIB, 2 * MIB).unwrap();
+        let words = [7 * MIB - 4096, 7 * MIB, 9 * MIB - 4096, 9 * MIB].map(|at| region.load_u64(at).unwrap());
+        assert_eq!((words, allocated_bytes(&file)), ([8, 0, 0, 8], 12 * MIB));
+    }
+
+    /// A file that a crash left longer than the region reads as zero where the region grows.
+    #[test]
+    fn what_a_file_on_tmpfs_had_beyond_its_length_in_use_is_gone() {
+        let Some(file) = shared_memory_file() else { return };
+        file.set_len(8 * MIB).unwrap();
+        file.write_all_at(&[9; 4096], 6 * MIB).unwrap();
+        allocate_file(&file, 2 * MIB, 8 * MIB, true).unwrap();
+        let mut page = [1; 4096];
+        file.read_exact_at(&mut page, 6 * MIB).unwrap();
+        assert_eq!(page, [0; 4096]);
+        assert!(allocated_bytes(&file) >= 6 * MIB);
     }
 }

@@ -12,8 +12,10 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// The size of huge pages.
+pub(crate) const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Alignment of a range's base, so that huge pages can back the mapping.
-const BASE_ALIGN: usize = 2 << 20;
+const BASE_ALIGN: usize = HUGE_PAGE_BYTES as usize;
 
 /// More than any address space has.
 const MAX_RANGE_BYTES: u64 = 1 << 60;
@@ -248,6 +250,17 @@ impl AddressRange {
         };
         // SAFETY: the advice changes no contents, and the range is mapped by this object.
         let _ = unsafe { mm::madvise(self.base.add(from as usize).cast(), (to - from) as usize, advice) };
+    }
+
+    /// Makes the pages of the file behind the huge page at `at` that one, if the system can; whether it did.
+    pub(crate) fn collapse(&self, at: u64) -> bool {
+        assert!(at.is_multiple_of(HUGE_PAGE_BYTES) && at + HUGE_PAGE_BYTES <= self.bytes());
+        // Since Linux 6.1. Not in rustix.
+        const MADV_COLLAPSE: libc::c_int = 25;
+        // SAFETY: the advice changes no contents, and the range is mapped by this object.
+        unsafe {
+            libc::madvise(self.base.add(at as usize).cast(), HUGE_PAGE_BYTES as usize, MADV_COLLAPSE) == 0
+        }
     }
 
     /// Asks for huge pages in `[from, to)`; a refusal is no error.

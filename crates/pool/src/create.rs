@@ -48,7 +48,7 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
     }
     let new = NewFile::create(path)?;
     lock::lock(&new.file, path, true)?;
-    Region::allocate_new_file(&new.file, bytes)?;
+    Region::allocate_new_file(&new.file, bytes, &options.region)?;
     let map = || new.file.try_clone().map_err(|e| Error::io("creating", path, e));
     let mut region_options = options.region.clone();
     region_options.max_bytes = options.max_bytes;

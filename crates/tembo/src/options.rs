@@ -72,6 +72,17 @@ impl Options {
         self
     }
 
+    /// Whether a pool on tmpfs lies in huge pages, of 2 MiB (default: no); other pools are not concerned. The processor then finds most of what
+    /// it looks for without a search for the page: random reads of large pools take a fifth to a quarter less time. Takes Linux
+    /// from 6.1 on; where the system has no huge pages, small ones are taken.
+    ///
+    /// A pool that is there already is gathered in huge pages when it is opened: that takes some 0.2 s per GiB, the first time, and
+    /// takes the space again that the pool had given back. In virtual machines whose host takes free memory back, a pool with huge pages may take up to twice as long to grow.
+    pub fn huge_pages(mut self, huge_pages: bool) -> Options {
+        self.inner.region.huge_pages = huge_pages;
+        self
+    }
+
     /// Length of a new pool in bytes (default: 64 MiB).
     pub fn initial_bytes(mut self, bytes: u64) -> Options {
         self.inner.initial_bytes = bytes;
@@ -96,7 +107,8 @@ impl Options {
         self
     }
 
-    /// Opens the pool. Takes milliseconds at any size, also after a crash, unless it is asked to [prefault](Self::prefault).
+    /// Opens the pool. Takes milliseconds at any size, also after a crash, unless it is asked to [prefault](Self::prefault)
+    /// or to gather small pages in [huge](Self::huge_pages) ones.
     ///
     /// # Errors
     ///

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tembo::{Error, Options, Pool};
@@ -147,4 +148,57 @@ fn pages_that_are_mapped_in_advance_have_no_faults() {
     println!("{with} faults with, {without} without");
     // 20 MB are 5000 pages.
     assert!(with < 500 && without > 4000, "{with} faults with, {without} without");
+}
+
+/// Bytes of a file that this process has mapped in huge pages.
+fn bytes_in_huge_pages(path: &Path) -> u64 {
+    let inode = std::fs::metadata(path).unwrap().ino().to_string();
+    let (mut is_of_file, mut kib) = (false, 0);
+    for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("ShmemPmdMapped:") if is_of_file => kib += words.next().unwrap().parse::<u64>().unwrap(),
+            // Of a mapping: its addresses, what is allowed, where in the file, the device, the inode.
+            Some(word) if !word.ends_with(':') => is_of_file = words.nth(3) == Some(&inode),
+            _ => {}
+        }
+    }
+    kib << 10
+}
+
+#[test]
+fn a_pool_on_tmpfs_lies_in_huge_pages_if_that_is_asked_for() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (small, huge) = (dir.path().join("small.pool"), dir.path().join("huge.pool"));
+    let open = |path: &Path, huge_pages: bool| {
+        Options::new().create(true).initial_bytes(16 << 20).huge_pages(huge_pages).open(path).unwrap()
+    };
+    let fill = |pool: &Pool, keys: std::ops::Range<u64>| {
+        let map = pool.open_map("map").unwrap();
+        keys.for_each(|i| _ = map.put(i.to_be_bytes(), [i as u8; 4000]).unwrap());
+    };
+    let check = |pool: &Pool, count: u64| {
+        let map = pool.open_map("map").unwrap();
+        (0..count).for_each(|i| assert_eq!(map.get(i.to_be_bytes()).unwrap().unwrap()[..], [i as u8; 4000]));
+    };
+    let pool = open(&small, false);
+    fill(&pool, 0..2000);
+    assert_eq!(bytes_in_huge_pages(&small), 0);
+    drop(pool);
+    // One that is there already.
+    let pool = open(&small, true);
+    let gathered = bytes_in_huge_pages(&small);
+    check(&pool, 2000);
+    // And one that is new, and grows.
+    let pool = open(&huge, true);
+    fill(&pool, 0..8000);
+    check(&pool, 8000);
+    let len = std::fs::metadata(&huge).unwrap().len();
+    let grown = bytes_in_huge_pages(&huge);
+    println!("{gathered} bytes in huge pages, {grown} of {len} in a pool that grew");
+    if gathered < 12 << 20 {
+        println!("this system has no huge pages for files on tmpfs, or not enough of them");
+        return;
+    }
+    assert!(grown > 0 && len > 32 << 20, "{grown} of {len}");
 }

@@ -208,7 +208,7 @@ fn panel(title: String, series: Vec<Series>) -> Panel {
 fn nameless_file(bytes: u64) -> Result<File, Error> {
     let shared = std::path::Path::new("/dev/shm");
     let file = if shared.is_dir() { tempfile::tempfile_in(shared)? } else { tempfile::tempfile()? };
-    Region::allocate_new_file(&file, bytes)?;
+    Region::allocate_new_file(&file, bytes, &RegionOptions::default())?;
     Ok(file)
 }
 

@@ -310,6 +310,7 @@ mod tests {
             flush: None,
             no_non_temporal: false,
             prefault: false,
+            huge_pages: false,
         };
         let path = directory.path().join("a.pool");
         let pool = PoolMap::create(&path, &choices, Durability::PageCache, MapOptions::new(), false).unwrap();
