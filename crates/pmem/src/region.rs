@@ -51,7 +51,7 @@ pub struct RegionOptions {
     /// 0.3 s per GiB of pages of 4 KiB), and saves each page's fault later.
     pub prefault: bool,
     /// Whether a file on tmpfs lies in huge pages, of 2 MiB, if the system can do that (Linux from 6.1 on); other files are not concerned. What the
-    /// file has already is gathered in them when it is opened, which takes some 0.2 s per GiB if it is not there yet.
+    /// file has already is gathered in them when it is opened, which takes some 0.5 s per GiB if it is not there yet.
     pub huge_pages: bool,
     /// Whether to count words, lines and fences ([`snapshot`](crate::snapshot)).
     pub count: bool,

@@ -42,7 +42,7 @@
 //!   and is written over only after.
 //!
 //! L3 is kept by the *touch table*, once more than one lane is in use: a volatile word per hashed line,
-//! naming the lane and commit that changed it last. Before a commit, lanes found there that may still have
+//! naming the lane and commit that changed or covered it last, or freed it. Before a commit, lanes found there that may still have
 //! live records are *settled*: their home lines are made durable and their records retired. After the commit,
 //! the lines are registered; a lane that is displaced from the table is settled before it is.
 //!

@@ -151,7 +151,9 @@ pub(super) fn collect_touched_lines(work: &mut TxWork) {
         let is_there = touched.last() == Some(&first);
         touched.extend(first + u64::from(is_there)..end);
     };
-    fresh.iter().filter(|f| !f.cancelled).for_each(|f| add(f.block.off, f.block.bytes));
+    // Of new blocks, what the record covers: nothing of the rest is in it. (No live record of another lane has a line of a block that is free.)
+    let covered = fresh.iter().filter(|f| !f.cancelled && f.written.0 < f.written.1);
+    covered.for_each(|f| add(f.written.0, f.written.1 - f.written.0));
     freed.iter().for_each(|block| add(block.off, block.bytes));
     // A new slab's head is covered, and every lane that uses the slab later changes it.
     new_slabs.iter().for_each(|slab| add(slab.off, 8 + 8 * slab.class.words() as u64));
