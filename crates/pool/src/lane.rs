@@ -29,7 +29,8 @@
 //!
 //! * L1: the home words of a live record are changed by records only, never directly.
 //! * L2: memory that a live record changes or covers is not handed out again. Freed blocks wait in the
-//!   lane's limbo until the record that freed them is dead (and for readers).
+//!   lane's limbo until the record that freed them is dead (and for readers). Then other lanes are settled that may have a live record for
+//!   one of their lines: of a transaction that had begun, pinned, before the block was freed, and was committed after.
 //! * L3: when a record changes a word, any other lane's live record for that word is older, and has been
 //!   retired before this record's commit is over. So no replay puts an old value over a newer one.
 //! * L4: a record never changes bytes that it covers itself: memory allocated in a transaction is written
@@ -470,12 +471,12 @@ impl LaneSlot {
         Ok(state.seq)
     }
 
-    /// Puts the blocks that the last commit freed aside.
+    /// Puts the blocks that the last commit freed aside. What may be [released](Self::release), once the lane's lock is, is in their place.
     pub(crate) fn retire(
         &self,
         pool: &PoolInner,
         state: &mut LaneState,
-        (blocks, arena): (&mut Vec<Block>, &Arena),
+        blocks: &mut Vec<Block>,
         alone: bool,
     ) {
         let (commit, epoch) = (state.commits, pool.epochs.retire(alone));
@@ -486,36 +487,56 @@ impl LaneSlot {
         if state.limbo.len() >= state.left_blocks + LIMBO_BATCH
             || state.limbo_bytes >= (state.left_bytes + LIMBO_BYTES_MAX / 4).max(LIMBO_BYTES_MAX)
         {
-            self.release_limbo(pool, state, Some(arena));
+            self.leave_limbo(pool, state, blocks);
         }
     }
 
-    /// Makes the blocks available that nothing can look at any more.
-    fn release_limbo(&self, pool: &PoolInner, state: &mut LaneState, arena: Option<&Arena>) {
+    /// Takes the blocks out of limbo that no reader, and no record of this lane, can look at any more.
+    fn leave_limbo(&self, pool: &PoolInner, state: &mut LaneState, blocks: &mut Vec<Block>) {
         if state.limbo.front().is_none_or(|next| self.may_be_live(next.commit)) {
             return;
         }
         let safe_before = pool.epochs.safe_before();
         let LaneState { limbo, limbo_bytes, .. } = &mut *state;
-        let safe = std::iter::from_fn(|| {
+        blocks.extend(std::iter::from_fn(|| {
             let next = limbo.front()?;
             if next.epoch >= safe_before || self.may_be_live(next.commit) {
                 return None;
             }
             *limbo_bytes -= next.block.bytes;
             limbo.pop_front().map(|limbo| limbo.block)
-        });
-        pool.alloc.release(safe, arena);
+        }));
         let waits_for_readers = state.limbo.front().is_some_and(|next| next.epoch >= safe_before);
         (state.left_blocks, state.left_bytes) =
             if waits_for_readers { (state.limbo.len(), state.limbo_bytes) } else { (0, 0) };
     }
 
+    /// Makes blocks available that have left limbo. If that fails, they are lost until the pool is opened again.
+    ///
+    /// Another lane may have stored to a block, in a transaction that had begun when this lane freed it, and was committed after that. It is over,
+    /// since it was pinned; its record is in the touch table, and dead after this (L2). No lane's lock is held, as others' are taken.
+    pub(crate) fn release(
+        &self,
+        pool: &PoolInner,
+        blocks: &mut Vec<Block>,
+        arena: Option<&Arena>,
+    ) -> Result<()> {
+        let settled = blocks
+            .iter()
+            .try_for_each(|block| pool.touches.settle_others_in(pool, self.number, block.off, block.bytes));
+        match settled {
+            Ok(()) => pool.alloc.release(blocks.drain(..), arena),
+            Err(_) => blocks.clear(),
+        }
+        settled
+    }
+
     /// Settles the lane and releases what its limbo holds: for when space runs out.
     pub(crate) fn reclaim(&self, pool: &PoolInner) -> Result<()> {
         self.settle(pool)?;
-        self.release_limbo(pool, &mut self.lock(), None);
-        Ok(())
+        let mut blocks = Vec::new();
+        self.leave_limbo(pool, &mut self.lock(), &mut blocks);
+        self.release(pool, &mut blocks, None)
     }
 
     pub(crate) fn limbo_bytes(&self) -> u64 {
@@ -583,6 +604,19 @@ impl TouchTable {
             seq = seq.max(settle_touch(pool, me, touch)?);
         }
         Ok(seq)
+    }
+
+    /// As [`settle_others`](Self::settle_others), of the lines of a block.
+    fn settle_others_in(&self, pool: &PoolInner, me: u32, off: u64, bytes: u64) -> Result<()> {
+        let lines = off / LINE_BYTES..(off + bytes).div_ceil(LINE_BYTES);
+        match self.words.get() {
+            None => Ok(()),
+            // So many lines have every word of the table, or nearly.
+            Some(words) if lines.end - lines.start >= words.len() as u64 => words
+                .iter()
+                .try_for_each(|word| settle_touch(pool, me, word.load(Ordering::Acquire)).map(drop)),
+            Some(_) => lines.into_iter().try_for_each(|line| self.settle_others(pool, me, &[line]).map(drop)),
+        }
     }
 
     /// Registers this lane's commit for the lines, settling lanes that this displaces.

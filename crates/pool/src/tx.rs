@@ -270,7 +270,7 @@ impl<'l> Tx<'l> {
     }
 
     /// Frees the block at `off`, which the commit will make so. Its memory is used again only when no reader
-    /// that is pinned now, and no record, can look at it.
+    /// that is pinned now, and no record, can look at it: nor that of a transaction of another lane that is under way, pinned, and stores to it.
     ///
     /// # Errors
     ///
@@ -674,7 +674,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
         build_image(&lane.work, &mut lane.image, needs_covers && !fence_first);
     }
     let chain = lane.prepare_chain()?;
-    let Lane { pool, number, arena, work, image, tail, .. } = &mut *lane;
+    let Lane { pool, number, work, image, tail, .. } = &mut *lane;
     let inner: &PoolInner = &pool.inner;
     let slot = &inner.lanes[*number as usize];
     let mut alone = true;
@@ -734,10 +734,10 @@ fn commit(lane: &mut Lane) -> Result<()> {
     store_homes(inner, work, alone)?;
     let commits = state.commits;
     if !work.freed.is_empty() {
-        slot.retire(inner, &mut state, (&mut work.freed, arena), alone);
+        slot.retire(inner, &mut state, &mut work.freed, alone);
     }
     drop(state);
-    finish(lane, (!alone).then_some(commits))
+    release_and_finish(lane, (!alone).then_some(commits))
 }
 
 /// Stores the home words.
@@ -777,6 +777,18 @@ fn write_record(image: &RecordImage, inner: &PoolInner, off: u64, chain: u64) ->
         }
     }
     Ok(())
+}
+
+/// Makes blocks available that may be, which lie in place of those that were freed, and [finishes](finish).
+#[inline]
+fn release_and_finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
+    let Lane { pool, number, arena, work, .. } = &mut *lane;
+    let mut released = Ok(());
+    if !work.freed.is_empty() {
+        released = pool.inner.lanes[*number as usize].release(&pool.inner, &mut work.freed, Some(arena));
+    }
+    // The commit is over, whatever became of them.
+    finish(lane, done).and(released)
 }
 
 /// Puts the volatile state in order after a commit, and registers the lines that it touched.

@@ -527,3 +527,33 @@ fn a_block_that_was_unlinked_late_waits_for_readers_from_before_that() {
     pool.inner.reclaim_all().unwrap();
     assert_eq!(pool.limbo_bytes(), 0);
 }
+
+/// A transaction that began before a block was freed may store to it, and be committed after that.
+#[test]
+fn a_block_that_was_stored_to_while_it_was_freed_waits_for_that_record() {
+    let pool = tiny_pool(256 << 10);
+    let (mut writer, mut freer) = (pool.lane().unwrap(), pool.lane().unwrap());
+    let mut tx = writer.begin();
+    let block = tx.alloc(64).unwrap();
+    tx.write_fresh(block, &[1; 64]).unwrap();
+    tx.commit().unwrap();
+    let pin = pool.pin();
+    let mut late = writer.begin();
+    late.store(block, 7).unwrap();
+    let mut tx = freer.begin();
+    tx.free(block).unwrap();
+    tx.commit().unwrap();
+    late.commit().unwrap();
+    pool.inner.lanes[freer.number as usize].reclaim(&pool.inner).unwrap();
+    assert_eq!(pool.limbo_bytes(), 64, "it is not over");
+    drop(pin);
+    pool.inner.lanes[freer.number as usize].reclaim(&pool.inner).unwrap();
+    assert_eq!(pool.limbo_bytes(), 0);
+    // The lane that has the late record gets the block again.
+    let mut tx = writer.begin();
+    let again: Vec<u64> = (0..64).map(|_| tx.alloc(64).unwrap()).take_while(|off| *off != block).collect();
+    assert!(again.len() < 64, "it is handed out again");
+    tx.write_fresh(block, &[2; 64]).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(word(&image_of(&open(&image_of(&pool))), block), 0x0202_0202_0202_0202);
+}

@@ -1,7 +1,7 @@
 //! Commits without records: for measuring what records cost.
 
 use super::slabs::write_slab_head;
-use super::{Tx, finish, store_homes};
+use super::{Tx, release_and_finish, store_homes};
 use crate::Result;
 use crate::lane::Lane;
 use crate::pool::PoolInner;
@@ -26,7 +26,7 @@ impl Tx<'_> {
 /// What is left of a commit without a record ([`Tx::leave_log_out`]).
 #[cold]
 pub(super) fn commit(lane: &mut Lane) -> Result<()> {
-    let Lane { pool, number, arena, work, .. } = &mut *lane;
+    let Lane { pool, number, work, .. } = &mut *lane;
     let inner: &PoolInner = &pool.inner;
     for slab in &work.new_slabs {
         write_slab_head(inner, work, slab)?;
@@ -35,7 +35,7 @@ pub(super) fn commit(lane: &mut Lane) -> Result<()> {
     store_homes(inner, work, alone)?;
     if !work.freed.is_empty() {
         let slot = &inner.lanes[*number as usize];
-        slot.retire(inner, &mut slot.lock(), (&mut work.freed, arena), alone);
+        slot.retire(inner, &mut slot.lock(), &mut work.freed, alone);
     }
-    finish(lane, None)
+    release_and_finish(lane, None)
 }
