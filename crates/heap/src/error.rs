@@ -16,7 +16,7 @@ pub enum Error {
     /// Another transaction changed what this one had looked at, or is changing it. Whatever the transaction does next, it is run
     /// again from the start.
     #[error(
-        "another transaction changed the same objects; this one is run again if its closure returns the error"
+        "another transaction changed the same objects, or may have; this one is run again if its closure returns the error"
     )]
     Conflict,
     /// The pool holds something else, or no heap.

@@ -76,25 +76,39 @@ pub(crate) fn write<O, E: From<Error>>(
         WARY.set(wary - 1);
     }
     match attempt(core, manner, &body) {
-        Some(outcome) => outcome,
-        None => write_again(core, manner, &body),
+        Ok(outcome) => outcome,
+        Err(missed) => write_again(core, missed, &body),
     }
 }
 
 #[cold]
 fn write_again<O, E: From<Error>>(
     core: &Core,
-    manner: Manner,
+    missed: Missed,
     body: &impl Fn(&Running<'_>) -> Result<O, E>,
 ) -> Result<O, E> {
-    if manner == Manner::Trusting {
-        // It may have met nobody who changed what it had read.
+    if missed.trusted {
+        // Perhaps nobody has changed what it had read.
         WARY.set(WARY_FOR);
-        if let Some(outcome) = another_attempt(core, Manner::Noting, body) {
+        wait_for_turn(core);
+        if let Ok(outcome) = another_attempt(core, Manner::Noting, body) {
             return outcome;
         }
     }
-    run_again(core, |_| another_attempt(core, Manner::Again, body))
+    run_again(core, |_| another_attempt(core, Manner::Again, body).ok())
+}
+
+/// An attempt that has to be made again.
+struct Missed {
+    /// It kept no list of what it read, and may have met nobody who changed that.
+    trusted: bool,
+}
+
+impl Missed {
+    #[cold]
+    fn by(state: &State) -> Missed {
+        Missed { trusted: !state.cares(Care::NOTES) }
+    }
 }
 
 /// [`attempt`], compiled once for all attempts but the first.
@@ -103,7 +117,7 @@ fn another_attempt<O, E: From<Error>>(
     core: &Core,
     manner: Manner,
     body: &impl Fn(&Running<'_>) -> Result<O, E>,
-) -> Option<Result<O, E>> {
+) -> Result<Result<O, E>, Missed> {
     attempt(core, manner, body)
 }
 
@@ -177,33 +191,33 @@ fn attempt_read<O, E: From<Error>>(
     outcome
 }
 
-/// One attempt to write; `None` if it has to be made again.
+/// One attempt to write.
 #[inline]
 fn attempt<O, E: From<Error>>(
     core: &Core,
     manner: Manner,
     body: &impl Fn(&Running<'_>) -> Result<O, E>,
-) -> Option<Result<O, E>> {
+) -> Result<Result<O, E>, Missed> {
     let _pin = core.pool.pin_briefly();
     let state = State::begin(core, true, manner, LAST_SEEN.get());
     let ending = Ending { core, state };
     let outcome = current::enter(core, &ending.state, body);
     if ending.state.cares(Care::DOOMED) {
-        return None;
+        return Err(Missed::by(&ending.state));
     }
     let value = match outcome {
         Ok(value) => value,
-        Err(e) => return Some(Err(e)),
+        Err(e) => return Ok(Err(e)),
     };
     if ending.state.nested_failed.get() {
-        return Some(Err(Error::NestedFailed.into()));
+        return Ok(Err(Error::NestedFailed.into()));
     }
     let mut held = ending.state.session.borrow_mut();
-    let Some(session) = held.as_mut() else { return Some(Ok(value)) };
+    let Some(session) = held.as_mut() else { return Ok(Ok(value)) };
     match commit(core, &ending.state, session) {
         Ok(()) => {}
-        Err(Error::Conflict) => return None,
-        Err(e) => return Some(Err(e.into())),
+        Err(Error::Conflict) => return Err(Missed::by(&ending.state)),
+        Err(e) => return Ok(Err(e.into())),
     }
     if session.dying_first != 0 || core.handles.is_busy() {
         go_on_collecting(core, session);
@@ -212,7 +226,7 @@ fn attempt<O, E: From<Error>>(
     if let Some(session) = held.take() {
         core.put_session(session);
     }
-    Some(Ok(value))
+    Ok(Ok(value))
 }
 
 /// A bounded part of what is left of dying objects. What fails here is left for later: the transaction itself is committed.

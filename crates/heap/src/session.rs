@@ -138,11 +138,11 @@ pub(crate) struct State {
 /// How an attempt at a transaction sees to it that what it has read still holds when it commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// In quiet times it keeps no list of what it reads: it can neither go on nor be committed once the clock has moved.
+    /// In quiet times it keeps no list of what it reads: if it writes, it can neither go on nor be committed once the clock has moved.
     Trusting,
     /// It keeps one.
     Noting,
-    /// It has met a conflict: it keeps one, and owns what it is going to write from the first write on, rather than in its commit.
+    /// It keeps one, also if it only reads; and owns what it is going to write from the first write on, rather than in its commit.
     Again,
 }
 

@@ -155,11 +155,20 @@ fn is_on_tmpfs(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type as u64 == MAGIC)
 }
 
-/// Gathers what lies between 0 and `bytes` of a file that is mapped in huge pages, as far as that can be done: on tmpfs, if the system has any.
+/// Gathers what lies between 0 and `bytes` of a file that is mapped in huge pages, as far as that can be done: on tmpfs, if the system has any, and
+/// where anything is allocated.
 pub(crate) fn gather_into_huge(file: &File, range: &AddressRange, bytes: u64) {
-    if is_on_tmpfs(file) {
-        let _ = (0..bytes / HUGE_PAGE_BYTES)
-            .try_for_each(|page| range.collapse(page * HUGE_PAGE_BYTES).then_some(()));
+    /// After so many that cannot be had, and none that can, the rest is not asked for.
+    const FAILURES_MAX: u64 = 8;
+    if !is_on_tmpfs(file) {
+        return;
+    }
+    let mut gathered = 0;
+    for page in 0..bytes / HUGE_PAGE_BYTES {
+        gathered += u64::from(range.collapse(page * HUGE_PAGE_BYTES));
+        if gathered == 0 && page + 1 == FAILURES_MAX {
+            return;
+        }
     }
 }
 

@@ -321,7 +321,8 @@ impl LaneState {
         Place { half, record: records, at: used_bytes, switches: false, bytes }
     }
 
-    /// Notes that the record with this number is durable at its place, with the lines that it changes.
+    /// Notes that the record with this number is written at its place, durable with the fence that follows under the same lock, with the lines
+    /// that it changes.
     #[inline]
     pub(crate) fn note_record(&mut self, seq: u64, place: Place, lines: &[u64]) {
         self.seq = seq;

@@ -714,7 +714,8 @@ fn commit(lane: &mut Lane) -> Result<()> {
     }
     write_record(image, inner, place.off(&inner.geometry, *number), chain)?;
     // What nobody sees before the lock is released, and of which nothing is on media, is done while the flushes are under way: stores that
-    // follow the fence would wait for it, and soon the processor for room for them. (If the fence fails, the pool is not used any more.)
+    // follow the fence would wait for it, and soon the processor for room for them. (If the fence fails, so does
+    // every later one, so that nothing is ever settled from what was noted.)
     state.note_record(seq, place, &work.home_lines);
     *tail = state.tail;
     if !inner.region.streams_single_lines() {

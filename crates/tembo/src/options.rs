@@ -77,7 +77,7 @@ impl Options {
     /// from 6.1 on; where the system has no huge pages, small ones are taken.
     ///
     /// A pool that is there already is gathered in huge pages when it is opened: that takes some 0.5 s per GiB, the first time, and
-    /// takes the space again that the pool had given back. In virtual machines whose host takes free memory back, a pool with huge pages may take up to twice as long to grow.
+    /// may take space again that the pool had given back. In virtual machines whose host takes free memory back, a pool with huge pages may take up to twice as long to grow.
     pub fn huge_pages(mut self, huge_pages: bool) -> Options {
         self.inner.region.huge_pages = huge_pages;
         self

@@ -151,7 +151,7 @@ pub(super) fn collect_touched_lines(work: &mut TxWork) {
         let is_there = touched.last() == Some(&first);
         touched.extend(first + u64::from(is_there)..end);
     };
-    // Of new blocks, what the record covers: nothing of the rest is in it. (No live record of another lane has a line of a block that is free.)
+    // Of new blocks, what the record covers: nothing of the rest is in it. (No live record of another lane has a word of a block that is free: L2.)
     let covered = fresh.iter().filter(|f| !f.cancelled && f.written.0 < f.written.1);
     covered.for_each(|f| add(f.written.0, f.written.1 - f.written.0));
     freed.iter().for_each(|block| add(block.off, block.bytes));
