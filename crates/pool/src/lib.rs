@@ -71,6 +71,7 @@
 
 mod alloc;
 mod bias;
+mod biased;
 mod check;
 mod create;
 mod epoch;
@@ -93,6 +94,7 @@ mod tx;
 mod tests;
 
 pub use bias::Bias;
+pub use biased::{ArcBiasedGuard, BiasedGuard, BiasedMutex};
 pub use check::{Marks, Usage};
 pub use error::{Error, Result};
 pub use lane::{Lane, Writer};

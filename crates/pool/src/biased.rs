@@ -1,0 +1,230 @@
+//! A lock around a value, which one thread takes without a locked instruction as long as no other thread takes it ([`Bias`]).
+//!
+//! There are two ways to have the lock. The thread that has the bias notes in a word of its own that it has it; it does so only when it has
+//! entered its bias, and the mutex is free. All others have the mutex; they take the bias away first. That thread can take the mutex, too,
+//! as others cannot as long as it has the bias: for a guard that may be dropped by another thread, and where it has to wait for such a
+//! guard.
+
+use crate::Bias;
+use parking_lot::RawMutex;
+use parking_lot::lock_api::RawMutex as _;
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+/// A value that one thread at a time has.
+pub struct BiasedMutex<T> {
+    bias: Bias,
+    /// Whether the thread that has the bias has the lock by it. Stored to, and looked at, by that thread only.
+    is_held_by_bias: AtomicBool,
+    mutex: RawMutex,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached by whoever has the lock only.
+unsafe impl<T: Send> Send for BiasedMutex<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for BiasedMutex<T> {}
+
+/// The value, locked as long as this lives.
+pub struct BiasedGuard<'m, T> {
+    of: &'m BiasedMutex<T>,
+    is_biased: bool,
+    /// No other thread may leave a bias.
+    not_send: PhantomData<*const ()>,
+}
+
+/// The value, locked as long as this lives, with a share of the lock. May be dropped by another thread.
+pub struct ArcBiasedGuard<T> {
+    of: Arc<BiasedMutex<T>>,
+}
+
+impl<T> BiasedMutex<T> {
+    /// A value that nobody has yet.
+    pub fn new(value: T) -> BiasedMutex<T> {
+        BiasedMutex {
+            bias: Bias::default(),
+            is_held_by_bias: AtomicBool::new(false),
+            mutex: RawMutex::INIT,
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// The value, if nobody has it.
+    #[inline]
+    pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
+        let is_biased = self.bias.enter();
+        let is_locked = match is_biased {
+            true => self.take_by_bias(),
+            false => self.mutex.try_lock(),
+        };
+        is_locked.then(|| BiasedGuard { of: self, is_biased, not_send: PhantomData })
+    }
+
+    /// Takes the lock for the thread that has entered its bias, which it leaves again if that is not possible.
+    #[inline]
+    fn take_by_bias(&self) -> bool {
+        if self.is_held_by_bias.load(Ordering::Relaxed) || self.mutex.is_locked() {
+            self.bias.leave();
+            return false;
+        }
+        // ORDER: acquire, with the release of the mutex by another thread.
+        fence(Ordering::Acquire);
+        self.is_held_by_bias.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Waits for the value.
+    ///
+    /// # Panics
+    ///
+    /// If the thread has it by a guard already, perhaps; otherwise it waits for ever then.
+    #[inline]
+    pub fn lock(&self) -> BiasedGuard<'_, T> {
+        self.try_lock().unwrap_or_else(|| {
+            self.take_mutex();
+            BiasedGuard { of: self, is_biased: false, not_send: PhantomData }
+        })
+    }
+
+    /// As [`lock`](Self::lock), with a share of the lock.
+    ///
+    /// # Panics
+    ///
+    /// As for [`lock`](Self::lock).
+    pub fn lock_arc(self: &Arc<Self>) -> ArcBiasedGuard<T> {
+        self.take_mutex();
+        ArcBiasedGuard { of: self.clone() }
+    }
+
+    fn take_mutex(&self) {
+        if self.bias.enter() {
+            let is_own = self.is_held_by_bias.load(Ordering::Relaxed);
+            self.bias.leave();
+            assert!(!is_own, "a thread that waits for a lock that it has");
+        }
+        self.mutex.lock();
+    }
+}
+
+impl<T> Deref for BiasedGuard<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard has the lock. By bias: no other thread gets it before this one has left, and this one gets no second guard,
+        // as it looks at both ways first. By mutex: others need that as well, or the bias, whose holder finds the mutex taken.
+        unsafe { &*self.of.value.get() }
+    }
+}
+
+impl<T> DerefMut for BiasedGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.of.value.get() }
+    }
+}
+
+impl<T> Drop for BiasedGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_biased {
+            self.of.is_held_by_bias.store(false, Ordering::Relaxed);
+            self.of.bias.leave();
+        } else {
+            // SAFETY: the guard has the mutex.
+            unsafe { self.of.mutex.unlock() };
+        }
+    }
+}
+
+impl<T> Deref for ArcBiasedGuard<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard has the mutex; as for `BiasedGuard`.
+        unsafe { &*self.of.value.get() }
+    }
+}
+
+impl<T> DerefMut for ArcBiasedGuard<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.of.value.get() }
+    }
+}
+
+impl<T> Drop for ArcBiasedGuard<T> {
+    fn drop(&mut self) {
+        // SAFETY: the guard has the mutex.
+        unsafe { self.of.mutex.unlock() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_take_a_lock_lose_nothing_whoever_had_it_first() {
+        let value = Arc::new(BiasedMutex::new(0_u64));
+        let (threads, each) = (4, 20_000);
+        // By bias, first.
+        (0..each).for_each(|_| *value.lock() += 1);
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let value = &value;
+                scope.spawn(move || {
+                    for i in 0..each {
+                        match (thread + i) % 3 {
+                            0 => *value.lock() += 1,
+                            1 => *value.lock_arc() += 1,
+                            _ => loop {
+                                if let Some(mut value) = value.try_lock() {
+                                    *value += 1;
+                                    break;
+                                }
+                            },
+                        }
+                    }
+                });
+            }
+            (0..each).for_each(|_| *value.lock() += 1);
+        });
+        assert_eq!(*value.lock(), (threads + 2) * each);
+    }
+
+    #[test]
+    fn a_lock_is_had_once_by_whatever_guard() {
+        let value = Arc::new(BiasedMutex::new(1));
+        let first = value.lock();
+        assert!(value.try_lock().is_none());
+        drop(first);
+        let second = value.lock_arc();
+        assert!(value.try_lock().is_none());
+        // Dropped by another thread, while the first one waits for it.
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                let mut second = second;
+                *second = 2;
+            });
+            assert_eq!(*value.lock(), 2);
+        });
+        assert!(value.try_lock().is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "a thread that waits for a lock that it has")]
+    fn a_thread_that_takes_a_lock_twice_by_bias_panics() {
+        let value = BiasedMutex::new(1);
+        let _first = value.lock();
+        if crate::sync::has_remote_barriers() {
+            let _second = value.lock();
+        }
+        panic!("a thread that waits for a lock that it has");
+    }
+}
