@@ -440,6 +440,11 @@ impl Region {
                 .into_iter()
                 .try_for_each(|i| self.store_u64(off + i * WORD_BYTES, values[i as usize]));
         }
+        if mask.is_power_of_two() {
+            let word = mask.trailing_zeros() as usize;
+            words[word].store(values[word], Ordering::Release);
+            return Ok(());
+        }
         // Which words are stored differs from line to line, so that no processor could foresee branches: the others go where nobody looks.
         let nowhere = AtomicU64::new(0);
         // The compiler would leave stores out that nobody can see.

@@ -294,6 +294,12 @@ impl Geometry {
         self.zone_off(zone) + chunk * self.chunk()
     }
 
+    /// A number that two offsets have in common if they lie in the same chunk.
+    #[inline]
+    pub(crate) fn chunk_key(&self, off: u64) -> u64 {
+        off >> self.chunk_bytes.trailing_zeros()
+    }
+
     /// The zone and chunk that an offset lies in.
     pub(crate) fn locate(&self, off: u64) -> Option<(u64, u64)> {
         let past = off.checked_sub(self.zones_off())?;

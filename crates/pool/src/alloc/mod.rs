@@ -482,8 +482,27 @@ impl Allocator {
 
     /// Finds the allocated block that starts at `off`, as media has it, and claims it. Takes no lock for slabs that the lane knows.
     pub(crate) fn find_block(&self, region: &Region, arena: &mut Arena, off: u64) -> Result<Block> {
-        let (zone, chunk) = self.geometry.locate(off).ok_or_else(|| no_block(off))?;
-        let key = zone << 32 | chunk;
+        match self.find_home(region, arena, off)? {
+            Known::Slab(slab) => slab_block(region, slab, off),
+            Known::Extent(block) => Ok(block),
+        }
+    }
+
+    /// Has what [`find_block`](Self::find_block) will look at come.
+    pub(crate) fn expect_free(&self, region: &Region, arena: &mut Arena, off: u64) {
+        if let Ok(Known::Slab(slab)) = self.find_home(region, arena, off)
+            && let Ok(index) = slab.block_at(off)
+        {
+            let bit = slab.bit(index);
+            slab.prefetch(bit);
+            region.prefetch_for_store(bit.word_off);
+        }
+    }
+
+    /// What the block at `off` is part of.
+    #[inline]
+    fn find_home<'a>(&self, region: &Region, arena: &'a mut Arena, off: u64) -> Result<Known<'a>> {
+        let key = self.geometry.chunk_key(off);
         // ORDER: who knows of a block in a slab that came after another at the same place learned it from a writer
         // whose lock came after the advance of the generation.
         let generation = self.generation.load(Ordering::Acquire);
@@ -493,18 +512,16 @@ impl Allocator {
             arena.known_generation = generation;
         }
         let known = &mut arena.known[Arena::known_slot(key)];
-        if let Some((its_key, slab)) = known
-            && *its_key == key
-        {
-            return slab_block(region, slab, off);
-        }
-        match self.home_at(region, (zone, chunk), off)? {
-            Found::Slab(slab) => {
-                let block = slab_block(region, &slab, off);
-                *known = Some((key, slab));
-                block
+        if known.as_ref().is_none_or(|(its_key, _)| *its_key != key) {
+            let place = self.geometry.locate(off).ok_or_else(|| no_block(off))?;
+            match self.home_at(region, place, off)? {
+                Found::Slab(slab) => *known = Some((key, slab)),
+                Found::Extent(block) => return Ok(Known::Extent(block)),
             }
-            Found::Extent(block) => Ok(block),
+        }
+        match known {
+            Some((_, slab)) => Ok(Known::Slab(slab)),
+            None => Err(no_block(off)),
         }
     }
 
@@ -637,6 +654,12 @@ pub(crate) fn full(needed_bytes: u64, why: &RegionError) -> Error {
 /// Where an allocated block is.
 enum Found {
     Slab(Arc<Slab>),
+    Extent(Block),
+}
+
+/// Where an allocated block is, which the lane knows now.
+enum Known<'a> {
+    Slab(&'a Slab),
     Extent(Block),
 }
 

@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use tembo_pmem::{Region, size_of};
+use tembo_pmem::{Region, prefetch_word_for_store, size_of};
 
 /// A slab in use by this process.
 ///
@@ -266,6 +266,11 @@ impl Slab {
     /// transaction is about to free it. So a block is released once, whatever its owners do.
     pub(crate) fn claim(&self, bit: BitPlace) -> bool {
         self.media[bit.word].fetch_and(!bit.mask, Ordering::AcqRel) & bit.mask != 0
+    }
+
+    /// Has what [`claim`](Self::claim) looks at come.
+    pub(crate) fn prefetch(&self, bit: BitPlace) {
+        prefetch_word_for_store(&self.media[bit.word]);
     }
 
     /// Takes a claim back.
