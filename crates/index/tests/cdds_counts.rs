@@ -30,9 +30,9 @@ trait Costs: Structure {
 }
 
 impl Costs for CddsOrdered {
-    const LINES: [std::ops::RangeInclusive<u64>; 4] = [4..=5, 5..=6, 3..=3, 2..=3];
+    const LINES: [std::ops::RangeInclusive<u64>; 4] = [4..=5, 5..=6, 2..=2, 2..=3];
     const WITH_HOMES: u64 = 30;
-    const AVERAGE_LINES: [f64; 4] = [9.5, 9.5, 13.0, 7.5];
+    const AVERAGE_LINES: [f64; 4] = [9.2, 9.0, 11.8, 6.0];
     const BATCH_LINES: f64 = 7.0;
 }
 

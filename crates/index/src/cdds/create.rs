@@ -1,20 +1,21 @@
 //! The handle of a map: making one, opening one, and what its clones share.
 
+use super::ahead::Ahead;
 use super::collect::OldScan;
 use super::kept::{self, KeptSnapshot};
 use super::layout::{FIRST_VERSION, HEAD_BYTES, MAX_VERSION, RootWord, at};
-use super::owed::Owed;
+use super::owed::OwedByNewest;
 use super::readers::{Readers, Retained};
+use super::seldom::Seldom;
 use super::structure::CddsStructure;
 use super::work::Work;
 use crate::error::{Error, Result, corrupt};
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::Region;
-use tembo_pool::{Hold, Lane, Pool};
+use tembo_pool::{BiasedGuard, BiasedMutex, Hold, Lane, Pool};
 
 /// A map from byte strings to byte strings, of which every version that is held by a snapshot can be read: a
 /// [`CddsTree`](crate::CddsTree) if `S` is [`CddsOrdered`](crate::CddsOrdered), a [`CddsHash`](crate::CddsHash) if it is
@@ -25,7 +26,7 @@ use tembo_pool::{Hold, Lane, Pool};
 pub struct CddsMap<S: CddsStructure> {
     pub(super) shared: Arc<Shared>,
     /// What the writer works with.
-    pub(super) writer: Arc<Mutex<Writing<S>>>,
+    pub(super) writer: Arc<BiasedMutex<Writing<S>>>,
 }
 
 /// What the clones of a handle share.
@@ -42,12 +43,12 @@ pub(crate) struct Shared {
     /// Root and length of the newest version and of the one before or after it, by the lowest bit of their numbers.
     tops: [Top; 2],
     /// What the newest version did not store for the one before it.
-    pub(super) owed: Mutex<Owed>,
+    pub(super) owed: OwedByNewest,
     pub(super) readers: Readers,
     /// The versions of snapshots.
-    pub(super) held: Mutex<BTreeMap<u64, Held>>,
+    pub(super) held: Seldom<BTreeMap<u64, Held>>,
     /// Mirrors the list of kept snapshots.
-    pub(super) kept: Mutex<Vec<KeptSnapshot>>,
+    pub(super) kept: Seldom<Vec<KeptSnapshot>>,
     pub(super) waiting: super::group::Waiting,
 }
 
@@ -154,15 +155,15 @@ impl<S: CddsStructure> CddsMap<S> {
             current: AtomicU64::new(version.number),
             intent: AtomicU64::new(version.number),
             tops: Default::default(),
-            owed: Mutex::default(),
+            owed: OwedByNewest::default(),
             readers: Readers::new(),
-            held: Mutex::default(),
-            kept: Mutex::new(kept::load(region, header, version.number)?),
+            held: Seldom::default(),
+            kept: Seldom::new(kept::load(region, header, version.number)?),
             waiting: super::group::Waiting::default(),
         };
         shared.show(version, &[]);
         let writing = Writing { lane, scan: OldScan::default(), spare: None };
-        Ok(CddsMap { shared: Arc::new(shared), writer: Arc::new(Mutex::new(writing)) })
+        Ok(CddsMap { shared: Arc::new(shared), writer: Arc::new(BiasedMutex::new(writing)) })
     }
 
     /// The pool that the map lies in.
@@ -175,7 +176,7 @@ impl<S: CddsStructure> CddsMap<S> {
         self.shared.current()
     }
 
-    pub(super) fn lock_writer(&self) -> MutexGuard<'_, Writing<S>> {
+    pub(super) fn lock_writer(&self) -> BiasedGuard<'_, Writing<S>> {
         self.writer.lock()
     }
 }
@@ -226,6 +227,8 @@ pub struct View<'m> {
     pub(crate) version: u64,
     pub(crate) root: RootWord,
     pub(crate) seed: u64,
+    /// Of who reads it, if that is known.
+    pub(crate) ahead: Option<&'m Ahead>,
 }
 
 impl Shared {
@@ -237,7 +240,13 @@ impl Shared {
     /// A version of this map, to be read.
     #[inline]
     pub(super) fn view(&self, version: Version) -> View<'_> {
-        View { region: self.region(), version: version.number, root: version.root, seed: self.seed }
+        View {
+            region: self.region(),
+            version: version.number,
+            root: version.root,
+            seed: self.seed,
+            ahead: None,
+        }
     }
 
     #[inline]
@@ -270,8 +279,12 @@ impl Shared {
         retained.gather(current, |versions| {
             // Slots before snapshots: who makes a snapshot is in a slot until it is there.
             self.readers.collect(versions);
-            versions.extend(self.held.lock().keys());
-            versions.extend(self.kept.lock().iter().map(|kept| kept.version.number));
+            if let Some(held) = self.held.lock_if_any() {
+                versions.extend(held.keys());
+            }
+            if let Some(kept) = self.kept.lock_if_any() {
+                versions.extend(kept.iter().map(|kept| kept.version.number));
+            }
         });
         current + 1
     }
@@ -279,7 +292,7 @@ impl Shared {
     /// Makes a version, which is durable, and owes these words, the newest for readers.
     pub(super) fn show(&self, version: Version, owed: &[u64]) {
         // Before anybody finds the version.
-        self.owed.lock().set(version.number, owed);
+        self.owed.set(version.number, owed);
         let top = &self.tops[(version.number % 2) as usize];
         top.root.store(version.root.0, Ordering::Release);
         top.length.store(version.length, Ordering::Release);

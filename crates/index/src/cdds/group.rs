@@ -62,6 +62,13 @@ impl<B: AsRef<[u8]>> Change<B> {
         }
     }
 
+    fn key(&self) -> &[u8] {
+        match self {
+            Change::Put(key, _) | Change::Insert(key, _) | Change::Update(key, _) => key.as_ref(),
+            Change::Swap { key, .. } | Change::Remove(key) => key.as_ref(),
+        }
+    }
+
     fn to_owned(&self) -> Change {
         let own = |bytes: &B| bytes.as_ref().to_vec();
         match self {
@@ -249,9 +256,31 @@ impl<S: CddsStructure> CddsMap<S> {
         writing: &mut Writing<S>,
         body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>,
     ) -> Result<(T, u64)> {
+        let Writing { lane, spare, .. } = &mut *writing;
+        if lane.is_none() {
+            return Err(tembo_pool::Error::ReadOnly.into());
+        }
+        let work = Work::begin(&self.shared, spare)?;
+        self.complete(writing, work, body)
+    }
+
+    /// As [`write`](Self::write), of one change of a key.
+    fn write_one(&self, writing: &mut Writing<S>, change: &Change<&[u8]>) -> Result<bool> {
+        let Writing { lane, spare, .. } = &mut *writing;
+        let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
+        let work = Work::begin_one(&self.shared, spare, lane, change.key())?;
+        self.complete(writing, work, |work, tx| change.make(work, tx)).map(|(outcome, _)| outcome)
+    }
+
+    fn complete<T>(
+        &self,
+        writing: &mut Writing<S>,
+        mut work: Box<Work<S>>,
+        body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>,
+    ) -> Result<(T, u64)> {
         let Writing { lane, scan, spare } = writing;
         let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
-        let (mut work, mut tx) = (Work::begin(&self.shared, spare)?, lane.begin());
+        let mut tx = lane.begin();
         let outcome = body(&mut work, &mut tx)?;
         if let Some(version) = work.finish(&mut tx, scan)? {
             tx.commit()?;
@@ -264,9 +293,7 @@ impl<S: CddsStructure> CddsMap<S> {
     /// Makes a change, by itself or with those of other threads.
     fn make_one(&self, change: &Change<&[u8]>) -> Result<bool> {
         match self.writer.try_lock() {
-            Some(mut writing) => {
-                self.write(&mut writing, |work, tx| change.make(work, tx)).map(|(outcome, _)| outcome)
-            }
+            Some(mut writing) => self.write_one(&mut writing, change),
             None => self.join(change.to_owned()),
         }
     }

@@ -69,6 +69,7 @@
 //! * D5: what is dead is found through queues and not by mark and sweep, so that a step of collection costs the same however much
 //!   there is.
 
+mod ahead;
 mod bytes;
 mod check;
 mod collect;
@@ -85,6 +86,7 @@ mod owed;
 mod queue;
 mod readers;
 mod rollback;
+mod seldom;
 mod snapshot;
 mod structure;
 pub(crate) mod tree;

@@ -1,6 +1,7 @@
 //! Records and names as they are read from media: they never change once they are published, and are borrowed. And words as
 //! bytes.
 
+use super::create::View;
 use super::layout::{KEPT_BYTES, RECORD_HEAD_BYTES};
 use crate::error::Result;
 use tembo_pmem::Region;
@@ -22,6 +23,19 @@ impl<'m> Record<'m> {
         let all = unsafe { region.bytes(off.saturating_add(RECORD_HEAD_BYTES), key_bytes + value_bytes)? };
         let (key, value) = all.split_at(key_bytes as usize);
         Ok(Record { key, value })
+    }
+
+    /// As [`read`](Self::read), and has its value come too.
+    #[inline]
+    pub(crate) fn read_ahead(view: &View<'m>, off: u64) -> Result<Record<'m>> {
+        if let Some(ahead) = view.ahead {
+            ahead.fetch(view.region, off);
+        }
+        let record = Record::read(view.region, off)?;
+        if let Some(ahead) = view.ahead {
+            ahead.note(record.media_bytes());
+        }
+        Ok(record)
     }
 
     /// Bytes of the whole record.

@@ -12,6 +12,8 @@
 use super::create::Shared;
 use super::readers::Retained;
 use crate::error::Result;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use tembo_pool::Tx;
 
 /// Words that a version did not store.
@@ -24,14 +26,6 @@ pub struct Owed {
 }
 
 impl Owed {
-    /// `words` are in order.
-    pub(super) fn set(&mut self, version: u64, words: &[u64]) {
-        debug_assert!(words.is_sorted());
-        self.version = version;
-        self.words.clear();
-        self.words.extend_from_slice(words);
-    }
-
     /// What the word at `off` would be, if it is one of these.
     #[inline]
     pub(crate) fn word(&self, off: u64) -> Option<u64> {
@@ -42,11 +36,58 @@ impl Owed {
     pub(crate) fn store(&self, tx: &mut Tx<'_>) -> Result<()> {
         self.words.iter().try_for_each(|off| Ok(tx.store_words(*off, &[self.version])?))
     }
+}
 
-    /// The version that they are owed to, unless there are none.
-    fn creditor(&self) -> Option<u64> {
-        self.words.first()?;
-        self.version.checked_sub(1)
+/// Words of a list that is not behind a lock.
+const FEW: usize = 16;
+/// A version that is not there: the list is being changed.
+const CHANGING: u64 = 0;
+
+/// What the newest version owes to the one before it. Set by the writer alone, and asked for by whoever holds two versions.
+#[derive(Debug, Default)]
+pub(super) struct OwedByNewest {
+    version: AtomicU64,
+    count: AtomicUsize,
+    few: [AtomicU64; FEW],
+    /// If they are more.
+    many: Mutex<Vec<u64>>,
+}
+
+impl OwedByNewest {
+    /// `words` are in order. Whoever finds the version newest afterwards finds these words.
+    pub(super) fn set(&self, version: u64, words: &[u64]) {
+        debug_assert!(words.is_sorted());
+        self.version.store(CHANGING, Ordering::Relaxed);
+        // ORDER: before any of the words, with the fence in `of`.
+        fence(Ordering::Release);
+        self.count.store(words.len(), Ordering::Relaxed);
+        if words.len() <= FEW {
+            self.few.iter().zip(words).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
+        } else {
+            words.clone_into(&mut self.many.lock());
+        }
+        // ORDER: release, with the load in `of`: after all of the words.
+        self.version.store(version, Ordering::Release);
+    }
+
+    /// What this version owes, unless a later one has taken its place or is about to.
+    fn of(&self, version: u64) -> Owed {
+        // ORDER: acquire, with the release in `set`.
+        if self.version.load(Ordering::Acquire) != version {
+            return Owed::default();
+        }
+        let count = self.count.load(Ordering::Relaxed);
+        let words = match self.few.get(..count) {
+            Some(few) => few.iter().map(|word| word.load(Ordering::Relaxed)).collect(),
+            None => self.many.lock().clone(),
+        };
+        // ORDER: whoever met a word of a later list finds now that the version is not this one any more.
+        fence(Ordering::Acquire);
+        if self.version.load(Ordering::Relaxed) == version {
+            Owed { version, words }
+        } else {
+            Owed::default()
+        }
     }
 }
 
@@ -54,17 +95,16 @@ impl Shared {
     /// What a version that is held misses of what the one after it changed. Whoever compares the two asks when both are held, and
     /// the later one is there.
     pub(super) fn owed_to(&self, version: u64) -> Owed {
-        let owed = self.owed.lock();
-        if owed.creditor() == Some(version) { owed.clone() } else { Owed::default() }
+        self.owed.of(version + 1)
     }
 
     /// What the next version has to store, since some of these versions is owed it.
     pub(super) fn due(&self, retained: &Retained) -> Owed {
-        if retained.held().is_empty() {
-            return Owed::default();
+        let newest = self.current();
+        match retained.held() {
+            [] => Owed::default(),
+            held if held.binary_search(&(newest - 1)).is_err() => Owed::default(),
+            _ => self.owed.of(newest),
         }
-        let owed = self.owed.lock();
-        let is_due = owed.creditor().is_some_and(|version| retained.held().binary_search(&version).is_ok());
-        if is_due { owed.clone() } else { Owed::default() }
     }
 }

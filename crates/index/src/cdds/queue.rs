@@ -204,11 +204,12 @@ impl Queue {
         if self.before == self.now {
             return Ok(());
         }
-        let words = self.before.words().into_iter().zip(self.now.words()).enumerate();
-        for (i, (_, now)) in words.filter(|(_, (before, now))| before != now) {
-            tx.store_words(self.off + 8 * i as u64, &[now])?;
+        let (mut mask, mut words) = (0, [0; 8]);
+        for (i, (before, now)) in self.before.words().into_iter().zip(self.now.words()).enumerate() {
+            words[i] = now;
+            mask |= u8::from(before != now) << i;
         }
-        Ok(())
+        Ok(tx.store_line(self.off, mask, &words)?)
     }
 }
 

@@ -4,7 +4,8 @@
 //! its slot and then loads `intent`; the writer stores `intent` and then loads the slots. All four are sequentially consistent, so
 //! that at least one sees the other.
 
-use parking_lot::Mutex;
+use super::ahead::Ahead;
+use super::seldom::Seldom;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,14 +17,18 @@ const EMPTY: u64 = 0;
 
 /// Two lines, since processors fetch pairs of them.
 #[repr(align(128))]
-struct Slot(AtomicU64);
+struct Slot {
+    version: AtomicU64,
+    /// Of the reader, or the last one. It has the line anyway.
+    ahead: Ahead,
+}
 
 /// The readers of one tree.
 pub(crate) struct Readers {
     slots: Box<[Slot]>,
     /// Slots from here on were never used.
     used: AtomicUsize,
-    overflow: Mutex<BTreeMap<u64, usize>>,
+    overflow: Seldom<BTreeMap<u64, usize>>,
 }
 
 /// Where a reader is noted.
@@ -43,9 +48,11 @@ thread_local! {
 impl Readers {
     pub(crate) fn new() -> Readers {
         Readers {
-            slots: (0..SLOTS).map(|_| Slot(AtomicU64::new(EMPTY))).collect(),
+            slots: (0..SLOTS)
+                .map(|_| Slot { version: AtomicU64::new(EMPTY), ahead: Ahead::default() })
+                .collect(),
             used: AtomicUsize::new(0),
-            overflow: Mutex::default(),
+            overflow: Seldom::default(),
         }
     }
 
@@ -60,7 +67,7 @@ impl Readers {
             if self.used.load(Ordering::Acquire) <= idx {
                 self.used.fetch_max(idx + 1, Ordering::SeqCst);
             }
-            let slot = &self.slots[idx].0;
+            let slot = &self.slots[idx].version;
             // ORDER: sequentially consistent, as the head of the file says.
             if slot.compare_exchange(EMPTY, version, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
                 return Place::Slot(idx);
@@ -75,7 +82,7 @@ impl Readers {
         match place {
             Place::Slot(idx) => {
                 // ORDER: as in `enter`.
-                self.slots[idx].0.store(version, Ordering::SeqCst);
+                self.slots[idx].version.store(version, Ordering::SeqCst);
                 place
             }
             Place::Overflow(_) => {
@@ -89,7 +96,7 @@ impl Readers {
     pub(crate) fn leave(&self, place: &Place) {
         match place {
             // ORDER: release, so that the reader's loads come before a writer finds the slot empty.
-            Place::Slot(idx) => self.slots[*idx].0.store(EMPTY, Ordering::Release),
+            Place::Slot(idx) => self.slots[*idx].version.store(EMPTY, Ordering::Release),
             Place::Overflow(version) => {
                 let mut overflow = self.overflow.lock();
                 if let Some(count) = overflow.get_mut(version) {
@@ -102,13 +109,24 @@ impl Readers {
         }
     }
 
+    /// What the reader at a place expects of records.
+    #[inline]
+    pub(crate) fn ahead(&self, place: &Place) -> Option<&Ahead> {
+        match place {
+            Place::Slot(idx) => Some(&self.slots[*idx].ahead),
+            Place::Overflow(_) => None,
+        }
+    }
+
     /// Adds the versions that are being read.
     pub(crate) fn collect(&self, versions: &mut Vec<u64>) {
         // ORDER: after the writer's store of `intent`, as the head of the file says.
         let used = self.used.load(Ordering::SeqCst).min(SLOTS);
-        let slots = self.slots[..used].iter().map(|slot| slot.0.load(Ordering::SeqCst));
+        let slots = self.slots[..used].iter().map(|slot| slot.version.load(Ordering::SeqCst));
         versions.extend(slots.filter(|version| *version != EMPTY));
-        versions.extend(self.overflow.lock().keys());
+        if let Some(overflow) = self.overflow.lock_if_any() {
+            versions.extend(overflow.keys());
+        }
     }
 }
 

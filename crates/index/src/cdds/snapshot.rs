@@ -118,7 +118,12 @@ impl<'t, S> CddsReader<'t, S> {
     #[inline]
     pub(super) fn pinned_view(&self) -> View<'t> {
         let shared: &'t Shared = self.shared;
-        shared.view(self.version)
+        View { ahead: shared.readers.ahead(&self.hold.place), ..shared.view(self.version) }
+    }
+
+    #[inline]
+    pub(super) fn view(&self) -> View<'_> {
+        self.pinned_view()
     }
 
     /// What holds the version, alone.
@@ -144,6 +149,11 @@ impl<S: CddsStructure> CddsSnapshot<S> {
     /// Whether the snapshot is of this map.
     pub(super) fn is_of(&self, map: &CddsMap<S>) -> bool {
         Arc::ptr_eq(&self.shared, &map.shared)
+    }
+
+    #[inline]
+    pub(super) fn view(&self) -> View<'_> {
+        self.shared.view(self.version)
     }
 
     pub(super) fn top(&self) -> Version {
@@ -184,11 +194,6 @@ impl Drop for Hold<'_> {
 macro_rules! reads_a_version {
     ($name:literal, $holder:ty, $ordered:ty) => {
         impl<S: CddsStructure> $holder {
-            #[inline]
-            pub(super) fn view(&self) -> View<'_> {
-                self.shared.view(self.version)
-            }
-
             /// The version that is read.
             pub fn version(&self) -> u64 {
                 self.version.number

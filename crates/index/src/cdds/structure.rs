@@ -10,7 +10,7 @@ use super::queue::Dead;
 use super::work::Work;
 use crate::error::Result;
 use tembo_pmem::Region;
-use tembo_pool::Tx;
+use tembo_pool::{Lane, Tx};
 
 /// Is called with a key that differs between two versions, and its values in them.
 pub(crate) type Visit<'v, 'm> =
@@ -38,6 +38,13 @@ pub trait CddsStructure: Sized + 'static {
     /// Begins to change a version, with the memory of drafts of another.
     #[doc(hidden)]
     fn begin(drafts: &mut Self::Drafts, before: View<'_>) -> Result<()>;
+
+    /// Looks for the key of the only change that a version will have, in the version before.
+    #[doc(hidden)]
+    fn seek(drafts: &mut Self::Drafts, before: &View<'_>, lane: &mut Lane, key: &[u8]) -> Result<()> {
+        let _ = (drafts, before, lane, key);
+        Ok(())
+    }
 
     /// Puts a key of a length that is allowed; returns whether it was there.
     #[doc(hidden)]

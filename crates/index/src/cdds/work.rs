@@ -14,7 +14,7 @@ use super::structure::CddsStructure;
 use super::tree::CddsOrdered;
 use crate::error::{Error, Result, corrupt};
 use tembo_pmem::Region;
-use tembo_pool::Tx;
+use tembo_pool::{Lane, Tx};
 
 /// Items that a version takes off the queue of the young beyond two for each that it puts there.
 const YOUNG_STEPS: usize = 2;
@@ -74,21 +74,40 @@ impl<S: CddsStructure> Work<S> {
     /// has ended.
     pub(crate) fn begin(shared: &Shared, spare: &mut Option<Box<Work<S>>>) -> Result<Box<Work<S>>> {
         let mut work = spare.take().unwrap_or_default();
+        work.look(shared)?;
         work.set_out(shared)?;
         Ok(work)
     }
 
-    fn set_out(&mut self, shared: &Shared) -> Result<()> {
+    /// As [`begin`](Self::begin), of a version that will have one change, of this key, and is made with this lane.
+    pub(crate) fn begin_one(
+        shared: &Shared,
+        spare: &mut Option<Box<Work<S>>>,
+        lane: &mut Lane,
+        key: &[u8],
+    ) -> Result<Box<Work<S>>> {
+        let mut work = spare.take().unwrap_or_default();
+        work.look(shared)?;
+        S::seek(&mut work.drafts, &shared.view(work.before), lane, key)?;
+        work.set_out(shared)?;
+        Ok(work)
+    }
+
+    /// Takes the version before to start from.
+    fn look(&mut self, shared: &Shared) -> Result<()> {
         (self.header, self.seed) = (shared.header, shared.seed);
+        self.before = load_version(shared.region(), shared.header)?;
+        self.length = self.before.length;
+        S::begin(&mut self.drafts, shared.view(self.before))
+    }
+
+    fn set_out(&mut self, shared: &Shared) -> Result<()> {
         self.version = shared.intend(&mut self.retained);
         if self.version > MAX_VERSION {
             let expected = format!("up to {MAX_VERSION}");
             return Err(corrupt("the version of a map", shared.header, expected, self.version));
         }
         self.due = shared.due(&self.retained);
-        self.before = load_version(shared.region(), shared.header)?;
-        self.length = self.before.length;
-        S::begin(&mut self.drafts, shared.view(self.before))?;
         self.owed.clear();
         self.dead.clear();
         (self.changes, self.is_changed, self.is_broken, self.more_steps) = (0, false, false, 0);

@@ -8,6 +8,7 @@ use super::super::layout::{Form, INLINE_BYTES, MAX_KEY_BYTES, RootWord};
 use super::super::node::{Record, bytes_of_word};
 use super::super::queue::Dead;
 use super::super::work::{Work, region, write_record};
+use super::alone::Sought;
 use super::draft::{Draft, Fences, NEW, Slot, Words};
 use super::layout::{FencesWord, INNER_WORDS, MAX_HEIGHT};
 use super::node::{Node, after};
@@ -39,6 +40,10 @@ pub struct TreeDrafts {
     /// are new, too.
     pub(super) moved_out: Vec<u64>,
     pub(super) undo: Undo,
+    /// Where the key of the only change is.
+    pub(super) sought: Option<Box<Sought>>,
+    /// Memory for that.
+    pub(super) spare_sought: Option<Box<Sought>>,
     /// Memory for drafts.
     spare: Vec<Words>,
 }
@@ -56,6 +61,7 @@ impl TreeDrafts {
         self.touched.truncate(0);
         self.moved_out.clear();
         self.undo.clear();
+        self.sought = None;
         Ok(())
     }
 
@@ -91,6 +97,20 @@ impl Default for Path {
 }
 
 impl Path {
+    /// Begins at a root.
+    #[inline]
+    pub(super) fn begin(&mut self, root: u64) {
+        (self.ids[0], self.depth) = (root, 0);
+    }
+
+    /// Goes on to a child.
+    #[inline]
+    pub(super) fn push(&mut self, slot: usize, child: u64) {
+        self.slots[self.depth] = slot as u8;
+        self.depth += 1;
+        self.ids[self.depth] = child;
+    }
+
     /// How far below the root the leaf is.
     pub(crate) fn depth(&self) -> usize {
         self.depth
@@ -115,12 +135,20 @@ impl Work {
             self.drafts.root = self.new_draft(0, 0, Fences { low: Vec::new(), high: None });
             self.drafts.root_level = 0;
         }
+        let print = fingerprint(key);
+        if let Some(sought) = self.take_sought()
+            && self.put_in_place(tx, &sought, (key, print), value)?
+        {
+            let was_there = sought.slot.is_some();
+            self.drafts.spare_sought = Some(sought);
+            return Ok(was_there);
+        }
         let mut path = Path::default();
         self.find_path(tx, Goal::At(key), &mut path)?;
         let leaf = self.draft(tx, path.leaf(), 0)?;
-        let print = fingerprint(key);
         let found = self.find(tx, leaf, key, print)?;
-        let entry = self.entry(tx, leaf, (key, print), value)?;
+        let node = &self.drafts.nodes[leaf];
+        let entry = self.entry(tx, (node.id & !NEW, node.shared), (key, print), value)?;
         if let Some(slot) = found {
             self.end_entry(tx, leaf, slot)?;
         }
@@ -135,6 +163,17 @@ impl Work {
     pub(super) fn remove_entry(&mut self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
         if self.drafts.root == 0 {
             return Ok(false);
+        }
+        if let Some(sought) = self.take_sought() {
+            let is_done = match sought.slot {
+                Some(slot) => self.remove_in_place(tx, &sought, slot)?,
+                None => true,
+            };
+            let was_there = sought.slot.is_some();
+            self.drafts.spare_sought = Some(sought);
+            if is_done {
+                return Ok(was_there);
+            }
         }
         let mut path = Path::default();
         self.find_path(tx, Goal::At(key), &mut path)?;
@@ -165,7 +204,13 @@ impl Work {
 
     /// A leaf of the version before.
     fn leaf_before<'t>(&self, tx: &'t Tx<'_>, leaf: u64) -> View<'t> {
-        View { region: region(tx), version: self.before.number, root: RootWord::new(leaf, 0), seed: 0 }
+        View {
+            region: region(tx),
+            version: self.before.number,
+            root: RootWord::new(leaf, 0),
+            seed: 0,
+            ahead: None,
+        }
     }
 
     /// The way to the leaf of a key, or to the last one.
@@ -179,7 +224,7 @@ impl Work {
     fn find_path(&self, tx: &Tx<'_>, goal: Goal<'_>, path: &mut Path) -> Result<()> {
         let (region, has_drafts) = (region(tx), !self.drafts.nodes.is_empty());
         let mut id = self.drafts.root;
-        path.ids[0] = id;
+        path.begin(id);
         for level in (1..=self.drafts.root_level).rev() {
             let slot;
             (slot, id) = match if has_drafts { self.draft_of(id) } else { None } {
@@ -194,9 +239,7 @@ impl Work {
                 }
             };
             Node::prefetch(region, id);
-            path.slots[path.depth] = slot as u8;
-            path.depth += 1;
-            path.ids[path.depth] = id;
+            path.push(slot, id);
         }
         Ok(())
     }
@@ -333,10 +376,15 @@ impl Work {
         Ok(None)
     }
 
-    /// An entry for a leaf, of a key with its hash byte, with a record if it has to have one.
-    fn entry(&self, tx: &mut Tx<'_>, leaf: usize, (key, print): (&[u8], u8), value: &[u8]) -> Result<Slot> {
-        let (shared, id) = (self.drafts.nodes[leaf].shared, self.drafts.nodes[leaf].id & !NEW);
-        let rest = after(key, shared, id)?;
+    /// An entry for a leaf, whose keys share so many bytes, of a key with its hash byte, with a record if it has to have one.
+    pub(super) fn entry(
+        &self,
+        tx: &mut Tx<'_>,
+        (leaf, shared): (u64, usize),
+        (key, print): (&[u8], u8),
+        value: &[u8],
+    ) -> Result<Slot> {
+        let rest = after(key, shared, leaf)?;
         let (form, word) = if rest.len() <= INLINE_BYTES && value.len() <= INLINE_BYTES {
             let mut word = [0; 8];
             word[..value.len()].copy_from_slice(value);

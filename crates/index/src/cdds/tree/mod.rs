@@ -71,6 +71,7 @@
 //!   as one or two nodes. The paper's merge into a sibling with room, and its copying of some of the sibling's entries, would
 //!   change the range of a node that older versions read.
 
+mod alone;
 mod check;
 mod clear;
 mod cursor;
@@ -105,7 +106,7 @@ use super::structure::{CddsStructure, Visit};
 use super::work::Work;
 use crate::error::Result;
 use tembo_pmem::Region;
-use tembo_pool::Tx;
+use tembo_pool::{Lane, Tx};
 
 /// An ordered map from byte strings to byte strings, of which every version that is held by a snapshot can be read.
 ///
@@ -152,6 +153,10 @@ impl CddsStructure for CddsOrdered {
 
     fn begin(drafts: &mut TreeDrafts, before: View<'_>) -> Result<()> {
         drafts.begin(before)
+    }
+
+    fn seek(drafts: &mut TreeDrafts, before: &View<'_>, lane: &mut Lane, key: &[u8]) -> Result<()> {
+        drafts.seek(before, lane, key)
     }
 
     fn put(work: &mut Work, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {

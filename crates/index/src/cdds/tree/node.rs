@@ -119,21 +119,27 @@ impl<'m> Node<'m> {
     ///
     /// Has no branches that depend on the order of the keys, since these would be guessed wrong.
     #[inline]
-    pub(crate) fn greatest_up_to(&self, wanted: u64, version: u64) -> Option<(u64, usize)> {
+    pub(crate) fn greatest_up_to(&self, mut wanted: u64, version: u64) -> Option<(u64, usize)> {
         let [starts, keys, _, ends] = self.columns();
-        let (best, mut equal) = greatest_key(keys, wanted);
-        let mut found = None;
-        while equal != 0 {
-            let slot = equal.trailing_zeros() as usize;
-            equal &= equal - 1;
-            // ORDER: the end before the start, as in `is_in`.
-            let end = ends[slot].load(Ordering::Acquire);
-            let start = StartWord(starts[slot].load(Ordering::Acquire)).version();
-            if end > version && start <= version && found.replace((best, slot)).is_some() {
-                return None;
+        loop {
+            let (best, mut equal) = greatest_key(keys, wanted);
+            let mut found = None;
+            while equal != 0 {
+                let slot = equal.trailing_zeros() as usize;
+                equal &= equal - 1;
+                // ORDER: the end before the start, as in `is_in`.
+                let end = ends[slot].load(Ordering::Acquire);
+                let start = StartWord(starts[slot].load(Ordering::Acquire)).version();
+                if end > version && start <= version && found.replace((best, slot)).is_some() {
+                    return None;
+                }
             }
+            if found.is_some() || best == 0 {
+                return found;
+            }
+            // Of entries of other versions. Those of this one stay what they are, so that none is between these and what is looked for.
+            wanted = best - 1;
         }
-        found
     }
 
     #[inline(always)]

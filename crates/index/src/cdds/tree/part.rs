@@ -10,10 +10,9 @@ use super::scan::Rest;
 use super::{CddsOrdered, CddsTree};
 use crate::error::{Error, Result};
 use crate::wbtree::Fate;
-use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use tembo_pool::Tx;
+use tembo_pool::{ArcBiasedGuard, Tx};
 
 /// What a transaction that changes several structures changes in a tree: a version, which is made durable by that
 /// transaction's commit. The tree's other writers wait as long as the part lives.
@@ -49,7 +48,7 @@ use tembo_pool::Tx;
 /// ```
 pub struct CddsPart {
     shared: Arc<Shared>,
-    writing: ArcMutexGuard<RawMutex, Writing<CddsOrdered>>,
+    writing: ArcBiasedGuard<Writing<CddsOrdered>>,
     work: Option<Box<Work>>,
     /// The version, and what made it.
     finished: Option<(Version, Box<Work>)>,
@@ -65,7 +64,7 @@ impl CddsTree {
     /// [`Error::Pool`] when the pool is open for reading only, or the head of the tree is damaged.
     pub fn part(&self) -> Result<CddsPart> {
         let shared = self.shared.clone();
-        let mut writing = Mutex::lock_arc(&self.writer);
+        let mut writing = self.writer.lock_arc();
         if writing.lane.is_none() {
             return Err(tembo_pool::Error::ReadOnly.into());
         }

@@ -4,6 +4,7 @@ use super::super::bytes::CddsBytes;
 use super::super::create::View;
 use super::super::layout::Form;
 use super::super::node::Record;
+use super::draft::bits;
 use super::layout::{Field, MAX_HEIGHT, SLOTS};
 use super::node::Node;
 use crate::error::{Result, corrupt};
@@ -27,23 +28,21 @@ pub(crate) enum Goal<'k> {
 #[inline]
 pub(crate) fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
     let Some(leaf) = view.leaf(Goal::At(key))? else { return Ok(None) };
-    let print = fingerprint(key);
-    let mut hits = matches(leaf.fingerprints(), print) & ((1 << SLOTS) - 1);
-    if hits == 0 {
-        return Ok(None);
-    }
-    let prefix = leaf.prefix_of(key)?;
-    while hits != 0 {
-        let slot = hits.trailing_zeros() as usize;
-        hits &= hits - 1;
-        if !leaf.is_in(slot, view.version) || leaf.field(slot, Field::Key) != prefix {
-            continue;
-        }
-        if let Some(value) = value_if(&leaf, slot, key)? {
+    for slot in hits(&view, &leaf, key)? {
+        if let Some(value) = value_if(&view, &leaf, slot, key)? {
             return Ok(Some(value));
         }
     }
     Ok(None)
+}
+
+/// The places of a leaf, in the version, with the hash byte and the 8 bytes of a key.
+#[inline(always)]
+pub(super) fn hits(view: &View<'_>, leaf: &Node<'_>, key: &[u8]) -> Result<impl Iterator<Item = usize>> {
+    let hits = matches(leaf.fingerprints(), fingerprint(key)) & ((1 << SLOTS) - 1);
+    let prefix = if hits == 0 { 0 } else { leaf.prefix_of(key)? };
+    let version = view.version;
+    Ok(bits(hits).filter(move |slot| leaf.is_in(*slot, version) && leaf.field(*slot, Field::Key) == prefix))
 }
 
 impl<'m> View<'m> {
@@ -76,10 +75,10 @@ impl<'m> View<'m> {
 
 /// The value of a slot whose 8 bytes are those of the key, if the whole key is.
 #[inline]
-fn value_if<'m>(leaf: &Node<'m>, slot: usize, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
+fn value_if<'m>(view: &View<'m>, leaf: &Node<'m>, slot: usize, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
     Ok(match leaf.form(slot)? {
         Form::Block => {
-            let record = Record::read(leaf.region(), leaf.field(slot, Field::Value))?;
+            let record = Record::read_ahead(view, leaf.field(slot, Field::Value))?;
             (record.key == key).then(|| CddsBytes::media(record.value))
         }
         Form::Inline { key_bytes, value_bytes } => {
