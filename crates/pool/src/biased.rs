@@ -39,6 +39,8 @@ pub struct BiasedGuard<'m, T> {
 /// The value, locked as long as this lives, with a share of the lock. May be dropped by another thread.
 pub struct ArcBiasedGuard<T> {
     of: Arc<BiasedMutex<T>>,
+    /// Threads that share the guard share the value.
+    value: PhantomData<T>,
 }
 
 impl<T> BiasedMutex<T> {
@@ -96,7 +98,7 @@ impl<T> BiasedMutex<T> {
     /// As for [`lock`](Self::lock).
     pub fn lock_arc(self: &Arc<Self>) -> ArcBiasedGuard<T> {
         self.take_mutex();
-        ArcBiasedGuard { of: self.clone() }
+        ArcBiasedGuard { of: self.clone(), value: PhantomData }
     }
 
     fn take_mutex(&self) {

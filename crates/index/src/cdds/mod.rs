@@ -50,6 +50,10 @@
 //! spares V in any case, and the one of V + 2 will find the slot. Otherwise two versions have been made meanwhile, and the reader takes
 //! the newest.
 //!
+//! Between the fence of a version and the search for where the next change goes there is no locked instruction, which would wait for that fence:
+//! the writer's lock has a bias, what is empty mostly is looked at without its lock (`seldom.rs`), and `intent` is stored when
+//! the search of a single change is over, which reads the newest version only.
+//!
 //! A transaction of others may make a version, too, beside versions of other maps (`tree/part.rs`): it holds the lock from
 //! its first look at the map until it has ended. Whoever waits for a map's lock holds none that a writer of the map waits for; a
 //! transaction that takes several has to be the only one that does so at a time.

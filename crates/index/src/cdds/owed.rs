@@ -54,9 +54,8 @@ pub(super) struct OwedByNewest {
 }
 
 impl OwedByNewest {
-    /// `words` are in order. Whoever finds the version newest afterwards finds these words.
+    /// Whoever finds the version newest afterwards finds these words.
     pub(super) fn set(&self, version: u64, words: &[u64]) {
-        debug_assert!(words.is_sorted());
         self.version.store(CHANGING, Ordering::Relaxed);
         // ORDER: before any of the words, with the fence in `of`.
         fence(Ordering::Release);
@@ -77,17 +76,17 @@ impl OwedByNewest {
             return Owed::default();
         }
         let count = self.count.load(Ordering::Relaxed);
-        let words = match self.few.get(..count) {
+        let mut words: Vec<u64> = match self.few.get(..count) {
             Some(few) => few.iter().map(|word| word.load(Ordering::Relaxed)).collect(),
             None => self.many.lock().clone(),
         };
         // ORDER: whoever met a word of a later list finds now that the version is not this one any more.
         fence(Ordering::Acquire);
-        if self.version.load(Ordering::Relaxed) == version {
-            Owed { version, words }
-        } else {
-            Owed::default()
+        if self.version.load(Ordering::Relaxed) != version {
+            return Owed::default();
         }
+        words.sort_unstable();
+        Owed { version, words }
     }
 }
 

@@ -34,7 +34,7 @@ pub struct Work<S: CddsStructure = CddsOrdered> {
     pub(crate) before: Version,
     /// What the version before did not store, if it is needed by now.
     pub(crate) due: Owed,
-    /// Words that this version does not store for the one before, in order.
+    /// Words that this version does not store for the one before.
     pub(crate) owed: Vec<u64>,
     pub(crate) length: u64,
     pub(crate) drafts: S::Drafts,

@@ -59,6 +59,13 @@ impl TreeDrafts {
 }
 
 impl Path {
+    /// The nodes above the leaf, and the places of each that lead on.
+    #[inline]
+    fn steps(&self) -> impl Iterator<Item = (u64, usize)> {
+        let steps = self.ids.iter().zip(&self.slots).take(self.depth());
+        steps.map(|(node, slot)| (*node, usize::from(*slot)))
+    }
+
     /// The way from a root on media to a leaf.
     #[inline]
     pub(super) fn find(
@@ -100,17 +107,34 @@ impl EntryWords {
     }
 }
 
+/// An entry that ends.
+struct Ended {
+    slot: usize,
+    /// Its record, if it has one, and the version from which on it was there.
+    record: Option<(u64, u64)>,
+}
+
 impl Node<'_> {
+    /// An entry of a leaf that is about to end.
+    fn ended(&self, slot: usize) -> Result<Ended> {
+        let has_record = self.form(slot)? == Form::Block;
+        let record = has_record.then(|| (self.field(slot, Field::Value), self.start(slot).version()));
+        Ok(Ended { slot, record })
+    }
+
     /// Whether a leaf has at least so many live entries.
     fn has_live(&self, least: usize) -> bool {
-        let is_live = |slot: &usize| self.field(*slot, Field::End) == NO_END;
-        (0..SLOTS).filter(is_live).nth(least - 1).is_some()
+        let mut live = 0;
+        (0..SLOTS).any(|slot| {
+            live += usize::from(self.leaf_field(slot, Field::End) == NO_END);
+            live >= least
+        })
     }
 
     /// A place of a leaf for another entry, as [`Draft::free_slot`](super::draft::Draft::free_slot) finds it.
     fn free_slot(&self, retained: &Retained) -> Option<usize> {
         (0..SLOTS).find(|slot| {
-            let end = self.field(*slot, Field::End);
+            let end = self.leaf_field(*slot, Field::End);
             end == 0 || end != NO_END && !retained.any_in(self.start(*slot).version(), end)
         })
     }
@@ -122,14 +146,22 @@ impl Work {
         self.drafts.sought.take()
     }
 
+    /// Whether all that changes of nodes is stored already: nothing changed, or one entry in place, with stamps that are owed only.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.drafts.nodes.is_empty()
+            && self.drafts.touched.len() == 0
+            && self.drafts.root == self.before.root.node()
+    }
+
     /// Removes the key that was found, if no node has to be rebuilt for that; returns whether it was so.
     pub(super) fn remove_in_place(&mut self, tx: &mut Tx<'_>, sought: &Sought, slot: usize) -> Result<bool> {
         let leaf = Node::open(region(tx), sought.path.leaf(), 0)?;
         if sought.path.depth() > 0 && !leaf.has_live(LIVE_MIN + 2) {
             return Ok(false);
         }
+        let ended = leaf.ended(slot)?;
         self.change();
-        self.end_in_place(tx, sought.path.leaf(), slot)?;
+        self.end_in_place(tx, sought.path.leaf(), &ended)?;
         self.touch_in_place(&sought.path);
         Ok(true)
     }
@@ -145,15 +177,15 @@ impl Work {
         let off = sought.path.leaf();
         let leaf = Node::open(region(tx), off, 0)?;
         let Some(slot) = leaf.free_slot(&self.retained) else { return Ok(false) };
-        let shared = leaf.shared();
+        let (shared, ended) = (leaf.shared(), sought.slot.map(|slot| leaf.ended(slot)).transpose()?);
         let entry = self.entry(tx, (off, shared), (key, print), value)?;
         let leaf = Node::open(region(tx), off, 0)?;
         let (prints_word, words) = (PRINTS_WORD + slot / 8, EntryWords::new(&leaf, slot, &entry));
         let prints_before = leaf.word(prints_word);
         let mut prints = prints_before.to_ne_bytes();
         prints[slot % 8] = print;
-        if let Some(old) = sought.slot {
-            self.end_in_place(tx, off, old)?;
+        if let Some(ended) = ended {
+            self.end_in_place(tx, off, &ended)?;
         }
         if u64::from_ne_bytes(prints) != prints_before {
             tx.store_words(off + 8 * prints_word as u64, &[u64::from_ne_bytes(prints)])?;
@@ -165,13 +197,11 @@ impl Work {
     }
 
     /// Takes an entry of a leaf from before out of the version, and sees to its record.
-    fn end_in_place(&mut self, tx: &mut Tx<'_>, off: u64, slot: usize) -> Result<()> {
-        let leaf = Node::open(region(tx), off, 0)?;
-        if leaf.form(slot)? == Form::Block {
-            let (value, start) = (leaf.field(slot, Field::Value), leaf.start(slot).version());
-            self.give_up_record(tx, value, start)?;
+    fn end_in_place(&mut self, tx: &mut Tx<'_>, off: u64, ended: &Ended) -> Result<()> {
+        if let Some((record, start)) = ended.record {
+            self.give_up_record(tx, record, start)?;
         }
-        Ok(tx.store_words(off + 8 * entry_word(0, slot, Field::End) as u64, &[self.version])?)
+        Ok(tx.store_words(off + 8 * entry_word(0, ended.slot, Field::End) as u64, &[self.version])?)
     }
 
     /// As [`touch`](Self::touch). As long as nobody holds a version, the stamps are only owed.
@@ -179,7 +209,6 @@ impl Work {
         if !self.retained.held().is_empty() {
             return self.touch(path);
         }
-        self.owed.extend((0..path.depth()).map(|depth| stamp_off(path.id(depth), path.slot(depth))));
-        self.owed.sort_unstable();
+        self.owed.extend(path.steps().map(|(node, slot)| stamp_off(node, slot)));
     }
 }

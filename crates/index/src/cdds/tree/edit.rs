@@ -83,9 +83,9 @@ impl TreeDrafts {
 #[derive(Debug)]
 pub(crate) struct Path {
     /// The nodes, the root first.
-    ids: [u64; MAX_HEIGHT + 1],
+    pub(super) ids: [u64; MAX_HEIGHT + 1],
     /// The place of each of them that leads to the next.
-    slots: [u8; MAX_HEIGHT],
+    pub(super) slots: [u8; MAX_HEIGHT],
     /// How many there are above the leaf.
     depth: usize,
 }

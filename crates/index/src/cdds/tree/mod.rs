@@ -176,6 +176,9 @@ impl CddsStructure for CddsOrdered {
     }
 
     fn write(work: &mut Work, tx: &mut Tx<'_>) -> Result<RootWord> {
+        if work.is_in_place() {
+            return Ok(work.before.root);
+        }
         let root = work.write_new_nodes(tx)?;
         work.store_changed_nodes(tx)?;
         Ok(root)

@@ -107,6 +107,13 @@ impl<'m> Node<'m> {
         self.word(entry_word(self.level(), slot, field))
     }
 
+    /// As [`field`](Self::field), of a leaf, which the caller knows it to be.
+    #[inline(always)]
+    pub(crate) fn leaf_field(&self, slot: usize, field: Field) -> u64 {
+        debug_assert_eq!(self.level(), 0);
+        self.word(entry_word(0, slot, field))
+    }
+
     /// The four arrays of an inner node: its starts, keys, values and ends.
     #[inline(always)]
     fn columns(&self) -> [&'m [AtomicU64; SLOTS]; 4] {

@@ -164,8 +164,11 @@ impl Work {
     /// The live child next to the one in `slot`, and whether it is on its right: the right one if there is one.
     fn neighbour(&self, tx: &Tx<'_>, parent: usize, slot: usize) -> Result<(usize, bool)> {
         let node = &self.drafts.nodes[parent];
-        // The fences that are compared are those of the children, which need no head.
-        let compare = |a: usize, b: usize| self.compare(tx, node.level, &[], &node.entry(a), &node.entry(b));
+        // The fences that are compared, if that is needed, are those of the children, which need no head.
+        let compare = |a: usize, b: usize| match node.key(a).cmp(&node.key(b)) {
+            Ordering::Equal => self.compare(tx, node.level, &[], &node.entry(a), &node.entry(b)),
+            order => Ok(order),
+        };
         let (mut left, mut right) = (None, None);
         for other in node.live().filter(|other| *other != slot) {
             let (best, toward) = match compare(other, slot)? {

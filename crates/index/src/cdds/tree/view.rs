@@ -42,7 +42,8 @@ pub(super) fn hits(view: &View<'_>, leaf: &Node<'_>, key: &[u8]) -> Result<impl 
     let hits = matches(leaf.fingerprints(), fingerprint(key)) & ((1 << SLOTS) - 1);
     let prefix = if hits == 0 { 0 } else { leaf.prefix_of(key)? };
     let version = view.version;
-    Ok(bits(hits).filter(move |slot| leaf.is_in(*slot, version) && leaf.field(*slot, Field::Key) == prefix))
+    Ok(bits(hits)
+        .filter(move |slot| leaf.is_in(*slot, version) && leaf.leaf_field(*slot, Field::Key) == prefix))
 }
 
 impl<'m> View<'m> {
