@@ -333,3 +333,48 @@ impl<S: CddsStructure> CddsMap<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::snapshot::CddsSnapshot;
+    use super::super::tree::CddsTree;
+    use super::*;
+    use tembo_pool::{Options, Pool};
+
+    /// A snapshot that is made while the only change of a version is, which owes it what it raises no stamps for.
+    #[test]
+    fn a_version_that_comes_to_be_held_while_one_change_is_made_misses_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options::new();
+        options.create = true;
+        let pool = Pool::open(dir.path().join("test.pool"), &options).unwrap();
+        let tree = CddsTree::create(&pool, "tree").unwrap();
+        let key = |i: u32| i.to_be_bytes();
+        (0..2000).for_each(|i| _ = tree.put(&key(i), b"before").unwrap());
+        let make_beside_a_snapshot = |change: Change<&[u8]>| {
+            let mut writing = tree.lock_writer();
+            let Writing { lane, spare, .. } = &mut *writing;
+            let work = Work::begin_one(&tree.shared, spare, lane.as_mut().unwrap(), change.key()).unwrap();
+            let earlier = tree.snapshot();
+            assert_eq!(earlier.version() + 1, work.version);
+            let (was_there, made) =
+                tree.complete(&mut writing, work, |work, tx| change.make(work, tx)).unwrap();
+            assert!(was_there && made == earlier.version() + 1);
+            earlier
+        };
+        let differ = |from: &CddsSnapshot<CddsOrdered>| -> Vec<Vec<u8>> {
+            let changes = tree.diff(from.version(), tree.snapshot().version()).unwrap();
+            changes.into_iter().map(|change| change.key).collect()
+        };
+        for (i, is_removed) in [(100, false), (700, true), (1500, false)] {
+            let (changed, value) = (key(i), b"after".as_slice());
+            let change =
+                if is_removed { Change::Remove(&changed[..]) } else { Change::Put(&changed[..], value) };
+            let earlier = make_beside_a_snapshot(change);
+            assert_eq!(differ(&earlier), [changed.to_vec()]);
+            // In another leaf, so that it raises no stamp for the first one.
+            tree.put(&key(i + 300), b"after").unwrap();
+            assert_eq!(differ(&earlier), [changed.to_vec(), key(i + 300).to_vec()]);
+        }
+    }
+}

@@ -107,3 +107,42 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_words_and_many_are_owed_by_the_version_that_was_set_last() {
+        let owed = OwedByNewest::default();
+        for (version, count) in [(7, 0), (8, 3), (9, FEW), (10, FEW + 1), (11, 100), (12, 2)] {
+            let words: Vec<u64> = (0..count as u64).rev().map(|word| 8 * word).collect();
+            owed.set(version, &words);
+            let found = owed.of(version);
+            assert!(
+                (0..2 * count as u64)
+                    .all(|word| { found.word(8 * word) == (word < count as u64).then_some(version) })
+            );
+            assert!(owed.of(version - 1).words.is_empty() && owed.of(version + 1).words.is_empty());
+        }
+    }
+
+    /// A list belongs to one version as a whole, or the reader gets none.
+    #[test]
+    fn lists_that_are_read_while_they_change_are_never_mixed() {
+        let owed = OwedByNewest::default();
+        let versions = if cfg!(miri) { 50 } else { 100_000 };
+        let words_of = |version: u64| vec![version; 1 + version as usize % (FEW + 2)];
+        std::thread::scope(|scope| {
+            scope.spawn(|| (1..=versions).for_each(|version| owed.set(version, &words_of(version))));
+            loop {
+                let version = owed.version.load(Ordering::Acquire);
+                let found = owed.of(version);
+                assert!(found.words.is_empty() || found.words == words_of(version));
+                if version == versions {
+                    break;
+                }
+            }
+        });
+    }
+}
