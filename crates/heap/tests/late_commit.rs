@@ -124,8 +124,8 @@ fn a_late_record_does_no_harm_to_what_comes_after_a_dead_object() {
     });
     assert_eq!(not_seven(&heap), [0; 0]);
     // Everything that was stored is there, as after kill -9.
-    // SAFETY: nobody writes any more.
-    let image = unsafe { pool.region().bytes(0, pool.region().len()) }.unwrap().to_vec();
+    let words = pool.region().words(0, pool.region().len() / 8).unwrap();
+    let image: Vec<u8> = words.iter().flat_map(|word| word.load(Ordering::SeqCst).to_ne_bytes()).collect();
     let pool = Pool::open_in(Region::simulated(&image, REGION_BYTES, None).unwrap()).unwrap();
     let heap = Heap::<After, Root>::open_pool(pool).unwrap();
     assert_eq!(not_seven(&heap), [0; 0], "after a crash");

@@ -15,6 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// A value that one thread at a time has.
+///
+/// A thread does not keep a guard in a thread-local value: the number by which the thread is known may be another's by the time that this is dropped.
+#[doc(hidden)]
 pub struct BiasedMutex<T> {
     bias: Bias,
     /// Whether the thread that has the bias has the lock by it. Stored to, and looked at, by that thread only.
@@ -54,7 +57,7 @@ impl<T> BiasedMutex<T> {
         }
     }
 
-    /// The value, if nobody has it.
+    /// The value, if nobody has it. The first thread that asks while another has the bias waits until that has no lock.
     #[inline]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
         let is_biased = self.bias.enter();
@@ -91,6 +94,15 @@ impl<T> BiasedMutex<T> {
         })
     }
 
+    /// Whether the calling thread has the lock by its bias. If another thread has the bias, it loses that.
+    pub fn is_held_by_bias(&self) -> bool {
+        let may_be = self.bias.enter();
+        if may_be {
+            self.bias.leave();
+        }
+        may_be && self.is_held_by_bias.load(Ordering::Relaxed)
+    }
+
     /// As [`lock`](Self::lock), with a share of the lock.
     ///
     /// # Panics
@@ -102,11 +114,7 @@ impl<T> BiasedMutex<T> {
     }
 
     fn take_mutex(&self) {
-        if self.bias.enter() {
-            let is_own = self.is_held_by_bias.load(Ordering::Relaxed);
-            self.bias.leave();
-            assert!(!is_own, "a thread that waits for a lock that it has");
-        }
+        assert!(!self.is_held_by_bias(), "a thread that waits for a lock that it has");
         self.mutex.lock();
     }
 }

@@ -116,8 +116,8 @@ impl Lane {
             .for_each(|limbo| limbo.epoch = epoch);
     }
 
-    /// Looks up the block at `off`, which a transaction of the lane after this one is going to free, while the caller waits for something
-    /// else of it. What is not so does no harm.
+    /// Looks up the block at `off`, which the lane's next transaction is going to free, while the block's own lines are on their way. What is not
+    /// so does no harm.
     pub fn expect_free(&mut self, off: u64) {
         let Lane { pool, arena, .. } = self;
         pool.inner.alloc.expect_free(&pool.inner.region, arena, off);

@@ -23,11 +23,11 @@ impl Ahead {
         }
     }
 
-    /// Notes how long a record was. What was too much counts at once, and what was too little by and by: lines that nobody reads cost
+    /// Notes where a record was, and how long. What was too much counts at once, and what was too little by and by: lines that nobody reads cost
     /// more than lines that come late.
     #[inline]
-    pub(crate) fn note(&self, record_bytes: u64) {
-        let lines = record_bytes.div_ceil(LINE_BYTES).min(LINES_MAX);
+    pub(crate) fn note(&self, off: u64, record_bytes: u64) {
+        let lines = (off % LINE_BYTES + record_bytes).div_ceil(LINE_BYTES).min(LINES_MAX);
         let expected = self.0.load(Ordering::Relaxed);
         if lines != expected {
             let more = lines.saturating_sub(expected).div_ceil(4);

@@ -39,6 +39,20 @@ impl Drop for Group {
     }
 }
 
+/// Takes a change back that nobody has taken to make, if the thread panics that left it: as one does that has the writer's lock already.
+struct TakeBack<'w> {
+    waiting: &'w Waiting,
+    outcome: &'w Arc<Mutex<Option<Result<bool>>>>,
+}
+
+impl Drop for TakeBack<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.waiting.0.lock().retain(|request| !Arc::ptr_eq(&request.outcome, self.outcome));
+        }
+    }
+}
+
 /// A change of one key that needs nothing of its thread.
 enum Change<B = Vec<u8>> {
     Put(B, B),
@@ -302,6 +316,7 @@ impl<S: CddsStructure> CddsMap<S> {
     fn join(&self, change: Change) -> Result<bool> {
         let outcome = Arc::new(Mutex::new(None));
         self.shared.waiting.0.lock().push(Request { change, outcome: outcome.clone() });
+        let _unless_panicking = TakeBack { waiting: &self.shared.waiting, outcome: &outcome };
         loop {
             let mut writing = self.lock_writer();
             if let Some(outcome) = outcome.lock().take() {
@@ -340,6 +355,27 @@ mod tests {
     use super::super::tree::CddsTree;
     use super::*;
     use tembo_pool::{Options, Pool};
+
+    /// A change inside of one that has the lock panics, or would wait for ever; nobody makes it later.
+    #[test]
+    fn a_change_inside_of_another_that_panics_is_not_made_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options::new();
+        options.create = true;
+        let pool = Pool::open(dir.path().join("test.pool"), &options).unwrap();
+        let tree = CddsTree::create(&pool, "tree").unwrap();
+        tree.put(b"a", b"1").unwrap();
+        let writing = tree.writer.lock();
+        let nested = std::panic::AssertUnwindSafe(|| tree.join(Change::Put(b"b".to_vec(), b"2".to_vec())));
+        // Without bias the thread would wait.
+        if tree.writer.is_held_by_bias() {
+            assert!(std::panic::catch_unwind(nested).is_err());
+        }
+        drop(writing);
+        tree.join(Change::Put(b"c".to_vec(), b"3".to_vec())).unwrap();
+        assert_eq!(tree.get(b"b").unwrap(), None);
+        assert!(tree.get(b"c").unwrap().is_some());
+    }
 
     /// A snapshot that is made while the only change of a version is, which owes it what it raises no stamps for.
     #[test]

@@ -50,8 +50,8 @@
 //! spares V in any case, and the one of V + 2 will find the slot. Otherwise two versions have been made meanwhile, and the reader takes
 //! the newest.
 //!
-//! Between the fence of a version and the search for where the next change goes there is no locked instruction, which would wait for that fence:
-//! the writer's lock has a bias, what is empty mostly is looked at without its lock (`seldom.rs`), and `intent` is stored when
+//! Between the fence of a version and the search for where the next change goes there is no locked instruction, which would wait for that fence, as
+//! long as one thread makes all changes: the writer's lock has a bias, what is empty mostly is looked at without its lock (`seldom.rs`), and `intent` is stored when
 //! the search of a single change is over, which reads the newest version only.
 //!
 //! A transaction of others may make a version, too, beside versions of other maps (`tree/part.rs`): it holds the lock from

@@ -33,7 +33,7 @@ impl<'m> Record<'m> {
         }
         let record = Record::read(view.region, off)?;
         if let Some(ahead) = view.ahead {
-            ahead.note(record.media_bytes());
+            ahead.note(off, record.media_bytes());
         }
         Ok(record)
     }

@@ -56,7 +56,8 @@ pub(super) struct OwedByNewest {
 impl OwedByNewest {
     /// Whoever finds the version newest afterwards finds these words.
     pub(super) fn set(&self, version: u64, words: &[u64]) {
-        self.version.store(CHANGING, Ordering::Relaxed);
+        // ORDER: release, with the loads in `of`: who is told that nothing is owed any more sees what was stored in place of that.
+        self.version.store(CHANGING, Ordering::Release);
         // ORDER: before any of the words, with the fence in `of`.
         fence(Ordering::Release);
         self.count.store(words.len(), Ordering::Relaxed);
@@ -69,9 +70,9 @@ impl OwedByNewest {
         self.version.store(version, Ordering::Release);
     }
 
-    /// What this version owes, unless a later one has taken its place or is about to.
+    /// What this version owes, unless a later one has taken its place or is about to, which has stored it then if anybody needs it.
     fn of(&self, version: u64) -> Owed {
-        // ORDER: acquire, with the release in `set`.
+        // ORDER: acquire, with both releases in `set`.
         if self.version.load(Ordering::Acquire) != version {
             return Owed::default();
         }
@@ -82,7 +83,8 @@ impl OwedByNewest {
         };
         // ORDER: whoever met a word of a later list finds now that the version is not this one any more.
         fence(Ordering::Acquire);
-        if self.version.load(Ordering::Relaxed) != version {
+        // ORDER: acquire, as for the first load.
+        if self.version.load(Ordering::Acquire) != version {
             return Owed::default();
         }
         words.sort_unstable();

@@ -488,8 +488,17 @@ impl Allocator {
         }
     }
 
-    /// Has what [`find_block`](Self::find_block) will look at come.
+    /// Has what [`find_block`](Self::find_block) will look at come, if the block is one of a slab.
     pub(crate) fn expect_free(&self, region: &Region, arena: &mut Arena, off: u64) {
+        let key = self.geometry.chunk_key(off);
+        let is_known = arena
+            .known
+            .get(Arena::known_slot(key))
+            .is_some_and(|known| known.as_ref().is_some_and(|(its_key, _)| *its_key == key));
+        // Extents are not kept in mind: to find one takes a lock, here and then again.
+        if !is_known && self.begins_extent(region, off) {
+            return;
+        }
         if let Ok(Known::Slab(slab)) = self.find_home(region, arena, off)
             && let Ok(index) = slab.block_at(off)
         {
@@ -497,6 +506,15 @@ impl Allocator {
             slab.prefetch(bit);
             region.prefetch_for_store(bit.word_off);
         }
+    }
+
+    /// Whether the chunk at `off` is the first of an extent.
+    fn begins_extent(&self, region: &Region, off: u64) -> bool {
+        let Some((zone, chunk)) = self.geometry.locate(off) else { return false };
+        let word_off = self.geometry.chunk_word_off(zone, chunk);
+        region
+            .load_u64(word_off)
+            .is_ok_and(|word| matches!(ChunkWord::decode(word, word_off), Ok(ChunkWord::Extent { .. })))
     }
 
     /// What the block at `off` is part of.
@@ -657,7 +675,7 @@ enum Found {
     Extent(Block),
 }
 
-/// Where an allocated block is, which the lane knows now.
+/// What an allocated block is part of: a slab that the lane knows, or an extent by itself.
 enum Known<'a> {
     Slab(&'a Slab),
     Extent(Block),
