@@ -72,6 +72,7 @@ impl OwedByNewest {
 
     /// What this version owes, unless a later one has taken its place or is about to, which has stored it then if anybody needs it.
     fn of(&self, version: u64) -> Owed {
+        debug_assert!(version != CHANGING);
         // ORDER: acquire, with both releases in `set`.
         if self.version.load(Ordering::Acquire) != version {
             return Owed::default();
@@ -139,6 +140,9 @@ mod tests {
             scope.spawn(|| (1..=versions).for_each(|version| owed.set(version, &words_of(version))));
             loop {
                 let version = owed.version.load(Ordering::Acquire);
+                if version == CHANGING {
+                    continue;
+                }
                 let found = owed.of(version);
                 assert!(found.words.is_empty() || found.words == words_of(version));
                 if version == versions {
