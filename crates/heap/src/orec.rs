@@ -16,8 +16,8 @@
 //! has written a part of is validated, too: whoever commits there meanwhile is in conflict with it. What it writes without reading goes over
 //! whatever was there.
 //!
-//! A transaction that is run again after a conflict with what it had noted becomes the owner with each first write, so that others wait for it rather than take what it
-//! has read away. What it owns nobody else changes, and its reads of that need no validation; so if there is a version newer than its clock, that
+//! A transaction that is run again after a conflict with what it had noted becomes the owner with each first write, so that others wait for it
+//! rather than take what it has read away. What it owns nobody else changes, and its reads of that need no validation; so if there is a version newer than its clock, that
 //! is advanced first.
 //!
 //! ORDER: between marking and validating lies a locked instruction on the clock, so that of two transactions each of which read what
