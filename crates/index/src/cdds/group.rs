@@ -356,14 +356,18 @@ mod tests {
     use super::*;
     use tembo_pool::{Options, Pool};
 
-    /// A change inside of one that has the lock panics, or would wait for ever; nobody makes it later.
-    #[test]
-    fn a_change_inside_of_another_that_panics_is_not_made_later() {
+    fn new_tree() -> (CddsTree, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let mut options = Options::new();
         options.create = true;
         let pool = Pool::open(dir.path().join("test.pool"), &options).unwrap();
-        let tree = CddsTree::create(&pool, "tree").unwrap();
+        (CddsTree::create(&pool, "tree").unwrap(), dir)
+    }
+
+    /// A change inside of one that has the lock panics, or would wait for ever; nobody makes it later.
+    #[test]
+    fn a_change_inside_of_another_that_panics_is_not_made_later() {
+        let (tree, _dir) = new_tree();
         tree.put(b"a", b"1").unwrap();
         let writing = tree.writer.lock();
         let nested = std::panic::AssertUnwindSafe(|| tree.join(Change::Put(b"b".to_vec(), b"2".to_vec())));
@@ -380,11 +384,7 @@ mod tests {
     /// A snapshot that is made while the only change of a version is, which owes it what it raises no stamps for.
     #[test]
     fn a_version_that_comes_to_be_held_while_one_change_is_made_misses_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut options = Options::new();
-        options.create = true;
-        let pool = Pool::open(dir.path().join("test.pool"), &options).unwrap();
-        let tree = CddsTree::create(&pool, "tree").unwrap();
+        let (tree, _dir) = new_tree();
         let key = |i: u32| i.to_be_bytes();
         (0..2000).for_each(|i| _ = tree.put(&key(i), b"before").unwrap());
         let make_beside_a_snapshot = |change: Change<&[u8]>| {
