@@ -80,17 +80,24 @@ struct NewOrphan {
 }
 
 impl Scratch {
+    /// Most of them are empty anyway, and storing that would wait for the commit's fence.
+    #[inline(always)]
     fn clear(&mut self) {
-        self.locks.clear();
+        fn clear<T>(list: &mut Vec<T>) {
+            if !list.is_empty() {
+                list.clear();
+            }
+        }
+        clear(&mut self.locks);
         self.counts.clear();
-        self.deaths.clear();
-        self.pointers.clear();
-        self.finished.clear();
-        self.ended.clear();
-        self.abandoned.clear();
-        self.orphaned.clear();
-        self.adopted.clear();
-        self.new_slots.clear();
+        clear(&mut self.deaths);
+        clear(&mut self.pointers);
+        clear(&mut self.finished);
+        clear(&mut self.ended);
+        clear(&mut self.abandoned);
+        clear(&mut self.orphaned);
+        clear(&mut self.adopted);
+        clear(&mut self.new_slots);
     }
 }
 
@@ -104,20 +111,26 @@ pub(crate) fn commit(core: &Core, state: &State, session: &mut Session) -> Resul
         session.abort(core);
         return Err(e);
     }
-    commit_work(core, Some(state), session)
+    if !session.only_writes() {
+        return commit_work(core, Some(state), session);
+    }
+    // No count changes and nobody dies: most transactions that change fields.
+    match publish(core, Some(state), session) {
+        Ok(version) => {
+            session.release_owned(core, version);
+            core.storing.end(session.number);
+            Ok(())
+        }
+        Err(e) => {
+            session.abort(core);
+            core.storing.end(session.number);
+            Err(e)
+        }
+    }
 }
 
+#[inline(never)]
 fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Result<()> {
-    if state.is_some() && session.only_writes() {
-        // No count changes and nobody dies: most transactions that change fields.
-        let outcome = publish(core, state, session);
-        match outcome {
-            Ok(version) => session.owned.drain(..).for_each(|index| core.orecs.release(index, version)),
-            Err(_) => session.abort(core),
-        }
-        core.storing.end(session.number);
-        return outcome.map(drop);
-    }
     let dying_first = session.dying_first;
     let outcome = prepare(core, state, session).and_then(|()| publish(core, state, session));
     match outcome {
@@ -134,8 +147,8 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
                 core.handles.add_slots(slots.chain(scratch.new_slots.drain(..)).collect::<Vec<_>>());
             }
             scratch.orphaned.iter().for_each(|new| core.handles.make_orphan(new.object, new.slot));
-            session.owned.drain(..).for_each(|index| core.orecs.release(index, version));
-            session.scratch.locks.drain(..).for_each(|index| core.count_orecs.release(index, version));
+            session.release_owned(core, version);
+            session.scratch.locks.iter().for_each(|index| core.count_orecs.release(*index, version));
         }
         Err(_) => {
             // First of all: a block that was to be freed is not one that others can free before this is taken back.
@@ -555,6 +568,7 @@ fn unknown_type(object: u64, kind: Kind) -> Error {
 }
 
 /// Steps 3 and 4. Returns the version.
+#[inline(always)]
 fn publish(core: &Core, state: Option<&State>, session: &mut Session) -> Result<u64> {
     session.owned.iter().for_each(|index| core.orecs.mark_committing(*index));
     session.scratch.locks.iter().for_each(|index| core.count_orecs.mark_committing(*index));

@@ -31,7 +31,6 @@ struct Ending<'c> {
 }
 
 impl Drop for Ending<'_> {
-    #[inline]
     fn drop(&mut self) {
         if let Some(mut session) = self.state.session.take() {
             session.abort(self.core);
@@ -39,6 +38,21 @@ impl Drop for Ending<'_> {
         }
         LAST_SEEN.set(self.state.rv.get());
         self.state.forget_reads();
+    }
+}
+
+impl Ending<'_> {
+    /// Ends a transaction that was committed, so that it holds nothing any more.
+    #[inline(always)]
+    fn end(&mut self) {
+        if let Some(session) = self.state.session.get_mut().take() {
+            // It has nothing of this transaction left.
+            self.core.put_session(session);
+        }
+        LAST_SEEN.set(self.state.rv.get());
+        if self.state.has_list() {
+            self.state.forget_reads();
+        }
     }
 }
 
@@ -75,9 +89,15 @@ pub(crate) fn write<O, E: From<Error>>(
     if wary > 0 {
         WARY.set(wary - 1);
     }
-    match attempt(core, manner, &body) {
-        Ok(outcome) => outcome,
-        Err(missed) => write_again(core, missed, &body),
+    let mut missed = None;
+    let outcome = attempt(core, manner, &body, &mut missed);
+    match missed {
+        None => outcome,
+        Some(missed) => {
+            // It may hold what the next attempt wants.
+            drop(outcome);
+            write_again(core, missed, &body)
+        }
     }
 }
 
@@ -91,11 +111,11 @@ fn write_again<O, E: From<Error>>(
         // Perhaps nobody has changed what it had read.
         WARY.set(WARY_FOR);
         wait_for_turn(core);
-        if let Ok(outcome) = another_attempt(core, Manner::Noting, body) {
+        if let Some(outcome) = another_attempt(core, Manner::Noting, body) {
             return outcome;
         }
     }
-    run_again(core, |_| another_attempt(core, Manner::Again, body).ok())
+    run_again(core, |_| another_attempt(core, Manner::Again, body))
 }
 
 /// An attempt that has to be made again.
@@ -117,8 +137,10 @@ fn another_attempt<O, E: From<Error>>(
     core: &Core,
     manner: Manner,
     body: &impl Fn(&Running<'_>) -> Result<O, E>,
-) -> Result<Result<O, E>, Missed> {
-    attempt(core, manner, body)
+) -> Option<Result<O, E>> {
+    let mut missed = None;
+    let outcome = attempt(core, manner, body, &mut missed);
+    missed.is_none().then_some(outcome)
 }
 
 #[inline(always)]
@@ -191,42 +213,53 @@ fn attempt_read<O, E: From<Error>>(
     outcome
 }
 
-/// One attempt to write.
+/// One attempt to write. What it says when it has `missed` means nothing.
+///
+/// Little is stored between the commit's fence and what the next transaction of the thread reads first: stores that follow a fence wait for it, and
+/// when there is no room for one more the processor waits with them.
 #[inline]
 fn attempt<O, E: From<Error>>(
     core: &Core,
     manner: Manner,
     body: &impl Fn(&Running<'_>) -> Result<O, E>,
-) -> Result<Result<O, E>, Missed> {
+    missed: &mut Option<Missed>,
+) -> Result<O, E> {
     let _pin = core.pool.pin_briefly();
-    let state = State::begin(core, true, manner, LAST_SEEN.get());
-    let ending = Ending { core, state };
-    let outcome = current::enter(core, &ending.state, body);
+    let mut ending = Ending { core, state: State::begin(core, true, manner, LAST_SEEN.get()) };
+    // The only local that is returned, so that it lies where it is returned to.
+    let mut outcome = current::enter(core, &ending.state, body);
     if ending.state.cares(Care::DOOMED) {
-        return Err(Missed::by(&ending.state));
+        *missed = Some(Missed::by(&ending.state));
+    } else if outcome.is_ok() {
+        match commit_attempt(core, &ending.state) {
+            Ok(()) => {
+                ending.end();
+                std::mem::forget(ending);
+            }
+            Err(e) => {
+                if matches!(e, Error::Conflict) {
+                    *missed = Some(Missed::by(&ending.state));
+                }
+                outcome = Err(e.into());
+            }
+        }
     }
-    let value = match outcome {
-        Ok(value) => value,
-        Err(e) => return Ok(Err(e)),
-    };
-    if ending.state.nested_failed.get() {
-        return Ok(Err(Error::NestedFailed.into()));
+    outcome
+}
+
+/// Commits what an attempt has done.
+#[inline(always)]
+fn commit_attempt(core: &Core, state: &State) -> Result<()> {
+    if state.nested_failed.get() {
+        return Err(Error::NestedFailed);
     }
-    let mut held = ending.state.session.borrow_mut();
-    let Some(session) = held.as_mut() else { return Ok(Ok(value)) };
-    match commit(core, &ending.state, session) {
-        Ok(()) => {}
-        Err(Error::Conflict) => return Err(Missed::by(&ending.state)),
-        Err(e) => return Ok(Err(e.into())),
-    }
+    let mut held = state.session.borrow_mut();
+    let Some(session) = held.as_mut() else { return Ok(()) };
+    commit(core, state, session)?;
     if session.dying_first != 0 || core.handles.is_busy() {
         go_on_collecting(core, session);
     }
-    // It has nothing of this transaction left.
-    if let Some(session) = held.take() {
-        core.put_session(session);
-    }
-    Ok(Ok(value))
+    Ok(())
 }
 
 /// A bounded part of what is left of dying objects. What fails here is left for later: the transaction itself is committed.

@@ -97,6 +97,15 @@ impl Session {
         }
     }
 
+    /// Gives the records that it owns to all, with a new version.
+    #[inline]
+    pub(crate) fn release_owned(&mut self, core: &Core, version: u64) {
+        for index in &self.owned {
+            core.orecs.release(*index, version);
+        }
+        self.owned.clear();
+    }
+
     /// Forgets the transaction. The records that it owns are given back.
     pub(crate) fn abort(&mut self, core: &Core) {
         self.ptx.roll_back();
@@ -106,10 +115,13 @@ impl Session {
     }
 
     /// Forgets what the transaction was going to do.
+    #[inline(always)]
     pub(crate) fn forget(&mut self) {
         self.deltas.clear();
         self.fresh.clear();
-        self.held.clear();
+        if !self.held.is_empty() {
+            self.held.clear();
+        }
     }
 }
 
@@ -291,6 +303,12 @@ impl State {
                 reads.push((index, version));
             }
         }
+    }
+
+    /// Whether there is a list of what was read.
+    #[inline(always)]
+    pub(crate) fn has_list(&mut self) -> bool {
+        self.reads.get_mut().capacity() > 0
     }
 
     /// Forgets what was read.

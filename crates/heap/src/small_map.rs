@@ -95,16 +95,22 @@ impl<V> SmallMap<V> {
         self.keys.is_empty()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn clear(&mut self) {
         if self.keys.is_empty() {
             return;
         }
         self.keys.clear();
         self.values.clear();
+        if !self.table.is_empty() {
+            self.clear_table();
+        }
+    }
+
+    #[cold]
+    fn clear_table(&mut self) {
         match self.table.len() {
-            0 => {}
-            1..=KEPT_MAX => self.table.fill(0),
+            0..=KEPT_MAX => self.table.fill(0),
             _ => self.table = Vec::new(),
         }
     }

@@ -430,7 +430,7 @@ impl Region {
     /// # Errors
     ///
     /// [`OutOfBounds`] when the line is not inside the region, or its offset is not aligned; nothing is stored then.
-    #[inline]
+    #[inline(always)]
     pub fn store_line(&self, off: u64, mask: u8, values: &[u64; 8]) -> Result<(), OutOfBounds> {
         let words = self.unread_words(off, values.len() as u64)?;
         self.assert_writable();
@@ -588,8 +588,13 @@ impl Region {
         // promise; the body, where there is one, begins with a line and consists of whole words.
         unsafe {
             let base = self.range.base();
-            copy(base.add(off as usize), head_data);
-            copy(base.add(tail_off as usize), tail_data);
+            // Mostly one of the parts is all.
+            if !head_data.is_empty() {
+                copy(base.add(off as usize), head_data);
+            }
+            if !tail_data.is_empty() {
+                copy(base.add(tail_off as usize), tail_data);
+            }
             #[cfg(target_arch = "x86_64")]
             if body > 0 {
                 flush::copy_non_temporal(base.add(body_off as usize), body_data);

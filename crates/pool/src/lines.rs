@@ -26,7 +26,7 @@ impl StoredLine {
     }
 
     /// Stores the words at their places.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn apply(&self, region: &Region) -> Result<()> {
         Ok(region.store_line(self.off, self.mask, self.from(0))?)
     }

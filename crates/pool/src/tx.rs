@@ -19,7 +19,7 @@ use crate::{Error, Result};
 use slabs::BitChange;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use tembo_pmem::{Domain, LINE_BYTES, Region, size_of};
+use tembo_pmem::{Domain, LINE_BYTES, Region, SyncError, size_of};
 
 /// New data up to this many bytes is covered by the record's checksum; more is fenced before the record.
 /// At about 10 bytes per nanosecond this much costs as long to sum as a fence takes.
@@ -427,9 +427,17 @@ impl<'l> Tx<'l> {
     /// As for [`commit`](Self::commit).
     #[inline]
     pub fn commit_and_begin(&mut self) -> Result<()> {
-        let outcome = commit(&mut self.lane);
-        self.take_back();
-        outcome
+        // Not one `outcome` for both, whose every byte would be copied.
+        match commit(&mut self.lane) {
+            Ok(()) => {
+                self.take_back();
+                Ok(())
+            }
+            Err(e) => {
+                self.take_back();
+                Err(e)
+            }
+        }
     }
 
     #[inline(always)]
@@ -707,7 +715,9 @@ fn commit(lane: &mut Lane) -> Result<()> {
     if place.switches {
         inner.region.flush_lines(&state.home_lines);
     }
-    inner.region.flush_lines(&work.lines);
+    if !work.lines.is_empty() {
+        inner.region.flush_lines(&work.lines);
+    }
     if fence_first {
         // PERSIST(I4): without covers the record alone vouches for the new data, so that has to be durable first.
         inner.fence()?;
@@ -731,8 +741,15 @@ fn commit(lane: &mut Lane) -> Result<()> {
         slot.note_switched(state.commits);
     }
     // No locked instruction from here to the end while this lane is alone: it would wait for the fence, which
-    // the next operation's traversal can overlap with otherwise.
-    store_homes(inner, work, alone)?;
+    // the next operation's traversal can overlap with otherwise. And few calls and stores: a processor has room for some hundred until the
+    // fence is over.
+    if only_stores {
+        for line in work.stored_lines.iter() {
+            line.apply(&inner.region)?;
+        }
+    } else {
+        store_homes(inner, work, alone)?;
+    }
     let commits = state.commits;
     if !work.freed.is_empty() {
         slot.retire(inner, &mut state, &mut work.freed, alone);
@@ -742,7 +759,7 @@ fn commit(lane: &mut Lane) -> Result<()> {
 }
 
 /// Stores the home words.
-#[inline]
+#[inline(always)]
 fn store_homes(inner: &PoolInner, work: &TxWork, alone: bool) -> Result<()> {
     for (off, value) in redo_words(&work.steps) {
         inner.region.store_u64(off, value)?;
@@ -781,19 +798,21 @@ fn write_record(image: &RecordImage, inner: &PoolInner, off: u64, chain: u64) ->
 }
 
 /// Makes blocks available that may be, which lie in place of those that were freed, and [finishes](finish).
-#[inline]
+#[inline(always)]
 fn release_and_finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
+    if !lane.work.freed.is_empty() { release(lane, done) } else { finish(lane, done) }
+}
+
+#[inline(never)]
+fn release(lane: &mut Lane, done: Option<u64>) -> Result<()> {
     let Lane { pool, number, arena, work, .. } = &mut *lane;
-    let mut released = Ok(());
-    if !work.freed.is_empty() {
-        released = pool.inner.lanes[*number as usize].release(&pool.inner, &mut work.freed, Some(arena));
-    }
+    let released = pool.inner.lanes[*number as usize].release(&pool.inner, &mut work.freed, Some(arena));
     // The commit is over, whatever became of them.
     finish(lane, done).and(released)
 }
 
 /// Puts the volatile state in order after a commit, and registers the lines that it touched.
-#[inline]
+#[inline(always)]
 fn finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
     let Lane { pool, number, arena, work, .. } = lane;
     let inner: &PoolInner = &pool.inner;
@@ -802,28 +821,38 @@ fn finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
         finish_blocks(work, inner, arena);
     }
     match done {
-        Some(commit) => {
-            let outcome = inner.touches.register(inner, *number, commit, &work.touched);
-            if work.touched.len() > TOUCHED_KEPT {
-                work.touched = Vec::new();
-            }
-            outcome
-        }
         None => Ok(()),
+        Some(commit) => register(inner, *number, commit, work),
     }
 }
 
+fn register(inner: &PoolInner, lane: u32, commit: u64, work: &mut TxWork) -> Result<()> {
+    let outcome = inner.touches.register(inner, lane, commit, &work.touched);
+    if work.touched.len() > TOUCHED_KEPT {
+        work.touched = Vec::new();
+    }
+    outcome
+}
+
 /// Puts in order what is known of blocks that the transaction allocated and freed, and forgets it.
+#[inline(always)]
 fn finish_blocks(work: &mut TxWork, inner: &PoolInner, arena: &Arena) {
-    slabs::note_published(work);
+    if !work.new_slabs.is_empty() {
+        slabs::note_published(work);
+    }
     work.steps.clear();
     if work.fresh.iter().any(|f| f.cancelled) {
-        let cancelled = work.fresh.iter().filter(|f| f.cancelled).map(|f| f.block.clone());
-        inner.alloc.release(cancelled, Some(arena));
+        release_cancelled(work, inner, arena);
     }
     work.fresh.clear();
     work.freed.clear();
     work.clear_indexes();
+}
+
+#[cold]
+fn release_cancelled(work: &TxWork, inner: &PoolInner, arena: &Arena) {
+    let cancelled = work.fresh.iter().filter(|f| f.cancelled).map(|f| f.block.clone());
+    inner.alloc.release(cancelled, Some(arena));
 }
 
 impl Lane {
@@ -952,11 +981,15 @@ impl PoolInner {
     }
 
     /// A fence; its failure makes the pool unusable until it is opened again.
+    #[inline(always)]
     fn fence(&self) -> Result<()> {
         // PERSIST(I4): for the commits above, which say what has to be durable.
-        self.region.fence().map_err(|e| {
-            self.failed.store(true, Ordering::Release);
-            Error::Sync(e)
-        })
+        self.region.fence().map_err(|e| self.fail(e))
+    }
+
+    #[cold]
+    fn fail(&self, e: SyncError) -> Error {
+        self.failed.store(true, Ordering::Release);
+        Error::Sync(e)
     }
 }
