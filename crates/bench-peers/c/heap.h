@@ -39,13 +39,18 @@ int64_t pmo_heap_fences(void);
 
 struct floor_heap;
 
-int floor_open(const char *path, size_t bytes, uint64_t objects, struct floor_heap **heap);
+int floor_open(const char *path, size_t bytes, uint64_t objects, uint64_t buckets, struct floor_heap **heap);
 void floor_close(struct floor_heap *heap);
 /* Flushes a random line, and waits. */
 int floor_persist(struct floor_heap *heap, uint32_t index);
 int floor_write(struct floor_heap *heap, const uint32_t *indexes, size_t count, uint64_t word);
 int floor_read(struct floor_heap *heap, uint32_t index, uint64_t *word);
 int floor_push(struct floor_heap *heap, uint64_t word);
+/* A hash table as above. Lookups may run beside a writer. */
+int floor_insert(struct floor_heap *heap, uint64_t bucket, uint64_t key, uint64_t value);
+int floor_update(struct floor_heap *heap, uint64_t bucket, uint64_t key, uint64_t value);
+int floor_remove(struct floor_heap *heap, uint64_t bucket, uint64_t key);
+int floor_lookup(struct floor_heap *heap, uint64_t bucket, uint64_t key, uint64_t *value);
 const char *floor_settings(void);
 
 #endif

@@ -4,7 +4,11 @@
  * are stored. The home lines are flushed with the next record, under the same fence.
  *
  * The log is a ring of whole lines, which are written past the caches where a processor does that faster. It is no heap:
- * there are no types, no counts, no other threads, and objects are allocated one after another.
+ * there are no types, no counts, one thread writes, and objects are allocated one after another.
+ *
+ * A lookup is safe beside that thread, as little as that takes: it says that it reads, so that what is freed waits for it, and
+ * looks at the writer's clock after each load, so that all that it has seen was there at one moment. (The barrier that the
+ * writer needs before it frees something is the writer's: a system call that is made rarely.)
  */
 #define _GNU_SOURCE
 #include "engine.h"
@@ -14,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <immintrin.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,8 +26,23 @@
 
 #define LOG_BYTES ((size_t)128 << 10)
 #define BITMAP_BYTES ((size_t)1 << 20)
+#define ENTRY_BITMAP_BYTES ((size_t)1 << 23)
 #define LINE_WORDS 8
 #define MAX_HOMES 16
+
+struct floor_entry {
+	uint64_t key;
+	uint64_t value;
+	uint64_t next;       /* offset, or 0 */
+	uint64_t unused;
+};
+
+/* What a lookup and the writer share. */
+struct floor_clock {
+	_Atomic uint64_t time;    /* odd as long as home words are being stored */
+	char other_line[56];
+	_Atomic uint64_t reading; /* the time that the reader is at, plus 1; or 0 */
+};
 
 struct floor_heap {
 	char *start;
@@ -31,6 +51,11 @@ struct floor_heap {
 	uint64_t *bitmap;
 	uint64_t *first;
 	uint64_t *table;     /* offsets of the objects */
+	uint64_t *buckets;   /* offsets of the first entries */
+	struct floor_entry *entries;
+	uint64_t *entry_bits;
+	uint64_t entry_count; /* allocated so far */
+	struct floor_clock clock;
 	char *free;          /* where new objects are taken */
 	size_t log_at;       /* in bytes */
 	uint64_t sequence;
@@ -94,7 +119,7 @@ static inline void commit(struct floor_heap *h, uint64_t *record, size_t count, 
 	fence();
 }
 
-int floor_open(const char *path, size_t bytes, uint64_t objects, struct floor_heap **heap)
+int floor_open(const char *path, size_t bytes, uint64_t objects, uint64_t buckets, struct floor_heap **heap)
 {
 	struct floor_heap *h = calloc(1, sizeof *h);
 	unsigned a, b, c, d;
@@ -116,7 +141,11 @@ int floor_open(const char *path, size_t bytes, uint64_t objects, struct floor_he
 	char *lines = (char *)(h->table + objects);
 	for (uint64_t i = 0; i < objects; i++)
 		h->table[i] = (uint64_t)(lines - h->start) + 64 * i;
-	h->free = lines + 64 * objects;
+	/* Half of the rest is for entries. */
+	h->buckets = (uint64_t *)(lines + 64 * objects);
+	h->entry_bits = h->buckets + (buckets + LINE_WORDS - 1) / LINE_WORDS * LINE_WORDS;
+	h->entries = (struct floor_entry *)(h->entry_bits + ENTRY_BITMAP_BYTES / sizeof *h->entry_bits);
+	h->free = (char *)h->entries + ((size_t)(h->start + bytes - (char *)h->entries) / 2 & ~(size_t)63);
 	*heap = h;
 	return 0;
 }
@@ -192,6 +221,123 @@ int floor_push(struct floor_heap *h, uint64_t word)
 	h->free += 64;
 	h->allocated++;
 	return 0;
+}
+
+/* --- the hash table: chained buckets --- */
+
+static inline void store_home(struct floor_heap *h, uint64_t *home, uint64_t word)
+{
+	*home = word;
+	h->homes[h->home_count++] = home;
+}
+
+/* Makes a record of one or two words durable, then stores them where a lookup may see them. */
+static inline void change(struct floor_heap *h, uint64_t *const *homes, const uint64_t *words, size_t count, uint64_t sum)
+{
+	uint64_t record[LINE_WORDS] = {0};
+	uint64_t time = atomic_load_explicit(&h->clock.time, memory_order_relaxed);
+	for (size_t i = 0; i < count; i++) {
+		record[2 + 2 * i] = (uint64_t)((char *)homes[i] - h->start);
+		record[3 + 2 * i] = words[i];
+	}
+	commit(h, record, 2 + 2 * count, sum);
+	atomic_store_explicit(&h->clock.time, time + 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	for (size_t i = 0; i < count; i++)
+		store_home(h, homes[i], words[i]);
+	atomic_store_explicit(&h->clock.time, time + 2, memory_order_release);
+}
+
+static inline uint64_t *entry_bits(struct floor_heap *h, uint64_t number, uint64_t *bit)
+{
+	*bit = 1ull << number % 64;
+	return h->entry_bits + number / 64;
+}
+
+/* Where the link to the entry of a key lies, or the last link of the chain, which is 0. */
+static inline uint64_t *find(struct floor_heap *h, uint64_t bucket, uint64_t key)
+{
+	uint64_t *link = &h->buckets[bucket];
+	while (*link != 0) {
+		struct floor_entry *e = (struct floor_entry *)(h->start + *link);
+		if (e->key == key)
+			break;
+		link = &e->next;
+	}
+	return link;
+}
+
+/* The record's checksum covers the new entry too. */
+int floor_insert(struct floor_heap *h, uint64_t bucket, uint64_t key, uint64_t value)
+{
+	uint64_t *first = &h->buckets[bucket], bit;
+	if (*find(h, bucket, key) != 0)
+		return peer_fail("insert", "the key is there");
+	struct floor_entry *e = &h->entries[h->entry_count];
+	if ((char *)(e + 1) > h->free || h->entry_count >= 8 * ENTRY_BITMAP_BYTES)
+		return peer_fail("insert", "the file is full");
+	uint64_t *bits = entry_bits(h, h->entry_count++, &bit);
+	*e = (struct floor_entry){.key = key, .value = value, .next = *first};
+	flush(e);
+	uint64_t *homes[] = {first, bits};
+	uint64_t words[] = {(uint64_t)((char *)e - h->start), *bits | bit};
+	change(h, homes, words, 2, mix(mix(mix(1, key), value), e->next));
+	return 0;
+}
+
+int floor_update(struct floor_heap *h, uint64_t bucket, uint64_t key, uint64_t value)
+{
+	uint64_t *link = find(h, bucket, key);
+	if (*link == 0)
+		return peer_fail("update", "no such key");
+	uint64_t *homes[] = {&((struct floor_entry *)(h->start + *link))->value};
+	change(h, homes, &value, 1, 1);
+	return 0;
+}
+
+int floor_remove(struct floor_heap *h, uint64_t bucket, uint64_t key)
+{
+	uint64_t *link = find(h, bucket, key), bit;
+	if (*link == 0)
+		return peer_fail("remove", "no such key");
+	struct floor_entry *e = (struct floor_entry *)(h->start + *link);
+	uint64_t *bits = entry_bits(h, (uint64_t)(e - h->entries), &bit);
+	uint64_t *homes[] = {link, bits};
+	uint64_t words[] = {e->next, *bits & ~bit};
+	change(h, homes, words, 2, 1);
+	return 0;
+}
+
+/* Loads a word; false if home words have been stored since `time`. */
+static inline int load(struct floor_heap *h, const uint64_t *from, uint64_t time, uint64_t *word)
+{
+	*word = __atomic_load_n(from, __ATOMIC_ACQUIRE);
+	return atomic_load_explicit(&h->clock.time, memory_order_relaxed) == time;
+}
+
+int floor_lookup(struct floor_heap *h, uint64_t bucket, uint64_t key, uint64_t *value)
+{
+	uint64_t time, offset, found_key;
+	int found;
+again:
+	time = atomic_load_explicit(&h->clock.time, memory_order_acquire);
+	atomic_store_explicit(&h->clock.reading, time + 1, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+	if (time & 1)
+		goto again;
+	found = 0;
+	if (!load(h, &h->buckets[bucket], time, &offset))
+		goto again;
+	while (offset != 0 && !found) {
+		const struct floor_entry *e = (const struct floor_entry *)(h->start + offset);
+		if (!load(h, &e->key, time, &found_key))
+			goto again;
+		found = found_key == key;
+		if (!load(h, found ? &e->value : &e->next, time, found ? value : &offset))
+			goto again;
+	}
+	atomic_store_explicit(&h->clock.reading, 0, memory_order_release);
+	return found;
 }
 
 const char *floor_settings(void)

@@ -65,7 +65,13 @@ impl Workload {
     pub(crate) fn new(shape: Shape, seed: u64) -> Workload {
         let words = (NOISE_STARTS + shape.value_bytes()) as u64 / 8;
         let noise = (0..words).flat_map(|i| mix(seed ^ mix(i)).to_le_bytes()).collect();
-        Workload { shape, start: mix(seed), noise, key: [0; MAX_KEY_BYTES], value: vec![0; shape.value_bytes()] }
+        Workload {
+            shape,
+            start: mix(seed),
+            noise,
+            key: [0; MAX_KEY_BYTES],
+            value: vec![0; shape.value_bytes()],
+        }
     }
 
     /// A number that orders the keys: `number(a) < number(b)` exactly if the key of `a` is less than that of `b`.

@@ -59,7 +59,7 @@ const BERKELEY: [&str; 2] = ["bdb", "bdb-large"];
 const OURS_VOLATILE: &str = "tembo-cdds-volatile";
 const BERKELEY_VOLATILE: &str = "bdb-volatile";
 /// Engines that acknowledge what is durable, in the order of the figure.
-const DURABLE: [&str; 7] = [OURS, "tembo", BERKELEY[0], BERKELEY[1], "lmdb", "leveldb", "rocksdb"];
+const DURABLE: [&str; 8] = [OURS, "tembo", BERKELEY[0], BERKELEY[1], "lmdb", "leveldb", "rocksdb", "floor"];
 const VOLATILE: [&str; 2] = [OURS_VOLATILE, BERKELEY_VOLATILE];
 
 /// The operations, and how many times as fast as Berkeley DB ours should be, durable beside durable.

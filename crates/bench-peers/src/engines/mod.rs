@@ -2,6 +2,7 @@
 
 mod cdds;
 mod fjall;
+mod floor;
 mod native;
 mod redb;
 mod tembo;
@@ -79,9 +80,9 @@ pub(crate) fn all() -> Vec<Kind> {
     kinds
 }
 
-/// Engines in other ways, for the figure of the CDDS tree: with other settings, and without durability.
+/// For the figure of the CDDS tree: engines in other ways, with other settings and without durability, and the floor.
 pub(crate) fn others() -> Vec<Kind> {
-    let mut kinds = vec![cdds::VOLATILE_KIND];
+    let mut kinds = vec![cdds::VOLATILE_KIND, floor::KIND];
     kinds.extend(native::other_kinds());
     kinds
 }

@@ -116,10 +116,10 @@ impl Table {
 
     /// Inserts a key if it is not there, and removes it otherwise.
     pub(crate) fn toggle(&mut self, key: u64) -> Result<()> {
-        if side::Side::lookup(&mut self.0, key)?.is_some() {
-            return side::Side::remove(&mut self.0, key);
+        if side::HashTable::lookup(&mut self.0, key)?.is_some() {
+            return side::HashTable::remove(&mut self.0, key);
         }
-        side::Side::insert(&mut self.0, key, key)
+        side::HashTable::insert(&mut self.0, key, key)
     }
 
     /// Exchanges two entries.

@@ -1,6 +1,6 @@
 //! The sides in C: the Rust side of `c/heap.h`.
 
-use super::side::{Side, bucket_of};
+use super::side::{HashTable, Side, bucket_of};
 use crate::engines::Result;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::marker::PhantomData;
@@ -38,12 +38,22 @@ unsafe extern "C" {
     fn pmo_heap_fill(heap: *mut Opaque, bytes: usize) -> c_int;
     fn pmo_heap_version() -> *const c_char;
     fn pmo_heap_fences() -> i64;
-    fn floor_open(path: *const c_char, bytes: usize, objects: u64, heap: *mut *mut Opaque) -> c_int;
+    fn floor_open(
+        path: *const c_char,
+        bytes: usize,
+        objects: u64,
+        buckets: u64,
+        heap: *mut *mut Opaque,
+    ) -> c_int;
     fn floor_close(heap: *mut Opaque);
     fn floor_persist(heap: *mut Opaque, index: u32) -> c_int;
     fn floor_write(heap: *mut Opaque, indexes: *const u32, count: usize, word: u64) -> c_int;
     fn floor_read(heap: *mut Opaque, index: u32, word: *mut u64) -> c_int;
     fn floor_push(heap: *mut Opaque, word: u64) -> c_int;
+    fn floor_insert(heap: *mut Opaque, bucket: u64, key: u64, value: u64) -> c_int;
+    fn floor_update(heap: *mut Opaque, bucket: u64, key: u64, value: u64) -> c_int;
+    fn floor_remove(heap: *mut Opaque, bucket: u64, key: u64) -> c_int;
+    fn floor_lookup(heap: *mut Opaque, bucket: u64, key: u64, value: *mut u64) -> c_int;
     fn floor_settings() -> *const c_char;
     fn peer_error() -> *const c_char;
 }
@@ -109,9 +119,37 @@ impl Drop for Pmemobj {
     }
 }
 
-impl Side for Pmemobj {
+impl HashTable for Pmemobj {
     const NAME: &'static str = "libpmemobj";
 
+    #[inline]
+    fn insert(&mut self, key: u64, value: u64) -> Result<()> {
+        // SAFETY: `heap` is open; the bucket is one of those that it was opened with.
+        succeeded(unsafe { pmo_heap_insert(self.heap, bucket_of(key, self.buckets), key, value, 0) })
+    }
+
+    #[inline]
+    fn update(&mut self, key: u64, value: u64) -> Result<()> {
+        // SAFETY: as for `insert`.
+        succeeded(unsafe { pmo_heap_update(self.heap, bucket_of(key, self.buckets), key, value) })
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) -> Result<()> {
+        // SAFETY: as for `insert`.
+        succeeded(unsafe { pmo_heap_remove(self.heap, bucket_of(key, self.buckets), key, 0) })
+    }
+
+    #[inline]
+    fn lookup(&mut self, key: u64) -> Result<Option<u64>> {
+        let mut value = 0;
+        // SAFETY: as for `insert`, and `value` can be written.
+        let found = unsafe { pmo_heap_lookup(self.heap, bucket_of(key, self.buckets), key, &mut value) };
+        Ok((found == 1).then_some(value))
+    }
+}
+
+impl Side for Pmemobj {
     #[inline]
     fn empty(&mut self) -> Result<()> {
         // SAFETY: `heap` is open.
@@ -151,32 +189,6 @@ impl Side for Pmemobj {
     }
 
     #[inline]
-    fn insert(&mut self, key: u64, value: u64) -> Result<()> {
-        // SAFETY: `heap` is open; the bucket is one of those that it was opened with.
-        succeeded(unsafe { pmo_heap_insert(self.heap, bucket_of(key, self.buckets), key, value, 0) })
-    }
-
-    #[inline]
-    fn update(&mut self, key: u64, value: u64) -> Result<()> {
-        // SAFETY: as for `insert`.
-        succeeded(unsafe { pmo_heap_update(self.heap, bucket_of(key, self.buckets), key, value) })
-    }
-
-    #[inline]
-    fn remove(&mut self, key: u64) -> Result<()> {
-        // SAFETY: as for `insert`.
-        succeeded(unsafe { pmo_heap_remove(self.heap, bucket_of(key, self.buckets), key, 0) })
-    }
-
-    #[inline]
-    fn lookup(&mut self, key: u64) -> Result<Option<u64>> {
-        let mut value = 0;
-        // SAFETY: as for `insert`, and `value` can be written.
-        let found = unsafe { pmo_heap_lookup(self.heap, bucket_of(key, self.buckets), key, &mut value) };
-        Ok((found == 1).then_some(value))
-    }
-
-    #[inline]
     fn map_insert(&mut self, key: u64, value: u64) -> Result<()> {
         // SAFETY: as for `insert`.
         succeeded(unsafe { pmo_heap_insert(self.heap, bucket_of(key, self.buckets), key, value, 1) })
@@ -203,15 +215,16 @@ impl Side for Pmemobj {
 pub(super) struct Floor {
     /// What `floor_open` returned, valid until it is closed.
     heap: *mut Opaque,
+    buckets: u64,
 }
 
 impl Floor {
-    pub(super) fn open(path: &Path, bytes: usize, objects: u64) -> Result<Floor> {
+    pub(super) fn open(path: &Path, bytes: usize, objects: u64, buckets: u64) -> Result<Floor> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         let mut heap = ptr::null_mut();
         // SAFETY: the path ends in a zero byte, and `heap` can be written.
-        succeeded(unsafe { floor_open(path.as_ptr(), bytes, objects, &mut heap) })?;
-        Ok(Floor { heap })
+        succeeded(unsafe { floor_open(path.as_ptr(), bytes, objects, buckets, &mut heap) })?;
+        Ok(Floor { heap, buckets })
     }
 
     /// Flushes a line and waits for it.
@@ -243,6 +256,36 @@ impl Floor {
     pub(super) fn settings() -> &'static str {
         // SAFETY: a literal that ends in a zero byte.
         unsafe { text(floor_settings()) }
+    }
+}
+
+impl HashTable for Floor {
+    const NAME: &'static str = "floor";
+
+    #[inline]
+    fn insert(&mut self, key: u64, value: u64) -> Result<()> {
+        // SAFETY: `heap` is open; the bucket is one of those that it was opened with.
+        succeeded(unsafe { floor_insert(self.heap, bucket_of(key, self.buckets), key, value) })
+    }
+
+    #[inline]
+    fn update(&mut self, key: u64, value: u64) -> Result<()> {
+        // SAFETY: as for `insert`.
+        succeeded(unsafe { floor_update(self.heap, bucket_of(key, self.buckets), key, value) })
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) -> Result<()> {
+        // SAFETY: as for `insert`.
+        succeeded(unsafe { floor_remove(self.heap, bucket_of(key, self.buckets), key) })
+    }
+
+    #[inline]
+    fn lookup(&mut self, key: u64) -> Result<Option<u64>> {
+        let mut value = 0;
+        // SAFETY: as for `insert`, and `value` can be written.
+        let found = unsafe { floor_lookup(self.heap, bucket_of(key, self.buckets), key, &mut value) };
+        Ok((found == 1).then_some(value))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Opening a heap that a killed process left, and the first allocation in it.
 
 use super::native::Pmemobj;
-use super::side::Side;
+use super::side::{HashTable, Side};
 use super::tembo::Tembo;
 use crate::engines::Result;
 use serde::{Deserialize, Serialize};

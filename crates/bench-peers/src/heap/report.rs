@@ -2,7 +2,7 @@
 
 use super::reopen::{Opened, Opening};
 use super::rows::{Counts, Measured, OBJECTS, Plan, ROWS, Row};
-use super::side::Side;
+use super::side::HashTable;
 use super::tembo::Tembo;
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! The rows of the table, and how they are measured: in parts, the sides by turns.
 
 use super::native::{Floor, Pmemobj};
-use super::side::Side;
+use super::side::{HashTable, Side};
 use super::tembo::Tembo;
 use crate::engines::{self, Engine, Result, Setup};
 use crate::workload::{mix, shuffled};
@@ -145,6 +145,12 @@ impl Keys {
         Keys { seed: mix(seed), order: shuffled(count, seed ^ ORDER) }
     }
 
+    /// The index of the key that is looked up as number `at`.
+    #[inline]
+    fn shuffled(&self, at: u64) -> u64 {
+        self.order[at as usize].into()
+    }
+
     #[inline]
     fn key(&self, index: u64) -> u64 {
         // One to one, so that all keys are different.
@@ -182,7 +188,6 @@ fn required(found: Option<u64>, value: u64) -> Result<()> {
 
 /// Transactions `first` to `first + count` of a row.
 fn part<S: Side>(side: &mut S, row: Row, keys: &Keys, first: u64, count: u64) -> Result<f64> {
-    let shuffled_key = |i: u64| keys.key(u64::from(keys.order[i as usize]));
     match row {
         Row::Empty => timed(first, count, |_| side.empty()),
         Row::WriteOne => timed(first, count, |i| side.write(&indexes::<1>(i), i)),
@@ -190,29 +195,39 @@ fn part<S: Side>(side: &mut S, row: Row, keys: &Keys, first: u64, count: u64) ->
         Row::WriteTen => timed(first, count, |i| side.write(&indexes::<10>(i), i)),
         Row::Push => timed(first, count, |i| side.push(i)),
         Row::Replace => timed(first, count, |i| side.replace(indexes::<1>(i)[0], i)),
-        Row::Insert => timed(first, count, |i| side.insert(keys.key(i), i)),
-        Row::LookupInOrder => timed(first, count, |i| required(side.lookup(keys.key(i))?, !i)),
+        Row::MapInsert => timed(first, count, |i| side.map_insert(keys.key(i), i)),
+        Row::MapLookup => timed(first, count, |i| {
+            let index = keys.shuffled(i);
+            required(side.map_lookup(keys.key(index))?, !index)
+        }),
+        Row::MapUpdate => timed(first, count, |i| side.map_update(keys.key(i), !i)),
+        Row::MapRemove => timed(first, count, |i| side.map_remove(keys.key(i))),
+        Row::TreeInsert | Row::TreeLookup => unreachable!("trees have parts of their own"),
+        _ => table_part(side, row, keys, first, count),
+    }
+}
+
+/// The same of the rows of the hash table.
+fn table_part<T: HashTable>(table: &mut T, row: Row, keys: &Keys, first: u64, count: u64) -> Result<f64> {
+    match row {
+        Row::Insert => timed(first, count, |i| table.insert(keys.key(i), i)),
+        Row::LookupInOrder => timed(first, count, |i| required(table.lookup(keys.key(i))?, !i)),
         Row::Lookup => timed(first, count, |i| {
-            required(side.lookup(shuffled_key(i))?, !u64::from(keys.order[i as usize]))
+            let index = keys.shuffled(i);
+            required(table.lookup(keys.key(index))?, !index)
         }),
         Row::LookupChained => {
             // What is found is the complement of the index, so that this adds nothing, and the processor cannot know.
             let mut last = Some(!0);
             timed(first, count, |i| {
-                let index = u64::from(keys.order[i as usize]) + (last.unwrap_or(0) >> 63 ^ 1);
-                last = side.lookup(keys.key(index))?;
+                let index = keys.shuffled(i) + (last.unwrap_or(0) >> 63 ^ 1);
+                last = table.lookup(keys.key(index))?;
                 required(last, !index)
             })
         }
-        Row::Update => timed(first, count, |i| side.update(keys.key(i), !i)),
-        Row::Remove => timed(first, count, |i| side.remove(keys.key(i))),
-        Row::MapInsert => timed(first, count, |i| side.map_insert(keys.key(i), i)),
-        Row::MapLookup => timed(first, count, |i| {
-            required(side.map_lookup(shuffled_key(i))?, !u64::from(keys.order[i as usize]))
-        }),
-        Row::MapUpdate => timed(first, count, |i| side.map_update(keys.key(i), !i)),
-        Row::MapRemove => timed(first, count, |i| side.map_remove(keys.key(i))),
-        Row::TreeInsert | Row::TreeLookup => unreachable!("trees have parts of their own"),
+        Row::Update => timed(first, count, |i| table.update(keys.key(i), !i)),
+        Row::Remove => timed(first, count, |i| table.remove(keys.key(i))),
+        _ => unreachable!("not a row of the hash table"),
     }
 }
 
@@ -240,12 +255,17 @@ fn engine_tree(engine: &mut dyn Engine, row: Row, keys: &Keys, first: u64, count
     })
 }
 
-/// The floor's transactions of a row, if it has such ones.
-fn floor_part(floor: &mut Floor, row: Row, first: u64, count: u64) -> Option<Result<f64>> {
+/// The floor's transactions of part `index` of a row, if it has such ones.
+fn floor_part(floor: &mut Floor, row: Row, keys: &Keys, index: u64) -> Option<Result<f64>> {
+    let count = row.part(keys.order.len() as u64);
+    let first = index * count;
     Some(match row {
         Row::WriteOne => timed(first, count, |i| floor.write(&indexes::<1>(i), i)),
         Row::WriteTen => timed(first, count, |i| floor.write(&indexes::<10>(i), i)),
         Row::Push => timed(first, count, |i| floor.push(i)),
+        Row::Insert | Row::Update | Row::LookupInOrder | Row::Lookup | Row::LookupChained | Row::Remove => {
+            table_part(floor, row, keys, first, count)
+        }
         _ => return None,
     })
 }
@@ -272,7 +292,7 @@ impl Sides {
             tembo: Tembo::open(&folder.join("tembo"), bytes, OBJECTS, buckets, true, false)?,
             pmemobj: Pmemobj::open(&folder.join("pmemobj"), bytes, OBJECTS, buckets, true)?,
             tree: (tree.open)(&setup)?,
-            floor: Floor::open(&folder.join("floor"), 256 << 20, OBJECTS)?,
+            floor: Floor::open(&folder.join("floor"), bytes, OBJECTS, buckets)?,
         })
     }
 }
@@ -298,7 +318,7 @@ pub(super) fn measure(folder: &Path, plan: &Plan) -> Result<Measured> {
                     }
                 }
                 if wants("floor") {
-                    let time = floor_part(&mut sides.floor, *row, PART * index, PART);
+                    let time = floor_part(&mut sides.floor, *row, &keys, index);
                     times.floor.extend(time.transpose()?);
                 }
                 if *row == Row::WriteOne && wants("floor") {

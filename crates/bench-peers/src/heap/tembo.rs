@@ -1,6 +1,6 @@
 //! Tembo's heap.
 
-use super::side::{Side, bucket_of};
+use super::side::{HashTable, Side, bucket_of};
 use crate::engines::Result;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -170,60 +170,8 @@ fn entry_slot<'t>(
     Ok(tx.array(root.buckets())?.expect("made when the heap was").at(bucket as usize))
 }
 
-impl Side for Tembo {
+impl HashTable for Tembo {
     const NAME: &'static str = "Tembo";
-
-    #[inline]
-    fn empty(&mut self) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|_, _| Ok(()))?)
-    }
-
-    #[inline]
-    fn write(&mut self, indexes: &[u32], word: u64) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|tx, root| {
-            let lines = tx.array(root.lines())?.expect("made when the heap was");
-            for index in indexes {
-                let line = tx.load(lines.at(*index as usize))?.expect("made when the heap was");
-                tx.set(*line, Line { words: [word; 8] })?;
-            }
-            Ok(())
-        })?)
-    }
-
-    #[inline]
-    fn write_element(&mut self, index: u32, word: u64) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|tx, root| {
-            let elements = tx.array(root.elements())?.expect("made when the heap was");
-            tx.set(elements.at(index as usize), Line { words: [word; 8] })
-        })?)
-    }
-
-    fn read(&mut self, index: u32) -> Result<u64> {
-        Ok(self.heap.read::<_, Error>(|tx, root| {
-            let lines = tx.array(root.lines())?.expect("made when the heap was");
-            let line = tx.load(lines.at(index as usize))?.expect("made when the heap was");
-            Ok(tx.get(*line)?.words[7])
-        })?)
-    }
-
-    #[inline]
-    fn push(&mut self, word: u64) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|tx: Tx<'_, '_>, root| {
-            let listed = tx.alloc(Listed { words: [word; 7], next: PRc::null() })?;
-            let first = tx.load(root.first())?;
-            tx.link(listed.next(), first)?;
-            tx.link(root.first(), listed)
-        })?)
-    }
-
-    #[inline]
-    fn replace(&mut self, index: u32, word: u64) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|tx, root| {
-            let lines = tx.array(root.lines())?.expect("made when the heap was");
-            let line = tx.alloc(Line { words: [word; 8] })?;
-            tx.link(lines.at(index as usize), line)
-        })?)
-    }
 
     #[inline]
     fn insert(&mut self, key: u64, value: u64) -> Result<()> {
@@ -293,6 +241,60 @@ impl Side for Tembo {
                 next = tx.load(entry.next())?;
             }
             Ok(None)
+        })?)
+    }
+}
+
+impl Side for Tembo {
+    #[inline]
+    fn empty(&mut self) -> Result<()> {
+        Ok(self.heap.write::<_, Error>(|_, _| Ok(()))?)
+    }
+
+    #[inline]
+    fn write(&mut self, indexes: &[u32], word: u64) -> Result<()> {
+        Ok(self.heap.write::<_, Error>(|tx, root| {
+            let lines = tx.array(root.lines())?.expect("made when the heap was");
+            for index in indexes {
+                let line = tx.load(lines.at(*index as usize))?.expect("made when the heap was");
+                tx.set(*line, Line { words: [word; 8] })?;
+            }
+            Ok(())
+        })?)
+    }
+
+    #[inline]
+    fn write_element(&mut self, index: u32, word: u64) -> Result<()> {
+        Ok(self.heap.write::<_, Error>(|tx, root| {
+            let elements = tx.array(root.elements())?.expect("made when the heap was");
+            tx.set(elements.at(index as usize), Line { words: [word; 8] })
+        })?)
+    }
+
+    fn read(&mut self, index: u32) -> Result<u64> {
+        Ok(self.heap.read::<_, Error>(|tx, root| {
+            let lines = tx.array(root.lines())?.expect("made when the heap was");
+            let line = tx.load(lines.at(index as usize))?.expect("made when the heap was");
+            Ok(tx.get(*line)?.words[7])
+        })?)
+    }
+
+    #[inline]
+    fn push(&mut self, word: u64) -> Result<()> {
+        Ok(self.heap.write::<_, Error>(|tx: Tx<'_, '_>, root| {
+            let listed = tx.alloc(Listed { words: [word; 7], next: PRc::null() })?;
+            let first = tx.load(root.first())?;
+            tx.link(listed.next(), first)?;
+            tx.link(root.first(), listed)
+        })?)
+    }
+
+    #[inline]
+    fn replace(&mut self, index: u32, word: u64) -> Result<()> {
+        Ok(self.heap.write::<_, Error>(|tx, root| {
+            let lines = tx.array(root.lines())?.expect("made when the heap was");
+            let line = tx.alloc(Line { words: [word; 8] })?;
+            tx.link(lines.at(index as usize), line)
         })?)
     }
 
