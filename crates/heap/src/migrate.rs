@@ -320,7 +320,7 @@ fn convert_node<'t, K: MapKey, Old: Persist, New: Migrate<Old>>(
     }
     let old = tx.object::<Node<K, Old>>(object);
     let value = New::migrate(tx, value_of(old))?;
-    let new = tx.alloc_image::<Node<K, New>>(Room::<Node<K, New>>::new().zeroed().bytes())?;
+    let new = tx.alloc_image::<Node<K, New>>(Room::<Node<K, New>>::new().zeroed().words())?;
     copy_but_value(tx, old, new)?;
     tx.put(value_of(new), value)?;
     New::link(tx, value_of(old), value_of(new))?;

@@ -14,7 +14,7 @@ use crate::node::{Room, Words};
 use crate::persist::Persist;
 use crate::place::{Arr, FRESH, Obj, Ref};
 use crate::slots::PRc;
-use crate::tx::{ReadTx, Tx, session_of, write_head};
+use crate::tx::{ReadTx, Tx, array_image};
 use crate::types::for_each_pointer;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -212,14 +212,12 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(found)
     }
 
-    /// Allocates an object with these bytes, which are those of a value, or blank where they are zero. Whatever their pointers lead to is
+    /// Allocates an object with these words, which are those of a value, or blank where they are zero. Whatever their pointers lead to is
     /// counted already.
-    pub(crate) fn alloc_image<T: Persist>(&mut self, image: &[u8]) -> Result<Obj<'t, B, T>> {
-        assert_eq!(image.len(), size_of::<Room<T>>(), "the bytes of {}", T::name());
+    pub(crate) fn alloc_image<T: Persist>(&mut self, image: &[u64]) -> Result<Obj<'t, B, T>> {
+        assert_eq!(image.len(), Room::<T>::COUNT, "the words of {}", T::name());
         let type_number = self.core.types.number_of::<T>()?;
-        let mut session = session_of(self.core, self.state)?;
-        let off = session.ptx.alloc(OBJECT_HEAD_BYTES + image.len() as u64)?;
-        write_head(self.state, &mut session, off, type_number, false, image)?;
+        let off = self.alloc_words(type_number, false, image)?;
         Ok(Obj::new(off + OBJECT_HEAD_BYTES, FRESH))
     }
 
@@ -234,12 +232,9 @@ impl<'t, B: Brand> Tx<'t, B> {
         let type_number = self.core.types.number_of::<T>()?;
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
         u32::try_from(len).map_err(|_| too_long())?;
-        let mut image = vec![0; 8 + bytes.next_multiple_of(8)];
-        image[..8].copy_from_slice(&(len as u64).to_ne_bytes());
-        image[8..8 + first.len()].copy_from_slice(first);
-        let mut session = session_of(self.core, self.state)?;
-        let off = session.ptx.alloc(OBJECT_HEAD_BYTES + image.len() as u64)?;
-        write_head(self.state, &mut session, off, type_number, true, &image)?;
+        let mut image = array_image(len, bytes);
+        bytemuck::cast_slice_mut(&mut image[1..])[..first.len()].copy_from_slice(first);
+        let off = self.alloc_words(type_number, true, &image)?;
         Ok(Arr::new(off, len as u64, true))
     }
 

@@ -216,8 +216,9 @@ fn attempt_read<O, E: From<Error>>(
 /// One attempt to write. What it says when it has `missed` means nothing.
 ///
 /// Little is stored between the commit's fence and what the next transaction of the thread reads first: stores that follow a fence wait for it, and
-/// when there is no room for one more the processor waits with them.
-#[inline]
+/// when there is no room for one more the processor waits with them. So no function is called here that could be without, and a value is
+/// returned by itself, not with all bytes that an error would have.
+#[inline(always)]
 fn attempt<O, E: From<Error>>(
     core: &Core,
     manner: Manner,
@@ -226,25 +227,26 @@ fn attempt<O, E: From<Error>>(
 ) -> Result<O, E> {
     let _pin = core.pool.pin_briefly();
     let mut ending = Ending { core, state: State::begin(core, true, manner, LAST_SEEN.get()) };
-    // The only local that is returned, so that it lies where it is returned to.
-    let mut outcome = current::enter(core, &ending.state, body);
-    if ending.state.cares(Care::DOOMED) {
-        *missed = Some(Missed::by(&ending.state));
-    } else if outcome.is_ok() {
-        match commit_attempt(core, &ending.state) {
+    match current::enter(core, &ending.state, body) {
+        outcome if ending.state.cares(Care::DOOMED) => {
+            *missed = Some(Missed::by(&ending.state));
+            outcome
+        }
+        Err(e) => Err(e),
+        Ok(value) => match commit_attempt(core, &ending.state) {
             Ok(()) => {
                 ending.end();
                 std::mem::forget(ending);
+                Ok(value)
             }
             Err(e) => {
                 if matches!(e, Error::Conflict) {
                     *missed = Some(Missed::by(&ending.state));
                 }
-                outcome = Err(e.into());
+                Err(e.into())
             }
-        }
+        },
     }
-    outcome
 }
 
 /// Commits what an attempt has done.

@@ -406,15 +406,25 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// # Errors
     ///
     /// [`Error::UnknownType`] if no pointer of the root's type leads to a `T`; the pool's own.
+    #[inline]
     pub fn alloc<T: Persist>(&mut self, value: T) -> Result<Obj<'t, B, T>> {
         let type_number = self.core.types.number_of::<T>()?;
         let mut room = Room::new();
-        let words = room.of(&value);
-        let bytes = OBJECT_HEAD_BYTES + 8 * Room::<T>::COUNT as u64;
-        let mut session = self.session()?;
-        let off = session.ptx.alloc(bytes)?;
-        write_head(self.state, &mut session, off, type_number, false, words.bytes())?;
+        let off = self.alloc_words(type_number, false, room.of(&value).words())?;
         Ok(Obj::new(off + OBJECT_HEAD_BYTES, FRESH))
+    }
+
+    /// Allocates an object of these words, behind a head.
+    pub(crate) fn alloc_words(&mut self, type_number: u16, is_array: bool, words: &[u64]) -> Result<u64> {
+        let mut session = self.session()?;
+        let off = session.ptx.alloc(OBJECT_HEAD_BYTES + 8 * words.len() as u64)?;
+        // What most objects have when the transaction commits; the others are corrected then.
+        let counts = Counts { strong: 1, weak: 0 };
+        let head = [Kind::new(type_number, is_array).0, counts.encode()];
+        session.ptx.write_fresh_words(off, &head, words)?;
+        self.state.care_for(Care::FRESH);
+        session.fresh.get_or_insert_with(off, || FreshObject { type_number, is_array });
+        Ok(off)
     }
 
     /// Allocates an array of `len` values, which `value` makes.
@@ -431,14 +441,12 @@ impl<'t, B: Brand> Tx<'t, B> {
         let too_long = || Error::ArrayTooLong { len: len as u64 };
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
         u32::try_from(len).map_err(|_| too_long())?;
-        let mut image = vec![0; 8 + bytes.next_multiple_of(8)];
-        image[..8].copy_from_slice(&(len as u64).to_ne_bytes());
-        for (i, out) in image[8..8 + bytes].chunks_exact_mut(size_of::<T>().max(1)).enumerate() {
+        let mut image = array_image(len, bytes);
+        let elements = &mut bytemuck::cast_slice_mut(&mut image[1..])[..bytes];
+        for (i, out) in elements.chunks_exact_mut(size_of::<T>().max(1)).enumerate() {
             value(i).encode(out);
         }
-        let mut session = self.session()?;
-        let off = session.ptx.alloc(OBJECT_HEAD_BYTES + image.len() as u64)?;
-        write_head(self.state, &mut session, off, type_number, true, &image)?;
+        let off = self.alloc_words(type_number, true, &image)?;
         Ok(Arr::new(off, len as u64, true))
     }
 
@@ -648,31 +656,11 @@ pub(crate) fn session_of<'s>(core: &Core, state: &'s State) -> Result<CellMut<'s
     Ok(CellMut::map(session, |session| &mut **session.as_mut().expect("taken above")))
 }
 
-pub(crate) fn write_head(
-    state: &State,
-    session: &mut Session,
-    off: u64,
-    type_number: u16,
-    is_array: bool,
-    body: &[u8],
-) -> Result<()> {
-    const INLINE: usize = 256;
-    let kind = Kind::new(type_number, is_array);
-    // What most objects have when the transaction commits; the others are corrected then.
-    let counts = Counts { strong: 1, weak: 0 };
-    let head_bytes = OBJECT_HEAD_BYTES as usize;
-    let mut head = [0; INLINE];
-    head[..8].copy_from_slice(&kind.0.to_ne_bytes());
-    head[8..16].copy_from_slice(&counts.encode().to_ne_bytes());
-    let inline = body.len().min(INLINE - head_bytes);
-    head[head_bytes..head_bytes + inline].copy_from_slice(&body[..inline]);
-    session.ptx.write_fresh(off, &head[..head_bytes + inline])?;
-    if inline < body.len() {
-        session.ptx.write_fresh(off + (head_bytes + inline) as u64, &body[inline..])?;
-    }
-    state.care_for(Care::FRESH);
-    session.fresh.get_or_insert_with(off, || FreshObject { type_number, is_array });
-    Ok(())
+/// Room for an array of `len` elements, of so many bytes together, behind the word that has its length.
+pub(crate) fn array_image(len: usize, bytes: usize) -> Vec<u64> {
+    let mut image = vec![0; 1 + bytes.div_ceil(8)];
+    image[0] = len as u64;
+    image
 }
 
 /// A borrowed value of a heap. Changes of it are written when it is dropped.

@@ -624,6 +624,12 @@ impl Region {
     /// As [`flush`](Self::flush) of whole lines, by their numbers: offsets divided by [`LINE_BYTES`].
     #[inline]
     pub fn flush_lines(&self, lines: &[u64]) {
+        if !lines.is_empty() {
+            self.flush_some_lines(lines);
+        }
+    }
+
+    fn flush_some_lines(&self, lines: &[u64]) {
         match self.flusher {
             Flusher::Nothing if !self.instrumented => {}
             Flusher::Instruction(instruction) if !self.instrumented => {

@@ -329,13 +329,14 @@ impl LaneState {
     }
 
     /// Notes that the record with this number is written at its place, durable with the fence that follows under the same lock, with the lines
-    /// that it changes.
-    #[inline]
-    pub(crate) fn note_record(&mut self, seq: u64, place: Place, lines: &[u64]) {
+    /// that it changes. Returns where that is.
+    #[inline(always)]
+    pub(crate) fn note_record(&mut self, seq: u64, place: Place, lines: &[u64]) -> Tail {
         self.seq = seq;
         self.commits += 1;
         let used_bytes = place.at + place.bytes;
-        self.tail = Tail { half: place.half, records: place.record + 1, used_bytes };
+        let tail = Tail { half: place.half, records: place.record + 1, used_bytes };
+        self.tail = tail;
         if place.switches {
             self.home_lines.clear();
             self.switches += 1;
@@ -356,6 +357,7 @@ impl LaneState {
                 self.home_lines.push(*line);
             }
         }
+        tail
     }
 
     /// Where the next record will be, most likely.
@@ -480,6 +482,7 @@ impl LaneSlot {
     }
 
     /// Puts the blocks that the last commit freed aside. What may be [released](Self::release), once the lane's lock is, is in their place.
+    #[inline(always)]
     pub(crate) fn retire(
         &self,
         pool: &PoolInner,
@@ -492,14 +495,15 @@ impl LaneSlot {
             state.limbo_bytes += block.bytes;
             state.limbo.push_back(Limbo { commit, epoch, block });
         }
-        if state.limbo.len() >= state.left_blocks + LIMBO_BATCH
-            || state.limbo_bytes >= (state.left_bytes + LIMBO_BYTES_MAX / 4).max(LIMBO_BYTES_MAX)
-        {
+        let are_many = state.limbo.len() >= state.left_blocks + LIMBO_BATCH
+            || state.limbo_bytes >= (state.left_bytes + LIMBO_BYTES_MAX / 4).max(LIMBO_BYTES_MAX);
+        if are_many && state.limbo.front().is_some_and(|next| !self.may_be_live(next.commit)) {
             self.leave_limbo(pool, state, blocks);
         }
     }
 
     /// Takes the blocks out of limbo that no reader, and no record of this lane, can look at any more.
+    #[inline(never)]
     fn leave_limbo(&self, pool: &PoolInner, state: &mut LaneState, blocks: &mut Vec<Block>) {
         if state.limbo.front().is_none_or(|next| self.may_be_live(next.commit)) {
             return;

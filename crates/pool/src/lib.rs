@@ -47,7 +47,7 @@
 //!
 //! # Commit point
 //!
-//! The fence after a record was flushed together with the new data that it covers (`tx.rs`, `lane.rs`).
+//! The fence after a record was flushed together with the new data that it covers (`tx/commit.rs`, `lane.rs`).
 //!
 //! # Recovery
 //!
@@ -66,7 +66,7 @@
 //!
 //! # Reading order
 //!
-//! `layout.rs` (what is on media), `tx.rs` (transactions), `lane.rs` (records), `recover.rs`, `alloc/` (blocks),
+//! `layout.rs` (what is on media), `tx.rs` (transactions), `tx/commit.rs`, `lane.rs` (records), `recover.rs`, `alloc/` (blocks),
 //! `create.rs` and `header.rs` (files), `check.rs`.
 
 mod alloc;

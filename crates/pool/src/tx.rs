@@ -1,25 +1,26 @@
 //! Transactions: changes that become durable together, with one fence.
 
+mod commit;
 mod gather;
 mod slabs;
 mod stored;
 mod unlogged;
 
-use gather::{build_image, collect_fresh_lines, collect_homes, collect_touched_lines};
+use commit::commit;
 
+use crate::alloc::Block;
 use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::slab::SlabRef;
-use crate::alloc::{Arena, Block};
 use crate::lane::{Lane, LaneHold};
-use crate::layout::{MAX_SEQ, PmEntry, PmRecord};
+use crate::layout::{PmEntry, PmRecord};
 use crate::lines::StoredLines;
 use crate::pool::{Pool, PoolInner};
-use crate::record::{Change, RecordImage};
+use crate::record::Change;
 use crate::{Error, Result};
 use slabs::BitChange;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use tembo_pmem::{Domain, LINE_BYTES, Region, SyncError, size_of};
+use tembo_pmem::{Region, size_of};
 
 /// New data up to this many bytes is covered by the record's checksum; more is fenced before the record.
 /// At about 10 bytes per nanosecond this much costs as long to sum as a fence takes.
@@ -144,10 +145,9 @@ impl FreshFilter {
     }
 
     /// Forgets everything.
+    #[cold]
     fn clear(&mut self) {
-        if std::mem::take(&mut self.used) {
-            self.bits = [0; 64];
-        }
+        *self = FreshFilter::default();
     }
 }
 
@@ -227,24 +227,19 @@ impl<'l> Tx<'l> {
     /// # Errors
     ///
     /// [`Error::Full`] if there is no room, [`Error::TooLarge`].
+    #[inline]
     pub fn alloc(&mut self, bytes: u64) -> Result<u64> {
+        let Lane { pool, arena, work, .. } = &mut *self.lane;
+        match pool.inner.alloc.reserve_held(arena, bytes) {
+            Some(block) => Ok(work.add_fresh(block)),
+            None => self.alloc_slowly(bytes),
+        }
+    }
+
+    #[cold]
+    fn alloc_slowly(&mut self, bytes: u64) -> Result<u64> {
         let block = self.lane.reserve(bytes)?;
-        let off = block.off;
-        let work = &mut self.lane.work;
-        let number = work.fresh.len();
-        if number >= FILTER_MIN {
-            if number == FILTER_MIN {
-                work.fresh.iter().for_each(|f| work.fresh_filter.add(f.block.off, f.block.bytes));
-            }
-            work.fresh_filter.add(off, block.bytes);
-        }
-        work.fresh.push(Fresh { block, cancelled: false, written: (0, 0), unflushed: (0, 0) });
-        if work.fresh.len() == SEARCH_MAX + 1 {
-            work.fresh_index = work.fresh.iter().enumerate().map(|(i, f)| (f.block.off, i as u32)).collect();
-        } else if number > SEARCH_MAX {
-            work.fresh_index.insert(off, number as u32);
-        }
-        Ok(off)
+        Ok(self.lane.work.add_fresh(block))
     }
 
     /// As [`alloc`](Self::alloc), but the block's contents are zero: durably after this thread's next fence. Costs nothing
@@ -299,17 +294,7 @@ impl<'l> Tx<'l> {
     pub fn write_fresh(&mut self, off: u64, data: &[u8]) -> Result<()> {
         let end = off.saturating_add(data.len() as u64);
         let lane: &mut Lane = &mut self.lane;
-        let number = lane.work.fresh_at(off);
-        let region = &lane.pool.inner.region;
-        let fresh = number.map(|n| &mut lane.work.fresh[n]).filter(|f| end <= f.block.off + f.block.bytes);
-        let Some(fresh) = fresh else {
-            return Err(Error::corrupt(
-                "a write",
-                off,
-                "memory allocated in this transaction",
-                "other memory",
-            ));
-        };
+        let (region, fresh) = (&lane.pool.inner.region, lane.work.fresh_with(off, end)?);
         fresh.note_written(off, end);
         if data.len() >= WRITE_THROUGH_BYTES {
             // SAFETY: the block is this transaction's own (found above), which no other thread knows of.
@@ -319,6 +304,28 @@ impl<'l> Tx<'l> {
             // SAFETY: as above.
             unsafe { region.write(off, data)? };
         }
+        Ok(())
+    }
+
+    /// As [`write_fresh`](Self::write_fresh), of words in two parts, from an offset that is a multiple of 8 on. They are loaded one by one, since most
+    /// likely they have just been stored so: a processor that loads two such at once waits for all stores before them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write_fresh`](Self::write_fresh).
+    #[inline]
+    pub fn write_fresh_words(&mut self, off: u64, head: &[u64], body: &[u64]) -> Result<()> {
+        if 8 * body.len() >= WRITE_THROUGH_BYTES {
+            self.write_fresh(off, bytemuck::cast_slice(head))?;
+            return self.write_fresh(off.saturating_add(8 * head.len() as u64), bytemuck::cast_slice(body));
+        }
+        let end = off.saturating_add(8 * (head.len() + body.len()) as u64);
+        let lane: &mut Lane = &mut self.lane;
+        let (region, fresh) = (&lane.pool.inner.region, lane.work.fresh_with(off, end)?);
+        fresh.note_written(off, end);
+        fresh.unflushed = union(fresh.unflushed, (off, end));
+        let words = head.iter().chain(body);
+        (off..).step_by(8).zip(words).try_for_each(|(off, word)| region.store_u64(off, *word))?;
         Ok(())
     }
 
@@ -448,6 +455,7 @@ impl<'l> Tx<'l> {
         }
     }
 
+    #[inline(never)]
     fn take_back_what_is_there(&mut self) {
         // A commit that failed may have left them. They are not to be referred to once their blocks are released.
         self.lane.work.new_slabs.clear();
@@ -473,9 +481,14 @@ impl<'l> Tx<'l> {
     ///
     /// [`Error::Full`] if a large record finds no room (nothing was changed then), [`Error::Sync`] if the
     /// device fails (the outcome is unknown until the pool is opened again).
+    #[inline]
     pub fn commit(mut self) -> Result<()> {
-        // The drop of `self` cleans up, whatever the outcome.
-        commit(&mut self.lane)
+        let outcome = self.commit_and_begin();
+        if matches!(self.lane, LaneHold::Borrowed(_)) {
+            // Nothing is left to be dropped.
+            std::mem::forget(self);
+        }
+        outcome
     }
 }
 
@@ -486,6 +499,7 @@ impl std::fmt::Debug for Tx<'_> {
 }
 
 impl Drop for Tx<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.take_back();
     }
@@ -498,6 +512,11 @@ fn redo_words(steps: &[Step]) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         Step::Redo { off, value, superseded: false, .. } => Some((*off, *value)),
         _ => None,
     })
+}
+
+#[cold]
+fn not_fresh(off: u64) -> Error {
+    Error::corrupt("a write", off, "memory allocated in this transaction", "other memory")
 }
 
 /// Stores a word of the transaction's own block with this number.
@@ -523,6 +542,33 @@ fn union(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
 }
 
 impl TxWork {
+    /// Adds a block to those of the transaction. Returns its offset.
+    #[inline(always)]
+    fn add_fresh(&mut self, block: Block) -> u64 {
+        let (off, bytes) = (block.off, block.bytes);
+        self.fresh.push(Fresh { block, cancelled: false, written: (0, 0), unflushed: (0, 0) });
+        if self.fresh.len() > FILTER_MIN {
+            self.index_fresh(off, bytes);
+        }
+        off
+    }
+
+    /// Notes where the block is that was added last, of many.
+    #[cold]
+    fn index_fresh(&mut self, off: u64, bytes: u64) {
+        let number = self.fresh.len() - 1;
+        if number == FILTER_MIN {
+            self.fresh.iter().for_each(|f| self.fresh_filter.add(f.block.off, f.block.bytes));
+        } else {
+            self.fresh_filter.add(off, bytes);
+        }
+        if number == SEARCH_MAX {
+            self.fresh_index = self.fresh.iter().enumerate().map(|(i, f)| (f.block.off, i as u32)).collect();
+        } else if number > SEARCH_MAX {
+            self.fresh_index.insert(off, number as u32);
+        }
+    }
+
     #[inline]
     fn is_untouched(&self) -> bool {
         self.only_stores_lines() && self.stored_lines.is_empty()
@@ -535,10 +581,14 @@ impl TxWork {
     }
 
     /// Forgets where steps and blocks are, of which there are none any more.
-    #[inline]
+    #[inline(always)]
     fn clear_indexes(&mut self) {
-        self.redo_filter = 0;
-        self.fresh_filter.clear();
+        if self.redo_filter != 0 {
+            self.redo_filter = 0;
+        }
+        if self.fresh_filter.used {
+            self.fresh_filter.clear();
+        }
         if !self.step_index.is_empty() {
             self.step_index.clear();
         }
@@ -607,11 +657,16 @@ impl TxWork {
     }
 
     /// Adds a step, and fills the index when the steps have just become too many to search.
+    #[inline(always)]
     fn push_step(&mut self, step: Step) {
         self.steps.push(step);
-        if self.steps.len() != SEARCH_MAX + 1 {
-            return;
+        if self.steps.len() == SEARCH_MAX + 1 {
+            self.index_steps();
         }
+    }
+
+    #[cold]
+    fn index_steps(&mut self) {
         self.step_index.clear();
         for (i, step) in self.steps.iter().enumerate() {
             if let Step::Redo { off, superseded: false, .. } = step {
@@ -630,6 +685,14 @@ impl TxWork {
                 self.step_index.insert(off, step);
             }
         }
+    }
+
+    /// The transaction's own block that holds a range.
+    #[inline]
+    fn fresh_with(&mut self, off: u64, end: u64) -> Result<&mut Fresh> {
+        let number = self.fresh_at(off);
+        let fresh = number.map(|n| &mut self.fresh[n]).filter(|f| end <= f.block.off + f.block.bytes);
+        fresh.ok_or_else(|| not_fresh(off))
     }
 
     /// The transaction's own block that holds `off`.
@@ -652,221 +715,10 @@ impl TxWork {
     }
 }
 
-/// Commits the lane's transaction. See `lane.rs` for the order of things.
-fn commit(lane: &mut Lane) -> Result<()> {
-    if lane.work.is_untouched() {
-        return Ok(());
-    }
-    lane.pool.inner.check_usable()?;
-    let only_stores = lane.work.only_stores_lines();
-    collect_homes(&mut lane.work, &lane.pool.inner, only_stores)?;
-    if lane.work.home_lines.is_empty() {
-        return finish(lane, None);
-    }
-    if lane.leaves_log_out {
-        return unlogged::commit(lane);
-    }
-    if lane.pool.inner.touches.is_on() {
-        collect_touched_lines(&mut lane.work);
-        let soon = lane.work.touched.len().min(PREFETCHED_MAX);
-        lane.pool.inner.touches.prefetch(&lane.work.touched[..soon]);
-    }
-    let mut fence_first = false;
-    if only_stores {
-        lane.image.clear();
-        lane.image.stores(std::iter::empty(), &lane.work.stored_lines);
-    } else {
-        let covered = collect_fresh_lines(&mut lane.work, &lane.pool.inner)?;
-        let needs_covers = !lane.pool.inner.region.domain().keeps_program_order();
-        fence_first = needs_covers && covered > covered_max_bytes(lane.pool.inner.region.domain());
-        build_image(&lane.work, &mut lane.image, needs_covers && !fence_first);
-    }
-    let chain = lane.prepare_chain()?;
-    let Lane { pool, number, work, image, tail, .. } = &mut *lane;
-    let inner: &PoolInner = &pool.inner;
-    let slot = &inner.lanes[*number as usize];
-    let mut alone = true;
-    let mut least_seq = 0;
-    let mut state = loop {
-        if inner.touches.is_on() {
-            if work.touched.is_empty() {
-                collect_touched_lines(work);
-            }
-            least_seq = inner.touches.settle_others(inner, *number, &work.touched)?;
-            alone = false;
-        }
-        let state = slot.lock();
-        // ORDER: who turns the table on settles this lane afterwards, under its lock. If that has happened by
-        // now, this record would be missing from the table.
-        if !alone || !inner.touches.is_on() {
-            break state;
-        }
-    };
-    let seq = state.seq.max(least_seq) + 1;
-    if seq >= MAX_SEQ {
-        return Err(Error::corrupt("the last sequence number", 0, format!("less than {MAX_SEQ}"), seq));
-    }
-    // Summed before any flush: the checksum reads new data, whose lines would be on their way out of the cache.
-    image.complete(&inner.region, inner.seed, seq, chain)?;
-    let inline_bytes = if chain == 0 { image.payload_bytes() } else { 0 };
-    let place = state.place(&inner.geometry, inline_bytes, chain != 0);
-    // Every flush of the commit is issued here, just before the fence: the processor orders write-backs before any
-    // locked instruction too, so that one flushed earlier would be waited for at the next lock or counter.
-    if place.switches {
-        inner.region.flush_lines(&state.home_lines);
-    }
-    if !work.lines.is_empty() {
-        inner.region.flush_lines(&work.lines);
-    }
-    if fence_first {
-        // PERSIST(I4): without covers the record alone vouches for the new data, so that has to be durable first.
-        inner.fence()?;
-    }
-    write_record(image, inner, place.off(&inner.geometry, *number), chain)?;
-    // What nobody sees before the lock is released, and of which nothing is on media, is done while the flushes are under way: stores that
-    // follow the fence would wait for it, and soon the processor for room for them. (If the fence fails, so does
-    // every later one, so that nothing is ever settled from what was noted.)
-    state.note_record(seq, place, &work.home_lines);
-    *tail = state.tail;
-    if !inner.region.streams_single_lines() {
-        // The next record's first lines were flushed some time ago, and may have left the cache with that.
-        let next_off = state.next_off(&inner.geometry, *number);
-        inner.region.prefetch_for_store(next_off);
-        inner.region.prefetch_for_store(next_off + LINE_BYTES);
-    }
-    // PERSIST(L6): the commit point. New data and record are durable after this fence; and if the record switches halves,
-    // so are the home stores of all records before it.
-    inner.fence()?;
-    if place.ends_switch() {
-        slot.note_switched(state.commits);
-    }
-    // No locked instruction from here to the end while this lane is alone: it would wait for the fence, which
-    // the next operation's traversal can overlap with otherwise. And few calls and stores: a processor has room for some hundred until the
-    // fence is over.
-    if only_stores {
-        for line in work.stored_lines.iter() {
-            line.apply(&inner.region)?;
-        }
-    } else {
-        store_homes(inner, work, alone)?;
-    }
-    let commits = state.commits;
-    if !work.freed.is_empty() {
-        slot.retire(inner, &mut state, &mut work.freed, alone);
-    }
-    drop(state);
-    release_and_finish(lane, (!alone).then_some(commits))
-}
-
-/// Stores the home words.
-#[inline(always)]
-fn store_homes(inner: &PoolInner, work: &TxWork, alone: bool) -> Result<()> {
-    for (off, value) in redo_words(&work.steps) {
-        inner.region.store_u64(off, value)?;
-    }
-    for (off, change) in &work.homes {
-        change.apply(&inner.region, *off, alone)?;
-    }
-    for line in work.stored_lines.iter() {
-        line.apply(&inner.region)?;
-    }
-    for change in &work.bits {
-        change.slab.change_media(&inner.region, change.place, change.set, alone)?;
-    }
-    Ok(())
-}
-
-/// How much new data a record covers rather than being preceded by a fence.
-fn covered_max_bytes(domain: Domain) -> u64 {
-    if domain == Domain::Synced { COVERED_MAX_SYNCED_BYTES } else { COVERED_MAX_BYTES }
-}
-
-/// Writes the record where no live one is, and starts its write-back. Its words may arrive in any order: it is complete when
-/// its checksum says so.
-fn write_record(image: &RecordImage, inner: &PoolInner, off: u64, chain: u64) -> Result<()> {
-    // SAFETY: the place is this lane's, whose lock is held; the chain block is reserved for it.
-    unsafe {
-        if chain == 0 {
-            inner.region.write_and_flush(off, image.whole())?;
-        } else {
-            let (head, payload) = image.parts();
-            inner.region.write_and_flush(chain, payload)?;
-            inner.region.write_and_flush(off, head)?;
-        }
-    }
-    Ok(())
-}
-
-/// Makes blocks available that may be, which lie in place of those that were freed, and [finishes](finish).
-#[inline(always)]
-fn release_and_finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
-    if !lane.work.freed.is_empty() { release(lane, done) } else { finish(lane, done) }
-}
-
-#[inline(never)]
-fn release(lane: &mut Lane, done: Option<u64>) -> Result<()> {
-    let Lane { pool, number, arena, work, .. } = &mut *lane;
-    let released = pool.inner.lanes[*number as usize].release(&pool.inner, &mut work.freed, Some(arena));
-    // The commit is over, whatever became of them.
-    finish(lane, done).and(released)
-}
-
-/// Puts the volatile state in order after a commit, and registers the lines that it touched.
-#[inline(always)]
-fn finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
-    let Lane { pool, number, arena, work, .. } = lane;
-    let inner: &PoolInner = &pool.inner;
-    work.stored_lines.clear();
-    if !work.only_stores_lines() {
-        finish_blocks(work, inner, arena);
-    }
-    match done {
-        None => Ok(()),
-        Some(commit) => register(inner, *number, commit, work),
-    }
-}
-
-fn register(inner: &PoolInner, lane: u32, commit: u64, work: &mut TxWork) -> Result<()> {
-    let outcome = inner.touches.register(inner, lane, commit, &work.touched);
-    if work.touched.len() > TOUCHED_KEPT {
-        work.touched = Vec::new();
-    }
-    outcome
-}
-
-/// Puts in order what is known of blocks that the transaction allocated and freed, and forgets it.
-#[inline(always)]
-fn finish_blocks(work: &mut TxWork, inner: &PoolInner, arena: &Arena) {
-    if !work.new_slabs.is_empty() {
-        slabs::note_published(work);
-    }
-    work.steps.clear();
-    if work.fresh.iter().any(|f| f.cancelled) {
-        release_cancelled(work, inner, arena);
-    }
-    work.fresh.clear();
-    work.freed.clear();
-    work.clear_indexes();
-}
-
-#[cold]
-fn release_cancelled(work: &TxWork, inner: &PoolInner, arena: &Arena) {
-    let cancelled = work.fresh.iter().filter(|f| f.cancelled).map(|f| f.block.clone());
-    inner.alloc.release(cancelled, Some(arena));
-}
-
 impl Lane {
     /// Reserves a block; when space runs out, first by taking back what waits in this lane's limbo and by
     /// dissolving empty slabs, then by growing.
-    #[inline]
     fn reserve(&mut self, bytes: u64) -> Result<Block> {
-        match self.pool.inner.alloc.reserve_held(&mut self.arena, bytes) {
-            Some(block) => Ok(block),
-            None => self.reserve_slowly(bytes),
-        }
-    }
-
-    fn reserve_slowly(&mut self, bytes: u64) -> Result<Block> {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;
         let refuse = |least: u64, _: u64| {
@@ -978,18 +830,5 @@ impl PoolInner {
     /// Takes back what waits in the limbos of all lanes, as far as readers allow.
     pub(crate) fn reclaim_all(&self) -> Result<()> {
         self.lanes.iter().try_for_each(|lane| lane.reclaim(self))
-    }
-
-    /// A fence; its failure makes the pool unusable until it is opened again.
-    #[inline(always)]
-    fn fence(&self) -> Result<()> {
-        // PERSIST(I4): for the commits above, which say what has to be durable.
-        self.region.fence().map_err(|e| self.fail(e))
-    }
-
-    #[cold]
-    fn fail(&self, e: SyncError) -> Error {
-        self.failed.store(true, Ordering::Release);
-        Error::Sync(e)
     }
 }

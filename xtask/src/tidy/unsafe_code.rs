@@ -18,6 +18,7 @@ const TRUSTED: &[&str] = &["pmem", "pool"];
 const PARTLY_TRUSTED: &[&str] = &["index", "heap"];
 /// Single files: those at which code in C begins, and those of the heap that declare its unsafe traits and keep to them.
 const BOUNDARIES: &[&str] = &[
+    "crates/bench-peers/src/engines/floor.rs",
     "crates/bench-peers/src/engines/native.rs",
     "crates/bench-peers/src/heap/native.rs",
     "crates/bench-peers/src/programs/native.rs",

@@ -209,15 +209,24 @@ pub(super) fn check_format<S: CddsStructure>(region: &Region, header: u64) -> Re
 }
 
 /// The newest version, as the head has it.
+///
+/// No function of its own, which would store words that its caller then loads two at a time: a processor waits with that for all stores before
+/// it, and so for the fence of the version before.
+#[inline(always)]
 pub(super) fn load_version(region: &Region, header: u64) -> Result<Version> {
     let word = |field| region.load_u64(header.saturating_add(field));
     let number = word(at!(PmCddsHead.version))?;
     if !(FIRST_VERSION..MAX_VERSION).contains(&number) {
-        let expected = format!("{FIRST_VERSION} to {MAX_VERSION}");
-        return Err(corrupt("the version of a map", header, expected, number));
+        return Err(no_version(header, number));
     }
     let root = RootWord(word(at!(PmCddsHead.root))?);
     Ok(Version { number, root, length: word(at!(PmCddsHead.length))? })
+}
+
+#[cold]
+fn no_version(header: u64, number: u64) -> Error {
+    let expected = format!("{FIRST_VERSION} to {MAX_VERSION}");
+    corrupt("the version of a map", header, expected, number)
 }
 
 /// A version to be read. Whoever has one holds the version, or is the map's writer.
@@ -290,6 +299,7 @@ impl Shared {
     }
 
     /// Makes a version, which is durable, and owes these words, the newest for readers.
+    #[inline]
     pub(super) fn show(&self, version: Version, owed: &[u64]) {
         // Before anybody finds the version.
         self.owed.set(version.number, owed);

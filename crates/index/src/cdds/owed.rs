@@ -55,6 +55,7 @@ pub(super) struct OwedByNewest {
 
 impl OwedByNewest {
     /// Whoever finds the version newest afterwards finds these words.
+    #[inline]
     pub(super) fn set(&self, version: u64, words: &[u64]) {
         // ORDER: release, with the loads in `of`: who is told that nothing is owed any more sees what was stored in place of that.
         self.version.store(CHANGING, Ordering::Release);
@@ -64,10 +65,15 @@ impl OwedByNewest {
         if words.len() <= FEW {
             self.few.iter().zip(words).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
         } else {
-            words.clone_into(&mut self.many.lock());
+            self.set_many(words);
         }
         // ORDER: release, with the load in `of`: after all of the words.
         self.version.store(version, Ordering::Release);
+    }
+
+    #[cold]
+    fn set_many(&self, words: &[u64]) {
+        words.clone_into(&mut self.many.lock());
     }
 
     /// What this version owes, unless a later one has taken its place or is about to, which has stored it then if anybody needs it.

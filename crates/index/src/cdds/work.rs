@@ -87,18 +87,20 @@ impl<S: CddsStructure> Work<S> {
         key: &[u8],
     ) -> Result<Box<Work<S>>> {
         let mut work = spare.take().unwrap_or_default();
-        work.look(shared)?;
-        S::seek(&mut work.drafts, &shared.view(work.before), lane, key)?;
+        let before = work.look(shared)?;
+        S::seek(&mut work.drafts, &shared.view(before), lane, key)?;
         work.set_out(shared)?;
         Ok(work)
     }
 
-    /// Takes the version before to start from.
-    fn look(&mut self, shared: &Shared) -> Result<()> {
+    /// Takes the version before to start from, and returns it.
+    #[inline(always)]
+    fn look(&mut self, shared: &Shared) -> Result<Version> {
         (self.header, self.seed) = (shared.header, shared.seed);
-        self.before = load_version(shared.region(), shared.header)?;
-        self.length = self.before.length;
-        S::begin(&mut self.drafts, shared.view(self.before))
+        let before = load_version(shared.region(), shared.header)?;
+        (self.before, self.length) = (before, before.length);
+        S::begin(&mut self.drafts, shared.view(before))?;
+        Ok(before)
     }
 
     fn set_out(&mut self, shared: &Shared) -> Result<()> {
@@ -115,8 +117,11 @@ impl<S: CddsStructure> Work<S> {
     }
 
     /// Leaves its memory to another version, unless it has become large.
+    #[inline]
     pub(crate) fn leave(self: Box<Self>, spare: &mut Option<Box<Work<S>>>) {
-        *spare = (self.changes <= GROUP_MAX).then_some(self);
+        if self.changes <= GROUP_MAX {
+            *spare = Some(self);
+        }
     }
 
     /// Puts a key; returns whether it was there. After an error nothing of the version can be committed.

@@ -279,7 +279,7 @@ impl Slab {
     }
 
     /// Sets or clears bits in the bitmap on media. `alone`: no other lane is in use.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn change_media(&self, region: &Region, bits: BitPlace, set: bool, alone: bool) -> Result<()> {
         let (mirror, mask) = (&self.media[bits.word], bits.mask);
         if alone {

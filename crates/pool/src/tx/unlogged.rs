@@ -1,7 +1,8 @@
 //! Commits without records: for measuring what records cost.
 
+use super::Tx;
+use super::commit::{release_and_finish, store_homes};
 use super::slabs::write_slab_head;
-use super::{Tx, release_and_finish, store_homes};
 use crate::Result;
 use crate::lane::Lane;
 use crate::pool::PoolInner;

@@ -24,24 +24,25 @@ fn child_off<K: Persist, V: Persist>(index: usize) -> usize {
     offset_of!(Inner<K, V>, children) + 8 + 8 * index
 }
 
-/// The bytes of a node with this order and nothing else.
-pub(super) fn blank<K: Persist, V: Persist>(is_inner: bool, order: Order) -> Vec<u8> {
-    let mut image = vec![0; if is_inner { size_of::<Inner<K, V>>() } else { size_of::<Leaf<K, V>>() }];
-    order.encode(&mut image[..size_of::<Order>()]);
-    image
+/// The words of a node with this order and nothing else.
+pub(super) fn blank<K: Persist, V: Persist>(is_inner: bool, order: Order) -> Vec<u64> {
+    let bytes = if is_inner { size_of::<Inner<K, V>>() } else { size_of::<Leaf<K, V>>() };
+    let mut words = vec![0; bytes.div_ceil(8)];
+    order.encode(&mut bytemuck::cast_slice_mut(&mut words)[..size_of::<Order>()]);
+    words
 }
 
-/// Allocates a node with these bytes.
+/// Allocates a node with these words.
 pub(super) fn alloc<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     is_inner: bool,
-    image: &[u8],
+    words: &[u64],
 ) -> Result<Node<'t, B, K, V>> {
     if is_inner {
-        let node: Obj<'t, B, Inner<K, V>> = tx.alloc_image(image)?;
+        let node: Obj<'t, B, Inner<K, V>> = tx.alloc_image(words)?;
         return Ok(Node { own: node.own(), kind: INNER });
     }
-    let node: Obj<'t, B, Leaf<K, V>> = tx.alloc_image(image)?;
+    let node: Obj<'t, B, Leaf<K, V>> = tx.alloc_image(words)?;
     Ok(Node { own: *node, kind: LEAF })
 }
 
@@ -91,7 +92,8 @@ fn second_half<'t, B: Brand, K: OrdKey, V: Persist>(
     let mut words = vec![0; Node::<B, K, V>::bytes(full.is_inner()) / 8];
     tx.read_words(key, off, &mut words)?;
     let all: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let mut image = blank::<K, V>(full.is_inner(), Order::of_first(AFTER));
+    let mut words = blank::<K, V>(full.is_inner(), Order::of_first(AFTER));
+    let image = bytemuck::cast_slice_mut::<u64, u8>(&mut words);
     let mut copy = |from: usize, to: usize, bytes: usize| {
         image[to..to + bytes].copy_from_slice(&all[from..from + bytes])
     };
@@ -115,7 +117,7 @@ fn second_half<'t, B: Brand, K: OrdKey, V: Persist>(
     let mut rest = order;
     rest.truncate(MIDDLE);
     full.keys().set_order(tx, &order, &rest)?;
-    alloc(tx, full.is_inner(), &image)
+    alloc(tx, full.is_inner(), &words)
 }
 
 /// Divides a full child of a node that is not: the half after the middle goes to a new node, the middle to the parent.
@@ -159,10 +161,11 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
 
     /// Makes a root whose only child is the root before it.
     fn grow(self, tx: &mut Tx<'t, B>, old: Node<'t, B, K, V>) -> Result<Node<'t, B, K, V>> {
-        let mut image = blank::<K, V>(true, Order::of_first(0));
+        let mut words = blank::<K, V>(true, Order::of_first(0));
+        let image = bytemuck::cast_slice_mut::<u64, u8>(&mut words);
         let kind_off = offset_of!(Inner<K, V>, children);
         image[kind_off..kind_off + 8].copy_from_slice(&old.kind.to_ne_bytes());
-        let root = alloc(tx, true, &image)?;
+        let root = alloc(tx, true, &words)?;
         root.link_child(tx, 0, old)?;
         self.set_root(tx, Some(root))?;
         Ok(root)
