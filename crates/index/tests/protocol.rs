@@ -128,6 +128,8 @@ enum Mutant {
     UnlocksBeforeRetiring,
     /// Writers use obsolete leaves.
     WritesToTheDead,
+    /// Who finds a key absent does not look whether the leaf was changed meanwhile.
+    AnswersWithoutLookingAgain,
 }
 
 thread_local! {
@@ -213,6 +215,15 @@ fn try_put(leaf: &Leaf, key: u64, new: impl Fn(u64) -> u64) -> bool {
     persist(leaf);
     leaf.print.store(1, Release);
     true
+}
+
+/// As `Tree::try_edit` of a key that is to be there: whether the leaf alone says that it is not.
+fn seems_absent(leaf: &Leaf, key: u64) -> bool {
+    let version = begin(&leaf.version);
+    if leaf.print.load(Acquire) == 1 || key >= leaf.bound.load(Acquire) {
+        return false;
+    }
+    version.is_quiet() && (is_unchanged(&leaf.version, version) || is(Mutant::AnswersWithoutLookingAgain))
 }
 
 /// As an update that goes by `Tree::lock_leaf`.
@@ -435,6 +446,60 @@ fn a_scan_beside_cause_and_effect() {
     });
 }
 
+/// Key 5 moves from leaf 1 into leaf 0 on its left.
+fn join(leaves: &[Leaf], parent: &AtomicU64) {
+    let (left, right) = (&leaves[0], &leaves[1]);
+    let (mut left_lock, right_lock) =
+        (Locked::new(left, &sync::Bias).unwrap(), Locked::new(right, &sync::Bias).unwrap());
+    left.value.store(right.value.load(Relaxed), Relaxed);
+    left.durable.fetch_max(left.value.load(Relaxed), Relaxed);
+    left.key.store(5, Relaxed);
+    left_lock.change_structure();
+    left.print.store(1, Release);
+    left.next.store(NONE, Release);
+    left.bound.store(100, Release);
+    parent.store(0, Release);
+    if is(Mutant::UnlocksBeforeRetiring) {
+        drop(left_lock);
+        right_lock.retire();
+    } else {
+        right_lock.retire();
+        drop(left_lock);
+    }
+}
+
+/// Nobody finds a key absent that is always there, in whatever leaf.
+fn a_key_is_sought_beside_a_join() {
+    explore(5, || {
+        let leaves = Arc::new([leaf(0, 0, 5, 1), leaf(5, 1, 100, NONE)]);
+        let parent = Arc::new(AtomicU64::new(1));
+        let joiner = thread::spawn({
+            let (leaves, parent) = (leaves.clone(), parent.clone());
+            move || join(&*leaves, &parent)
+        });
+        leaves.iter().for_each(|leaf| assert!(!seems_absent(leaf, 5), "a key that is there is absent"));
+        joiner.join().unwrap();
+    });
+}
+
+/// A leaf that is being changed is not locked by who looked at it then, though nothing of its version has changed since.
+fn a_leaf_is_locked_once() {
+    explore(0, || {
+        let leaf = leaf(5, 1, 100, NONE);
+        let mut locked = Locked::new(&leaf, &sync::Bias).unwrap();
+        assert!(Locked::at(&leaf, begin(&leaf.version), &sync::Bias).is_none(), "locked twice");
+        locked.change(0);
+        assert!(Locked::at(&leaf, begin(&leaf.version), &sync::Bias).is_none(), "locked twice");
+        drop(locked);
+        let locked = Locked::at(&leaf, begin(&leaf.version), &sync::Bias).unwrap();
+        locked.retire();
+        assert!(
+            Locked::at(&leaf, begin(&leaf.version), &sync::Bias).is_none(),
+            "locked though it is obsolete"
+        );
+    });
+}
+
 /// Key 5 moves from leaf 1 into leaf 0 on its left, is then updated, and key 6 after it.
 fn a_scan_beside_a_join() {
     explore(2, || {
@@ -442,26 +507,7 @@ fn a_scan_beside_a_join() {
         let (parent, other) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(2)));
         let joiner = thread::spawn({
             let (leaves, parent) = (leaves.clone(), parent.clone());
-            move || {
-                let [left, right, _] = &*leaves;
-                let (mut left_lock, right_lock) =
-                    (Locked::new(left, &sync::Bias).unwrap(), Locked::new(right, &sync::Bias).unwrap());
-                left.value.store(right.value.load(Relaxed), Relaxed);
-                left.durable.fetch_max(left.value.load(Relaxed), Relaxed);
-                left.key.store(5, Relaxed);
-                left_lock.change_structure();
-                left.print.store(1, Release);
-                left.next.store(NONE, Release);
-                left.bound.store(100, Release);
-                parent.store(0, Release);
-                if is(Mutant::UnlocksBeforeRetiring) {
-                    drop(left_lock);
-                    right_lock.retire();
-                } else {
-                    right_lock.retire();
-                    drop(left_lock);
-                }
-            }
+            move || join(&*leaves, &parent)
         });
         let writer = thread::spawn({
             let (leaves, parent) = (leaves.clone(), parent.clone());
@@ -477,7 +523,7 @@ fn a_scan_beside_a_join() {
     });
 }
 
-const MODELS: [(&str, fn()); 7] = [
+const MODELS: [(&str, fn()); 9] = [
     ("a slot is used again", a_slot_is_used_again),
     ("a slot is used again by one who is alone", a_slot_is_used_again_by_one_who_is_alone),
     ("two writers take turns", two_writers_take_turns),
@@ -485,6 +531,8 @@ const MODELS: [(&str, fn()); 7] = [
     ("a scan beside cause and effect", a_scan_beside_cause_and_effect),
     ("a scan beside a join", a_scan_beside_a_join),
     ("a leaf is divided", a_leaf_is_divided),
+    ("a key is sought beside a join", a_key_is_sought_beside_a_join),
+    ("a leaf is locked once", a_leaf_is_locked_once),
 ];
 
 #[test]
@@ -498,7 +546,7 @@ fn the_protocol_holds_under_every_interleaving() {
 
 #[test]
 fn weakenings_are_caught() {
-    let mutants: [(Mutant, fn()); 19] = [
+    let mutants: [(Mutant, fn()); 20] = [
         (Mutant::BeginsRelaxed, a_slot_is_used_again),
         (Mutant::UnlocksRelaxed, two_writers_take_turns),
         (Mutant::LocksRelaxed, two_writers_take_turns),
@@ -518,6 +566,7 @@ fn weakenings_are_caught() {
         (Mutant::ClearsBeforeBound, a_leaf_is_divided),
         (Mutant::UnlocksBeforeRetiring, a_scan_beside_a_join),
         (Mutant::WritesToTheDead, a_scan_beside_a_join),
+        (Mutant::AnswersWithoutLookingAgain, a_key_is_sought_beside_a_join),
     ];
     let mut missed = Vec::new();
     for (mutant, model) in mutants {
