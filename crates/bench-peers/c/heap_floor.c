@@ -227,7 +227,7 @@ int floor_push(struct floor_heap *h, uint64_t word)
 
 static inline void store_home(struct floor_heap *h, uint64_t *home, uint64_t word)
 {
-	*home = word;
+	__atomic_store_n(home, word, __ATOMIC_RELAXED);
 	h->homes[h->home_count++] = home;
 }
 
