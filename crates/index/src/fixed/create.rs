@@ -76,8 +76,9 @@ pub(super) struct Tree {
     pub(super) last: Exchanged<Option<u64>>,
     /// Held while the largest key's record is changed.
     pub(super) last_lock: Mutex<()>,
-    /// The lane of structure changes, which are made one at a time; `None` in a pool that is open for reading only.
-    pub(super) structure: Mutex<Option<Lane>>,
+    /// The lane of structure changes, which are made one at a time; `None` in a pool that is open for reading only. In a box, since each takes
+    /// it out and puts it back.
+    pub(super) structure: Mutex<Option<Box<Lane>>>,
     pub(super) garbage: Garbage,
 }
 
@@ -155,7 +156,7 @@ impl FixedTree {
             root: Word::new(Link::cold(root)),
             last: Exchanged::new(Some(load_last(region, header)?)),
             last_lock: Mutex::new(()),
-            structure: Mutex::new(lane),
+            structure: Mutex::new(lane.map(Box::new)),
             garbage: Garbage::default(),
         };
         Ok(FixedTree { tree: Arc::new(tree) })
@@ -196,7 +197,7 @@ impl Tree {
 
     /// Waits for the lock of structure changes. A change takes microseconds, less than sleeping and being woken, so this
     /// tries for some time first.
-    pub(super) fn lock_structure(&self) -> MutexGuard<'_, Option<Lane>> {
+    pub(super) fn lock_structure(&self) -> MutexGuard<'_, Option<Box<Lane>>> {
         for _ in 0..LOCK_TRIES {
             if let Some(lock) = self.structure.try_lock() {
                 return lock;

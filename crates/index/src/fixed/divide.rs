@@ -1,7 +1,7 @@
 //! Dividing a leaf that is full: a new leaf takes the upper part of its keys.
 
 use super::create::Tree;
-use super::fingerprints::{FIRST_LINES, NOWHERE, NewPlaces, PADDED_SLOTS, UNUSED, bits, fingerprint};
+use super::fingerprints::{FIRST_LINES, NOWHERE, NewFingerprints, NewPlaces, bits, fingerprint};
 use super::inner::{Entry, Inner, NEW_SLOT};
 use super::layout::{
     LEAF_KIND, NODE_BYTES, SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE, child_off, floor_off, line_off, next_off,
@@ -126,7 +126,7 @@ impl Tree {
         head.flush();
         // The lines of records, and one of those that are not placed yet.
         let mut image = [[0; WORDS_PER_LINE]; NODE_LINES];
-        let mut fingerprints = [UNUSED; PADDED_SLOTS];
+        let mut fingerprints = NewFingerprints::new();
         let mut places = NewPlaces::default();
         let mut put = |from_slot: usize, slot: usize| {
             let key = keys[from_slot];
@@ -134,7 +134,7 @@ impl Tree {
             line[slot % SLOTS_PER_LINE] = !key;
             line[SLOTS_PER_LINE + slot % SLOTS_PER_LINE] =
                 words[value_word(from_slot)].load(Ordering::Relaxed);
-            fingerprints[slot] = fingerprint(key);
+            fingerprints.set(slot, fingerprint(key));
         };
         let (mut later, mut later_count) = ([0_u8; SLOTS], 0);
         for from_slot in bits(split.moved) {
@@ -145,7 +145,6 @@ impl Tree {
             put(from_slot, slot);
         }
         later[..later_count].iter().for_each(|from_slot| put((*from_slot).into(), places.any()));
-        fingerprints[NOWHERE] = UNUSED;
         // What is not stored is zero already.
         for line in (0..SLOTS / SLOTS_PER_LINE).filter(|line| image[*line].iter().any(|word| *word != 0)) {
             let words = image[line];
@@ -153,7 +152,7 @@ impl Tree {
             words.into_iter().enumerate().for_each(|(i, word)| line.store(i, word));
             line.flush();
         }
-        let leaf = Leaf::new(off, split.key, floor, &fingerprints);
+        let leaf = Leaf::new(off, split.key, floor, fingerprints);
         leaf.next.store(from.next.load());
         Ok(leaf)
     }

@@ -195,6 +195,7 @@ impl Tree {
         let slots = if matches != 0 {
             matches
         } else if edit.outcome(None).is_some() {
+            leaf.fingerprints.fetch_to_set();
             leaf.fingerprints.unused_by(search)
         } else {
             // Nothing to change.

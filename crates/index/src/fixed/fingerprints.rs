@@ -1,4 +1,7 @@
-//! Fingerprints: a byte for every slot of a leaf, in DRAM, so that a search loads only lines that likely hold the key.
+//! Fingerprints: twelve bits for every slot of a leaf, in DRAM, so that a search loads only lines that likely hold the key.
+//!
+//! With eight, three insertions of ten would meet the fingerprint of another key, and load its line to find that out; with twelve, two of
+//! a hundred do.
 //!
 //! Written under the leaf's lock and read by anyone at any time. A reader checks afterwards that the leaf did not
 //! change, so that it may see any mixture of old and new bytes.
@@ -8,21 +11,34 @@ use super::node::simd::{Portable, Search};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::prefetch_word_for_store;
 
-/// The fingerprint of an unused slot.
-pub(super) const UNUSED: u8 = 0;
+/// The byte of an unused slot.
+const UNUSED: u8 = 0;
+/// Words of bytes, one for each slot, and of nibbles.
 pub(super) const WORDS: usize = 16;
+pub(super) const NIBBLE_WORDS: usize = WORDS / 2;
 /// With those that fill the last word, which are unused.
-pub(super) const PADDED_SLOTS: usize = 8 * WORDS;
+const PADDED_SLOTS: usize = 8 * WORDS;
 /// A one in each byte, and seven.
 const LOW: u64 = 0x0101_0101_0101_0101;
 const SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
 /// The bits of slots that there are.
 const ALL: u128 = (1 << SLOTS) - 1;
 
-/// The fingerprint of a key: never that of an unused slot.
+/// A key's fingerprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fingerprint {
+    /// Never that of an unused slot.
+    pub(super) byte: u8,
+    /// Below 16.
+    pub(super) nibble: u8,
+}
+
+/// The fingerprint of a key.
 #[inline(always)]
-pub(super) fn fingerprint(key: u64) -> u8 {
-    ((key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).max(1)
+pub(super) fn fingerprint(key: u64) -> Fingerprint {
+    let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    // What `lines_of` makes of its bits depends little on those of the nibble.
+    Fingerprint { byte: ((hash >> 56) as u8).max(1), nibble: (hash >> 40) as u8 & 0xF }
 }
 
 const LINE_MASK: u64 = (1 << SLOTS_PER_LINE) - 1;
@@ -91,38 +107,77 @@ impl NewPlaces {
     }
 }
 
+/// The fingerprints of a leaf that is made.
+pub(super) struct NewFingerprints {
+    bytes: [u8; PADDED_SLOTS],
+    nibbles: [u8; PADDED_SLOTS / 2],
+}
+
+impl NewFingerprints {
+    /// Of a leaf without records.
+    pub(super) fn new() -> NewFingerprints {
+        NewFingerprints { bytes: [UNUSED; PADDED_SLOTS], nibbles: [0; PADDED_SLOTS / 2] }
+    }
+
+    /// Sets that of a slot, once. What is said of [`NOWHERE`] is forgotten.
+    #[inline(always)]
+    pub(super) fn set(&mut self, slot: usize, fingerprint: Fingerprint) {
+        self.bytes[slot] = fingerprint.byte;
+        self.nibbles[slot % 64] |= fingerprint.nibble << (4 * (slot / 64));
+    }
+}
+
+/// The fingerprints of a leaf.
 #[repr(C, align(64))]
 pub(super) struct Fingerprints {
+    /// A byte for each slot.
     words: [AtomicU64; WORDS],
+    /// A byte for each slot up to 63: its nibble is in the lower half, and in the upper one that of the slot that is higher by 64. What it says of
+    /// slots that are not in use means nothing.
+    nibbles: [AtomicU64; NIBBLE_WORDS],
+}
+
+/// The words that bytes are.
+fn words_of<const LEN: usize>(bytes: &[u8]) -> [AtomicU64; LEN] {
+    let (words, []) = bytes.as_chunks() else { unreachable!("whole words") };
+    std::array::from_fn(|i| AtomicU64::new(u64::from_le_bytes(words[i])))
 }
 
 impl Fingerprints {
-    pub(super) fn new(bytes: &[u8; PADDED_SLOTS]) -> Fingerprints {
-        let (words, []) = bytes.as_chunks() else { unreachable!("whole words") };
-        Fingerprints { words: std::array::from_fn(|i| AtomicU64::new(u64::from_le_bytes(words[i]))) }
+    pub(super) fn new(mut new: NewFingerprints) -> Fingerprints {
+        new.bytes[NOWHERE] = UNUSED;
+        Fingerprints { words: words_of(&new.bytes), nibbles: words_of(&new.nibbles) }
     }
 
-    /// Asks for both lines, to be stored to.
+    /// Asks for the lines of bytes, to be stored to.
     #[inline(always)]
     pub(super) fn fetch_to_change(&self) {
         self.words.iter().step_by(WORDS_PER_LINE).for_each(prefetch_word_for_store);
     }
 
+    /// Asks for the line of nibbles, to be stored to.
+    #[inline(always)]
+    pub(super) fn fetch_to_set(&self) {
+        prefetch_word_for_store(&self.nibbles[0]);
+    }
+
     /// The slots with this fingerprint, a bit each.
     #[inline(always)]
-    pub(super) fn matches_by<S: Search>(&self, search: S, fingerprint: u8) -> u128 {
-        search.equal_bytes(&self.words, fingerprint) & ALL
+    pub(super) fn matches_by<S: Search>(&self, search: S, fingerprint: Fingerprint) -> u128 {
+        // ORDER: a byte that is found was stored after its nibble, and so it is looked at first.
+        let bytes = search.equal_bytes(&self.words, fingerprint.byte);
+        bytes & search.equal_nibbles(&self.nibbles, fingerprint.nibble) & ALL
     }
 
     /// The same, for who has no hurry.
-    pub(super) fn matches(&self, fingerprint: u8) -> u128 {
+    pub(super) fn matches(&self, fingerprint: Fingerprint) -> u128 {
         self.matches_by(Portable, fingerprint)
     }
 
     /// The slots that are not in use.
     #[inline(always)]
     pub(super) fn unused_by<S: Search>(&self, search: S) -> u128 {
-        self.matches_by(search, UNUSED)
+        search.equal_bytes(&self.words, UNUSED) & ALL
     }
 
     /// The same, for who has no hurry.
@@ -133,21 +188,29 @@ impl Fingerprints {
     /// The slots in use.
     #[inline]
     pub(super) fn used(&self) -> u128 {
-        !self.matches(UNUSED) & ALL
+        !self.unused() & ALL
     }
 
     /// Whether every slot is in use.
     pub(super) fn is_full(&self) -> bool {
-        self.matches(UNUSED) == 0
+        self.unused() == 0
     }
 
     /// Sets a slot's fingerprint; the caller has the leaf's lock.
     #[inline(always)]
-    pub(super) fn set(&self, slot: usize, fingerprint: u8) {
+    pub(super) fn set(&self, slot: usize, fingerprint: Fingerprint) {
+        let (word, shift) = (&self.nibbles[slot % 64 / 8], 8 * (slot % 8) + 4 * (slot / 64));
+        let old = word.load(Ordering::Relaxed);
+        word.store(old & !(0xF << shift) | u64::from(fingerprint.nibble) << shift, Ordering::Relaxed);
+        self.set_byte(slot, fingerprint.byte);
+    }
+
+    #[inline(always)]
+    fn set_byte(&self, slot: usize, byte: u8) {
         let (word, shift) = (&self.words[slot / 8], 8 * (slot % 8));
         let old = word.load(Ordering::Relaxed);
-        // ORDER: release, so that who sees the fingerprint sees the record.
-        word.store(old & !(0xFF << shift) | u64::from(fingerprint) << shift, Ordering::Release);
+        // ORDER: release, so that who sees the byte sees the nibble and the record.
+        word.store(old & !(0xFF << shift) | u64::from(byte) << shift, Ordering::Release);
     }
 
     /// Marks slots as unused; the caller has the leaf's lock.
@@ -159,7 +222,7 @@ impl Fingerprints {
                 let spread = u64::from(slots).wrapping_mul(LOW) & 0x8040_2010_0804_0201;
                 let high = spread.wrapping_add(SEVEN) | spread;
                 let mask = (high >> 7 & LOW) * 0xFF;
-                // ORDER: release, as in `set`.
+                // ORDER: release, as in `set_byte`.
                 word.store(word.load(Ordering::Relaxed) & !mask, Ordering::Release);
             }
         }
@@ -168,7 +231,7 @@ impl Fingerprints {
     /// Marks a slot as unused; the caller has the leaf's lock.
     #[inline(always)]
     pub(super) fn clear(&self, slot: usize) {
-        self.set(slot, UNUSED);
+        self.set_byte(slot, UNUSED);
     }
 }
 
@@ -185,28 +248,60 @@ pub(super) fn bits(mut mask: u128) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
+    const SOME: Fingerprint = Fingerprint { byte: 0xA5, nibble: 0xC };
+
     /// The same for every slot.
-    fn all(fingerprint: u8) -> [u8; PADDED_SLOTS] {
-        std::array::from_fn(|slot| if slot < SLOTS { fingerprint } else { UNUSED })
+    fn all(fingerprint: Fingerprint) -> Fingerprints {
+        let mut new = NewFingerprints::new();
+        (0..SLOTS).for_each(|slot| new.set(slot, fingerprint));
+        new.set(NOWHERE, SOME);
+        Fingerprints::new(new)
     }
 
     #[test]
     fn slots_are_found_by_their_fingerprints() {
-        let mut bytes = [UNUSED; PADDED_SLOTS];
-        for (i, byte) in bytes[..SLOTS].iter_mut().enumerate() {
-            *byte = (i * 37 % 7) as u8;
+        let some = |byte: usize, nibble: usize| Fingerprint { byte: byte as u8, nibble: nibble as u8 };
+        let mut known: Vec<Option<Fingerprint>> =
+            (0..SLOTS).map(|i| (i % 5 != 3).then(|| some(1 + i * 37 % 7, i * 11 % 16))).collect();
+        let mut new = NewFingerprints::new();
+        known.iter().enumerate().for_each(|(i, known)| known.iter().for_each(|known| new.set(i, *known)));
+        let fingerprints = Fingerprints::new(new);
+        // Of both halves; one that another of the same byte or nibble had.
+        for slot in [5, 69, 3, 123] {
+            fingerprints.set(slot, some(0x80, slot % 3));
+            known[slot] = Some(some(0x80, slot % 3));
         }
-        let fingerprints = Fingerprints::new(&bytes);
-        fingerprints.set(5, 0x80);
-        fingerprints.clear(6);
-        (bytes[5], bytes[6]) = (0x80, 0);
-        for wanted in [0, 1, 2, 6, 0x80, 0xFF] {
-            let expected = (0..SLOTS).filter(|i| bytes[*i] == wanted).fold(0, |mask, i| mask | 1u128 << i);
-            assert_eq!(fingerprints.matches(wanted), expected, "{wanted}");
+        for slot in [6, 70] {
+            fingerprints.clear(slot);
+            known[slot] = None;
         }
-        assert!(!fingerprints.is_full() && Fingerprints::new(&all(1)).is_full());
-        assert_eq!(fingerprints.used().count_ones() as usize, bytes.iter().filter(|b| **b != 0).count());
+        let mut found = 0;
+        for wanted in [1, 2, 7, 0x80, 0xFF].into_iter().flat_map(|byte| (0..16).map(move |i| some(byte, i))) {
+            let expected =
+                (0..SLOTS).filter(|i| known[*i] == Some(wanted)).fold(0, |mask, i| mask | 1u128 << i);
+            assert_eq!(fingerprints.matches(wanted), expected, "{wanted:?}");
+            found += expected.count_ones();
+        }
+        assert!(found > 30, "{found}");
+        assert!(!fingerprints.is_full() && all(SOME).is_full());
+        assert_eq!(fingerprints.used().count_ones() as usize, known.iter().flatten().count());
         assert_eq!(bits(1 << 123 | 5).collect::<Vec<_>>(), [0, 2, 123]);
+    }
+
+    /// What the lines of a key say of its nibble, or its byte, a search does not learn from that.
+    #[test]
+    fn few_keys_of_the_same_lines_have_the_same_fingerprint() {
+        let keys = || (0..400_000_u64).filter(|key| lines_of(*key) == lines_of(0));
+        let mut counts = std::collections::BTreeMap::new();
+        keys().for_each(|key| {
+            let Fingerprint { byte, nibble } = fingerprint(key);
+            *counts.entry((byte, nibble)).or_insert(0) += 1;
+        });
+        assert!(
+            keys().count() > 1000 && counts.values().all(|count| *count < 10),
+            "{:?}",
+            counts.values().max()
+        );
     }
 
     #[test]
@@ -256,14 +351,14 @@ mod tests {
     #[test]
     fn clearing_slots_clears_those_and_no_others() {
         for slots in [0, ALL, 1, 1 << 123, 0x0123_4567_89AB_CDEF_0246_8ACE_1357_9BDF & ALL] {
-            let fingerprints = Fingerprints::new(&all(0xA5));
+            let fingerprints = all(SOME);
             fingerprints.clear_all(slots);
-            assert_eq!((fingerprints.used(), fingerprints.matches(0xA5)), (ALL & !slots, ALL & !slots));
+            assert_eq!((fingerprints.used(), fingerprints.matches(SOME)), (ALL & !slots, ALL & !slots));
         }
     }
 
     #[test]
     fn no_key_has_the_fingerprint_of_an_unused_slot() {
-        assert!((0..100_000u64).all(|key| fingerprint(key) != UNUSED));
+        assert!((0..100_000u64).all(|key| fingerprint(key).byte != UNUSED && fingerprint(key).nibble < 16));
     }
 }

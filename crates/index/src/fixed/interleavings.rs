@@ -1,12 +1,12 @@
 //! Reads with somebody else's change at each of their loads in turn; every place is tried, none by luck.
 
 use super::FixedTree;
-use super::fingerprints::{PADDED_SLOTS, UNUSED, bits, fingerprint};
+use super::fingerprints::{NewFingerprints, bits, fingerprint};
 use super::get::Place;
-use super::layout::{SLOTS, floor_off, key_off, value_off};
+use super::layout::{floor_off, key_off, value_off};
 use super::lock::Locked;
 use super::node::{Leaf, Link};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use tembo_pmem::{Observer, Region, ThreadTag};
@@ -184,20 +184,23 @@ fn a_division_under_way_hides_no_record() {
         let _locked = Locked::new(leaf, &tree.tree.bias).unwrap();
         let split = 20;
         let (floor, next) = (leaf.floor.load(Ordering::Relaxed), leaf.next.load());
-        let (mut moved, mut at) = ([UNUSED; PADDED_SLOTS], 0);
-        for slot in bits(leaf.fingerprints.used()) {
-            let key = !pool.region().load_u64(key_off(leaf.off, slot)).unwrap();
-            moved[slot] = if key >= split { fingerprint(key) } else { UNUSED };
-        }
+        let key_in = |slot: &usize| !pool.region().load_u64(key_off(leaf.off, *slot)).unwrap();
+        let moved: Vec<(usize, u64)> = bits(leaf.fingerprints.used())
+            .map(|slot| (slot, key_in(&slot)))
+            .filter(|(_, key)| *key >= split)
+            .collect();
+        let mut at = 0;
         loop {
             // The new leaf is where the old one is: what it holds is the same.
-            let right = Leaf::new(leaf.off, split, floor, &moved);
+            let mut fingerprints = NewFingerprints::new();
+            moved.iter().for_each(|(slot, key)| fingerprints.set(*slot, fingerprint(*key)));
+            let right = Leaf::new(leaf.off, split, floor, fingerprints);
             right.next.store(next);
             let right = Link::leaf(right);
             let change = || {
                 leaf.next.store(right);
                 leaf.floor.store(!split, Ordering::Release);
-                (0..SLOTS).filter(|slot| moved[*slot] != 0).for_each(|slot| leaf.fingerprints.clear(slot));
+                moved.iter().for_each(|(slot, _)| leaf.fingerprints.clear(*slot));
             };
             let read = || {
                 assert_eq!(scanned(&tree, up), expected, "upwards {up}, with a division at load {at}");
@@ -206,8 +209,7 @@ fn a_division_under_way_hides_no_record() {
             let was_made = meddler.read(at, change, read);
             leaf.next.store(next);
             leaf.floor.store(floor, Ordering::Release);
-            let undo = (0..SLOTS).filter(|slot| moved[*slot] != 0);
-            undo.for_each(|slot| leaf.fingerprints.set(slot, moved[slot]));
+            moved.iter().for_each(|(slot, key)| leaf.fingerprints.set(*slot, fingerprint(*key)));
             Link::drop_unused(vec![right]);
             if !was_made {
                 break;
@@ -222,13 +224,22 @@ fn a_division_under_way_hides_no_record() {
 #[test]
 fn a_lookup_tells_what_was_so_at_some_moment() {
     let odd = |from: u64, to: u64| (from..to).filter(|key| key % 2 == 1);
-    let same_print =
-        |key: u64| odd(key + 1, key + 4000).find(|other| fingerprint(*other) == fingerprint(key));
+    let slot_of = |tree: &FixedTree, key: u64| {
+        let pin = tree.pool().pin_briefly();
+        let leaf = leaf_of(tree, key, &pin);
+        tree.tree.search(leaf, key).unwrap().map(|(slot, _)| (leaf.off, slot))
+    };
+    let used_again = AtomicUsize::new(0);
     type Changes<'c> = [(&'c str, &'c (dyn Fn(&FixedTree, u64) + Sync)); 3];
     let changes: Changes<'_> = [
         ("a slot is used again", &|tree, key| {
+            let slot = slot_of(tree, key);
             tree.remove(key).unwrap();
-            tree.insert(same_print(key).unwrap(), 0).unwrap();
+            let is_used = odd(key.max(60) - 60, key + 60).any(|other| {
+                tree.insert(other, 0).unwrap();
+                slot_of(tree, other) == slot || tree.remove(other).unwrap().is_none()
+            });
+            used_again.fetch_add(is_used.into(), Ordering::Relaxed);
         }),
         ("a division", &|tree, key| {
             odd(key.max(100) - 100, key + 100).for_each(|i| _ = tree.put(i, i).unwrap())
@@ -255,6 +266,8 @@ fn a_lookup_tells_what_was_so_at_some_moment() {
             }
         }
     }
+    let used_again = used_again.into_inner();
+    assert!(used_again > 100, "{used_again}");
 }
 
 /// What a scan is given to append to counts as little as how much it is asked for.

@@ -6,7 +6,7 @@
 
 pub(super) mod simd;
 
-use super::fingerprints::{Fingerprints, PADDED_SLOTS, UNUSED, fingerprint};
+use super::fingerprints::{Fingerprints, NewFingerprints, fingerprint};
 use super::garbage::{Garbage, Waste};
 use super::group::Leads;
 use super::inner::Inner;
@@ -25,7 +25,7 @@ use tembo_pool::{BriefPin, Claim, Lane};
 /// nothing leaves the tree.
 pub(super) trait Keeps {}
 impl Keeps for BriefPin<'_> {}
-impl Keeps for MutexGuard<'_, Option<Lane>> {}
+impl Keeps for MutexGuard<'_, Option<Box<Lane>>> {}
 
 /// What a word of the tree leads to.
 #[derive(Clone, Copy)]
@@ -301,7 +301,7 @@ impl Leaf {
         self.fingerprints.fetch_to_change();
     }
 
-    pub(super) fn new(off: u64, low: u64, floor: u64, fingerprints: &[u8; PADDED_SLOTS]) -> Leaf {
+    pub(super) fn new(off: u64, low: u64, floor: u64, fingerprints: NewFingerprints) -> Leaf {
         let fingerprints = Fingerprints::new(fingerprints);
         let len = fingerprints.used().count_ones().into();
         Leaf {
@@ -325,8 +325,8 @@ impl Leaf {
         if !floor <= low {
             return Err(corrupt("the bound of a leaf", floor_off(off), format!("above {low}"), !floor));
         }
-        let mut fingerprints = [UNUSED; PADDED_SLOTS];
-        for (slot, print) in fingerprints[..SLOTS].iter_mut().enumerate() {
+        let mut fingerprints = NewFingerprints::new();
+        for slot in 0..SLOTS {
             let word = region.load_u64(key_off(off, slot))?;
             if word > floor {
                 if !word < low {
@@ -337,10 +337,10 @@ impl Leaf {
                         !word,
                     ));
                 }
-                *print = fingerprint(!word);
+                fingerprints.set(slot, fingerprint(!word));
             }
         }
-        Ok(Leaf::new(off, low, floor, &fingerprints))
+        Ok(Leaf::new(off, low, floor, fingerprints))
     }
 }
 

@@ -46,7 +46,7 @@ impl Rewired<'_> {
 }
 
 /// The lock of structure changes, with the lane that makes them durable.
-pub(super) type Structure<'s> = MutexGuard<'s, Option<Lane>>;
+pub(super) type Structure<'s> = MutexGuard<'s, Option<Box<Lane>>>;
 
 impl Tree {
     /// Makes the nodes on the way to a key known, if the lock is free; returns whether it was.

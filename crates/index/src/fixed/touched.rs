@@ -70,7 +70,7 @@ fn of_inner(inner: &Inner, at: usize) -> DramNode {
     DramNode { level: inner.level, address, bytes, reads, stores, children: inner.len() }
 }
 
-/// A leaf: its version, its fingerprints, and its bound; a change stores version, length and a fingerprint.
+/// A leaf: its version, its fingerprints, and its bound; a change stores version, length and a fingerprint, which is a byte and a nibble.
 fn of_leaf(leaf: &Leaf) -> DramNode {
     let address = address(leaf);
     let at = |off: u64| off - address;
@@ -84,10 +84,18 @@ fn of_leaf(leaf: &Leaf) -> DramNode {
             version,
             fingerprints,
             fingerprints + LINE_BYTES,
+            fingerprints + 2 * LINE_BYTES,
             at(self::address(&leaf.floor)),
             version,
         ]],
-        stores: vec![version, version, fingerprints, at(self::address(&leaf.len)), version],
+        stores: vec![
+            version,
+            version,
+            fingerprints + 2 * LINE_BYTES,
+            fingerprints,
+            at(self::address(&leaf.len)),
+            version,
+        ],
         children: 0,
     }
 }

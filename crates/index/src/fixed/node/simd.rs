@@ -3,7 +3,7 @@
 //! What the processor can is found out when a tree is opened. Each operation is compiled as a whole for each way to search, so that nothing
 //! is called on its way.
 
-use crate::fixed::fingerprints::WORDS;
+use crate::fixed::fingerprints::{NIBBLE_WORDS, WORDS};
 use crate::fixed::group::{Group, Leads, signed};
 use crate::fixed::inner::GROUPS;
 use crate::fixed::layout::SLOTS;
@@ -19,6 +19,9 @@ pub(in crate::fixed) trait Search: Copy {
 
     /// The bytes that equal `byte`, a bit each. What was stored before a byte that is found is seen.
     fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128;
+
+    /// The nibbles that equal `nibble`, a bit each: first the lower ones of all bytes, then the upper ones.
+    fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibble: u8) -> u128;
 
     /// The keys that are at least as high as a bound, a bit each.
     fn at_least(self, keys: &[u64; SLOTS], bound: u64) -> u128;
@@ -71,6 +74,13 @@ pub(in crate::fixed) struct Portable;
 const LOW: u64 = 0x0101_0101_0101_0101;
 const SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
 
+/// The bytes of a word that are zero, a bit each.
+fn zero_bytes(word: u64) -> u64 {
+    // The high bit of each, exactly.
+    let zeros = !((word & SEVEN).wrapping_add(SEVEN) | word | SEVEN);
+    (zeros >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
+}
+
 impl Search for Portable {
     #[inline(always)]
     fn last_first(self, words: &[u64; GROUPS], key: u64) -> usize {
@@ -92,15 +102,18 @@ impl Search for Portable {
 
     fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128 {
         let wanted = LOW * u64::from(byte);
-        let mut found = 0;
-        for (i, word) in words.iter().enumerate() {
-            let other = word.load(Ordering::Acquire) ^ wanted;
-            // The high bit of each byte that is zero, exactly.
-            let zeros = !((other & SEVEN).wrapping_add(SEVEN) | other | SEVEN);
-            let bits = (zeros >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-            found |= u128::from(bits) << (8 * i);
-        }
-        found
+        words.iter().enumerate().fold(0, |found, (i, word)| {
+            found | u128::from(zero_bytes(word.load(Ordering::Acquire) ^ wanted)) << (8 * i)
+        })
+    }
+
+    fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibble: u8) -> u128 {
+        let (lower, wanted) = (0xF * LOW, LOW * u64::from(nibble));
+        words.iter().enumerate().fold(0, |found, (i, word)| {
+            let word = word.load(Ordering::Acquire);
+            let [low, high] = [word, word >> 4].map(|half| u128::from(zero_bytes(half & lower ^ wanted)));
+            found | (low | high << 64) << (8 * i)
+        })
     }
 
     fn at_least(self, keys: &[u64; SLOTS], bound: u64) -> u128 {
@@ -116,7 +129,7 @@ use avx2::Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{AtomicU64, GROUPS, Group, Leads, Operation, SLOTS, Search, WORDS, signed};
+    use super::{AtomicU64, GROUPS, Group, Leads, NIBBLE_WORDS, Operation, SLOTS, Search, WORDS, signed};
     use crate::fixed::group::GROUP;
     use core::arch::x86_64::*;
 
@@ -159,6 +172,12 @@ mod avx2 {
         fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128 {
             // SAFETY: as above.
             unsafe { equal_bytes(words, byte) }
+        }
+
+        #[inline(always)]
+        fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibble: u8) -> u128 {
+            // SAFETY: as above.
+            unsafe { equal_nibbles(words, nibble) }
         }
 
         #[inline(always)]
@@ -262,6 +281,34 @@ mod avx2 {
 
     #[target_feature(enable = "avx2")]
     #[inline]
+    fn equal_nibbles(words: &[AtomicU64; NIBBLE_WORDS], nibble: u8) -> u128 {
+        const { assert!(NIBBLE_WORDS == 8) };
+        let lower = _mm256_set1_epi8(0xF);
+        let (a, b): (__m256i, __m256i);
+        // SAFETY: reads the 64 bytes of the words; as above.
+        //
+        // ORDER: as above.
+        unsafe {
+            core::arch::asm!(
+                "vpxor {a}, {both}, [{words}]",
+                "vpxor {b}, {both}, [{words} + 32]",
+                a = out(ymm_reg) a,
+                b = out(ymm_reg) b,
+                both = in(ymm_reg) _mm256_set1_epi8((nibble | nibble << 4) as i8),
+                words = in(reg) words.as_ptr(),
+                options(nostack, preserves_flags),
+            );
+        }
+        let zero = _mm256_setzero_si256();
+        // A half that is the one sought is zero now.
+        let bits = |halves| u64::from(_mm256_movemask_epi8(_mm256_cmpeq_epi8(halves, zero)) as u32);
+        let low = bits(_mm256_and_si256(a, lower)) | bits(_mm256_and_si256(b, lower)) << 32;
+        let high = bits(_mm256_andnot_si256(lower, a)) | bits(_mm256_andnot_si256(lower, b)) << 32;
+        u128::from(low) | u128::from(high) << 64
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
     fn at_least(keys: &[u64; SLOTS], bound: u64) -> u128 {
         let signs = _mm256_set1_epi64x(signed(0) as i64);
         let bound = _mm256_set1_epi64x(signed(bound) as i64);
@@ -356,6 +403,14 @@ mod tests {
             let equal =
                 (0..8 * WORDS).filter(|at| bytes[*at] == byte).fold(0, |found, at| found | 1_u128 << at);
             assert_eq!((avx2.equal_bytes(&words, byte), Portable.equal_bytes(&words, byte)), (equal, equal));
+
+            let (nibbles, nibble) = (words.first_chunk().unwrap(), byte & 0xF);
+            let nibble_at = |at: usize| bytes[at % 64] >> (4 * (at / 64)) & 0xF;
+            let equal = (0..8 * WORDS)
+                .filter(|at| nibble_at(*at) == nibble)
+                .fold(0, |found, at| found | 1_u128 << at);
+            let found = (avx2.equal_nibbles(nibbles, nibble), Portable.equal_nibbles(nibbles, nibble));
+            assert_eq!(found, (equal, equal));
         }
     }
 }
