@@ -118,7 +118,7 @@ fn a_late_record_does_no_harm_to_what_comes_after_a_dead_object() {
         stop.goes_on.store(true, Ordering::SeqCst);
         late.join().unwrap();
         // So many die that what died first is used again.
-        (0..70).for_each(|_| fill(1));
+        (0..600).for_each(|_| fill(1));
         // By the lane that has the late record.
         scope.spawn(|| fill(LEAVES)).join().unwrap();
     });

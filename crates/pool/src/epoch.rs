@@ -152,8 +152,9 @@ impl Epochs {
         self.current.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// What was retired before the returned epoch has no readers left.
+    /// What was retired before the returned epoch, which is not above the current one, has no readers left, and gets no new ones.
     pub(crate) fn safe_before(&self) -> u64 {
+        let current = self.current.load(Ordering::SeqCst);
         // ORDER: what this thread unlinked is visible to all before the scan, so that a pin which the scan misses
         // sees it.
         fence(Ordering::SeqCst);
@@ -174,6 +175,6 @@ impl Epochs {
             .filter(|epoch| *epoch != EMPTY)
             .min()
             .unwrap_or(u64::MAX);
-        oldest_overflow.min(oldest_slot)
+        oldest_overflow.min(oldest_slot).min(current)
     }
 }

@@ -262,7 +262,9 @@ pub(crate) struct LaneState {
     /// Freed blocks that a live record or a reader may still look at.
     limbo: VecDeque<Limbo>,
     limbo_bytes: u64,
-    /// What readers kept in limbo when that was last looked through.
+    /// What was retired before this epoch has no readers, as it was when that was last asked for.
+    safe_before: u64,
+    /// What readers kept in limbo then, if they kept the first.
     left_blocks: usize,
     left_bytes: u64,
     /// Pool space for payloads that do not fit into the halves, by [`Place::chain`]. Reserved, never published.
@@ -408,9 +410,14 @@ struct Limbo {
 const SPINS: u32 = 64;
 const YIELDS: u32 = SPINS + 64;
 
-/// Limbo is looked through when it has this many blocks, besides those that readers kept there the last time: a look costs a barrier of
-/// all threads, whether readers have let go of anything or not.
-const LIMBO_BATCH: usize = 64;
+/// So many blocks leave limbo at once, if it is not far longer and a commit does not free as many: who waits for it shall not wait for many.
+const LEAVING_MAX: usize = 64;
+
+/// Which blocks in limbo have readers is asked for when it has this many, besides those that readers kept there the last time: that costs a
+/// barrier of all threads, which interrupts those that run, whether readers have let go of anything or not. In a small pool fewer may wait.
+fn limbo_batch(pool: &PoolInner) -> usize {
+    ((pool.region.len() >> 14) as usize).clamp(64, 512)
+}
 
 impl LaneSlot {
     pub(crate) fn new(number: u32, seq: u64) -> LaneSlot {
@@ -490,35 +497,41 @@ impl LaneSlot {
         blocks: &mut Vec<Block>,
         alone: bool,
     ) {
-        let (commit, epoch) = (state.commits, pool.epochs.retire(alone));
+        let (commit, epoch, freed) = (state.commits, pool.epochs.retire(alone), blocks.len());
         while let Some(block) = blocks.pop() {
             state.limbo_bytes += block.bytes;
             state.limbo.push_back(Limbo { commit, epoch, block });
         }
-        let are_many = state.limbo.len() >= state.left_blocks + LIMBO_BATCH
+        let is_safe = state.limbo.front().is_some_and(|next| next.epoch < state.safe_before);
+        let batch = if is_safe { LEAVING_MAX } else { limbo_batch(pool) };
+        let are_many = state.limbo.len() >= state.left_blocks + batch
             || state.limbo_bytes >= (state.left_bytes + LIMBO_BYTES_MAX / 4).max(LIMBO_BYTES_MAX);
         if are_many && state.limbo.front().is_some_and(|next| !self.may_be_live(next.commit)) {
-            self.leave_limbo(pool, state, blocks);
+            let most = LEAVING_MAX.max(2 * freed).max(state.limbo.len() / 8);
+            self.leave_limbo(pool, state, blocks, most);
         }
     }
 
-    /// Takes the blocks out of limbo that no reader, and no record of this lane, can look at any more.
+    /// Takes blocks out of limbo that no reader, and no record of this lane, can look at any more, so many at most.
     #[inline(never)]
-    fn leave_limbo(&self, pool: &PoolInner, state: &mut LaneState, blocks: &mut Vec<Block>) {
-        if state.limbo.front().is_none_or(|next| self.may_be_live(next.commit)) {
-            return;
+    fn leave_limbo(&self, pool: &PoolInner, state: &mut LaneState, blocks: &mut Vec<Block>, count: usize) {
+        let LaneState { limbo, limbo_bytes, safe_before, .. } = &mut *state;
+        let Some(first) = limbo.front().filter(|next| !self.may_be_live(next.commit)) else { return };
+        let asks = first.epoch >= *safe_before;
+        if asks {
+            *safe_before = pool.epochs.safe_before();
         }
-        let safe_before = pool.epochs.safe_before();
-        let LaneState { limbo, limbo_bytes, .. } = &mut *state;
-        blocks.extend(std::iter::from_fn(|| {
+        let leaving = std::iter::from_fn(|| {
             let next = limbo.front()?;
-            if next.epoch >= safe_before || self.may_be_live(next.commit) {
+            if next.epoch >= *safe_before || self.may_be_live(next.commit) {
                 return None;
             }
             *limbo_bytes -= next.block.bytes;
             limbo.pop_front().map(|limbo| limbo.block)
-        }));
-        let waits_for_readers = state.limbo.front().is_some_and(|next| next.epoch >= safe_before);
+        });
+        blocks.extend(leaving.take(count));
+        let waits_for_readers =
+            asks && state.limbo.front().is_some_and(|next| next.epoch >= state.safe_before);
         (state.left_blocks, state.left_bytes) =
             if waits_for_readers { (state.limbo.len(), state.limbo_bytes) } else { (0, 0) };
     }
@@ -533,6 +546,7 @@ impl LaneSlot {
         blocks: &mut Vec<Block>,
         arena: Option<&Arena>,
     ) -> Result<()> {
+        blocks.iter().for_each(|block| pool.alloc.expect_release(block));
         let settled = blocks
             .iter()
             .try_for_each(|block| pool.touches.settle_others_in(pool, self.number, block.off, block.bytes));
@@ -547,7 +561,11 @@ impl LaneSlot {
     pub(crate) fn reclaim(&self, pool: &PoolInner) -> Result<()> {
         self.settle(pool)?;
         let mut blocks = Vec::new();
-        self.leave_limbo(pool, &mut self.lock(), &mut blocks);
+        let mut state = self.lock();
+        // What readers had when it was last asked for they may have let go.
+        state.safe_before = 0;
+        self.leave_limbo(pool, &mut state, &mut blocks, usize::MAX);
+        drop(state);
         self.release(pool, &mut blocks, None)
     }
 

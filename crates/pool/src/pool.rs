@@ -120,7 +120,7 @@ impl Claim {
         self.pool.inner.epochs.retire(false)
     }
 
-    /// The epoch of the oldest pin there is, or the highest number there is.
+    /// The epoch of the oldest pin there is, or the current one.
     pub fn oldest_pin(&self) -> u64 {
         self.pool.inner.epochs.safe_before()
     }

@@ -4,7 +4,7 @@
 //! a hundred do.
 //!
 //! Written under the leaf's lock and read by anyone at any time. A reader checks afterwards that the leaf did not
-//! change, so that it may see any mixture of old and new bytes.
+//! change, so that it may see any mixture of old and new bytes; but not a new byte with an old nibble.
 
 use super::layout::{SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE};
 use super::node::simd::{Portable, Search};

@@ -294,7 +294,7 @@ impl Leaf {
         self.off.wrapping_add(line_off(0, line))
     }
 
-    /// Asks for what a change loads and stores to, which another thread's processor may hold.
+    /// Asks for what every change loads and stores to, which another thread's processor may hold.
     #[inline(always)]
     pub(super) fn fetch_to_change(&self) {
         prefetch_word_for_store(&self.version);

@@ -55,6 +55,7 @@ use classes::Classes;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use slab::{Slab, SlabRef};
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,7 +101,7 @@ impl Block {
     }
 
     /// The block of a slab with this number, which is taken.
-    fn of_slab(slab: &Slab, index: u64, is_zero: bool) -> Block {
+    fn of_slab(slab: &Arc<Slab>, index: u64, is_zero: bool) -> Block {
         // SAFETY: the caller took the block, or claimed it, so that nobody else releases it; the reference is part of
         // the block.
         let home = Home::Slab(unsafe { SlabRef::new(slab) }, index);
@@ -122,7 +123,8 @@ pub(crate) struct Arena {
 }
 
 /// How many slabs a lane remembers.
-const KNOWN_SLABS: usize = 256;
+const KNOWN_SLABS: usize = 1 << KNOWN_SLABS_SHIFT;
+const KNOWN_SLABS_SHIFT: u32 = 11;
 
 impl Arena {
     #[inline]
@@ -131,7 +133,7 @@ impl Arena {
     }
 
     fn known_slot(key: u64) -> usize {
-        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize % KNOWN_SLABS
+        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - KNOWN_SLABS_SHIFT)) as usize
     }
 
     fn is_current(&self, slab: &SlabRef) -> bool {
@@ -144,8 +146,8 @@ impl Arena {
 #[derive(Debug)]
 struct Shared {
     zones: Vec<Zone>,
-    /// Slabs with free blocks that no lane holds, by class.
-    partial: Vec<Vec<Arc<Slab>>>,
+    /// Slabs with free blocks that no lane holds, by class. The first is taken first: since it came, others may have freed more of its blocks.
+    partial: Vec<VecDeque<Arc<Slab>>>,
     /// Slabs on media that nobody read yet, by class.
     unread: Vec<Vec<UnreadSlab>>,
     /// Zones from this one down are not scanned yet.
@@ -178,7 +180,7 @@ impl Allocator {
         let shared = Shared {
             newest: usize::try_from(newest).unwrap_or(0).min(zones.len().saturating_sub(1)),
             noted_newest: newest,
-            partial: vec![Vec::new(); classes.len()],
+            partial: vec![VecDeque::new(); classes.len()],
             unread: vec![Vec::new(); classes.len()],
             scan_next: zones.len(),
             zones,
@@ -256,7 +258,7 @@ impl Allocator {
         grow: &dyn Fn(u64, u64) -> Result<()>,
     ) -> Result<Arc<Slab>> {
         let mut shared = self.shared.lock();
-        if let Some(slab) = shared.partial[class].pop() {
+        if let Some(slab) = shared.partial[class].pop_front() {
             return Ok(slab);
         }
         for _ in 0..READS_PER_MISS {
@@ -428,7 +430,7 @@ impl Allocator {
     fn put_slab(&self, slab: Arc<Slab>) {
         slab.let_go();
         if slab.has_free_block() && slab.hold() {
-            self.shared.lock().partial[slab.class_number].push(slab);
+            self.shared.lock().partial[slab.class_number].push_back(slab);
         }
     }
 
@@ -453,28 +455,31 @@ impl Allocator {
         arena.pending.drain(..).for_each(|slab| self.put_slab(slab));
     }
 
-    /// Makes blocks available again that nobody can look at any more. `arena` is that of the calling lane.
+    /// Has what [`release`](Self::release) changes of a block's slab come.
+    pub(crate) fn expect_release(&self, block: &Block) {
+        if let Home::Slab(slab, index) = &block.home {
+            slab.expect_release(*index);
+        }
+    }
+
+    /// Makes blocks available again that nobody can look at any more. `arena` is that of the calling lane. Takes the lock only for extents,
+    /// and for slabs that nobody holds: those without a free block, and those that were read for this one.
     pub(crate) fn release(&self, blocks: impl Iterator<Item = Block>, arena: Option<&Arena>) {
-        let mut shared = None;
         for block in blocks {
             match &block.home {
                 Home::Slab(slab, index) if arena.is_some_and(|arena| arena.is_current(slab)) => {
                     slab.release(*index)
                 }
                 Home::Slab(slab, index) => {
-                    let shared = &mut **shared.get_or_insert_with(|| self.shared.lock());
-                    let (zone, chunk) = (slab.zone as usize, slab.chunk);
-                    // The reference may lead nowhere once the block is released; the map's own does not.
-                    if let Some(slab) = shared.zones[zone].slabs.get(&chunk) {
-                        slab.release(*index);
-                        if slab.hold() {
-                            shared.partial[slab.class_number].push(slab.clone());
-                        }
+                    // The reference may lead nowhere once the block is released.
+                    let slab = slab.counted();
+                    slab.release(*index);
+                    if slab.hold() {
+                        self.shared.lock().partial[slab.class_number].push_back(slab);
                     }
                 }
                 Home::Extent { zone, chunk, chunks } => {
-                    let shared = &mut **shared.get_or_insert_with(|| self.shared.lock());
-                    shared.zones[*zone as usize].put_run(*chunk, *chunks);
+                    self.shared.lock().zones[*zone as usize].put_run(*chunk, *chunks);
                 }
             }
         }
@@ -622,26 +627,28 @@ impl Allocator {
         for class in 0..shared.unread.len() {
             while let Some(unread) = if all { shared.unread[class].pop() } else { None } {
                 if let Some(slab) = self.adopt(&mut shared, region, unread)? {
-                    shared.partial[class].push(slab);
+                    shared.partial[class].push_back(slab);
                 }
             }
         }
         let mut taken = Vec::new();
         let Shared { zones, partial, .. } = &mut *shared;
         for list in partial {
-            let is_empty = |slab: &Arc<Slab>| slab.is_empty();
             // Media does not know of a slab whose blocks were never committed.
-            for slab in list.extract_if(.., |slab| is_empty(slab) && !slab.is_published()) {
+            let is_unknown = |slab: &Arc<Slab>| slab.is_empty() && !slab.is_published();
+            let (unknown, known): (VecDeque<_>, VecDeque<_>) = list.drain(..).partition(is_unknown);
+            for slab in unknown {
                 self.generation.fetch_add(1, Ordering::AcqRel);
                 let zone = &mut zones[slab.zone as usize];
                 zone.slabs.remove(&slab.chunk);
                 zone.put_run(slab.chunk, slab.class.chunks);
             }
-            let (empty, kept): (Vec<_>, Vec<_>) = list.drain(..).partition(|slab| {
+            let is_spare = |slab: &Arc<Slab>| {
                 slab.is_empty() && slab.is_published() && zones[slab.zone as usize].scanned
-            });
+            };
+            let (spare, kept): (VecDeque<_>, VecDeque<_>) = known.into_iter().partition(is_spare);
             *list = kept;
-            taken.extend(empty);
+            taken.extend(spare);
         }
         Ok(taken)
     }
@@ -660,7 +667,7 @@ impl Allocator {
     /// Gives slabs back to the partial lists, after a trim that failed.
     pub(crate) fn restore_slabs(&self, slabs: Vec<Arc<Slab>>) {
         let mut shared = self.shared.lock();
-        slabs.into_iter().for_each(|slab| shared.partial[slab.class_number].push(slab));
+        slabs.into_iter().for_each(|slab| shared.partial[slab.class_number].push_back(slab));
     }
 }
 
@@ -677,7 +684,7 @@ enum Found {
 
 /// What an allocated block is part of: a slab that the lane knows, or an extent by itself.
 enum Known<'a> {
-    Slab(&'a Slab),
+    Slab(&'a Arc<Slab>),
     Extent(Block),
 }
 
@@ -687,7 +694,7 @@ fn no_block(off: u64) -> Error {
 }
 
 /// The block of a slab that starts at `off`, if media has it allocated and nobody else is freeing it.
-fn slab_block(region: &Region, slab: &Slab, off: u64) -> Result<Block> {
+fn slab_block(region: &Region, slab: &Arc<Slab>, off: u64) -> Result<Block> {
     let index = slab.block_at(off)?;
     let bit = slab.bit(index);
     // The commit changes it, after its fence.

@@ -5,6 +5,7 @@ use crate::layout::{ChunkWord, PmSlab, SLAB_TAG};
 use crate::{Error, Result};
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::{Region, prefetch_word_for_store, size_of};
 
@@ -34,7 +35,7 @@ pub(crate) struct Slab {
     zero_from: AtomicU64,
     /// Where to look for a free block first: a word of the bitmap, mostly the first that has one.
     first_free: AtomicUsize,
-    /// Whether a lane allocates from it, or the list of partial slabs holds it.
+    /// Whether a lane allocates from it, or the list of partial slabs holds it, or somebody is about to put it there.
     held: AtomicBool,
 }
 
@@ -57,8 +58,20 @@ impl SlabRef {
     /// # Safety
     ///
     /// The reference is not used after the last block for which it is kept was released.
-    pub(crate) unsafe fn new(slab: &Slab) -> SlabRef {
-        SlabRef { slab: NonNull::from(slab) }
+    pub(crate) unsafe fn new(slab: &Arc<Slab>) -> SlabRef {
+        let slab = Arc::as_ptr(slab).cast_mut();
+        // SAFETY: it leads to the slab.
+        SlabRef { slab: unsafe { NonNull::new_unchecked(slab) } }
+    }
+
+    /// The slab by itself, which then stays when the block is released.
+    pub(crate) fn counted(&self) -> Arc<Slab> {
+        let slab = self.slab.as_ptr();
+        // SAFETY: made by `new` of such a pointer; the zone's map has a share of what it leads to, as below.
+        unsafe {
+            Arc::increment_strong_count(slab);
+            Arc::from_raw(slab)
+        }
     }
 
     pub(crate) fn is(&self, other: &SlabRef) -> bool {
@@ -266,6 +279,11 @@ impl Slab {
     /// transaction is about to free it. So a block is released once, whatever its owners do.
     pub(crate) fn claim(&self, bit: BitPlace) -> bool {
         self.media[bit.word].fetch_and(!bit.mask, Ordering::AcqRel) & bit.mask != 0
+    }
+
+    /// Has what [`release`](Self::release) changes come.
+    pub(crate) fn expect_release(&self, index: u64) {
+        prefetch_word_for_store(&self.busy[(index / 64) as usize]);
     }
 
     /// Has what [`claim`](Self::claim) looks at come.

@@ -159,8 +159,13 @@ fn words_that_users_store_are_no_records() {
 
 /// Frees 40 blocks in one transaction; returns how many wait in limbo then.
 fn free_40(pool: &Pool, lane: &mut Lane, words: u64) -> u64 {
+    free(pool, lane, words, 40)
+}
+
+/// The same of so many blocks.
+fn free(pool: &Pool, lane: &mut Lane, words: u64, count: u64) -> u64 {
     let mut tx = lane.begin();
-    let blocks: Vec<u64> = (0..40).map(|_| tx.alloc(64).unwrap()).collect();
+    let blocks: Vec<u64> = (0..count).map(|_| tx.alloc(64).unwrap()).collect();
     tx.commit().unwrap();
     let mut tx = lane.begin();
     blocks.iter().for_each(|block| tx.free(*block).unwrap());
@@ -179,7 +184,8 @@ fn blocks_that_live_records_freed_stay_in_limbo() {
     assert_eq!([(); 4].map(|()| free_40(&pool, &mut lane, words)), [40; 4]);
 }
 
-/// A look at limbo costs a barrier of all threads. One that a reader made fruitless is not repeated at each commit.
+/// A look at limbo costs a barrier of all threads. One that a reader made fruitless is not repeated at each commit; what it finds leaves in
+/// parts.
 #[test]
 fn limbo_is_not_looked_through_again_before_it_has_grown() {
     let (pool, words) = pool_with_words();
@@ -187,7 +193,39 @@ fn limbo_is_not_looked_through_again_before_it_has_grown() {
     let reader = pool.pin();
     assert_eq!([(); 2].map(|()| free_40(&pool, &mut lane, words)), [40, 80]);
     drop(reader);
-    assert_eq!([(); 3].map(|()| free_40(&pool, &mut lane, words)), [120, 40, 40]);
+    assert_eq!([(); 3].map(|()| free_40(&pool, &mut lane, words)), [120, 80, 40]);
+}
+
+/// What readers have kept in limbo leaves it soon, also if little is freed afterwards.
+#[test]
+fn a_backlog_leaves_limbo_with_few_commits() {
+    let (pool, words) = pool_with_words();
+    let mut lane = pool.lane().unwrap();
+    let reader = pool.pin();
+    let waiting = [(); 25].map(|()| free_40(&pool, &mut lane, words));
+    assert_eq!(waiting[24], 1000);
+    drop(reader);
+    let waiting = [(); 100].map(|()| free(&pool, &mut lane, words, 1));
+    assert!(waiting[99] < 100, "{waiting:?}");
+    let left = waiting.iter().position(|waiting| *waiting < 100).unwrap();
+    let asked = waiting.iter().position(|waiting| *waiting < 1000).unwrap();
+    assert!(left - asked <= 15, "{waiting:?}");
+}
+
+/// What is known of readers says nothing of blocks that were freed afterwards.
+#[test]
+fn what_is_freed_after_a_look_at_limbo_waits_for_readers_who_came_before() {
+    let (pool, words) = pool_with_words();
+    let mut lane = pool.lane().unwrap();
+    // Nobody reads, and limbo is looked through, but for what the last frees have put there.
+    (0..4).for_each(|_| _ = free_40(&pool, &mut lane, words));
+    let left = pool.limbo_bytes() / 64;
+    let reader = pool.pin();
+    let waiting = [(); 6].map(|()| free_40(&pool, &mut lane, words));
+    assert!(left < 200 && waiting[5] >= 240, "{left} {waiting:?}");
+    drop(reader);
+    let waiting = [(); 6].map(|()| free_40(&pool, &mut lane, words));
+    assert!(waiting[5] < 200, "{waiting:?}");
 }
 
 /// Entries, covers and their sum leave the mark of a head to heads, wherever their lines begin.
