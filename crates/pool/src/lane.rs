@@ -416,7 +416,7 @@ const LEAVING_MAX: usize = 64;
 /// Which blocks in limbo have readers is asked for when it has this many, besides those that readers kept there the last time: that costs a
 /// barrier of all threads, which interrupts those that run, whether readers have let go of anything or not. In a small pool fewer may wait.
 fn limbo_batch(pool: &PoolInner) -> usize {
-    ((pool.region.len() >> 14) as usize).clamp(64, 512)
+    ((pool.region.len() >> 19) as usize).clamp(64, 512)
 }
 
 impl LaneSlot {
