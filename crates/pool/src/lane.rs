@@ -410,7 +410,7 @@ struct Limbo {
 const SPINS: u32 = 64;
 const YIELDS: u32 = SPINS + 64;
 
-/// So many blocks leave limbo at once, if it is not far longer and a commit does not free as many: who waits for it shall not wait for many.
+/// So many blocks leave limbo at once, if that is no less than an eighth of it, and twice what the commit frees: who waits for it shall not wait for many.
 const LEAVING_MAX: usize = 64;
 
 /// Which blocks in limbo have readers is asked for when it has this many, besides those that readers kept there the last time: that costs a
