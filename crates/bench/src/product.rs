@@ -17,7 +17,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Arc;
-use tembo_index::{FixedTree, WbTree};
+use tembo_index::{DramAccess, FixedTree, WbTree};
 use tembo_pmem::{LINE_BYTES, Region};
 use tembo_pool::{Geometry, Lane, Pool};
 
@@ -179,7 +179,12 @@ fn watched(
     listener: &Listener,
     dram: &mut Dram,
 ) -> Result<(), Error> {
-    let way = tree.dram_way(key);
+    let access = match operation {
+        Operation::Search => DramAccess::Get,
+        Operation::Insert => DramAccess::Insert,
+        Operation::Delete => DramAccess::Remove,
+    };
+    let way = tree.dram_way(key, access);
     let mut places = way.iter().map(|node| dram.place(node.address, node.bytes)).collect::<Vec<_>>();
     let [inner @ .., leaf] = &way[..] else { return Err("no node is known".into()) };
     let leaf_place = places.pop().unwrap_or_default();
@@ -199,7 +204,7 @@ fn watched(
     if operation == Operation::Search {
         return Ok(());
     }
-    let after = tree.dram_way(key);
+    let after = tree.dram_way(key, access);
     listener.tell(|model| leaf.stores.iter().for_each(|off| model.store_dram(leaf_place + off)));
     // A division adds a child to the node above, and a join takes one out, in place where that is possible; or they write
     // images of nodes above anew. And a division makes a leaf's descriptor. Its instructions take no time, as those of the other trees' divisions.

@@ -22,6 +22,8 @@ pub use cdds::{
     CddsSnapshot, CddsStats, CddsStructure, CddsTree, CddsValue,
 };
 pub use error::{Error, Result};
+#[doc(hidden)]
+pub use fixed::DramAccess;
 pub use fixed::{FixedRange, FixedTree};
 pub use wbtree::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 pub use wbtree::{Beside, Cursor, Entry, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers};

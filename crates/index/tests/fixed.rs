@@ -217,6 +217,40 @@ fn threads_do_not_disturb_each_other() {
     assert!(tree.iter().map(Result::unwrap).eq(merged));
 }
 
+/// Leaves below many nodes and below one are divided at once, and nodes above are made anew now and then.
+#[test]
+fn threads_divide_leaves_beside_each_other() {
+    const THREADS: u64 = 4;
+    const EACH: u64 = 40_000;
+    let key_of: [fn(u64, u64) -> u64; 3] = [
+        |thread, i| (i * THREADS + thread).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        |thread, i| i * THREADS + thread,
+        |thread, i| (thread << 32) - i,
+    ];
+    for key_of in key_of {
+        let pool = pool();
+        let tree = FixedTree::create(&pool, "tree").unwrap();
+        std::thread::scope(|scope| {
+            for thread in 1..=THREADS {
+                let tree = &tree;
+                scope.spawn(move || {
+                    for i in 0..EACH {
+                        assert!(tree.insert(key_of(thread, i), i).unwrap());
+                        // Others divide leaves to the left and to the right of it.
+                        let before = key_of(thread, i / 2);
+                        assert_eq!(tree.get(before).unwrap(), Some(i / 2), "{before} after {i}");
+                    }
+                });
+            }
+        });
+        assert_eq!(check(&pool, &tree), THREADS * EACH);
+        let mut expected: Vec<(u64, u64)> =
+            (1..=THREADS).flat_map(|thread| (0..EACH).map(move |i| (key_of(thread, i), i))).collect();
+        expected.sort_unstable();
+        assert!(tree.iter().map(Result::unwrap).eq(expected));
+    }
+}
+
 /// A writer raises all values by one, over and over, in the order of the keys. So at any moment the values descend, by one
 /// in all. It goes on until long scans have ended, however many tries they take.
 #[test]

@@ -360,6 +360,28 @@ fn threads_that_write_at_once_survive_crashes_and_readers_saw_what_is_durable() 
     changes.assert_in_campaign(true, false);
 }
 
+/// Insertions by two threads into full leaves below one node.
+#[test]
+fn threads_that_divide_leaves_beside_each_other_survive_crashes() {
+    let mut changes = Changes::default();
+    survived(campaign(2_000, |seed| {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let leaves = rng.random_range(2..6);
+        // No two in one place, so that every leaf is divided by the first that comes to it.
+        let ops = (1..12).map(|number| match rng.random_range(0..8) {
+            0 => Op::Get(10 * rng.random_range(0..leaves * 124)),
+            _ => Op::Put(10 * rng.random_range(0..leaves * 124) + rng.random_range(1..3), number),
+        });
+        let name = format!("threads that divide leaves, seed {seed}");
+        let records = directed(&name, tens(leaves * 124), vec![], ops.collect());
+        let report =
+            Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()?;
+        changes.add(&records.nodes);
+        Ok(report)
+    }));
+    changes.assert_in_campaign(true, false);
+}
+
 /// Removals by two threads that join leaves, and insertions that divide others, while a reader looks.
 #[test]
 fn threads_that_join_and_divide_leaves_survive_crashes() {

@@ -38,7 +38,7 @@ mod sync {
     }
 }
 
-use group::{Group, Leads};
+use group::{Group, Leads, signed};
 use loom::sync::Arc;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -50,6 +50,8 @@ enum Mutant {
     StoresRelaxed,
     /// What is behind a child that is taken out moves up.
     MovesUp,
+    /// A search is led to the next group before the child that moves there is.
+    FirstTooEarly,
     /// A leaf is said to be gone before no word leads to it.
     GoneTooEarly,
 }
@@ -114,6 +116,42 @@ fn children_are_added() {
     });
 }
 
+/// A child is added to a full group, whose last child moves to the next group for that.
+fn children_are_moved() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(|| {
+        let groups = Arc::new([(); 2].map(|()| Group::new(|| Begins(sync::AtomicU64::new(0)))));
+        let first = Arc::new(sync::AtomicU64::new(signed(100)));
+        IS_WRITER.with(|is| is.set(true));
+        (0..8).for_each(|at| groups[0].add(at, 10 * at as u64, 10 * at as u64, 640 * at as u64));
+        groups[1].add(0, 100, 100, 6400);
+        IS_WRITER.with(|is| is.set(false));
+        let writer = loom::thread::spawn({
+            let (groups, first) = (groups.clone(), first.clone());
+            move || {
+                IS_WRITER.with(|is| is.set(true));
+                if is(Mutant::FirstTooEarly) {
+                    first.store(signed(70), Release);
+                }
+                groups[0].move_last(&groups[1], &first);
+                groups[0].add(7, 65, 65, 64 * 65);
+            }
+        });
+        let find = |key| {
+            let group = &groups[usize::from(first.load(Acquire) as i64 <= signed(key) as i64)];
+            group.child(group.position(key)).load()
+        };
+        let (moved, above) = (find(75), find(105));
+        assert!(moved <= 75, "75 is looked for in {moved}, which is further right");
+        assert!(above <= 105, "105 is looked for in {above}");
+        writer.join().unwrap();
+        assert_eq!([5, 62, 67, 75, 105].map(find), [0, 60, 65, 70, 100]);
+        assert_eq!([0, 1].map(|at| groups[at].separator(7)), [Some(65), None]);
+        assert_eq!([0, 1, 2].map(|at| groups[1].separator(at)), [Some(70), Some(100), None]);
+    });
+}
+
 /// The second of three children and then the third is taken out, and one is added where they were. A leaf that has left
 /// the tree says so, and who comes there starts again.
 fn children_are_taken_out() {
@@ -175,16 +213,25 @@ fn a_search_beside_an_addition_never_comes_too_far_right() {
 }
 
 #[test]
+fn a_search_beside_a_move_never_comes_too_far_right() {
+    children_are_moved();
+}
+
+#[test]
 fn a_search_beside_a_removal_never_comes_too_far_right_nor_again_to_what_is_gone() {
     children_are_taken_out();
 }
 
 #[test]
 fn weakenings_are_caught() {
-    let (added, taken_out): (fn(), fn()) = (children_are_added, children_are_taken_out);
+    let (added, moved, taken_out): (fn(), fn(), fn()) =
+        (children_are_added, children_are_moved, children_are_taken_out);
     for (mutant, model) in [
         (Mutant::LoadsRelaxed, added),
         (Mutant::StoresRelaxed, added),
+        (Mutant::LoadsRelaxed, moved),
+        (Mutant::StoresRelaxed, moved),
+        (Mutant::FirstTooEarly, moved),
         (Mutant::LoadsRelaxed, taken_out),
         (Mutant::StoresRelaxed, taken_out),
         (Mutant::MovesUp, taken_out),

@@ -332,6 +332,20 @@ impl Pool {
         Ok(Lane::new(self.clone(), self.inner.take_lane()?))
     }
 
+    /// Takes a lane for whoever could do without one: `None` if half of them are in use.
+    ///
+    /// # Errors
+    ///
+    /// As for [`lane`](Self::lane).
+    pub fn spare_lane(&self) -> Result<Option<Lane>> {
+        let lanes = &self.inner.lanes;
+        let in_use = lanes.iter().filter(|lane| lane.in_use.load(Ordering::Relaxed)).count();
+        if 2 * in_use >= lanes.len() {
+            return Ok(None);
+        }
+        self.lane().map(Some)
+    }
+
     /// How long the pool is, and how much of that is not used. Takes time with the number of zones only.
     pub fn stats(&self) -> Stats {
         let unused_bytes = self.inner.alloc.unused_bytes(&self.inner.region);

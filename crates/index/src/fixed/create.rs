@@ -1,20 +1,17 @@
 //! The handle of a tree: making one, opening one.
 
 use super::garbage::Garbage;
+use super::lanes::Lanes;
 use super::layout::{
     FORMAT, HEADER_BYTES, LEAF_KIND, NODE_BYTES, ROOT_KIND, last_present_off, last_value_off, root_off,
 };
 use super::node::simd::Best;
 use super::node::{Exchanged, Link, Word};
 use crate::error::{Error, Result, corrupt};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use tembo_pmem::Region;
 use tembo_pool::{Bias, Claim, Lane, Pool, Tx};
-
-/// Times that the lock of structure changes is tried before a thread sleeps for it, and pauses between two.
-const LOCK_TRIES: u32 = 200;
-const PAUSES_PER_TRY: u32 = 8;
 
 /// An ordered map from 8-byte keys to 8-byte values in a pool, for any number of threads. Cheap to clone; all clones are
 /// one map.
@@ -76,9 +73,9 @@ pub(super) struct Tree {
     pub(super) last: Exchanged<Option<u64>>,
     /// Held while the largest key's record is changed.
     pub(super) last_lock: Mutex<()>,
-    /// The lane of structure changes, which are made one at a time; `None` in a pool that is open for reading only. In a box, since each takes
-    /// it out and puts it back.
-    pub(super) structure: Mutex<Option<Box<Lane>>>,
+    /// The lock of structure changes.
+    pub(super) structure: RwLock<()>,
+    pub(super) lanes: Lanes,
     pub(super) garbage: Garbage,
 }
 
@@ -156,7 +153,8 @@ impl FixedTree {
             root: Word::new(Link::cold(root)),
             last: Exchanged::new(Some(load_last(region, header)?)),
             last_lock: Mutex::new(()),
-            structure: Mutex::new(lane.map(Box::new)),
+            structure: RwLock::new(()),
+            lanes: Lanes::new(lane),
             garbage: Garbage::default(),
         };
         Ok(FixedTree { tree: Arc::new(tree) })
@@ -193,18 +191,6 @@ impl Tree {
     #[inline(always)]
     pub(super) fn region(&self) -> &Region {
         self.pool.region()
-    }
-
-    /// Waits for the lock of structure changes. A change takes microseconds, less than sleeping and being woken, so this
-    /// tries for some time first.
-    pub(super) fn lock_structure(&self) -> MutexGuard<'_, Option<Box<Lane>>> {
-        for _ in 0..LOCK_TRIES {
-            if let Some(lock) = self.structure.try_lock() {
-                return lock;
-            }
-            (0..PAUSES_PER_TRY).for_each(|_| std::hint::spin_loop());
-        }
-        self.structure.lock()
     }
 }
 

@@ -1,4 +1,7 @@
 //! Dividing a leaf that is full: a new leaf takes the upper part of its keys.
+//!
+//! Mostly the node above has room for the new leaf, and then that node and the leaf are all that changes: threads do this beside each other, with
+//! the lock of structure changes shared, and that node's. Otherwise more nodes change, under the lock of structure changes alone.
 
 use super::create::Tree;
 use super::fingerprints::{FIRST_LINES, NOWHERE, NewFingerprints, NewPlaces, bits, fingerprint};
@@ -9,8 +12,8 @@ use super::layout::{
 };
 use super::lock::Locked;
 use super::node::simd::{Operation, Search};
-use super::node::{Leaf, Link};
-use super::structure::{Path, Rewired, Structure};
+use super::node::{Child, Leaf, Link};
+use super::structure::{Path, Rewired, SharedStructure, Structure, soon};
 use crate::error::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, WORD_BYTES};
@@ -37,7 +40,7 @@ struct Split {
 /// What the node above has to do with a new leaf.
 enum Above<'g> {
     /// It takes it beside its left neighbour, in place.
-    Adds(&'g Inner, usize, Entry),
+    Adds(&'g Inner, Entry),
     Rewired(Rewired<'g>),
 }
 
@@ -45,16 +48,57 @@ impl Tree {
     /// Divides the leaf to which a key belongs, if it is full.
     #[cold]
     pub(super) fn divide_at(&self, key: u64) -> Result<()> {
-        self.change_structure(|lock, lane| self.divide_under(key, lock, lane))
+        if self.divide_in_place(key)? {
+            return Ok(());
+        }
+        self.change_structure(|lock, lane| {
+            let path = self.path(key, lock)?;
+            self.divide(key, &path, Some(lock), lane).map(drop)
+        })
     }
 
-    fn divide_under(&self, key: u64, lock: &Structure<'_>, lane: &mut Lane) -> Result<()> {
-        let path = self.path(key, lock)?;
+    /// The same, if nothing changes above the node above; or `false`.
+    fn divide_in_place(&self, key: u64) -> Result<bool> {
+        let shared = self.share_structure();
+        let Some(parent) = self.above_leaves(key, &shared) else { return Ok(false) };
+        let _lock = soon(|| parent.lock.try_lock(), || parent.lock.lock());
+        let at = parent.taker(parent.position(key));
+        match parent.child(at).follow(&shared) {
+            Child::Leaf(leaf) if parent.room_for(parent.separator(at)).is_some() => {
+                let mut lane = self.lanes.lock(&self.pool)?;
+                self.divide(key, &Path { nodes: vec![(parent, at)], leaf }, None, &mut lane)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The node above the leaf to which a key belongs, if DRAM knows it.
+    fn above_leaves<'g>(&'g self, key: u64, shared: &'g SharedStructure<'_>) -> Option<&'g Inner> {
+        let mut word = &self.root;
+        loop {
+            // Nodes further up change under the lock that is not shared only.
+            match word.follow(shared) {
+                Child::Inner(inner) if inner.level == 1 => return Some(inner),
+                Child::Inner(inner) => word = inner.child(inner.taker(inner.position(key))),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Divides the leaf at the end of the path, which is a key's, if it is full; or returns `false`, since the node above has no room, and
+    /// the lock to change others is missing. Without that the path has that node only, which is locked.
+    fn divide(
+        &self,
+        key: u64,
+        path: &Path<'_>,
+        lock: Option<&Structure<'_>>,
+        lane: &mut Lane,
+    ) -> Result<bool> {
         let leaf = path.leaf;
         // Leaves leave the tree under the lock only.
-        let Some(mut locked) = Locked::new(leaf, &self.bias) else { return Ok(()) };
+        let Some(mut locked) = Locked::new(leaf, &self.bias) else { return Ok(true) };
         if !leaf.fingerprints.is_full() {
-            return Ok(());
+            return Ok(true);
         }
         let mut tx = lane.begin();
         let off = tx.alloc_zeroed(NODE_BYTES)?;
@@ -79,11 +123,11 @@ impl Tree {
         // PERSIST(I5): the new leaf, before the record that links it, which does not cover it.
         self.region().fence().map_err(tembo_pool::Error::Sync)?;
         let right = Link::leaf(right);
-        let above = match self.link_leaf(&mut tx, &path, split.key, off, right, lock) {
-            Ok(above) => above,
-            Err(e) => {
+        let above = match self.link_leaf(&mut tx, path, split.key, off, right, lock) {
+            Ok(Some(above)) => above,
+            outcome => {
                 Link::drop_unused(vec![right]);
-                return Err(e);
+                return outcome.map(|_| false);
             }
         };
         if let Err(e) = tx.commit() {
@@ -102,10 +146,10 @@ impl Tree {
         leaf.len.store(left, Ordering::Relaxed);
         drop(locked);
         match above {
-            Above::Adds(inner, at, entry) => inner.add(at, &entry),
+            Above::Adds(inner, entry) => inner.add(&entry),
             Above::Rewired(rewired) => self.publish(rewired),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Writes a new leaf to the right of another, whose words and keys these are, to a block of zeros, with its records from a key on;
@@ -157,7 +201,7 @@ impl Tree {
         Ok(leaf)
     }
 
-    /// Makes the transaction link a new leaf to the right of the one at the end of the path.
+    /// Makes the transaction link a new leaf to the right of the one at the end of the path; `None` if the lock for that is missing.
     fn link_leaf<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -165,20 +209,22 @@ impl Tree {
         separator: u64,
         off: u64,
         right: Link,
-        lock: &'g Structure<'g>,
-    ) -> Result<Above<'g>> {
+        lock: Option<&'g Structure<'g>>,
+    ) -> Result<Option<Above<'g>>> {
         tx.store(next_off(path.leaf.off), off)?;
         tx.store(floor_off(path.leaf.off), !separator)?;
         let mut entry = Entry { separator, child: right, off, slot: NEW_SLOT };
         if let Some((inner, _)) = path.nodes.last().copied()
-            && let Some((at, slot)) = inner.room_for(separator)
+            && let Some(slot) = inner.room_for(separator)
         {
             entry.slot = slot;
             tx.store(separator_off(inner.off, slot.into()), separator)?;
             tx.store(child_off(inner.off, slot.into()), off)?;
-            return Ok(Above::Adds(inner, at, entry));
+            return Ok(Some(Above::Adds(inner, entry)));
         }
-        self.rewire(tx, &path.nodes, 1, |left| vec![left, entry], lock).map(Above::Rewired)
+        let Some(lock) = lock else { return Ok(None) };
+        self.rewire(tx, &path.nodes, 1, |left| vec![left, entry], lock)
+            .map(|rewired| Some(Above::Rewired(rewired)))
     }
 }
 

@@ -40,6 +40,11 @@ impl Edit {
         matches!(self, Edit::Put(_) | Edit::Update(_))
     }
 
+    /// Whether the key is likely, or surely, not there if the change is made.
+    fn expects_absence(self) -> bool {
+        matches!(self, Edit::Put(_) | Edit::Insert(_))
+    }
+
     /// Whether a leaf is sparse because of it.
     fn leaves_sparse(self, leaf: &Leaf) -> bool {
         matches!(self, Edit::Remove) && leaf.len.load(Ordering::Relaxed) < SPARSE
@@ -191,7 +196,11 @@ impl Tree {
     fn try_edit<S: Search>(&self, search: S, leaf: &Leaf, key: u64, edit: Edit) -> Result<Attempt> {
         leaf.fetch_to_change();
         let version = begin(&leaf.version);
-        let matches = leaf.fingerprints.matches_by(search, fingerprint(key));
+        let (fingerprints, wanted) = (&leaf.fingerprints, fingerprint(key));
+        let matches = match edit.expects_absence() {
+            true => fingerprints.matches_by(search, wanted),
+            false => fingerprints.candidates_by(search, wanted),
+        };
         let slots = if matches != 0 {
             matches
         } else if edit.outcome(None).is_some() {

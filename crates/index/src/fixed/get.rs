@@ -233,7 +233,7 @@ impl Tree {
 
     /// Slot and value of a key in a leaf.
     pub(super) fn search(&self, leaf: &Leaf, key: u64) -> Result<Option<(usize, u64)>> {
-        match self.other_slot(leaf, leaf.fingerprints.matches(fingerprint(key)), key) {
+        match self.other_slot(leaf, leaf.fingerprints.candidates(fingerprint(key)), key) {
             NOWHERE => Ok(None),
             slot => Ok(Some((slot, self.region().load_u64(value_off(leaf.off, slot))?))),
         }

@@ -7,6 +7,10 @@
 //! child that begins there or further left. A reader may come to the left of where its key belongs, as with a division
 //! that is not known to the inner node yet, and goes on by the links to the right.
 //!
+//! To make room in a full group, its last child is added to the front of the next, whose first separator falls with that, and then taken from its own, where
+//! its separator becomes higher than every key. Who does not find it there any more, and does not go by the new first separator yet, comes to the left of
+//! it. The word in its old place stays for who has seen its separator; nobody else goes by that.
+//!
 //! A child whose keys its left neighbour has taken over is taken out by exchanging its word for that neighbour's. Its
 //! separator stays, since to move up those behind it would lead a reader too far right who has seen a separator that was
 //! there before. What stays leads to the last child before it; it goes when the whole node is made anew.
@@ -110,6 +114,16 @@ impl<W: Leads> Group<W> {
             );
         }
         self.set(at, separator, to, off);
+    }
+
+    /// Moves the last child of this group, which is full, to the front of the next, which has room, and whose first separator `first` is.
+    pub(super) fn move_last(&self, next: &Group<W>, first: &AtomicU64) {
+        let last = GROUP - 1;
+        let separator = self.separators[last].load(Ordering::Relaxed);
+        next.add(0, signed(separator), self.child(last).load(), self.child_off(last));
+        // ORDER: release, so that who goes by it finds the child there.
+        first.store(separator, Ordering::Release);
+        self.separators[last].store(signed(NONE), Ordering::Relaxed);
     }
 
     /// Makes a place lead to a child that begins at its separator or further left.

@@ -5,6 +5,7 @@ use super::layout::{SLOTS, level_off};
 use super::node::simd::{Portable, Search};
 use super::node::{ColdInner, Link, Word, fetch_line};
 use crate::error::{Result, corrupt};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tembo_pmem::Region;
 
@@ -33,13 +34,13 @@ const FILLED: usize = 5;
 
 /// An inner node's children in order. Made whole; then children can be added where their group has room, and taken out, and
 /// a child word exchanged for another of the same node. All this, and what is read for it, needs the lock of structure
-/// changes.
+/// changes; for adding children that may be shared, and then it needs the node's `lock`, too.
 ///
 /// A child that was taken out has no slot, and its word is that of the last child before it, until the node is made anew.
 #[repr(C, align(64))]
 pub(super) struct Inner {
     /// The first separator of each group, [`signed`]: a search looks at these two lines and then at one group's.
-    firsts: [u64; GROUPS],
+    firsts: [AtomicU64; GROUPS],
     groups: [Group<Word>; GROUPS],
     pub(super) off: u64,
     pub(super) level: u64,
@@ -47,23 +48,25 @@ pub(super) struct Inner {
     used: [AtomicU64; 2],
     /// Each child's slot; [`NEW_SLOT`] of those that were taken out.
     slots: [AtomicU8; GROUPS * GROUP],
+    pub(super) lock: Mutex<()>,
 }
 
 impl Inner {
     /// `entries` are in order, and neither none nor too many.
     pub(super) fn new(off: u64, level: u64, entries: &[Entry]) -> Box<Inner> {
         let mut inner = Box::new(Inner {
-            firsts: [signed(u64::MAX); GROUPS],
+            firsts: std::array::from_fn(|_| AtomicU64::new(signed(u64::MAX))),
             groups: std::array::from_fn(|_| Group::new(|| Word::new(Link::NONE))),
             off,
             level,
             used: [const { AtomicU64::new(0) }; 2],
             slots: [const { AtomicU8::new(0) }; GROUPS * GROUP],
+            lock: Mutex::new(()),
         });
         let groups = entries.len().div_ceil(FILLED).min(GROUPS);
         for group in 0..groups {
             let [from, to] = [group, group + 1].map(|group| group * entries.len() / groups);
-            inner.firsts[group] = signed(entries[from].separator);
+            inner.firsts[group] = AtomicU64::new(signed(entries[from].separator));
             for (i, entry) in entries[from..to].iter().enumerate() {
                 inner.groups[group].set(i, entry.separator, entry.child, entry.off);
                 inner.slots[GROUP * group + i] = AtomicU8::new(entry.slot);
@@ -200,13 +203,15 @@ impl Inner {
         entries
     }
 
-    /// Where a child with this separator can be added in place, and its slot on media.
-    pub(super) fn room_for(&self, separator: u64) -> Option<(usize, u8)> {
-        let after = self.position(separator);
-        if !self.groups[after / GROUP].has_room() {
-            return None;
-        }
-        Some((after + 1, self.free_slot()?))
+    /// The slot on media of a child with this separator, if one can be added in place.
+    pub(super) fn room_for(&self, separator: u64) -> Option<u8> {
+        self.group_with_room(self.position(separator) / GROUP)?;
+        self.free_slot()
+    }
+
+    /// The first group with room, from one on.
+    fn group_with_room(&self, from: usize) -> Option<usize> {
+        (from..GROUPS).find(|group| self.groups[*group].has_room())
     }
 
     /// The slot on media that the next child gets.
@@ -216,18 +221,36 @@ impl Inner {
         (usize::from(slot) < SLOTS).then_some(slot)
     }
 
-    /// Adds a child, where and with the slot that [`room_for`](Self::room_for) gave.
-    pub(super) fn add(&self, at: usize, entry: &Entry) {
-        let group = GROUP * (at / GROUP);
-        let mut slot = entry.slot;
-        for slot_of in &self.slots[at..group + GROUP] {
+    /// Adds a child with the slot that [`room_for`](Self::room_for) gave.
+    pub(super) fn add(&self, entry: &Entry) {
+        let at = self.position(entry.separator) + 1;
+        // Behind the last place of a full group it is the first of the next.
+        let with_room = self.group_with_room((at - 1) / GROUP).unwrap_or(GROUPS - 1);
+        for group in (at / GROUP..with_room).rev() {
+            self.note_slot(
+                GROUP * (group + 1),
+                self.slots[GROUP * group + GROUP - 1].load(Ordering::Relaxed),
+            );
+            self.groups[group].move_last(&self.groups[group + 1], &self.firsts[group + 1]);
+        }
+        self.note_slot(at, entry.slot);
+        self.note_used(entry.slot);
+        self.groups[at / GROUP].add(at % GROUP, entry.separator, entry.child, entry.off);
+        if at.is_multiple_of(GROUP) {
+            // ORDER: release, so that who goes by it finds the child there.
+            self.firsts[at / GROUP].store(signed(entry.separator), Ordering::Release);
+        }
+        self.lead_on(at);
+    }
+
+    /// Notes the slot of a child that is added in a place, and moves those behind it up, in a group that has room.
+    fn note_slot(&self, at: usize, slot: u8) {
+        let mut slot = slot;
+        for slot_of in &self.slots[at..GROUP * (at / GROUP) + GROUP] {
             let next = slot_of.load(Ordering::Relaxed);
             slot_of.store(slot, Ordering::Relaxed);
             slot = next;
         }
-        self.note_used(entry.slot);
-        self.groups[at / GROUP].add(at % GROUP, entry.separator, entry.child, entry.off);
-        self.lead_on(at);
     }
 
     /// Whether a child can be taken out without other nodes having to change, of the root or another node.
@@ -331,11 +354,11 @@ mod tests {
 
     /// Adds a child in place, or else makes the node anew, as it does if the child has no room in it either.
     fn add(inner: &mut Box<Inner>, entries: &mut Vec<Entry>, separator: u64) {
-        if let Some((at, slot)) = inner.room_for(separator) {
+        if let Some(slot) = inner.room_for(separator) {
             assert!(entries.iter().all(|entry| entry.slot != slot));
             let new = entry(separator, slot);
             entries.insert(entries.partition_point(|entry| entry.separator < separator), new);
-            inner.add(at, &new);
+            inner.add(&new);
         } else {
             *inner = Inner::new(64, 1, entries);
         }

@@ -14,18 +14,19 @@ use super::layout::{
     INNER_KIND, LEAF_KIND, MAX_LEVEL, SLOTS, child_off, floor_off, key_off, level_off, line_off, low_off,
     separator_off,
 };
+use super::structure::{SharedStructure, Structure};
 use crate::error::{Result, corrupt};
-use parking_lot::MutexGuard;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use tembo_pmem::{Region, prefetch_word_for_store};
-use tembo_pool::{BriefPin, Claim, Lane};
+use tembo_pool::{BriefPin, Claim};
 
-/// Proof that what was found in the tree is not dropped meanwhile: a pin, or the lock of structure changes, without which
-/// nothing leaves the tree.
+/// Proof that what was found in the tree is not dropped meanwhile: a pin, or the lock of structure changes, which nobody else has, or
+/// shares, when anything leaves the tree.
 pub(super) trait Keeps {}
 impl Keeps for BriefPin<'_> {}
-impl Keeps for MutexGuard<'_, Option<Box<Lane>>> {}
+impl Keeps for Structure<'_> {}
+impl Keeps for SharedStructure<'_> {}
 
 /// What a word of the tree leads to.
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! Changes of the structure: making nodes known, joining leaves, and what follows above.
 //!
-//! One at a time, under one lock. A thread that waits for that lock holds no leaf.
+//! Under one lock, and so one at a time, except that threads which have it together divide leaves below different inner nodes
+//! (`divide.rs`). A thread that waits for that lock holds no leaf.
 
 use super::create::Tree;
 use super::fingerprints::{bits, fingerprint};
@@ -11,8 +12,8 @@ use super::layout::{
 };
 use super::lock::Locked;
 use super::node::{Child, Leaf, Link, Word};
-use crate::error::{Error, Result, corrupt};
-use parking_lot::MutexGuard;
+use crate::error::{Result, corrupt};
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use std::sync::atomic::Ordering;
 use tembo_pmem::LINE_BYTES;
 use tembo_pool::{Lane, Tx};
@@ -45,13 +46,40 @@ impl Rewired<'_> {
     }
 }
 
-/// The lock of structure changes, with the lane that makes them durable.
-pub(super) type Structure<'s> = MutexGuard<'s, Option<Box<Lane>>>;
+/// The lock of structure changes.
+pub(super) type Structure<'s> = RwLockWriteGuard<'s, ()>;
+/// The same, shared with threads that also divide leaves in place.
+pub(super) type SharedStructure<'s> = RwLockReadGuard<'s, ()>;
+
+/// Times that a lock is tried before a thread sleeps for it, and pauses between two.
+const LOCK_TRIES: u32 = 200;
+const PAUSES_PER_TRY: u32 = 8;
+
+/// Waits for a lock. A change of the structure takes microseconds, less than sleeping and being woken, so this tries for some time first.
+pub(super) fn soon<G>(try_lock: impl Fn() -> Option<G>, lock: impl FnOnce() -> G) -> G {
+    for _ in 0..LOCK_TRIES {
+        if let Some(guard) = try_lock() {
+            return guard;
+        }
+        (0..PAUSES_PER_TRY).for_each(|_| std::hint::spin_loop());
+    }
+    lock()
+}
 
 impl Tree {
+    /// Waits for the lock of structure changes.
+    pub(super) fn lock_structure(&self) -> Structure<'_> {
+        soon(|| self.structure.try_write(), || self.structure.write())
+    }
+
+    /// Waits for the lock of structure changes, to share it.
+    pub(super) fn share_structure(&self) -> SharedStructure<'_> {
+        soon(|| self.structure.try_read(), || self.structure.read())
+    }
+
     /// Makes the nodes on the way to a key known, if the lock is free; returns whether it was.
     pub(super) fn try_warm(&self, key: u64) -> Result<bool> {
-        match self.structure.try_lock() {
+        match self.structure.try_write() {
             Some(lock) => self.path(key, &lock).map(|_| true),
             None => Ok(false),
         }
@@ -111,16 +139,14 @@ impl Tree {
         Ok(new.follow(lock))
     }
 
-    /// Makes a change under the lock of structure changes, with its lane.
+    /// Makes a change under the lock of structure changes, with a lane.
     pub(super) fn change_structure(
         &self,
         change: impl FnOnce(&Structure<'_>, &mut Lane) -> Result<()>,
     ) -> Result<()> {
-        let mut structure = self.lock_structure();
-        let mut lane = structure.take().ok_or(Error::Pool(tembo_pool::Error::ReadOnly))?;
-        let outcome = change(&structure, &mut lane);
-        *structure = Some(lane);
-        outcome
+        let structure = self.lock_structure();
+        let mut lane = self.lanes.lock(&self.pool)?;
+        change(&structure, &mut lane)
     }
 
     /// Joins the leaf to which a key belongs with a neighbour, if there is one with which it fits into one.

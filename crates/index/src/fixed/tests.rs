@@ -1,6 +1,7 @@
 //! Tests of the tree of fixed-size keys that look inside; `tests/fixed.rs` has those that do not.
 
 use super::FixedTree;
+use super::lanes::Lanes;
 use super::layout::{
     NODE_BYTES, RESERVED_OF_HEADER, RESERVED_OF_INNER, RESERVED_OF_LEAF, SLOTS, floor_off, key_off, root_off,
 };
@@ -77,6 +78,35 @@ fn readers_do_not_wait_for_a_change_of_the_structure_and_read_cold_nodes_beside_
     assert_eq!(tree.get(2).unwrap(), None);
     assert_eq!(tree.get(u64::MAX - 1).unwrap(), None);
     assert!(matches!(tree.tree.root.follow(&stopped), Child::Cold(_)), "nothing could be made known");
+}
+
+#[test]
+fn a_thread_that_finds_the_lane_in_use_gets_another_and_keeps_it_while_the_pool_can_spare_one() {
+    let bytes = 8 << 20;
+    let region = Region::simulated(&vec![0; bytes], bytes as u64, None).unwrap();
+    let geometry = Geometry { zone_chunks: 1 << 12, lane_count: 4, ..Geometry::default() };
+    let pool = Pool::create_in(region, &geometry).unwrap();
+    let tree = FixedTree::create(&pool, "tree").unwrap();
+    let number = |lanes: &Lanes| format!("{:?}", *lanes.lock(&pool).unwrap());
+    let lanes = &tree.tree.lanes;
+    let first = lanes.lock(&pool).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mine = number(lanes);
+            assert_ne!(mine, format!("{:?}", *first));
+            // Two of four are in use, so that the next waits for the first.
+            let other = scope.spawn(|| number(lanes));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!other.is_finished());
+            let name = format!("{:?}", *first);
+            drop(first);
+            assert_eq!(
+                (number(lanes), other.join().unwrap()),
+                (mine, name),
+                "its own, although the first is free"
+            );
+        });
+    });
 }
 
 #[test]

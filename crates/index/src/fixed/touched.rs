@@ -1,4 +1,4 @@
-//! What a search reads in DRAM: for models of memory, which are told by the pool's region of everything that is read there
+//! What an operation reads and stores in DRAM: for models of memory, which are told by the pool's region of everything that is done there
 //! and of nothing else. Nothing else calls this.
 
 use super::FixedTree;
@@ -7,7 +7,16 @@ use super::inner::{GROUPS, Inner, place};
 use super::node::{Child, Leaf};
 use tembo_pmem::LINE_BYTES;
 
-/// A node in DRAM that a search comes by.
+/// What is done with a key.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DramAccess {
+    Get,
+    Insert,
+    Remove,
+}
+
+/// A node in DRAM that an operation comes by.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DramNode {
@@ -20,7 +29,7 @@ pub struct DramNode {
     /// Where in it the search reads words, in steps: which words a step reads depends on the step before, and on nothing in
     /// the step itself, or its lines are asked for ahead.
     pub reads: Vec<Vec<u64>>,
-    /// Where in it a change of the key's record stores a word; in an inner node, where adding a child beside the one that
+    /// Where in it the change of the key's record stores a word; in an inner node, where adding a child beside the one that
     /// is taken does, if that is done in place. (Taking one out stores less.)
     pub stores: Vec<u64>,
     /// Children; none of a leaf.
@@ -30,7 +39,7 @@ pub struct DramNode {
 impl FixedTree {
     /// The nodes in DRAM on the way to a key, as far as DRAM knows them, the root first.
     #[doc(hidden)]
-    pub fn dram_way(&self, key: u64) -> Vec<DramNode> {
+    pub fn dram_way(&self, key: u64, access: DramAccess) -> Vec<DramNode> {
         let pin = self.tree.pool.pin_briefly();
         let (mut way, mut word) = (Vec::new(), &self.tree.root);
         loop {
@@ -41,7 +50,7 @@ impl FixedTree {
                     word = inner.child(at);
                 }
                 Child::Leaf(leaf) => {
-                    way.push(of_leaf(leaf));
+                    way.push(of_leaf(leaf, access));
                     return way;
                 }
                 Child::Cold(_) | Child::None => return way,
@@ -52,7 +61,7 @@ impl FixedTree {
 
 /// An inner node in which the child at `at` is taken: the level and the first separators of the groups, those of one group
 /// and the child, whose lines are asked for while the separators are searched. A child that is added to its right moves
-/// those behind it, and has a slot.
+/// those behind it, up to the first place that is free, and has a slot.
 fn of_inner(inner: &Inner, at: usize) -> DramNode {
     let address = address(inner);
     // The first step of the search is the level's; the next may be in the other line.
@@ -63,41 +72,33 @@ fn of_inner(inner: &Inner, at: usize) -> DramNode {
     let group = at - at % GROUP;
     let separators = probes(GROUP, at % GROUP).map(|i| place::separator(group + i as usize));
     reads.push(separators.chain([place::child(at)]).collect());
-    let moved = (at + 1..group + GROUP).take_while(|at| inner.separator(at - 1) != u64::MAX);
-    let words = moved.flat_map(|at| [place::child_off(at), place::child(at), place::separator(at)]);
-    let stores = words.chain([place::slot(at) & !7]).collect();
+    let free = (at + 1..GROUPS * GROUP).find(|at| inner.separator(*at) == u64::MAX).unwrap_or(at);
+    let words = (at + 1..=free).flat_map(|at| [place::child_off(at), place::child(at), place::separator(at)]);
+    let firsts = (at / GROUP + 1..=free / GROUP).map(place::first);
+    let stores = words.chain(firsts).chain([place::slot(at) & !7]).collect();
     let bytes = size_of::<Inner>() as u64;
     DramNode { level: inner.level, address, bytes, reads, stores, children: inner.len() }
 }
 
-/// A leaf: its version, its fingerprints, and its bound; a change stores version, length and a fingerprint, which is a byte and a nibble.
-fn of_leaf(leaf: &Leaf) -> DramNode {
+/// A leaf: its version, its fingerprints, and its bound; a change stores version, length and a fingerprint. That is a byte and, where a key may be
+/// absent, a nibble.
+fn of_leaf(leaf: &Leaf, access: DramAccess) -> DramNode {
     let address = address(leaf);
     let at = |off: u64| off - address;
-    let version = at(self::address(&leaf.version));
-    let fingerprints = at(self::address(&leaf.fingerprints));
-    DramNode {
-        level: 0,
-        address,
-        bytes: size_of::<Leaf>() as u64,
-        reads: vec![vec![
-            version,
-            fingerprints,
-            fingerprints + LINE_BYTES,
-            fingerprints + 2 * LINE_BYTES,
-            at(self::address(&leaf.floor)),
-            version,
-        ]],
-        stores: vec![
-            version,
-            version,
-            fingerprints + 2 * LINE_BYTES,
-            fingerprints,
-            at(self::address(&leaf.len)),
-            version,
-        ],
-        children: 0,
+    let (version, len) = (at(self::address(&leaf.version)), at(self::address(&leaf.len)));
+    let bytes = at(self::address(&leaf.fingerprints));
+    let nibbles = bytes + 2 * LINE_BYTES;
+    let mut reads = vec![version, bytes, bytes + LINE_BYTES];
+    if access != DramAccess::Remove {
+        reads.push(nibbles);
     }
+    reads.extend([at(self::address(&leaf.floor)), version]);
+    let stores = match access {
+        DramAccess::Get => Vec::new(),
+        DramAccess::Insert => vec![version, version, nibbles, bytes, len, version],
+        DramAccess::Remove => vec![version, version, bytes, len, version],
+    };
+    DramNode { level: 0, address, bytes: size_of::<Leaf>() as u64, reads: vec![reads], stores, children: 0 }
 }
 
 fn address<T>(of: &T) -> u64 {
@@ -130,7 +131,7 @@ mod tests {
         let tree = FixedTree::create(&Pool::create_in(region, &geometry).unwrap(), "tree").unwrap();
         (0..20_000).for_each(|key| assert_eq!(tree.put(key * 3, key).unwrap(), None));
         for key in [0, 1, 30_000, 59_997] {
-            let way = tree.dram_way(key);
+            let way = tree.dram_way(key, DramAccess::Insert);
             let levels: Vec<u64> = way.iter().map(|node| node.level).collect();
             assert_eq!(levels, (0..way.len() as u64).rev().collect::<Vec<_>>());
             assert!(way.len() > 1);
@@ -145,7 +146,7 @@ mod tests {
                 assert_eq!((node.children > 0, node.address % 64), (node.level > 0, 0));
             }
         }
-        let [one, same, other] = [5, 6, 59_997].map(|key| tree.dram_way(key));
+        let [one, same, other] = [5, 6, 59_997].map(|key| tree.dram_way(key, DramAccess::Get));
         assert_eq!(one.last().unwrap().address, same.last().unwrap().address);
         assert_ne!(one.last().unwrap().address, other.last().unwrap().address);
         assert_eq!(one[0].address, other[0].address);

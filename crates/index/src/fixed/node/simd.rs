@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A way to search.
 pub(in crate::fixed) trait Search: Copy {
     /// The last of words in order, [`signed`], that is at most `key`, which is not the largest number; 0 if there is none.
-    fn last_first(self, words: &[u64; GROUPS], key: u64) -> usize;
+    fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize;
 
     /// As [`Group::position`].
     fn last_separator<W: Leads>(self, group: &Group<W>, key: u64) -> usize;
@@ -83,13 +83,17 @@ fn zero_bytes(word: u64) -> u64 {
 
 impl Search for Portable {
     #[inline(always)]
-    fn last_first(self, words: &[u64; GROUPS], key: u64) -> usize {
+    fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize {
         const { assert!(GROUPS.is_power_of_two()) };
         let key = signed(key) as i64;
         let (mut last, mut half) = (0, GROUPS / 2);
         while half > 0 {
             let next = last + half;
-            last = core::hint::select_unpredictable(words[next] as i64 <= key, next, last);
+            last = core::hint::select_unpredictable(
+                words[next].load(Ordering::Acquire) as i64 <= key,
+                next,
+                last,
+            );
             half /= 2;
         }
         last
@@ -157,7 +161,7 @@ mod avx2 {
 
     impl Search for Avx2 {
         #[inline(always)]
-        fn last_first(self, words: &[u64; GROUPS], key: u64) -> usize {
+        fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize {
             // SAFETY: the processor can, as `self` says. So below.
             unsafe { last_first(words, key) }
         }
@@ -197,22 +201,33 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,popcnt")]
     #[inline]
-    fn last_first(words: &[u64; GROUPS], key: u64) -> usize {
+    fn last_first(words: &[AtomicU64; GROUPS], key: u64) -> usize {
         const { assert!(GROUPS == 16) };
         let above = above(key);
-        let fours = words.as_ptr().cast::<__m256i>();
-        // SAFETY: reads the words, four at a time.
-        let [a, b, c, d] = unsafe {
-            [
-                _mm256_loadu_si256(fours),
-                _mm256_loadu_si256(fours.add(1)),
-                _mm256_loadu_si256(fours.add(2)),
-                _mm256_loadu_si256(fours.add(3)),
-            ]
-        };
+        let (a, b, c, d): (__m256i, __m256i, __m256i, __m256i);
+        // SAFETY: reads the 128 bytes of the words. Other threads may store to them meanwhile; the reads are the processor's, not
+        // the language's, so that this is no data race in its sense.
+        //
+        // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no memory is written, moves no
+        // access across.
+        unsafe {
+            core::arch::asm!(
+                "vpcmpgtq {a}, {above}, [{words}]",
+                "vpcmpgtq {b}, {above}, [{words} + 32]",
+                "vpcmpgtq {c}, {above}, [{words} + 64]",
+                "vpcmpgtq {d}, {above}, [{words} + 96]",
+                a = out(ymm_reg) a,
+                b = out(ymm_reg) b,
+                c = out(ymm_reg) c,
+                d = out(ymm_reg) d,
+                above = in(ymm_reg) above,
+                words = in(reg) words.as_ptr(),
+                options(nostack, preserves_flags),
+            );
+        }
         // Two bytes for each word, in no order: as they are in order themselves, only their number counts.
-        let low = _mm256_packs_epi32(_mm256_cmpgt_epi64(above, a), _mm256_cmpgt_epi64(above, b));
-        let high = _mm256_packs_epi32(_mm256_cmpgt_epi64(above, c), _mm256_cmpgt_epi64(above, d));
+        let low = _mm256_packs_epi32(a, b);
+        let high = _mm256_packs_epi32(c, d);
         let bytes = _mm256_movemask_epi8(_mm256_packs_epi16(low, high)) as u32;
         (bytes.count_ones() as usize / 2).saturating_sub(1)
     }
@@ -223,11 +238,9 @@ mod avx2 {
         const { assert!(GROUP == 8) };
         let above = above(key);
         let (low, high): (__m256i, __m256i);
-        // SAFETY: reads the 64 bytes of the eight words. Other threads may store to them meanwhile; the reads are the processor's, not
-        // the language's, so that this is no data race in its sense.
+        // SAFETY: reads the 64 bytes of the eight words; as above.
         //
-        // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no memory is written, moves no
-        // access across.
+        // ORDER: as above.
         unsafe {
             core::arch::asm!(
                 "vpcmpgtq {low}, {above}, [{words}]",
@@ -385,8 +398,9 @@ mod tests {
 
             keys.sort_unstable();
             let (key, count) = (bound.min(u64::MAX - 1), 1 + round as usize % GROUPS);
-            let mut firsts = [signed(u64::MAX); GROUPS];
-            firsts[..count].iter_mut().zip(keys).for_each(|(first, key)| *first = signed(key));
+            let firsts = std::array::from_fn(|i| {
+                AtomicU64::new(signed(keys[..count].get(i).copied().unwrap_or(u64::MAX)))
+            });
             let last = keys[..count].partition_point(|first| *first <= key).saturating_sub(1);
             assert_eq!((avx2.last_first(&firsts, key), Portable.last_first(&firsts, key)), (last, last));
 
