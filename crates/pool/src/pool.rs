@@ -332,18 +332,21 @@ impl Pool {
         Ok(Lane::new(self.clone(), self.inner.take_lane()?))
     }
 
-    /// Takes a lane for whoever could do without one: `None` if half of them are in use.
+    /// Takes a lane for whoever could do without one: `None` if half of them are in use, or a little more, where threads ask at once.
     ///
     /// # Errors
     ///
-    /// As for [`lane`](Self::lane).
+    /// [`Error::ReadOnly`], or that the pool cannot be used any more.
     pub fn spare_lane(&self) -> Result<Option<Lane>> {
         let lanes = &self.inner.lanes;
         let in_use = lanes.iter().filter(|lane| lane.in_use.load(Ordering::Relaxed)).count();
         if 2 * in_use >= lanes.len() {
             return Ok(None);
         }
-        self.lane().map(Some)
+        match self.lane() {
+            Err(Error::NoLane { .. }) => Ok(None),
+            lane => lane.map(Some),
+        }
     }
 
     /// How long the pool is, and how much of that is not used. Takes time with the number of zones only.

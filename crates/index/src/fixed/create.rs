@@ -26,6 +26,9 @@ use tembo_pool::{Bias, Claim, Lane, Pool, Tx};
 /// thread changes something; from then on, as long as the handle and its clones live, threads share them. So who fills a map with one
 /// thread and then writes with another should open it anew in between, if that matters.
 ///
+/// The map has one of the pool's lanes as long as it is open. Threads that meet while they divide nodes take up to seven more, as long as half of
+/// the pool's are free, and the map keeps those, too.
+///
 /// A change takes effect between its call and its return, and is seen by whoever learns of it from the thread that made it. Only who relies on
 /// no message at all has to make a fence: of two threads each of which changes one key and then looks up the other's, both may find the
 /// old value, as with atomics that are not sequentially consistent.
@@ -158,6 +161,18 @@ impl FixedTree {
             garbage: Garbage::default(),
         };
         Ok(FixedTree { tree: Arc::new(tree) })
+    }
+
+    /// For tests: from now on threads divide nodes with lanes of their own even if they do not meet.
+    #[doc(hidden)]
+    pub fn prefer_own_lanes(&self) {
+        self.tree.lanes.prefer_own();
+    }
+
+    /// For tests: how many lanes threads have of their own.
+    #[doc(hidden)]
+    pub fn own_lanes(&self) -> usize {
+        self.tree.lanes.owned()
     }
 
     /// The pool that the tree lies in.

@@ -64,6 +64,7 @@ impl Tree {
         let _lock = soon(|| parent.lock.try_lock(), || parent.lock.lock());
         let at = parent.taker(parent.position(key));
         match parent.child(at).follow(&shared) {
+            // Very likely there is room for the new separator then, which is not known yet.
             Child::Leaf(leaf) if parent.room_for(parent.separator(at)).is_some() => {
                 let mut lane = self.lanes.lock(&self.pool)?;
                 self.divide(key, &Path { nodes: vec![(parent, at)], leaf }, None, &mut lane)
@@ -76,7 +77,7 @@ impl Tree {
     fn above_leaves<'g>(&'g self, key: u64, shared: &'g SharedStructure<'_>) -> Option<&'g Inner> {
         let mut word = &self.root;
         loop {
-            // Nodes further up change under the lock that is not shared only.
+            // Nodes further up change only while nobody shares the lock.
             match word.follow(shared) {
                 Child::Inner(inner) if inner.level == 1 => return Some(inner),
                 Child::Inner(inner) => word = inner.child(inner.taker(inner.position(key))),

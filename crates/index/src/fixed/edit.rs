@@ -65,7 +65,7 @@ impl FixedTree {
         self.edit(key, || Edit::Put(value))
     }
 
-    /// Sets the value of a key that is absent; `false`, at no cost, if it is present.
+    /// Sets the value of a key that is absent; `false`, with nothing stored, if it is present.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl FixedTree {
         Ok(self.edit(key, || Edit::Insert(value))?.is_none())
     }
 
-    /// Sets the value of a key that is present, and returns the one before; `None`, at no cost, if it is absent.
+    /// Sets the value of a key that is present, and returns the one before; `None`, with nothing stored, if it is absent.
     ///
     /// # Errors
     ///

@@ -7,9 +7,10 @@
 //! child that begins there or further left. A reader may come to the left of where its key belongs, as with a division
 //! that is not known to the inner node yet, and goes on by the links to the right.
 //!
-//! To make room in a full group, its last child is added to the front of the next, whose first separator falls with that, and then taken from its own, where
-//! its separator becomes higher than every key. Who does not find it there any more, and does not go by the new first separator yet, comes to the left of
-//! it. The word in its old place stays for who has seen its separator; nobody else goes by that.
+//! To make room in a full group, its last child is added to the front of the next, whose first separator falls with that, and then taken from its own:
+//! its separator there becomes higher than every key, the one that rises, and what takes the place next begins further left again. Who misses it
+//! there, and has not seen the new first separator, comes to the left of it. The word in its old place stays for who has seen its
+//! separator; nobody else goes by that.
 //!
 //! A child whose keys its left neighbour has taken over is taken out by exchanging its word for that neighbour's. Its
 //! separator stays, since to move up those behind it would lead a reader too far right who has seen a separator that was
@@ -121,7 +122,8 @@ impl<W: Leads> Group<W> {
         let last = GROUP - 1;
         let separator = self.separators[last].load(Ordering::Relaxed);
         next.add(0, signed(separator), self.child(last).load(), self.child_off(last));
-        // ORDER: release, so that who goes by it finds the child there.
+        // ORDER: release, so that who goes by it finds the child there. Before the next store: if the writer is stopped here, nobody comes to
+        // the left, from where no link may lead on yet, and waits.
         first.store(separator, Ordering::Release);
         self.separators[last].store(signed(NONE), Ordering::Relaxed);
     }
@@ -145,7 +147,7 @@ impl<W: Leads> Group<W> {
         offset_of!(Group<W>, children) + at * size_of::<(W, AtomicU64)>() + offset_of!((W, AtomicU64), 1)
     }
 
-    /// Stores a child in a place whose separator is no lower.
+    /// Stores a child in a place whose separator is no lower, or was no lower than any there before it became higher than every key.
     pub(super) fn set(&self, at: usize, separator: u64, to: W::To, off: u64) {
         self.lead(at, to, off);
         // ORDER: release, so that who goes by the separator finds this child, or one further left.

@@ -32,7 +32,7 @@ pub(super) const SPARSE_CHILDREN: usize = SLOTS / 5;
 /// Children of a group when a node is made, if it has not too many: the rest is room for more.
 const FILLED: usize = 5;
 
-/// An inner node's children in order. Made whole; then children can be added where their group has room, and taken out, and
+/// An inner node's children in order. Made whole; then children can be added where their group has room or one behind it, and taken out, and
 /// a child word exchanged for another of the same node. All this, and what is read for it, needs the lock of structure
 /// changes; for adding children that may be shared, and then it needs the node's `lock`, too.
 ///
@@ -48,6 +48,7 @@ pub(super) struct Inner {
     used: [AtomicU64; 2],
     /// Each child's slot; [`NEW_SLOT`] of those that were taken out.
     slots: [AtomicU8; GROUPS * GROUP],
+    /// Of those who share the lock of structure changes; who has that alone does not need it.
     pub(super) lock: Mutex<()>,
 }
 

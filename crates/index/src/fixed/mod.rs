@@ -39,8 +39,9 @@
 //! version (`lock.rs`); if it has not, or there is more to do, it locks the leaf first. As long as one thread makes all changes, it does so without a locked instruction; the
 //! first change of a second thread waits for the change that the first is making, wherever that is, and from then on writers wait for
 //! each other at one leaf only. Changes of the structure are made one at a time, under one lock, and
-//! lock the leaves that they divide or join; but threads that divide leaves in place, below inner nodes that have room, share that lock, and each
-//! locks the inner node instead (`divide.rs`), and has a lane of its own (`lanes.rs`). Readers take no lock, and never wait for a writer, wherever that was
+//! lock the leaves that they divide or join. But threads that divide leaves below inner nodes that have room share that lock, and each locks the inner
+//! node, too (`divide.rs`), and mostly has a lane of its own (`lanes.rs`). Locks are taken in this order: that of the structure, the
+//! inner node's, the lane, leaves. Readers take no lock, and never wait for a writer, wherever that was
 //! stopped: they read under a version, and follow the link to the right neighbour when a leaf was divided under them. The image
 //! above takes the new leaf in place, if it has room, and a leaf that was joined is taken out of it in place, while readers search it
 //! (`group.rs`); otherwise it is exchanged for another.

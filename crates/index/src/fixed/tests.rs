@@ -80,33 +80,51 @@ fn readers_do_not_wait_for_a_change_of_the_structure_and_read_cold_nodes_beside_
     assert!(matches!(tree.tree.root.follow(&stopped), Child::Cold(_)), "nothing could be made known");
 }
 
-#[test]
-fn a_thread_that_finds_the_lane_in_use_gets_another_and_keeps_it_while_the_pool_can_spare_one() {
+/// A tree in a pool with so many lanes.
+fn tree_with_lanes(lane_count: u32) -> (Pool, FixedTree) {
     let bytes = 8 << 20;
     let region = Region::simulated(&vec![0; bytes], bytes as u64, None).unwrap();
-    let geometry = Geometry { zone_chunks: 1 << 12, lane_count: 4, ..Geometry::default() };
+    let geometry = Geometry { zone_chunks: 1 << 12, lane_count, ..Geometry::default() };
     let pool = Pool::create_in(region, &geometry).unwrap();
     let tree = FixedTree::create(&pool, "tree").unwrap();
-    let number = |lanes: &Lanes| format!("{:?}", *lanes.lock(&pool).unwrap());
+    (pool, tree)
+}
+
+#[test]
+fn a_thread_that_finds_the_lane_in_use_gets_another_and_keeps_it_while_the_pool_can_spare_one() {
+    let (pool, tree) = tree_with_lanes(4);
     let lanes = &tree.tree.lanes;
+    let name = |lanes: &Lanes| format!("{:?}", *lanes.lock(&pool).unwrap());
     let first = lanes.lock(&pool).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mine = number(lanes);
-            assert_ne!(mine, format!("{:?}", *first));
+            let mine = lanes.lock(&pool).unwrap();
+            assert_ne!(format!("{:?}", *mine), format!("{:?}", *first));
             // Two of four are in use, so that the next waits for the first.
-            let other = scope.spawn(|| number(lanes));
+            let other = scope.spawn(|| name(lanes));
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!other.is_finished());
-            let name = format!("{:?}", *first);
-            drop(first);
-            assert_eq!(
-                (number(lanes), other.join().unwrap()),
-                (mine, name),
-                "its own, although the first is free"
-            );
+            let (name_of_first, name_of_mine) = (format!("{:?}", *first), format!("{:?}", *mine));
+            drop((first, mine));
+            assert_eq!(other.join().unwrap(), name_of_first);
+            assert_eq!(name(lanes), name_of_mine, "its own, although the first is free");
         });
     });
+    assert_eq!(tree.own_lanes(), 1);
+}
+
+#[test]
+fn lanes_of_threads_that_have_ended_are_used_again() {
+    let (pool, tree) = tree_with_lanes(64);
+    let lanes = &tree.tree.lanes;
+    let first = lanes.lock(&pool).unwrap();
+    let others: Vec<String> = std::thread::scope(|scope| {
+        let taken = |_| scope.spawn(|| format!("{:?}", *lanes.lock(&pool).unwrap())).join().unwrap();
+        (0..20).map(taken).collect()
+    });
+    let different: std::collections::BTreeSet<&String> = others.iter().collect();
+    assert_eq!((different.len(), tree.own_lanes()), (7, 7));
+    assert!(!different.contains(&format!("{:?}", *first)));
 }
 
 #[test]

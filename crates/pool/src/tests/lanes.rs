@@ -45,6 +45,18 @@ fn store(lane: &mut Lane, off: u64, count: u64, value: u64) {
     tx.commit().unwrap();
 }
 
+#[test]
+fn a_lane_can_be_spared_while_less_than_half_of_them_are_in_use() {
+    let pool = tiny_pool(1 << 20);
+    let used: Vec<Lane> = (0..2).map(|_| pool.spare_lane().unwrap().unwrap()).collect();
+    assert!(pool.spare_lane().unwrap().is_none(), "two of four are in use");
+    let others = [pool.lane().unwrap(), pool.lane().unwrap()];
+    assert!(matches!(pool.lane(), Err(Error::NoLane { lanes: 4 })));
+    assert!(pool.spare_lane().unwrap().is_none());
+    drop((used, others));
+    assert!(pool.spare_lane().unwrap().is_some());
+}
+
 /// In a full pool, where a payload that does not fit into its half has no other place: after records of all lengths, one
 /// of so many words.
 #[test]

@@ -225,7 +225,8 @@ mod avx2 {
                 options(nostack, preserves_flags),
             );
         }
-        // Two bytes for each word, in no order: as they are in order themselves, only their number counts.
+        // Two bytes for each word, in no order: as they are in order themselves, only their number counts. Words that are seen as they were before
+        // they fell make that lower.
         let low = _mm256_packs_epi32(a, b);
         let high = _mm256_packs_epi32(c, d);
         let bytes = _mm256_movemask_epi8(_mm256_packs_epi16(low, high)) as u32;
