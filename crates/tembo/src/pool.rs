@@ -160,7 +160,7 @@ impl Pool {
     /// The map of 8-byte keys and values of this name (1 to 40 bytes). It is created, durably, if there is none.
     ///
     /// An open fixed map, all its handles together, holds one of the pool's lanes, of which a pool of the usual size has
-    /// 64.
+    /// 64; and up to seven more after threads have inserted beside each other, if half of the pool's were free then.
     ///
     /// # Errors
     ///

@@ -26,7 +26,7 @@ use tembo_pool::{Bias, Claim, Lane, Pool, Tx};
 /// thread changes something; from then on, as long as the handle and its clones live, threads share them. So who fills a map with one
 /// thread and then writes with another should open it anew in between, if that matters.
 ///
-/// The map has one of the pool's lanes as long as it is open. Threads that meet while they divide nodes take up to seven more, as long as half of
+/// The map has one of the pool's lanes as long as it is open. Threads that meet while they divide nodes take up to seven more, while half of
 /// the pool's are free, and the map keeps those, too.
 ///
 /// A change takes effect between its call and its return, and is seen by whoever learns of it from the thread that made it. Only who relies on
