@@ -13,7 +13,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tembo_crashsim::{Audit, Mutation, Scenario, SharedScenario, Simulation, Target, campaign};
+use tembo_crashsim::{
+    Audit, Failure, Mutation, Report, Scenario, SharedScenario, Simulation, Target, campaign,
+};
 use tembo_index::FixedTree;
 use tembo_pmem::Region;
 use tembo_pool::{Marks, Pool};
@@ -189,15 +191,30 @@ fn directed(name: &str, start: Vec<u64>, removed: Vec<u64>, ops: Vec<Op>) -> Rec
     Records { script, start, removed, nodes, own_lanes: None }
 }
 
-/// The same, with threads that have lanes of their own: they meet too seldom to come by them otherwise.
-fn threaded(name: &str, start: Vec<u64>, removed: Vec<u64>, ops: Vec<Op>) -> Records {
-    Records { own_lanes: Some(AtomicUsize::new(0)), ..directed(name, start, removed, ops) }
+/// A campaign of threads that have lanes of their own: they meet too seldom to come by them otherwise.
+#[derive(Default)]
+struct Threads {
+    changes: Changes,
+    /// Lanes that threads had of their own, in each run.
+    lanes: Vec<usize>,
 }
 
-/// Of a campaign of threads, unless it was very short: nodes were added, and joined, and lanes of their own were used.
-fn assert_changed(changes: &Changes, joining: bool, lanes: &[usize]) {
-    changes.assert_in_campaign(true, joining);
-    assert!(lanes.len() < 5 || lanes.iter().any(|own| *own > 0), "no thread had a lane of its own");
+impl Threads {
+    fn run(&mut self, seed: u64, mut records: Records) -> Result<Report, Box<Failure>> {
+        records.own_lanes = Some(AtomicUsize::new(0));
+        let simulation = Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed);
+        let report = simulation.run_shared()?;
+        self.changes.add(&records.nodes);
+        self.lanes.extend(records.own_lanes.map(AtomicUsize::into_inner));
+        Ok(report)
+    }
+
+    /// That nodes were added, and joined, if that is asked for, and lanes of their own used, unless the campaign was very short.
+    fn assert_changed(&self, joining: bool) {
+        self.changes.assert_in_campaign(true, joining);
+        let own = self.lanes.iter().any(|own| *own > 0);
+        assert!(self.lanes.len() < 5 || own, "no thread had a lane of its own");
+    }
 }
 
 fn tens(count: u64) -> Vec<u64> {
@@ -356,7 +373,7 @@ fn creation_survives_crashes() {
 
 #[test]
 fn threads_that_write_at_once_survive_crashes_and_readers_saw_what_is_durable() {
-    let (mut changes, mut lanes) = (Changes::default(), Vec::new());
+    let mut threads = Threads::default();
     survived(campaign(6_000, |seed| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut ops = Vec::new();
@@ -371,43 +388,35 @@ fn threads_that_write_at_once_survive_crashes_and_readers_saw_what_is_durable() 
         }
         // Nearly full leaves, so that some of the insertions divide one.
         let start: Vec<u64> = (0..[60, 121, 122][seed as usize % 3]).map(|i| 1000 + i).collect();
-        let records = threaded(&format!("threads, seed {seed}"), start, vec![], ops);
-        let report =
-            Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()?;
-        changes.add(&records.nodes);
-        lanes.extend(records.own_lanes.map(AtomicUsize::into_inner));
-        Ok(report)
+        let records = directed(&format!("threads, seed {seed}"), start, vec![], ops);
+        threads.run(seed, records)
     }));
-    assert_changed(&changes, false, &lanes);
+    threads.assert_changed(false);
 }
 
 /// Insertions by two threads into full leaves below one node.
 #[test]
 fn threads_that_divide_leaves_beside_each_other_survive_crashes() {
-    let (mut changes, mut lanes) = (Changes::default(), Vec::new());
+    let mut threads = Threads::default();
     survived(campaign(2_000, |seed| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let leaves = rng.random_range(2..6);
-        // No two in one place, so that every leaf is divided by the first that comes to it.
+        // Every leaf is full, so that the first insertion into it divides it.
         let ops = (1..12).map(|number| match rng.random_range(0..8) {
             0 => Op::Get(10 * rng.random_range(0..leaves * 124)),
             _ => Op::Put(10 * rng.random_range(0..leaves * 124) + rng.random_range(1..3), number),
         });
         let name = format!("threads that divide leaves, seed {seed}");
-        let records = threaded(&name, tens(leaves * 124), vec![], ops.collect());
-        let report =
-            Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()?;
-        changes.add(&records.nodes);
-        lanes.extend(records.own_lanes.map(AtomicUsize::into_inner));
-        Ok(report)
+        let records = directed(&name, tens(leaves * 124), vec![], ops.collect());
+        threads.run(seed, records)
     }));
-    assert_changed(&changes, false, &lanes);
+    threads.assert_changed(false);
 }
 
 /// Removals by two threads that join leaves, and insertions that divide others, while a reader looks.
 #[test]
 fn threads_that_join_and_divide_leaves_survive_crashes() {
-    let (mut changes, mut lanes) = (Changes::default(), Vec::new());
+    let mut threads = Threads::default();
     survived(campaign(4_000, |seed| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         // What is left of two leaves after the division of 125 records, of which the lower or the upper is about to be sparse;
@@ -432,14 +441,10 @@ fn threads_that_join_and_divide_leaves_survive_crashes() {
                 _ => Op::Remove(rng.random_range(sparse.clone()) * 11),
             });
         }
-        let records = threaded(&format!("threads that join, seed {seed}"), start, removed, ops);
-        let report =
-            Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed).run_shared()?;
-        changes.add(&records.nodes);
-        lanes.extend(records.own_lanes.map(AtomicUsize::into_inner));
-        Ok(report)
+        let records = directed(&format!("threads that join, seed {seed}"), start, removed, ops);
+        threads.run(seed, records)
     }));
-    assert_changed(&changes, true, &lanes);
+    threads.assert_changed(true);
 }
 
 #[test]

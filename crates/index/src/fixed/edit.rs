@@ -197,9 +197,10 @@ impl Tree {
         leaf.fetch_to_change();
         let version = begin(&leaf.version);
         let (fingerprints, wanted) = (&leaf.fingerprints, fingerprint(key));
-        let matches = match edit.expects_absence() {
-            true => fingerprints.matches_by(search, wanted),
-            false => fingerprints.candidates_by(search, wanted),
+        let matches = if edit.expects_absence() {
+            fingerprints.matches_by(search, wanted)
+        } else {
+            fingerprints.candidates_by(search, wanted)
         };
         let slots = if matches != 0 {
             matches

@@ -13,9 +13,13 @@ use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
 fn pool() -> Pool {
+    pool_with_lanes(Geometry::default().lane_count)
+}
+
+fn pool_with_lanes(lane_count: u32) -> Pool {
     let bytes = 8 << 20;
     let region = Region::simulated(&vec![0; bytes], bytes as u64, None).unwrap();
-    Pool::create_in(region, &Geometry { zone_chunks: 1 << 12, ..Geometry::default() }).unwrap()
+    Pool::create_in(region, &Geometry { zone_chunks: 1 << 12, lane_count, ..Geometry::default() }).unwrap()
 }
 
 fn filled(pool: &Pool, keys: impl IntoIterator<Item = u64>) -> FixedTree {
@@ -80,19 +84,10 @@ fn readers_do_not_wait_for_a_change_of_the_structure_and_read_cold_nodes_beside_
     assert!(matches!(tree.tree.root.follow(&stopped), Child::Cold(_)), "nothing could be made known");
 }
 
-/// A tree in a pool with so many lanes.
-fn tree_with_lanes(lane_count: u32) -> (Pool, FixedTree) {
-    let bytes = 8 << 20;
-    let region = Region::simulated(&vec![0; bytes], bytes as u64, None).unwrap();
-    let geometry = Geometry { zone_chunks: 1 << 12, lane_count, ..Geometry::default() };
-    let pool = Pool::create_in(region, &geometry).unwrap();
-    let tree = FixedTree::create(&pool, "tree").unwrap();
-    (pool, tree)
-}
-
 #[test]
 fn a_thread_that_finds_the_lane_in_use_gets_another_and_keeps_it_while_the_pool_can_spare_one() {
-    let (pool, tree) = tree_with_lanes(4);
+    let pool = pool_with_lanes(4);
+    let tree = filled(&pool, []);
     let lanes = &tree.tree.lanes;
     let name = |lanes: &Lanes| format!("{:?}", *lanes.lock(&pool).unwrap());
     let first = lanes.lock(&pool).unwrap();
@@ -115,7 +110,8 @@ fn a_thread_that_finds_the_lane_in_use_gets_another_and_keeps_it_while_the_pool_
 
 #[test]
 fn lanes_of_threads_that_have_ended_are_used_again() {
-    let (pool, tree) = tree_with_lanes(64);
+    let pool = pool();
+    let tree = filled(&pool, []);
     let lanes = &tree.tree.lanes;
     let first = lanes.lock(&pool).unwrap();
     let others: Vec<String> = std::thread::scope(|scope| {

@@ -61,7 +61,7 @@ impl FixedTree {
 
 /// An inner node in which the child at `at` is taken: the level and the first separators of the groups, those of one group
 /// and the child, whose lines are asked for while the separators are searched. A child that is added to its right moves
-/// those behind it, up to the first place that is free, and has a slot.
+/// those behind it, up to the first place that is free, with their slots, and has a slot.
 fn of_inner(inner: &Inner, at: usize) -> DramNode {
     let address = address(inner);
     // The first step of the search is the level's; the next may be in the other line.
@@ -75,7 +75,8 @@ fn of_inner(inner: &Inner, at: usize) -> DramNode {
     let free = (at + 1..GROUPS * GROUP).find(|at| inner.separator(*at) == u64::MAX).unwrap_or(at);
     let words = (at + 1..=free).flat_map(|at| [place::child_off(at), place::child(at), place::separator(at)]);
     let firsts = (at / GROUP + 1..=free / GROUP).map(place::first);
-    let stores = words.chain(firsts).chain([place::slot(at) & !7]).collect();
+    let slots = (at / GROUP..=free / GROUP).map(|group| place::slot(GROUP * group) & !7);
+    let stores = words.chain(firsts).chain(slots).collect();
     let bytes = size_of::<Inner>() as u64;
     DramNode { level: inner.level, address, bytes, reads, stores, children: inner.len() }
 }
