@@ -26,8 +26,8 @@
 //!
 //! # Quiet times
 //!
-//! Most transactions meet nobody. A transaction that finds nobody storing when it begins ([`Storing`]) looks at the clock after each read, in
-//! place of the record: as long as the clock stands where it stood, nobody has begun to store since. From the first time that it does
+//! Most transactions meet nobody. A transaction before which nobody but its own thread has committed for a while, and that finds nobody
+//! storing when it begins ([`Storing`]), looks at the clock after each read, in place of the record: as long as the clock stands where it stood, nobody has begun to store since. From the first time that it does
 //! not, the transaction looks at records. What was read in quiet is still as it was as long as its record's version is not newer than the
 //! clock of that time.
 //!

@@ -14,6 +14,26 @@ thread_local! {
     static WARY: Cell<u32> = const { Cell::new(0) };
     /// Where the clock stood when this thread looked last. (There may be several heaps: that only makes it less useful.)
     static LAST_SEEN: Cell<u64> = const { Cell::new(0) };
+    /// Transactions that this thread still begins before it takes it for quiet again.
+    static BUSY: Cell<u32> = const { Cell::new(0) };
+}
+
+/// So many transactions of a thread in a row have to find the clock where the one before left it, before the next looks whether it is quiet. Where
+/// others commit as often as this thread does, some do so by chance; most of those that trust in that are disappointed, and run again.
+const BUSY_FOR: u32 = 16;
+
+/// Whether nobody else has committed for a while, by the clock of a transaction that begins.
+#[inline(always)]
+fn seems_quiet(now: u64) -> bool {
+    if LAST_SEEN.get() != now {
+        BUSY.set(BUSY_FOR);
+        return false;
+    }
+    let busy = BUSY.get();
+    if busy > 0 {
+        BUSY.set(busy - 1);
+    }
+    busy == 0
 }
 
 /// A thread whose trust in quiet times was disappointed runs so many transactions without: what an attempt costs that has to be made again is
@@ -203,7 +223,7 @@ fn attempt_read<O, E: From<Error>>(
     is_doomed: &mut bool,
 ) -> Result<O, E> {
     let _pin = core.pool.pin_briefly();
-    let state = State::begin(core, false, manner, LAST_SEEN.get());
+    let state = State::begin(core, false, manner, seems_quiet);
     let outcome = current::enter(core, &state, body);
     LAST_SEEN.set(state.rv.get());
     if manner != Manner::Trusting {
@@ -226,7 +246,7 @@ fn attempt<O, E: From<Error>>(
     missed: &mut Option<Missed>,
 ) -> Result<O, E> {
     let _pin = core.pool.pin_briefly();
-    let mut ending = Ending { core, state: State::begin(core, true, manner, LAST_SEEN.get()) };
+    let mut ending = Ending { core, state: State::begin(core, true, manner, seems_quiet) };
     match current::enter(core, &ending.state, body) {
         outcome if ending.state.cares(Care::DOOMED) => {
             *missed = Some(Missed::by(&ending.state));
@@ -259,15 +279,17 @@ fn commit_attempt(core: &Core, state: &State) -> Result<()> {
     let Some(session) = held.as_mut() else { return Ok(()) };
     commit(core, state, session)?;
     if session.dying_first != 0 || core.handles.is_busy() {
-        go_on_collecting(core, session);
+        go_on_collecting(core, state, session);
     }
     Ok(())
 }
 
 /// A bounded part of what is left of dying objects. What fails here is left for later: the transaction itself is committed.
 #[cold]
-fn go_on_collecting(core: &Core, session: &mut Session) {
+fn go_on_collecting(core: &Core, state: &State, session: &mut Session) {
     let _ = collect(core, session, COLLECT_MAX);
+    // These commits are the thread's own, so that it is as quiet as before. (If there are others' among them, it may be wrong once.)
+    state.rv.set(core.clock.now());
 }
 
 pub(crate) fn collect_all(core: &Core) -> Result<()> {

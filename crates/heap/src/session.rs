@@ -237,10 +237,15 @@ const YIELDS: u32 = SPINS + 20;
 
 impl State {
     #[inline(always)]
-    pub(crate) fn begin(core: &Core, may_write: bool, manner: Manner, last_seen: u64) -> State {
+    pub(crate) fn begin(
+        core: &Core,
+        may_write: bool,
+        manner: Manner,
+        seems_quiet: impl FnOnce(u64) -> bool,
+    ) -> State {
         let rv = core.clock.now();
         // Where others are busy, looking for who is storing would cost more than it saves.
-        let is_quiet = last_seen == rv && !core.storing.may_be_anyone();
+        let is_quiet = seems_quiet(rv) && !core.storing.may_be_anyone();
         let is_bare = !core.parts.isolates;
         let notes = match manner {
             Manner::Trusting => may_write && (!is_quiet || is_bare),

@@ -413,11 +413,11 @@ const YIELDS: u32 = SPINS + 64;
 /// So many blocks leave limbo at once, if that is no less than an eighth of it, and twice what the commit frees: who waits for it shall not wait for many.
 const LEAVING_MAX: usize = 64;
 
-/// Which blocks in limbo have readers is asked for when it has this many, besides those that readers kept there the last time: that costs a
-/// barrier of all threads, which interrupts those that run, whether readers have let go of anything or not. In a small pool fewer may wait.
-fn limbo_batch(pool: &PoolInner) -> usize {
-    ((pool.region.len() >> 19) as usize).clamp(64, 512)
-}
+/// Which blocks in limbo have readers is asked for when it has so many, besides those that readers kept there the last time: that costs a
+/// barrier of all threads, which interrupts those that run, whether readers have let go of anything or not.
+const LIMBO_BATCH_MAX: usize = 1024;
+/// So many are enough where they are more than a thousandth of the pool.
+const LIMBO_BATCH_MIN: usize = 64;
 
 impl LaneSlot {
     pub(crate) fn new(number: u32, seq: u64) -> LaneSlot {
@@ -503,7 +503,14 @@ impl LaneSlot {
             state.limbo.push_back(Limbo { commit, epoch, block });
         }
         let is_safe = state.limbo.front().is_some_and(|next| next.epoch < state.safe_before);
-        let batch = if is_safe { LEAVING_MAX } else { limbo_batch(pool) };
+        let is_much = state.limbo_bytes >= state.left_bytes + (pool.region.len() >> 10);
+        let batch = if is_safe {
+            LEAVING_MAX
+        } else if is_much {
+            LIMBO_BATCH_MIN
+        } else {
+            LIMBO_BATCH_MAX
+        };
         let are_many = state.limbo.len() >= state.left_blocks + batch
             || state.limbo_bytes >= (state.left_bytes + LIMBO_BYTES_MAX / 4).max(LIMBO_BYTES_MAX);
         if are_many && state.limbo.front().is_some_and(|next| !self.may_be_live(next.commit)) {
