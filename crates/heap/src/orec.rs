@@ -27,9 +27,9 @@
 //! # Quiet times
 //!
 //! Most transactions meet nobody. A transaction before which nobody but its own thread has committed for a while, and that finds nobody
-//! storing when it begins ([`Storing`]), looks at the clock after each read, in place of the record: as long as the clock stands where it stood, nobody has begun to store since. From the first time that it does
-//! not, the transaction looks at records. What was read in quiet is still as it was as long as its record's version is not newer than the
-//! clock of that time.
+//! storing when it begins ([`Storing`]), looks at the clock after each read, in place of the record: as long as the clock stands where it
+//! stood, nobody has begun to store since. From the first time that it does not, the transaction looks at records. What was read in quiet is
+//! still as it was as long as its record's version is not newer than the clock of that time.
 //!
 //! A transaction that writes keeps a list of the records of what it reads, by which it validates that. In quiet times its first attempt keeps none:
 //! nothing that it has read has changed if no commit but its own has advanced the clock. If one has, the attempt is made again with a list, at
