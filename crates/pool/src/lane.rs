@@ -119,8 +119,8 @@ impl Lane {
     /// Looks up the block at `off`, which the lane's next transaction is going to free, while the block's own lines are on their way. What is not
     /// so does no harm.
     pub fn expect_free(&mut self, off: u64) {
-        let Lane { pool, arena, .. } = self;
-        pool.inner.alloc.expect_free(&pool.inner.region, arena, off);
+        let inner = &self.pool.inner;
+        inner.alloc.expect_free(&inner.region, off);
     }
 
     /// Begins a transaction.

@@ -280,8 +280,8 @@ impl<'l> Tx<'l> {
             self.lane.work.push_step(Step::Cancel { fresh: number });
             return Ok(());
         }
-        let Lane { pool, arena, work, .. } = &mut *self.lane;
-        let block = pool.inner.alloc.find_block(&pool.inner.region, arena, off)?;
+        let Lane { pool, work, .. } = &mut *self.lane;
+        let block = pool.inner.alloc.find_block(&pool.inner.region, off)?;
         work.freed.push(block);
         Ok(())
     }

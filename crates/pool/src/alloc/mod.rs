@@ -47,6 +47,7 @@
 
 pub(crate) mod classes;
 pub(crate) mod slab;
+mod table;
 pub(crate) mod zone;
 
 use crate::layout::{ChunkWord, Geometry, PmZone};
@@ -56,9 +57,10 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use slab::{Slab, SlabRef};
 use std::collections::VecDeque;
-use std::collections::hash_map::Entry;
+use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use table::SlabTable;
 use tembo_pmem::{Region, RegionError, offset_of};
 use zone::{UnreadSlab, Zone};
 
@@ -100,12 +102,16 @@ impl Block {
         }
     }
 
+    fn in_slab(slab: SlabRef, index: u64, is_zero: bool) -> Block {
+        let (off, bytes) = (slab.block_off(index), slab.class.block_bytes);
+        Block { off, bytes, home: Home::Slab(slab, index), is_zero }
+    }
+
     /// The block of a slab with this number, which is taken.
     fn of_slab(slab: &Arc<Slab>, index: u64, is_zero: bool) -> Block {
-        // SAFETY: the caller took the block, or claimed it, so that nobody else releases it; the reference is part of
-        // the block.
-        let home = Home::Slab(unsafe { SlabRef::new(slab) }, index);
-        Block { off: slab.block_off(index), bytes: slab.class.block_bytes, home, is_zero }
+        let counted = NonNull::new(Arc::as_ptr(slab).cast_mut()).expect("not null");
+        // SAFETY: slabs come from the table. The caller took the block, so that nobody else releases it; the reference is part of the block.
+        Block::in_slab(unsafe { SlabRef::new(counted) }, index, is_zero)
     }
 }
 
@@ -116,24 +122,12 @@ pub(crate) struct Arena {
     /// Slabs that the lane is done with, but that its transaction may have to publish: two lanes must not do that at
     /// once, so that nobody else gets them before the transaction is over.
     pending: Vec<Arc<Slab>>,
-    /// Slabs that the lane met lately, by hashed chunk, so that freeing needs no lock; good while the allocator's
-    /// generation is `known_generation`.
-    known: Vec<Option<(u64, Arc<Slab>)>>,
-    known_generation: u64,
 }
-
-/// How many slabs a lane remembers.
-const KNOWN_SLABS: usize = 1 << KNOWN_SLABS_SHIFT;
-const KNOWN_SLABS_SHIFT: u32 = 11;
 
 impl Arena {
     #[inline]
     pub(crate) fn has_none_pending(&self) -> bool {
         self.pending.is_empty()
-    }
-
-    fn known_slot(key: u64) -> usize {
-        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - KNOWN_SLABS_SHIFT)) as usize
     }
 
     fn is_current(&self, slab: &SlabRef) -> bool {
@@ -162,9 +156,9 @@ struct Shared {
 pub(crate) struct Allocator {
     geometry: Geometry,
     pub(crate) classes: Classes,
+    /// The slabs that this process made or read. Changed under the lock.
+    slabs: SlabTable,
     shared: CachePadded<Mutex<Shared>>,
-    /// Advances whenever a slab stops to be one.
-    generation: CachePadded<AtomicU64>,
 }
 
 const NEWEST_AT: u64 = offset_of!(PmZone, newest) as u64;
@@ -185,9 +179,8 @@ impl Allocator {
             scan_next: zones.len(),
             zones,
         };
-        let (shared, generation) =
-            (CachePadded::new(Mutex::new(shared)), CachePadded::new(AtomicU64::new(0)));
-        Allocator { geometry, classes, shared, generation }
+        let slabs = SlabTable::new(geometry.chunk_key(region.max_bytes()) + 1);
+        Allocator { geometry, classes, slabs, shared: CachePadded::new(Mutex::new(shared)) }
     }
 
     /// The largest block there can be.
@@ -263,46 +256,42 @@ impl Allocator {
         }
         for _ in 0..READS_PER_MISS {
             let Some(unread) = shared.unread[class].pop() else { break };
-            if let Some(slab) = self.adopt(&mut shared, region, unread)? {
+            if let Some(slab) = self.adopt(region, unread)? {
                 return Ok(slab);
             }
         }
         let shape = *self.classes.get(class).expect("a class of the table");
         let (zone, chunk, is_zero) = self.take_chunks(&mut shared, region, shape.chunks, grow)?;
         let off = self.geometry.chunk_off(zone, chunk);
-        match shared.zones[zone as usize].slabs.entry(chunk) {
-            Entry::Vacant(place) => {
-                let slab = Slab::fresh(off, zone, chunk, class, shape, is_zero);
-                Ok(place.insert(Arc::new(slab)).clone())
-            }
-            // References to a slab rely on the map (`SlabRef`), so that it must not go.
-            Entry::Occupied(_) => Err(Error::corrupt("a free chunk", off, "no slab in it", "a slab in use")),
-        }
+        let slab = Slab::fresh(off, zone, chunk, class, shape, is_zero);
+        let chunks = self.chunks_of(&slab);
+        // References to a slab rely on the table (`SlabRef`), so that none takes the place of another.
+        let taken = || Error::corrupt("a free chunk", off, "no slab in it", "a slab in use");
+        self.slabs.insert(slab, chunks).ok_or_else(taken)
     }
 
     /// Reads a slab that a scan saw; `None` if it is full, held, or gone meanwhile.
-    fn adopt(&self, shared: &mut Shared, region: &Region, unread: UnreadSlab) -> Result<Option<Arc<Slab>>> {
+    fn adopt(&self, region: &Region, unread: UnreadSlab) -> Result<Option<Arc<Slab>>> {
         let UnreadSlab { zone, chunk, class } = unread;
         let word_off = self.geometry.chunk_word_off(zone, chunk);
         if region.load_u64(word_off)? != (ChunkWord::Slab { class }).encode() {
             return Ok(None);
         }
-        let slab = self.slab_at(shared, region, zone, chunk, class)?;
+        let slab = self.slab_at(region, zone, chunk, class)?;
         Ok((slab.has_free_block() && slab.hold()).then_some(slab))
     }
 
-    /// The volatile side of the slab at a chunk, read from media if it is not known yet.
-    fn slab_at(
-        &self,
-        shared: &mut Shared,
-        region: &Region,
-        zone: u64,
-        chunk: u64,
-        class: usize,
-    ) -> Result<Arc<Slab>> {
-        let slabs = &mut shared.zones[zone as usize].slabs;
-        if let Some(slab) = slabs.get(&chunk) {
-            return Ok(slab.clone());
+    /// The chunks of a slab, as the table numbers them.
+    fn chunks_of(&self, slab: &Slab) -> Range<u64> {
+        let first = self.geometry.chunk_key(slab.off);
+        first..first + slab.class.chunks
+    }
+
+    /// The volatile side of the slab at a chunk, read from media if it is not known yet. The caller has the lock.
+    fn slab_at(&self, region: &Region, zone: u64, chunk: u64, class: usize) -> Result<Arc<Slab>> {
+        let off = self.geometry.chunk_off(zone, chunk);
+        if let Some(slab) = self.slabs.get(self.geometry.chunk_key(off)) {
+            return Ok(slab);
         }
         let word_off = self.geometry.chunk_word_off(zone, chunk);
         let shape = *self
@@ -310,10 +299,11 @@ impl Allocator {
             .get(class)
             .ok_or_else(|| Error::corrupt("a chunk's size class", word_off, "a known class", class))?;
         self.check_run(region, (zone, chunk), shape.chunks)?;
-        let place = (self.geometry.chunk_off(zone, chunk), zone, chunk);
-        let slab = Arc::new(Slab::load(region, place, class, shape)?);
-        slabs.insert(chunk, slab.clone());
-        Ok(slab)
+        let slab = Slab::load(region, (off, zone, chunk), class, shape)?;
+        let chunks = self.chunks_of(&slab);
+        let taken =
+            || Error::corrupt("the chunk table", word_off, "slabs beside each other", "one over another");
+        self.slabs.insert(slab, chunks).ok_or_else(taken)
     }
 
     /// Takes consecutive chunks: used before, new, or by growing; in this order. Says whether they read as zero.
@@ -394,7 +384,8 @@ impl Allocator {
         shared.zones[zone].scan(region, &self.geometry, &self.classes, &mut found)?;
         for slab in found {
             // Slabs that this process made or read already are in its lists.
-            if !shared.zones[zone].slabs.contains_key(&slab.chunk) {
+            let off = self.geometry.chunk_off(slab.zone, slab.chunk);
+            if !self.slabs.has(self.geometry.chunk_key(off)) {
                 shared.unread[slab.class].push(slab);
             }
         }
@@ -485,67 +476,29 @@ impl Allocator {
         }
     }
 
-    /// Finds the allocated block that starts at `off`, as media has it, and claims it. Takes no lock for slabs that the lane knows.
-    pub(crate) fn find_block(&self, region: &Region, arena: &mut Arena, off: u64) -> Result<Block> {
-        match self.find_home(region, arena, off)? {
-            Known::Slab(slab) => slab_block(region, slab, off),
-            Known::Extent(block) => Ok(block),
+    /// Finds the allocated block that starts at `off`, as media has it, and claims it. Takes no lock for blocks of slabs that are known.
+    pub(crate) fn find_block(&self, region: &Region, off: u64) -> Result<Block> {
+        let find_known =
+            || self.slabs.look(self.geometry.chunk_key(off), |slab| claimed_block(region, slab, off));
+        if let Some(block) = find_known() {
+            return block;
+        }
+        let place = self.geometry.locate(off).ok_or_else(|| no_block(off))?;
+        match self.read_home(region, place, off)? {
+            Some(extent) => Ok(extent),
+            None => find_known().unwrap_or_else(|| Err(no_block(off))),
         }
     }
 
-    /// Has what [`find_block`](Self::find_block) will look at come, if the block is one of a slab.
-    pub(crate) fn expect_free(&self, region: &Region, arena: &mut Arena, off: u64) {
-        let key = self.geometry.chunk_key(off);
-        let is_known = arena
-            .known
-            .get(Arena::known_slot(key))
-            .is_some_and(|known| known.as_ref().is_some_and(|(its_key, _)| *its_key == key));
-        // Extents are not kept in mind: to find one takes a lock, here and then again.
-        if !is_known && self.begins_extent(region, off) {
-            return;
-        }
-        if let Ok(Known::Slab(slab)) = self.find_home(region, arena, off)
-            && let Ok(index) = slab.block_at(off)
-        {
-            let bit = slab.bit(index);
-            slab.prefetch(bit);
-            region.prefetch_for_store(bit.word_off);
-        }
-    }
-
-    /// Whether the chunk at `off` is the first of an extent.
-    fn begins_extent(&self, region: &Region, off: u64) -> bool {
-        let Some((zone, chunk)) = self.geometry.locate(off) else { return false };
-        let word_off = self.geometry.chunk_word_off(zone, chunk);
-        region
-            .load_u64(word_off)
-            .is_ok_and(|word| matches!(ChunkWord::decode(word, word_off), Ok(ChunkWord::Extent { .. })))
-    }
-
-    /// What the block at `off` is part of.
-    #[inline]
-    fn find_home<'a>(&self, region: &Region, arena: &'a mut Arena, off: u64) -> Result<Known<'a>> {
-        let key = self.geometry.chunk_key(off);
-        // ORDER: who knows of a block in a slab that came after another at the same place learned it from a writer
-        // whose lock came after the advance of the generation.
-        let generation = self.generation.load(Ordering::Acquire);
-        if arena.known_generation != generation || arena.known.is_empty() {
-            arena.known.clear();
-            arena.known.resize(KNOWN_SLABS, None);
-            arena.known_generation = generation;
-        }
-        let known = &mut arena.known[Arena::known_slot(key)];
-        if known.as_ref().is_none_or(|(its_key, _)| *its_key != key) {
-            let place = self.geometry.locate(off).ok_or_else(|| no_block(off))?;
-            match self.home_at(region, place, off)? {
-                Found::Slab(slab) => *known = Some((key, slab)),
-                Found::Extent(block) => return Ok(Known::Extent(block)),
+    /// Has what [`find_block`](Self::find_block) will look at come, if the block is one of a slab that is known.
+    pub(crate) fn expect_free(&self, region: &Region, off: u64) {
+        self.slabs.look(self.geometry.chunk_key(off), |slab| {
+            if let Ok(index) = slab.block_at(off) {
+                let bit = slab.bit(index);
+                slab.prefetch(bit);
+                region.prefetch_for_store(bit.word_off);
             }
-        }
-        match known {
-            Some((_, slab)) => Ok(Known::Slab(slab)),
-            None => Err(no_block(off)),
-        }
+        });
     }
 
     /// Refuses chunks that do not all lie in the zone, past its header.
@@ -558,8 +511,9 @@ impl Allocator {
         Err(Error::corrupt("the chunk table", word_off, "chunks of the zone", format!("{chunks} chunks")))
     }
 
-    /// The slab that a chunk is of, or the extent that starts at `off`, as media has it.
-    fn home_at(&self, region: &Region, (zone, chunk): (u64, u64), off: u64) -> Result<Found> {
+    /// The extent that starts at `off`, as media has it; or, if it lies in a slab, `None`, after that was read.
+    #[cold]
+    fn read_home(&self, region: &Region, (zone, chunk): (u64, u64), off: u64) -> Result<Option<Block>> {
         let word_off = self.geometry.chunk_word_off(zone, chunk);
         let (first, class) = match ChunkWord::decode(region.load_u64(word_off)?, word_off)? {
             ChunkWord::Slab { class } => (chunk, class),
@@ -576,21 +530,23 @@ impl Allocator {
                 self.scan_zone(region, zone)?;
                 let bytes = chunks * self.geometry.chunk();
                 let home = Home::Extent { zone, chunk, chunks };
-                return Ok(Found::Extent(Block { off, bytes, home, is_zero: false }));
+                return Ok(Some(Block { off, bytes, home, is_zero: false }));
             }
             _ => return Err(no_block(off)),
         };
-        let mut shared = self.shared.lock();
+        let shared = self.shared.lock();
         if zone >= shared.zones.len() as u64 {
             return Err(no_block(off));
         }
-        Ok(Found::Slab(self.slab_at(&mut shared, region, zone, first, class)?))
+        self.slab_at(region, zone, first, class)?;
+        Ok(None)
     }
 
     /// The slab that begins at this chunk, if it is known.
     #[cfg(test)]
     pub(crate) fn known_slab(&self, zone: usize, chunk: u64) -> Option<std::sync::Weak<Slab>> {
-        self.shared.lock().zones[zone].slabs.get(&chunk).map(Arc::downgrade)
+        let off = self.geometry.chunk_off(zone as u64, chunk);
+        self.slabs.get(self.geometry.chunk_key(off)).map(|slab| Arc::downgrade(&slab))
     }
 
     /// Bytes in chunks that are known to be free.
@@ -626,7 +582,7 @@ impl Allocator {
         while all && self.scan_one(&mut shared, region)? {}
         for class in 0..shared.unread.len() {
             while let Some(unread) = if all { shared.unread[class].pop() } else { None } {
-                if let Some(slab) = self.adopt(&mut shared, region, unread)? {
+                if let Some(slab) = self.adopt(region, unread)? {
                     shared.partial[class].push_back(slab);
                 }
             }
@@ -638,10 +594,8 @@ impl Allocator {
             let is_unknown = |slab: &Arc<Slab>| slab.is_empty() && !slab.is_published();
             let (unknown, known): (VecDeque<_>, VecDeque<_>) = list.drain(..).partition(is_unknown);
             for slab in unknown {
-                self.generation.fetch_add(1, Ordering::AcqRel);
-                let zone = &mut zones[slab.zone as usize];
-                zone.slabs.remove(&slab.chunk);
-                zone.put_run(slab.chunk, slab.class.chunks);
+                self.slabs.remove(&slab, self.chunks_of(&slab));
+                zones[slab.zone as usize].put_run(slab.chunk, slab.class.chunks);
             }
             let is_spare = |slab: &Arc<Slab>| {
                 slab.is_empty() && slab.is_published() && zones[slab.zone as usize].scanned
@@ -656,11 +610,9 @@ impl Allocator {
     /// Makes the chunks of slabs, which media no longer names, free.
     pub(crate) fn forget_slabs(&self, slabs: &[Arc<Slab>]) {
         let mut shared = self.shared.lock();
-        self.generation.fetch_add(1, Ordering::AcqRel);
         for slab in slabs {
-            let zone = &mut shared.zones[slab.zone as usize];
-            zone.slabs.remove(&slab.chunk);
-            zone.put_run(slab.chunk, slab.class.chunks);
+            self.slabs.remove(slab, self.chunks_of(slab));
+            shared.zones[slab.zone as usize].put_run(slab.chunk, slab.class.chunks);
         }
     }
 
@@ -676,25 +628,14 @@ pub(crate) fn full(needed_bytes: u64, why: &RegionError) -> Error {
     Error::Full { needed_bytes, why: why.to_string() }
 }
 
-/// Where an allocated block is.
-enum Found {
-    Slab(Arc<Slab>),
-    Extent(Block),
-}
-
-/// What an allocated block is part of: a slab that the lane knows, or an extent by itself.
-enum Known<'a> {
-    Slab(&'a Arc<Slab>),
-    Extent(Block),
-}
-
 #[cold]
 fn no_block(off: u64) -> Error {
     Error::corrupt("a block", off, "the start of an allocated block", "something else")
 }
 
 /// The block of a slab that starts at `off`, if media has it allocated and nobody else is freeing it.
-fn slab_block(region: &Region, slab: &Arc<Slab>, off: u64) -> Result<Block> {
+#[inline]
+fn claimed_block(region: &Region, slab: SlabRef, off: u64) -> Result<Block> {
     let index = slab.block_at(off)?;
     let bit = slab.bit(index);
     // The commit changes it, after its fence.
@@ -702,5 +643,5 @@ fn slab_block(region: &Region, slab: &Arc<Slab>, off: u64) -> Result<Block> {
     if !slab.claim(bit) {
         return Err(Error::corrupt("a block", off, "an allocated block", "a free one"));
     }
-    Ok(Block::of_slab(slab, index, false))
+    Ok(Block::in_slab(slab, index, false))
 }

@@ -9,25 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::{Region, prefetch_word_for_store, size_of};
 
-/// A slab in use by this process.
-///
-/// `busy` is the media bitmap plus what only DRAM knows: blocks that a transaction reserved, and freed
-/// blocks that readers or live records may still look at. Only the lane that owns the slab sets bits;
-/// anyone may clear them.
+/// A slab in use by this process. What whoever frees a block looks at comes first, and does not lie beside what changes.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Slab {
     /// Offset of the slab on media.
     pub off: u64,
+    pub class: Class,
+    words: Box<[SlabWord]>,
+    /// Class number.
+    pub class_number: usize,
     /// The zone it lies in, and its first chunk there.
     pub zone: u64,
     pub chunk: u64,
-    /// Class number and the class itself.
-    pub class_number: usize,
-    pub class: Class,
-    busy: Box<[AtomicU64]>,
-    /// What the bitmap on media says, less the blocks that transactions under way free. Kept here because reading that back from a line that was flushed a moment ago
-    /// takes as long as the flush.
-    media: Box<[AtomicU64]>,
     /// Whether the chunk table on media names this slab. A new slab is published together with the first
     /// block allocated from it.
     published: AtomicBool,
@@ -39,9 +33,20 @@ pub(crate) struct Slab {
     held: AtomicBool,
 }
 
+/// A word of a slab's bitmap, as memory has it.
+#[derive(Debug, Default)]
+struct SlabWord {
+    /// The media bitmap plus what only DRAM knows: blocks that a transaction reserved, and freed blocks that readers or
+    /// live records may still look at. Only the lane that owns the slab sets bits; anyone may clear them.
+    busy: AtomicU64,
+    /// What the bitmap on media says, less the blocks that transactions under way free. Kept here because reading that back from a line that was flushed a moment ago
+    /// takes as long as the flush.
+    media: AtomicU64,
+}
+
 /// A slab that is known to stay: one of its blocks is not free.
 ///
-/// The allocator keeps every slab in its zone's map until all blocks are free, and a block counts as taken from its
+/// The allocator keeps every slab in its table until all blocks are free, and a block counts as taken from its
 /// reservation until it is released. So whoever holds a block may refer to its slab without counting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlabRef {
@@ -57,17 +62,16 @@ unsafe impl Sync for SlabRef {}
 impl SlabRef {
     /// # Safety
     ///
-    /// The reference is not used after the last block for which it is kept was released.
-    pub(crate) unsafe fn new(slab: &Arc<Slab>) -> SlabRef {
-        let slab = Arc::as_ptr(slab).cast_mut();
-        // SAFETY: it leads to the slab.
-        SlabRef { slab: unsafe { NonNull::new_unchecked(slab) } }
+    /// `slab` is that of an [`Arc`] of which the table has a share. The reference is not used after the last block for which it is kept was
+    /// released, or, if it is kept for none, after the table's share may be gone.
+    pub(crate) unsafe fn new(slab: NonNull<Slab>) -> SlabRef {
+        SlabRef { slab }
     }
 
     /// The slab by itself, which then stays when the block is released.
     pub(crate) fn counted(&self) -> Arc<Slab> {
         let slab = self.slab.as_ptr();
-        // SAFETY: made by `new` of such a pointer; the zone's map has a share of what it leads to, as below.
+        // SAFETY: made by `new` of such a pointer; the table has a share of what it leads to, as below.
         unsafe {
             Arc::increment_strong_count(slab);
             Arc::from_raw(slab)
@@ -83,7 +87,7 @@ impl Deref for SlabRef {
     type Target = Slab;
     #[inline(always)]
     fn deref(&self) -> &Slab {
-        // SAFETY: the slab is in its zone's map, which keeps it alive, as long as one of its blocks is not free;
+        // SAFETY: the slab is in the table, which keeps it alive, as long as one of its blocks is not free;
         // the creator promised not to use the reference longer.
         unsafe { self.slab.as_ref() }
     }
@@ -108,15 +112,13 @@ impl Slab {
         class: Class,
         is_zero: bool,
     ) -> Slab {
-        let bitmap = || (0..class.words()).map(|_| AtomicU64::new(0)).collect::<Box<[AtomicU64]>>();
         Slab {
             off,
+            class,
+            words: (0..class.words()).map(|_| SlabWord::default()).collect(),
+            class_number,
             zone,
             chunk,
-            class_number,
-            class,
-            busy: bitmap(),
-            media: bitmap(),
             published: AtomicBool::new(false),
             zero_from: AtomicU64::new(if is_zero { 0 } else { u64::MAX }),
             first_free: AtomicUsize::new(0),
@@ -137,7 +139,7 @@ impl Slab {
             return Err(Error::corrupt("a slab's head", off, expected, format!("{tag:#x}")));
         }
         let slab = Slab::fresh(off, zone, chunk, class_number, class, false);
-        for (i, word) in slab.busy.iter().enumerate() {
+        for (i, word) in slab.words.iter().enumerate() {
             let bits = region.load_u64(slab.word_off(i))?;
             if bits & !slab.valid_bits(i) != 0 {
                 return Err(Error::corrupt(
@@ -147,8 +149,8 @@ impl Slab {
                     format!("{bits:#x}"),
                 ));
             }
-            word.store(bits, Ordering::Relaxed);
-            slab.media[i].store(bits, Ordering::Relaxed);
+            word.busy.store(bits, Ordering::Relaxed);
+            word.media.store(bits, Ordering::Relaxed);
         }
         slab.published.store(true, Ordering::Relaxed);
         slab.held.store(false, Ordering::Relaxed);
@@ -174,7 +176,7 @@ impl Slab {
             self.first_free.store(word, Ordering::Relaxed);
         }
         let bit = u64::from(free.trailing_zeros());
-        self.busy[word].fetch_or(1 << bit, Ordering::AcqRel);
+        self.words[word].busy.fetch_or(1 << bit, Ordering::AcqRel);
         let index = 64 * word as u64 + bit;
         let is_zero = index >= self.zero_from.load(Ordering::Relaxed);
         if is_zero {
@@ -191,9 +193,9 @@ impl Slab {
     /// The first word from this one on with free blocks, and their bits.
     #[inline]
     fn free_from(&self, first: usize) -> Option<(usize, u64)> {
-        let last = self.busy.len() - 1;
+        let last = self.words.len() - 1;
         (first..=last).find_map(|word| {
-            let used = self.busy[word].load(Ordering::SeqCst);
+            let used = self.words[word].busy.load(Ordering::SeqCst);
             let free = if word < last { !used } else { !used & self.valid_bits(word) };
             (free != 0).then_some((word, free))
         })
@@ -239,7 +241,7 @@ impl Slab {
     /// Makes the block with this number available again.
     pub(crate) fn release(&self, index: u64) {
         let word = (index / 64) as usize;
-        let old = self.busy[word].fetch_and(!(1 << (index % 64)), Ordering::SeqCst);
+        let old = self.words[word].busy.fetch_and(!(1 << (index % 64)), Ordering::SeqCst);
         debug_assert!(old & (1 << (index % 64)) != 0, "a block released twice");
         if word < self.first_free.load(Ordering::Relaxed) {
             self.first_free.store(word, Ordering::Relaxed);
@@ -248,7 +250,7 @@ impl Slab {
 
     /// How many blocks are available. Reads the bitmap.
     pub(crate) fn free_blocks(&self) -> u64 {
-        let used: u32 = self.busy.iter().map(|word| word.load(Ordering::SeqCst).count_ones()).sum();
+        let used: u32 = self.words.iter().map(|word| word.busy.load(Ordering::SeqCst).count_ones()).sum();
         self.class.blocks - u64::from(used)
     }
 
@@ -278,28 +280,28 @@ impl Slab {
     /// Claims the block of this bit in order to free it; false if media does not have it allocated, or another
     /// transaction is about to free it. So a block is released once, whatever its owners do.
     pub(crate) fn claim(&self, bit: BitPlace) -> bool {
-        self.media[bit.word].fetch_and(!bit.mask, Ordering::AcqRel) & bit.mask != 0
+        self.words[bit.word].media.fetch_and(!bit.mask, Ordering::AcqRel) & bit.mask != 0
     }
 
     /// Has what [`release`](Self::release) changes come.
     pub(crate) fn expect_release(&self, index: u64) {
-        prefetch_word_for_store(&self.busy[(index / 64) as usize]);
+        prefetch_word_for_store(&self.words[(index / 64) as usize].busy);
     }
 
     /// Has what [`claim`](Self::claim) looks at come.
     pub(crate) fn prefetch(&self, bit: BitPlace) {
-        prefetch_word_for_store(&self.media[bit.word]);
+        prefetch_word_for_store(&self.words[bit.word].media);
     }
 
     /// Takes a claim back.
     pub(crate) fn unclaim(&self, bit: BitPlace) {
-        self.media[bit.word].fetch_or(bit.mask, Ordering::AcqRel);
+        self.words[bit.word].media.fetch_or(bit.mask, Ordering::AcqRel);
     }
 
     /// Sets or clears bits in the bitmap on media. `alone`: no other lane is in use.
     #[inline(always)]
     pub(crate) fn change_media(&self, region: &Region, bits: BitPlace, set: bool, alone: bool) -> Result<()> {
-        let (mirror, mask) = (&self.media[bits.word], bits.mask);
+        let (mirror, mask) = (&self.words[bits.word].media, bits.mask);
         if alone {
             let old = mirror.load(Ordering::Relaxed);
             let new = if set { old | mask } else { old & !mask };
@@ -317,7 +319,7 @@ impl Slab {
 
     /// Notes that the new head on media has the block of this bit allocated.
     pub(crate) fn note_allocated(&self, bit: BitPlace) {
-        self.media[bit.word].fetch_or(bit.mask, Ordering::AcqRel);
+        self.words[bit.word].media.fetch_or(bit.mask, Ordering::AcqRel);
     }
 
     /// What the head and bitmap of a new slab look like on media when the blocks with the numbers `taken` are allocated.

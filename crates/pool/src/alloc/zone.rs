@@ -3,11 +3,8 @@
 use super::classes::Classes;
 use crate::layout::{ChunkWord, Geometry, PmZone};
 use crate::{Error, Result};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use tembo_pmem::{Region, offset_of};
-
-use super::slab::Slab;
 
 const ZERO_FROM_AT: u64 = offset_of!(PmZone, zero_from) as u64;
 /// How far ahead `zero_from` is raised: 16 MiB in chunks of the usual size.
@@ -33,8 +30,6 @@ pub(crate) struct Zone {
     free: BTreeMap<u64, u64>,
     pub free_chunks: u64,
     pub scanned: bool,
-    /// Slabs in use by this process, by first chunk.
-    pub slabs: HashMap<u64, Arc<Slab>, foldhash::fast::FixedState>,
 }
 
 /// A slab that a scan saw and nobody has looked into yet.
@@ -63,7 +58,6 @@ impl Zone {
             free: BTreeMap::new(),
             free_chunks: 0,
             scanned: false,
-            slabs: HashMap::default(),
         }
     }
 

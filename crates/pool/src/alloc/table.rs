@@ -1,0 +1,151 @@
+//! Which slab a chunk is of.
+//!
+//! Whoever frees a block looks here without a lock. Slabs are put in and taken out under the table's own lock, which is seldom.
+//!
+//! ORDER: a slab is shared before the table leads to it (release, and acquire of who looks), so that it is found whole. Who looks is pinned
+//! in the table's epochs; what is taken out is retired there, and stays until nobody can look at it any more.
+
+use super::slab::{Slab, SlabRef};
+use crate::epoch::Epochs;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Chunks of a leaf: of 64 MiB of a pool, if chunks are of the usual size.
+const LEAF_CHUNKS: usize = 1 << 12;
+
+/// For each chunk the slab that it is of. All chunks of a slab have the same pointer, which has one share of it.
+type Leaf = [AtomicPtr<Slab>; LEAF_CHUNKS];
+
+/// The slabs that the process knows, by the numbers of their chunks in the file.
+pub(crate) struct SlabTable {
+    /// Made when the first slab is put there. Before that nothing of a leaf, and of this array, is in memory.
+    leaves: Box<[AtomicPtr<Leaf>]>,
+    epochs: Epochs,
+    /// What was taken out, since when. Held by whoever changes the table.
+    removed: Mutex<Vec<(u64, Arc<Slab>)>>,
+}
+
+impl SlabTable {
+    /// A table for a file that has so many chunks at most.
+    pub(crate) fn new(chunks: u64) -> SlabTable {
+        let leaves = (chunks as usize).div_ceil(LEAF_CHUNKS);
+        SlabTable {
+            leaves: bytemuck::zeroed_slice_box(leaves),
+            epochs: Epochs::new(),
+            removed: Mutex::new(Vec::new()),
+        }
+    }
+
+    #[inline]
+    fn leaf(&self, chunk: u64) -> Option<&Leaf> {
+        let leaf = self.leaves.get(chunk as usize / LEAF_CHUNKS)?.load(Ordering::Acquire);
+        // SAFETY: a leaf stays as long as the table.
+        unsafe { leaf.as_ref() }
+    }
+
+    #[inline]
+    fn entry(&self, chunk: u64) -> *mut Slab {
+        self.leaf(chunk).map_or(null_mut(), |leaf| leaf[chunk as usize % LEAF_CHUNKS].load(Ordering::Acquire))
+    }
+
+    /// Whether a slab is known that has this chunk.
+    pub(crate) fn has(&self, chunk: u64) -> bool {
+        !self.entry(chunk).is_null()
+    }
+
+    /// Shows the slab of a chunk to `body`, if it is known. The reference is good until `body` returns, and after that if `body` has claimed
+    /// a block of the slab, as long as that is not released.
+    #[inline]
+    pub(crate) fn look<T>(&self, chunk: u64, body: impl FnOnce(SlabRef) -> T) -> Option<T> {
+        /// Also if `body` panics.
+        struct Pin<'t>(&'t Epochs, crate::epoch::Place<'t>);
+        impl Drop for Pin<'_> {
+            fn drop(&mut self) {
+                self.0.unpin(self.1);
+            }
+        }
+        let _pin = Pin(&self.epochs, self.epochs.pin_briefly());
+        // SAFETY: the slab stays as long as the pin, and whoever has a block, as said above.
+        NonNull::new(self.entry(chunk)).map(|slab| body(unsafe { SlabRef::new(slab) }))
+    }
+
+    /// The slab of a chunk, if it is known.
+    pub(crate) fn get(&self, chunk: u64) -> Option<Arc<Slab>> {
+        self.look(chunk, |slab| slab.counted())
+    }
+
+    /// Puts a slab in; `None` if one of its chunks is not in the file, or another slab's.
+    pub(crate) fn insert(&self, slab: Slab, chunks: Range<u64>) -> Option<Arc<Slab>> {
+        let _changing = self.removed.lock();
+        let entries: Option<Vec<&AtomicPtr<Slab>>> = chunks
+            .map(|chunk| {
+                let leaf = self.leaf(chunk).or_else(|| self.make_leaf(chunk))?;
+                Some(&leaf[chunk as usize % LEAF_CHUNKS])
+            })
+            .collect();
+        let entries = entries?;
+        if entries.is_empty() || entries.iter().any(|entry| !entry.load(Ordering::Relaxed).is_null()) {
+            return None;
+        }
+        let slab = Arc::new(slab);
+        let share = Arc::into_raw(slab.clone()).cast_mut();
+        entries.iter().for_each(|entry| entry.store(share, Ordering::Release));
+        Some(slab)
+    }
+
+    /// The leaf that a chunk will be in. The caller changes the table.
+    #[cold]
+    fn make_leaf(&self, chunk: u64) -> Option<&Leaf> {
+        let place = self.leaves.get(chunk as usize / LEAF_CHUNKS)?;
+        let leaf = Box::into_raw(bytemuck::zeroed_box::<Leaf>());
+        place.store(leaf, Ordering::Release);
+        // SAFETY: it was just made, and stays as long as the table.
+        Some(unsafe { &*leaf })
+    }
+
+    /// Takes a slab out, which nobody holds and of which no block is taken.
+    pub(crate) fn remove(&self, slab: &Slab, chunks: Range<u64>) {
+        let mut removed = self.removed.lock();
+        let mut share = null_mut();
+        for chunk in chunks {
+            if let Some(leaf) = self.leaf(chunk) {
+                let entry = &leaf[chunk as usize % LEAF_CHUNKS];
+                if std::ptr::eq(entry.load(Ordering::Relaxed), slab) {
+                    share = entry.swap(null_mut(), Ordering::AcqRel);
+                }
+            }
+        }
+        if !share.is_null() {
+            // SAFETY: the table's share, made by `insert`, which it has no more.
+            removed.push((self.epochs.retire(false), unsafe { Arc::from_raw(share) }));
+        }
+        let safe_before = self.epochs.safe_before();
+        removed.retain(|(epoch, _)| *epoch >= safe_before);
+    }
+}
+
+impl Drop for SlabTable {
+    fn drop(&mut self) {
+        let mut last = null_mut();
+        for leaf in self.leaves.iter_mut().map(|leaf| *leaf.get_mut()).filter(|leaf| !leaf.is_null()) {
+            // SAFETY: made by `make_leaf` of a box; nobody looks at the table any more.
+            let mut leaf = unsafe { Box::from_raw(leaf) };
+            for slab in leaf.iter_mut().map(|entry| *entry.get_mut()).filter(|slab| !slab.is_null()) {
+                if slab != last {
+                    // SAFETY: the table's share, made by `insert`; the chunks of a slab follow each other.
+                    drop(unsafe { Arc::from_raw(slab) });
+                }
+                last = slab;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for SlabTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SlabTable").finish_non_exhaustive()
+    }
+}
