@@ -456,17 +456,17 @@ impl Allocator {
     /// Makes blocks available again that nobody can look at any more. `arena` is that of the calling lane. Takes the lock only for extents,
     /// and for slabs that nobody holds: those without a free block, and those that were read for this one.
     pub(crate) fn release(&self, blocks: impl Iterator<Item = Block>, arena: Option<&Arena>) {
+        // A reference leads somewhere until its block is released, and no longer but for this.
+        let _slabs_stay = self.slabs.pin();
         for block in blocks {
             match &block.home {
                 Home::Slab(slab, index) if arena.is_some_and(|arena| arena.is_current(slab)) => {
                     slab.release(*index)
                 }
                 Home::Slab(slab, index) => {
-                    // The reference may lead nowhere once the block is released.
-                    let slab = slab.counted();
                     slab.release(*index);
                     if slab.hold() {
-                        self.shared.lock().partial[slab.class_number].push_back(slab);
+                        self.shared.lock().partial[slab.class_number].push_back(slab.counted());
                     }
                 }
                 Home::Extent { zone, chunk, chunks } => {

@@ -6,8 +6,9 @@
 //! in the table's epochs; what is taken out is retired there, and stays until nobody can look at it any more.
 
 use super::slab::{Slab, SlabRef};
-use crate::epoch::Epochs;
+use crate::epoch::{Epochs, Place};
 use parking_lot::Mutex;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -15,6 +16,21 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Chunks of a leaf: of 64 MiB of a pool, if chunks are of the usual size.
 const LEAF_CHUNKS: usize = 1 << 12;
+
+/// As long as it lives, slabs that are in the table stay, also if they are taken out of it.
+pub(super) struct TablePin<'t> {
+    epochs: &'t Epochs,
+    place: Place<'t>,
+    /// It stays on its thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for TablePin<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.epochs.unpin(self.place);
+    }
+}
 
 /// For each chunk the slab that it is of. All chunks of a slab have the same pointer, which has one share of it.
 type Leaf = [AtomicPtr<Slab>; LEAF_CHUNKS];
@@ -51,6 +67,11 @@ impl SlabTable {
         self.leaf(chunk).map_or(null_mut(), |leaf| leaf[chunk as usize % LEAF_CHUNKS].load(Ordering::Acquire))
     }
 
+    #[inline]
+    pub(super) fn pin(&self) -> TablePin<'_> {
+        TablePin { epochs: &self.epochs, place: self.epochs.pin_briefly(), thread: PhantomData }
+    }
+
     /// Whether a slab is known that has this chunk.
     pub(crate) fn has(&self, chunk: u64) -> bool {
         !self.entry(chunk).is_null()
@@ -60,14 +81,7 @@ impl SlabTable {
     /// a block of the slab, as long as that is not released.
     #[inline]
     pub(crate) fn look<T>(&self, chunk: u64, body: impl FnOnce(SlabRef) -> T) -> Option<T> {
-        /// Also if `body` panics.
-        struct Pin<'t>(&'t Epochs, crate::epoch::Place<'t>);
-        impl Drop for Pin<'_> {
-            fn drop(&mut self) {
-                self.0.unpin(self.1);
-            }
-        }
-        let _pin = Pin(&self.epochs, self.epochs.pin_briefly());
+        let _pin = self.pin();
         // SAFETY: the slab stays as long as the pin, and whoever has a block, as said above.
         NonNull::new(self.entry(chunk)).map(|slab| body(unsafe { SlabRef::new(slab) }))
     }
@@ -147,5 +161,109 @@ impl Drop for SlabTable {
 impl std::fmt::Debug for SlabTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SlabTable").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::classes::Classes;
+    use super::*;
+    use std::sync::Weak;
+    use std::sync::atomic::AtomicBool;
+
+    const CHUNK_BYTES: u64 = 4096;
+
+    /// Puts a slab in at a chunk; returns how it is found out whether it is still there, and its chunks.
+    fn put(table: &SlabTable, first: u64) -> Option<(Weak<Slab>, Range<u64>)> {
+        let classes = Classes::new(CHUNK_BYTES);
+        let number = classes.class_for(1000).unwrap();
+        let class = *classes.get(number).unwrap();
+        assert!(class.chunks > 1);
+        let chunks = first..first + class.chunks;
+        let slab = Slab::fresh(first * CHUNK_BYTES, 0, first, number, class, true);
+        table.insert(slab, chunks.clone()).map(|slab| (Arc::downgrade(&slab), chunks))
+    }
+
+    fn remove(table: &SlabTable, slab: &Weak<Slab>, chunks: Range<u64>) {
+        let slab = slab.upgrade().unwrap();
+        table.remove(&slab, chunks);
+    }
+
+    #[test]
+    fn all_chunks_of_a_slab_lead_to_it_and_no_others() {
+        let leaf = LEAF_CHUNKS as u64;
+        let table = SlabTable::new(2 * leaf);
+        // The second lies in two leaves.
+        let slabs = [10, leaf - 1].map(|first| put(&table, first).unwrap());
+        for (slab, chunks) in &slabs {
+            for chunk in chunks.clone() {
+                assert!(Weak::ptr_eq(slab, &Arc::downgrade(&table.get(chunk).unwrap())));
+                assert!(put(&table, chunk).is_none(), "in the place of another");
+            }
+            for chunk in [chunks.start - 1, chunks.end, chunks.start + leaf] {
+                assert!(!table.has(chunk) && table.get(chunk).is_none());
+            }
+        }
+        assert!(put(&table, 9).is_none() && !table.has(9), "one over another");
+        assert!(put(&table, 2 * leaf - 1).is_none() && !table.has(2 * leaf - 1), "past the file");
+        assert!(table.get(u64::MAX).is_none());
+        assert!(slabs.iter().all(|(slab, _)| slab.strong_count() == 1));
+        drop(table);
+        assert!(slabs.iter().all(|(slab, _)| slab.strong_count() == 0));
+    }
+
+    #[test]
+    fn what_is_taken_out_stays_as_long_as_somebody_may_look_at_it() {
+        let table = SlabTable::new(100);
+        let (slab, chunks) = put(&table, 10).unwrap();
+        let (other, of_other) = put(&table, 50).unwrap();
+        let pin = table.pin();
+        remove(&table, &slab, chunks.clone());
+        assert!(!chunks.clone().any(|chunk| table.has(chunk)));
+        assert_eq!(slab.strong_count(), 1);
+        assert!(put(&table, 10).is_some(), "its chunks are free");
+        drop(pin);
+        remove(&table, &other, of_other);
+        assert_eq!((slab.strong_count(), other.strong_count()), (0, 0));
+    }
+
+    #[test]
+    fn slabs_are_whole_while_others_take_them_out() {
+        let table = SlabTable::new(100);
+        let (done, most) = (AtomicBool::new(false), if cfg!(miri) { 20 } else { 20_000 });
+        std::thread::scope(|scope| {
+            let lookers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut met = 0_u64;
+                        while !done.load(Ordering::Relaxed) {
+                            let found =
+                                table.look(11, |slab| (slab.off, slab.blocks_span(), slab.free_blocks()));
+                            if let Some((off, span, free)) = found {
+                                assert!(off == 10 * CHUNK_BYTES && span.start > off && free == slab_blocks());
+                                met += 1;
+                            }
+                        }
+                        met
+                    })
+                })
+                .collect();
+            for _ in 0..most {
+                let (slab, chunks) = put(&table, 10).unwrap();
+                remove(&table, &slab, chunks);
+            }
+            // Once more, until it was met.
+            let (slab, chunks) = put(&table, 10).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            done.store(true, Ordering::Relaxed);
+            let met: Vec<u64> = lookers.into_iter().map(|looker| looker.join().unwrap()).collect();
+            assert!(met.iter().all(|met| *met > 0), "{met:?}");
+            remove(&table, &slab, chunks);
+        });
+    }
+
+    fn slab_blocks() -> u64 {
+        let classes = Classes::new(CHUNK_BYTES);
+        classes.get(classes.class_for(1000).unwrap()).unwrap().blocks
     }
 }
