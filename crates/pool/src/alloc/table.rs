@@ -14,8 +14,8 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Chunks of a leaf: of 64 MiB of a pool, if chunks are of the usual size.
-const LEAF_CHUNKS: usize = 1 << 12;
+/// Chunks of a leaf: of 8 MiB of a pool, if chunks are of the usual size. A leaf takes a page, and to make it no more than that.
+const LEAF_CHUNKS: usize = 1 << 9;
 
 /// As long as it lives, slabs that are in the table stay, also if they are taken out of it.
 pub(super) struct TablePin<'t> {
