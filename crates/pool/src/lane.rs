@@ -8,7 +8,7 @@
 //! each: the place and length of new data that the record links) and a checksum of what those name. A payload too
 //! long for a half, or for the rest of a half that has but one record, lies in pool space that is reserved in DRAM
 //! only, so that it is free after a crash; such a record is the first or the second of its half, so that a lane needs
-//! four blocks for them.
+//! four blocks for them. In a full pool a half that has but one record gets another, which changes nothing, so that the next can switch.
 //!
 //! After the last record of a half there may be anything that earlier, longer ones left. Nothing of that is taken for a
 //! record: heads are marked as no other line of a record can be (`HEAD_MARK`), and older heads have lower numbers.
@@ -374,11 +374,16 @@ impl Tail {
     /// no room and does not have its least number of records.
     #[inline]
     pub(crate) fn must_chain(&self, geometry: &Geometry, payload_bytes: u64) -> bool {
-        let bytes = record_bytes(payload_bytes);
-        let first = self.records == 0 || self.records >= RECORDS_MIN;
+        if self.records == 0 || self.records >= RECORDS_MIN {
+            return Tail::must_chain_in_new_half(geometry, payload_bytes);
+        }
+        self.used_bytes + record_bytes(payload_bytes) > geometry.half_bytes()
+    }
+
+    /// Whether the first record of a half with this payload has to be chained.
+    pub(crate) fn must_chain_in_new_half(geometry: &Geometry, payload_bytes: u64) -> bool {
         let half_bytes = geometry.half_bytes();
-        let used = if first { second_bytes(half_bytes) } else { self.used_bytes };
-        used + bytes > half_bytes
+        second_bytes(half_bytes) + record_bytes(payload_bytes) > half_bytes
     }
 }
 

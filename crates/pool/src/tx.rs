@@ -11,8 +11,8 @@ use commit::commit;
 use crate::alloc::Block;
 use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::slab::SlabRef;
-use crate::lane::{Lane, LaneHold};
-use crate::layout::{PmEntry, PmRecord};
+use crate::lane::{Lane, LaneHold, Tail};
+use crate::layout::{PmEntry, PmRecord, PmZone};
 use crate::lines::StoredLines;
 use crate::pool::{Pool, PoolInner};
 use crate::record::Change;
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 use slabs::BitChange;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use tembo_pmem::{Region, size_of};
+use tembo_pmem::{Region, offset_of, size_of};
 
 /// New data up to this many bytes is covered by the record's checksum; more is fenced before the record.
 /// At about 10 bytes per nanosecond this much costs as long to sum as a fence takes.
@@ -812,7 +812,14 @@ impl Lane {
         drop(state);
         let image = std::mem::take(&mut self.image);
         let roomy = bytes.next_power_of_two().min(inner.alloc.max_block_bytes()).max(bytes);
-        let reserved = self.reserve(roomy);
+        let mut reserved = self.reserve(roomy);
+        if matches!(reserved, Err(Error::Full { .. })) && self.leave_half(bytes)? {
+            self.image = image;
+            return Ok(0);
+        }
+        if reserved.is_err() && roomy > bytes {
+            reserved = self.reserve(bytes);
+        }
         self.image = image;
         let block = reserved?;
         // Making room may have committed a record of its own, and have switched halves with that.
@@ -823,6 +830,26 @@ impl Lane {
             inner.alloc.release(std::iter::once(old), None);
         }
         Ok(off)
+    }
+}
+
+impl Lane {
+    /// Sees to it that the next record may switch to the other half, if that has room for a payload of so many bytes: a half that has but one record gets
+    /// another, which changes nothing. Tells whether there is room.
+    fn leave_half(&mut self, payload_bytes: u64) -> Result<bool> {
+        let geometry = self.pool.inner.geometry;
+        if Tail::must_chain_in_new_half(&geometry, payload_bytes) {
+            return Ok(false);
+        }
+        if self.tail.must_chain(&geometry, payload_bytes) {
+            // Always zero.
+            let word = geometry.zone_off(0) + offset_of!(PmZone, reserved) as u64;
+            self.with_work_aside(|lane| {
+                lane.work.push_redo(word, 0);
+                commit(lane)
+            })?;
+        }
+        Ok(!self.tail.must_chain(&geometry, payload_bytes))
     }
 }
 

@@ -188,8 +188,9 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// Gives space back that cleared databases still hold, for a command that found none.
     fn reclaim_now(&mut self) -> Answer {
         for _ in 0..RECLAIMS_PER_RETRY {
-            self.keys.reclaim()?;
-            self.keys.commit()?;
+            if self.keys.is_reclaiming() {
+                self.keys.reclaim()?;
+            }
         }
         Ok(())
     }
@@ -208,13 +209,13 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
     }
 
-    /// Does a little of what can be done later, as part of the batch that this begins: removes up to `limit`
-    /// expired keys, and gives back space of cleared databases. Tells whether there may be more to do.
+    /// Does a little of what can be done later: removes up to `limit` expired keys, as part of the batch that this begins, and gives back
+    /// space of cleared databases. Tells whether there may be more to do.
     ///
     /// A pool that refuses is asked again later: expired keys are invisible in any case.
     pub(crate) fn tidy(&mut self, limit: usize) -> bool {
+        let reclaimed = if self.keys.is_reclaiming() { self.keys.reclaim() } else { Ok(()) };
         let expired = self.keys.expire_due(limit).unwrap_or(0);
-        let reclaimed = self.keys.reclaim();
         expired > 0 && expired == limit || reclaimed.is_ok() && self.keys.is_reclaiming()
     }
 

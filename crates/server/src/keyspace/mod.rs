@@ -242,20 +242,28 @@ impl<'p> Keyspace<'p> {
         self.reclaiming
     }
 
-    /// Gives some of the space of cleared databases back, as part of the batch under way.
+    /// Gives some of the space of cleared databases back, with commits of its own: were it part of a batch of commands, these would be refused where the
+    /// pool has no room for the record of what is freed. There must be no batch.
     pub(crate) fn reclaim(&mut self) -> Answer {
-        let Keyspace { pool, batch, databases, dirty, reclaiming, .. } = self;
-        if !*reclaiming {
-            return Ok(());
+        debug_assert!(!self.dirty, "a batch is under way");
+        match self.reclaim_steps(RECLAIM_STEPS) {
+            // What a single step frees the lane itself has room for.
+            Err(Fault::Engine(tembo::Error::Full { .. })) => self.reclaim_steps(1),
+            outcome => outcome,
         }
+    }
+
+    fn reclaim_steps(&mut self, steps: usize) -> Answer {
+        let Keyspace { pool, batch, databases, dirty, .. } = self;
         let batch = writer(pool, batch)?;
         let words = batch.pending_words();
         let mut more = false;
         for map in databases.iter().flatten().flat_map(|maps| [&maps.data, &maps.expires]) {
-            more = more || batch.reclaim(map, RECLAIM_STEPS)?;
+            more = more || batch.reclaim(map, steps)?;
         }
         *dirty |= batch.pending_words() != words;
-        *reclaiming = more;
+        self.commit()?;
+        self.reclaiming = more;
         Ok(())
     }
 

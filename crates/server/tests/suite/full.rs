@@ -79,3 +79,57 @@ fn a_full_pool_can_be_flushed() {
     assert!(again >= keys * 9 / 10, "{again} keys after {keys}");
     server.check();
 }
+
+/// Sets keys with ever smaller values, until there is no room for the smallest either; returns how many it took.
+fn fill_to_the_brim(client: &mut Client) -> usize {
+    let mut keys = 0;
+    for bytes in [10_000, 3000, 1000, 300, 100, 30, 10, 3, 1] {
+        loop {
+            let reply = show(&client.run(&[b"SET", format!("key:{keys:08}").as_bytes(), &vec![b'v'; bytes]]));
+            if reply == OOM {
+                break;
+            }
+            assert_eq!(reply, "+OK");
+            keys += 1;
+        }
+    }
+    keys
+}
+
+#[test]
+fn a_pool_that_is_full_to_the_brim_can_be_flushed() {
+    for restarts in [false, true] {
+        let mut server = small_pool();
+        let mut client = server.client();
+        let keys = fill_to_the_brim(&mut client);
+        if restarts {
+            server.restart();
+            client = server.client();
+        }
+        client
+            .talk(&format!("DBSIZE => :{keys}\nFLUSHALL => +OK\nDBSIZE => :0\nSET a 1 => +OK\nGET a => $1"));
+        let again = fill_to_the_brim(&mut client);
+        assert!(again >= keys * 9 / 10, "{again} keys after {keys}");
+        server.check();
+    }
+}
+
+#[test]
+fn deletes_in_a_pipeline_succeed_in_a_pool_that_is_full_to_the_brim() {
+    let mut server = small_pool();
+    let keys = fill_to_the_brim(&mut server.client());
+    // What it had set aside is gone.
+    server.restart();
+    let mut client = server.client();
+    for chunk in (0..keys).collect::<Vec<_>>().chunks(1000) {
+        for key in chunk {
+            client.send(&[b"DEL", format!("key:{key:08}").as_bytes()]);
+        }
+        for key in chunk {
+            assert_eq!(show(&client.receive()), ":1", "{key}");
+        }
+    }
+    let again = fill_to_the_brim(&mut client);
+    assert!(again >= keys * 9 / 10, "{again} keys after {keys}");
+    server.check();
+}
