@@ -122,7 +122,7 @@ media_struct! {
         8 => zero_from: u64,
         /// In zone 0: the zone that new chunks were last taken from. Where to look first, and not relied on.
         16 => newest: u64,
-        /// Zero.
+        /// Zero. In zone 0, records that are to change nothing store that again.
         24 => reserved: [u8; 40],
     }
 }

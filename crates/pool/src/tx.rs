@@ -716,17 +716,18 @@ impl TxWork {
 }
 
 impl Lane {
-    /// Reserves a block; when space runs out, first by taking back what waits in this lane's limbo and by
-    /// dissolving empty slabs, then by growing.
+    /// Reserves a block; when space runs out, first by dissolving empty slabs, then by growing, and then by taking back what waits in limbo.
     fn reserve(&mut self, bytes: u64) -> Result<Block> {
+        match self.reserve_or_grow(bytes) {
+            Err(full @ Error::Full { .. }) => self.reclaim_and_reserve(bytes, full),
+            outcome => outcome,
+        }
+    }
+
+    fn reserve_or_grow(&mut self, bytes: u64) -> Result<Block> {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;
-        let refuse = |least: u64, _: u64| {
-            Err(Error::Full {
-                needed_bytes: least.saturating_sub(inner.region.len()),
-                why: "no free chunk".to_owned(),
-            })
-        };
+        let refuse = |least, _| Err(no_chunk(inner, least));
         match inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &refuse) {
             Err(Error::Full { .. }) => {}
             outcome => return outcome,
@@ -737,14 +738,19 @@ impl Lane {
             return Ok(block);
         }
         let grow = |least, wanted| inner.grow(least, wanted);
-        let full = match inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &grow) {
-            Err(full @ Error::Full { .. }) => full,
-            outcome => return outcome,
-        };
+        inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &grow)
+    }
+
+    /// For a pool that has been found full.
+    #[cold]
+    fn reclaim_and_reserve(&mut self, bytes: u64, full: Error) -> Result<Block> {
+        let pool = self.pool.clone();
+        let inner: &PoolInner = &pool.inner;
         // The slabs that this lane holds for other sizes may be empty too.
         inner.alloc.put_arena(&mut self.arena);
         inner.reclaim_all()?;
         self.dissolve_empty_slabs(true)?;
+        let refuse = |least, _| Err(no_chunk(inner, least));
         inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &refuse).map_err(|_| full)
     }
 
@@ -812,14 +818,14 @@ impl Lane {
         drop(state);
         let image = std::mem::take(&mut self.image);
         let roomy = bytes.next_power_of_two().min(inner.alloc.max_block_bytes()).max(bytes);
-        let mut reserved = self.reserve(roomy);
-        if matches!(reserved, Err(Error::Full { .. })) && self.leave_half(bytes)? {
-            self.image = image;
-            return Ok(0);
-        }
-        if reserved.is_err() && roomy > bytes {
-            reserved = self.reserve(bytes);
-        }
+        let reserved = match self.reserve_or_grow(roomy) {
+            Err(Error::Full { .. }) if self.leave_half(bytes)? => {
+                self.image = image;
+                return Ok(0);
+            }
+            Err(full @ Error::Full { .. }) => self.reclaim_and_reserve(bytes, full),
+            outcome => outcome,
+        };
         self.image = image;
         let block = reserved?;
         // Making room may have committed a record of its own, and have switched halves with that.
@@ -830,6 +836,13 @@ impl Lane {
             inner.alloc.release(std::iter::once(old), None);
         }
         Ok(off)
+    }
+}
+
+fn no_chunk(inner: &PoolInner, least_bytes: u64) -> Error {
+    Error::Full {
+        needed_bytes: least_bytes.saturating_sub(inner.region.len()),
+        why: "no free chunk".to_owned(),
     }
 }
 

@@ -34,7 +34,7 @@
 //! # Concurrency
 //!
 //! A lane allocates from slabs that it alone holds; the bits in DRAM are atomic, because others may free
-//! into them. Chunks, and the lists of partial slabs, are behind one lock, taken once per slab. Two lanes can
+//! into them. Whoever frees a block finds its slab in a table, without a lock (`table.rs`). Chunks, and the lists of partial slabs, are behind one lock, taken once per slab. Two lanes can
 //! have changes of the same media word in flight only as bit operations and maxima, which commute.
 //!
 //! Freed blocks wait in the lane's limbo (`lane.rs`) until no reader and no live record can touch them.
@@ -289,11 +289,14 @@ impl Allocator {
 
     /// The volatile side of the slab at a chunk, read from media if it is not known yet. The caller has the lock.
     fn slab_at(&self, region: &Region, zone: u64, chunk: u64, class: usize) -> Result<Arc<Slab>> {
-        let off = self.geometry.chunk_off(zone, chunk);
+        let (off, word_off) =
+            (self.geometry.chunk_off(zone, chunk), self.geometry.chunk_word_off(zone, chunk));
+        let taken =
+            || Error::corrupt("the chunk table", word_off, "slabs beside each other", "one over another");
         if let Some(slab) = self.slabs.get(self.geometry.chunk_key(off)) {
-            return Ok(slab);
+            let is_it = slab.off == off && slab.class_number == class;
+            return if is_it { Ok(slab) } else { Err(taken()) };
         }
-        let word_off = self.geometry.chunk_word_off(zone, chunk);
         let shape = *self
             .classes
             .get(class)
@@ -594,7 +597,7 @@ impl Allocator {
             let is_unknown = |slab: &Arc<Slab>| slab.is_empty() && !slab.is_published();
             let (unknown, known): (VecDeque<_>, VecDeque<_>) = list.drain(..).partition(is_unknown);
             for slab in unknown {
-                self.slabs.remove(&slab, self.chunks_of(&slab));
+                self.slabs.remove([(&*slab, self.chunks_of(&slab))].into_iter());
                 zones[slab.zone as usize].put_run(slab.chunk, slab.class.chunks);
             }
             let is_spare = |slab: &Arc<Slab>| {
@@ -610,8 +613,8 @@ impl Allocator {
     /// Makes the chunks of slabs, which media no longer names, free.
     pub(crate) fn forget_slabs(&self, slabs: &[Arc<Slab>]) {
         let mut shared = self.shared.lock();
+        self.slabs.remove(slabs.iter().map(|slab| (&**slab, self.chunks_of(slab))));
         for slab in slabs {
-            self.slabs.remove(slab, self.chunks_of(slab));
             shared.zones[slab.zone as usize].put_run(slab.chunk, slab.class.chunks);
         }
     }

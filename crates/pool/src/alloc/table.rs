@@ -120,22 +120,25 @@ impl SlabTable {
         Some(unsafe { &*leaf })
     }
 
-    /// Takes a slab out, which nobody holds and of which no block is taken.
-    pub(crate) fn remove(&self, slab: &Slab, chunks: Range<u64>) {
+    /// Takes slabs out, which nobody holds and of which no block is taken.
+    pub(crate) fn remove<'s>(&self, slabs: impl Iterator<Item = (&'s Slab, Range<u64>)>) {
         let mut removed = self.removed.lock();
-        let mut share = null_mut();
-        for chunk in chunks {
-            if let Some(leaf) = self.leaf(chunk) {
-                let entry = &leaf[chunk as usize % LEAF_CHUNKS];
-                if std::ptr::eq(entry.load(Ordering::Relaxed), slab) {
-                    share = entry.swap(null_mut(), Ordering::AcqRel);
+        for (slab, chunks) in slabs {
+            let mut share = null_mut();
+            for chunk in chunks {
+                if let Some(leaf) = self.leaf(chunk) {
+                    let entry = &leaf[chunk as usize % LEAF_CHUNKS];
+                    if std::ptr::eq(entry.load(Ordering::Relaxed), slab) {
+                        share = entry.swap(null_mut(), Ordering::AcqRel);
+                    }
                 }
             }
+            if !share.is_null() {
+                // SAFETY: the table's share, made by `insert`, which it has no more.
+                removed.push((self.epochs.retire(false), unsafe { Arc::from_raw(share) }));
+            }
         }
-        if !share.is_null() {
-            // SAFETY: the table's share, made by `insert`, which it has no more.
-            removed.push((self.epochs.retire(false), unsafe { Arc::from_raw(share) }));
-        }
+        // At the cost of a barrier of all threads, once for all of them.
         let safe_before = self.epochs.safe_before();
         removed.retain(|(epoch, _)| *epoch >= safe_before);
     }
@@ -186,7 +189,7 @@ mod tests {
 
     fn remove(table: &SlabTable, slab: &Weak<Slab>, chunks: Range<u64>) {
         let slab = slab.upgrade().unwrap();
-        table.remove(&slab, chunks);
+        table.remove([(&*slab, chunks)].into_iter());
     }
 
     #[test]

@@ -247,7 +247,7 @@ impl<'p> Keyspace<'p> {
     pub(crate) fn reclaim(&mut self) -> Answer {
         debug_assert!(!self.dirty, "a batch is under way");
         match self.reclaim_steps(RECLAIM_STEPS) {
-            // What a single step frees the lane itself has room for.
+            // For what a single step frees a lane has room, but for very short ones.
             Err(Fault::Engine(tembo::Error::Full { .. })) => self.reclaim_steps(1),
             outcome => outcome,
         }
@@ -255,13 +255,19 @@ impl<'p> Keyspace<'p> {
 
     fn reclaim_steps(&mut self, steps: usize) -> Answer {
         let Keyspace { pool, batch, databases, dirty, .. } = self;
-        let batch = writer(pool, batch)?;
-        let words = batch.pending_words();
-        let mut more = false;
-        for map in databases.iter().flatten().flat_map(|maps| [&maps.data, &maps.expires]) {
-            more = more || batch.reclaim(map, steps)?;
-        }
-        *dirty |= batch.pending_words() != words;
+        let writing = writer(pool, batch)?;
+        let words = writing.pending_words();
+        let maps = || databases.iter().flatten().flat_map(|maps| [&maps.data, &maps.expires]);
+        let reclaimed = maps().try_fold(false, |more, map| Ok(more || writing.reclaim(map, steps)?));
+        *dirty |= writing.pending_words() != words;
+        let more = match reclaimed {
+            Ok(more) => more,
+            Err(e) => {
+                // Nothing of it becomes part of what comes next.
+                (*batch, *dirty) = (None, false);
+                return Err(e);
+            }
+        };
         self.commit()?;
         self.reclaiming = more;
         Ok(())
