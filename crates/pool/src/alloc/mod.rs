@@ -34,8 +34,9 @@
 //! # Concurrency
 //!
 //! A lane allocates from slabs that it alone holds; the bits in DRAM are atomic, because others may free
-//! into them. Whoever frees a block finds its slab in a table, without a lock (`table.rs`). Chunks, and the lists of partial slabs, are behind one lock, taken once per slab. Two lanes can
-//! have changes of the same media word in flight only as bit operations and maxima, which commute.
+//! into them. Whoever frees a block finds its slab in a table, without a lock (`table.rs`). Chunks, and the lists of partial
+//! slabs, are behind one lock, taken once per slab. Two lanes can have changes of the same media word in flight only as bit
+//! operations and maxima, which commute.
 //!
 //! Freed blocks wait in the lane's limbo (`lane.rs`) until no reader and no live record can touch them.
 //!
@@ -304,8 +305,6 @@ impl Allocator {
         self.check_run(region, (zone, chunk), shape.chunks)?;
         let slab = Slab::load(region, (off, zone, chunk), class, shape)?;
         let chunks = self.chunks_of(&slab);
-        let taken =
-            || Error::corrupt("the chunk table", word_off, "slabs beside each other", "one over another");
         self.slabs.insert(slab, chunks).ok_or_else(taken)
     }
 
@@ -543,6 +542,14 @@ impl Allocator {
         }
         self.slab_at(region, zone, first, class)?;
         Ok(None)
+    }
+
+    /// Scans all zones.
+    #[cfg(test)]
+    pub(crate) fn scan_all(&self, region: &Region) -> Result<()> {
+        let mut shared = self.shared.lock();
+        while self.scan_one(&mut shared, region)? {}
+        Ok(())
     }
 
     /// The slab that begins at this chunk, if it is known.

@@ -3,7 +3,10 @@
 
 use super::model::{self, LINKS, Model};
 use super::{image_of, tiny_options, tiny_pool};
-use crate::layout::{ChunkWord, MAX_SEQ, PmEntry, PmHeader, PmLane, PmRecord, PmZone, WATERMARK_BITS, seal};
+use crate::alloc::classes::Classes;
+use crate::layout::{
+    ChunkWord, MAX_SEQ, PmEntry, PmHeader, PmLane, PmRecord, PmZone, SLAB_TAG, WATERMARK_BITS, seal,
+};
 use crate::{Error, Geometry, Lane, Options, Pool, Result};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
@@ -577,6 +580,53 @@ fn chunks_of_a_slab_in_use_are_not_given_out_again() {
         pool.inner.reclaim_all().unwrap();
     }
     assert!(tried > 0, "no slab had blocks that were freed");
+}
+
+/// A slab that begins in what looks like an extent, and lies over the next slab, which has larger blocks.
+#[test]
+fn blocks_are_not_taken_from_a_slab_that_lies_over_the_one_that_is_meant() {
+    let (image, geometry) = small_image();
+    let classes = Classes::new(geometry.chunk());
+    let limit = geometry.zone_limit(0, image.len() as u64);
+    let table_word = |image: &[u8], chunk: u64| {
+        let off = geometry.chunk_word_off(0, chunk);
+        ChunkWord::decode(word(image, off), off).unwrap()
+    };
+    let small = (0..).find(|number| classes.get(*number).unwrap().chunks == 2).unwrap();
+    let small_bytes = classes.get(small).unwrap().block_bytes;
+    let mut tried = 0;
+    for chunk in 1..limit - 1 {
+        let (ChunkWord::Slab { class }, ChunkWord::SlabRest { back }) =
+            (table_word(&image, chunk), table_word(&image, chunk - 1))
+        else {
+            continue;
+        };
+        let bytes = classes.get(class).unwrap().block_bytes;
+        if bytes <= small_bytes {
+            continue;
+        }
+        let mut damaged = image.clone();
+        let extent = ChunkWord::Extent { chunks: back + 1 };
+        set_word(&mut damaged, geometry.chunk_word_off(0, chunk - 1 - back), extent.encode());
+        set_word(
+            &mut damaged,
+            geometry.chunk_word_off(0, chunk - 1),
+            ChunkWord::Slab { class: small }.encode(),
+        );
+        let head = geometry.chunk_off(0, chunk - 1);
+        set_word(&mut damaged, head, SLAB_TAG | small as u64);
+        set_word(&mut damaged, head + 8, 1);
+        let pool = open_image(&damaged).unwrap();
+        let mut lane = pool.lane().unwrap();
+        pool.inner.alloc.scan_all(pool.region()).unwrap();
+        let mut tx = lane.begin();
+        tx.free(head + classes.get(small).unwrap().head_bytes).unwrap();
+        let mut blocks: Vec<u64> = (0..64).filter_map(|_| tx.alloc(bytes).ok()).collect();
+        blocks.sort_unstable();
+        assert!(!blocks.is_empty() && blocks.windows(2).all(|pair| pair[1] - pair[0] >= bytes), "{blocks:?}");
+        tried += 1;
+    }
+    assert!(tried > 0, "no slab with large blocks follows one of several chunks");
 }
 
 #[test]
