@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 /// An empty slot. Epochs start above it.
 const EMPTY: u64 = 0;
 
-/// The epochs of one pool.
+/// The epochs of one pool, or of its table of slabs.
 pub(crate) struct Epochs {
     current: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<AtomicU64>]>,

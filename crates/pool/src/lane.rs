@@ -8,7 +8,8 @@
 //! each: the place and length of new data that the record links) and a checksum of what those name. A payload too
 //! long for a half, or for the rest of a half that has but one record, lies in pool space that is reserved in DRAM
 //! only, so that it is free after a crash; such a record is the first or the second of its half, so that a lane needs
-//! four blocks for them. In a full pool a half that has but one record gets another, which changes nothing, so that the next can switch.
+//! four blocks for them. Where no space is left, and the payload would fit into a new half, the half that has but one record gets
+//! another first, which changes nothing, so that the next can switch.
 //!
 //! After the last record of a half there may be anything that earlier, longer ones left. Nothing of that is taken for a
 //! record: heads are marked as no other line of a record can be (`HEAD_MARK`), and older heads have lower numbers.
@@ -118,7 +119,7 @@ impl Lane {
 
     /// Looks up the block at `off`, which the lane's next transaction is going to free, while the block's own lines are on their way. What is not
     /// so does no harm.
-    pub fn expect_free(&mut self, off: u64) {
+    pub fn expect_free(&self, off: u64) {
         let inner = &self.pool.inner;
         inner.alloc.expect_free(&inner.region, off);
     }

@@ -837,16 +837,7 @@ impl Lane {
         }
         Ok(off)
     }
-}
 
-fn no_chunk(inner: &PoolInner, least_bytes: u64) -> Error {
-    Error::Full {
-        needed_bytes: least_bytes.saturating_sub(inner.region.len()),
-        why: "no free chunk".to_owned(),
-    }
-}
-
-impl Lane {
     /// Sees to it that the next record may switch to the other half, if that has room for a payload of so many bytes: a half that has but one record gets
     /// another, which changes nothing. Tells whether there is room.
     fn leave_half(&mut self, payload_bytes: u64) -> Result<bool> {
@@ -863,6 +854,13 @@ impl Lane {
             })?;
         }
         Ok(!self.tail.must_chain(&geometry, payload_bytes))
+    }
+}
+
+fn no_chunk(inner: &PoolInner, least_bytes: u64) -> Error {
+    Error::Full {
+        needed_bytes: least_bytes.saturating_sub(inner.region.len()),
+        why: "no free chunk".to_owned(),
     }
 }
 

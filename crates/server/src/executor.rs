@@ -188,9 +188,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// Gives space back that cleared databases still hold, for a command that found none.
     fn reclaim_now(&mut self) -> Answer {
         for _ in 0..RECLAIMS_PER_RETRY {
-            if self.keys.is_reclaiming() {
-                self.keys.reclaim()?;
-            }
+            self.keys.reclaim()?;
         }
         Ok(())
     }
@@ -214,7 +212,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     ///
     /// A pool that refuses is asked again later: expired keys are invisible in any case.
     pub(crate) fn tidy(&mut self, limit: usize) -> bool {
-        let reclaimed = if self.keys.is_reclaiming() { self.keys.reclaim() } else { Ok(()) };
+        let reclaimed = self.keys.reclaim();
         let expired = self.keys.expire_due(limit).unwrap_or(0);
         expired > 0 && expired == limit || reclaimed.is_ok() && self.keys.is_reclaiming()
     }

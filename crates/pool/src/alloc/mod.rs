@@ -602,11 +602,8 @@ impl Allocator {
         for list in partial {
             // Media does not know of a slab whose blocks were never committed.
             let is_unknown = |slab: &Arc<Slab>| slab.is_empty() && !slab.is_published();
-            let (unknown, known): (VecDeque<_>, VecDeque<_>) = list.drain(..).partition(is_unknown);
-            for slab in unknown {
-                self.slabs.remove([(&*slab, self.chunks_of(&slab))].into_iter());
-                zones[slab.zone as usize].put_run(slab.chunk, slab.class.chunks);
-            }
+            let (mut unknown, known): (VecDeque<_>, VecDeque<_>) = list.drain(..).partition(is_unknown);
+            self.free_chunks_of(zones, unknown.make_contiguous());
             let is_spare = |slab: &Arc<Slab>| {
                 slab.is_empty() && slab.is_published() && zones[slab.zone as usize].scanned
             };
@@ -619,10 +616,16 @@ impl Allocator {
 
     /// Makes the chunks of slabs, which media no longer names, free.
     pub(crate) fn forget_slabs(&self, slabs: &[Arc<Slab>]) {
-        let mut shared = self.shared.lock();
+        self.free_chunks_of(&mut self.shared.lock().zones, slabs);
+    }
+
+    fn free_chunks_of(&self, zones: &mut [Zone], slabs: &[Arc<Slab>]) {
+        if slabs.is_empty() {
+            return;
+        }
         self.slabs.remove(slabs.iter().map(|slab| (&**slab, self.chunks_of(slab))));
         for slab in slabs {
-            shared.zones[slab.zone as usize].put_run(slab.chunk, slab.class.chunks);
+            zones[slab.zone as usize].put_run(slab.chunk, slab.class.chunks);
         }
     }
 

@@ -87,8 +87,8 @@ impl Deref for SlabRef {
     type Target = Slab;
     #[inline(always)]
     fn deref(&self) -> &Slab {
-        // SAFETY: the slab is in the table, which keeps it alive, as long as one of its blocks is not free;
-        // the creator promised not to use the reference longer.
+        // SAFETY: the slab is in the table, which keeps it alive, as long as one of its blocks is not free, or somebody is
+        // pinned there; the creator promised not to use the reference longer.
         unsafe { self.slab.as_ref() }
     }
 }

@@ -172,7 +172,7 @@ mod tests {
     use super::super::classes::Classes;
     use super::*;
     use std::sync::Weak;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
 
     const CHUNK_BYTES: u64 = 4096;
 
@@ -234,33 +234,29 @@ mod tests {
     fn slabs_are_whole_while_others_take_them_out() {
         let table = SlabTable::new(100);
         let (done, most) = (AtomicBool::new(false), if cfg!(miri) { 20 } else { 20_000 });
+        let met = [const { AtomicU64::new(0) }; 2];
         std::thread::scope(|scope| {
-            let lookers: Vec<_> = (0..2)
-                .map(|_| {
-                    scope.spawn(|| {
-                        let mut met = 0_u64;
-                        while !done.load(Ordering::Relaxed) {
-                            let found =
-                                table.look(11, |slab| (slab.off, slab.blocks_span(), slab.free_blocks()));
-                            if let Some((off, span, free)) = found {
-                                assert!(off == 10 * CHUNK_BYTES && span.start > off && free == slab_blocks());
-                                met += 1;
-                            }
-                        }
-                        met
-                    })
-                })
-                .collect();
+            let look = |met: &AtomicU64| {
+                while !done.load(Ordering::Relaxed) {
+                    let found = table.look(11, |slab| (slab.off, slab.blocks_span(), slab.free_blocks()));
+                    if let Some((off, span, free)) = found {
+                        assert!(off == 10 * CHUNK_BYTES && span.start > off && free == slab_blocks());
+                        met.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            };
+            let lookers = met.each_ref().map(|met| scope.spawn(move || look(met)));
             for _ in 0..most {
                 let (slab, chunks) = put(&table, 10).unwrap();
                 remove(&table, &slab, chunks);
             }
-            // Once more, until it was met.
+            // Once more, until each has met it, or has failed.
             let (slab, chunks) = put(&table, 10).unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            let has_not = |met: &AtomicU64| met.load(Ordering::Relaxed) == 0;
+            while met.iter().any(has_not) && !lookers.iter().any(|looker| looker.is_finished()) {
+                std::thread::yield_now();
+            }
             done.store(true, Ordering::Relaxed);
-            let met: Vec<u64> = lookers.into_iter().map(|looker| looker.join().unwrap()).collect();
-            assert!(met.iter().all(|met| *met > 0), "{met:?}");
             remove(&table, &slab, chunks);
         });
     }
