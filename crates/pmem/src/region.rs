@@ -234,6 +234,12 @@ impl Region {
         }
     }
 
+    /// Whether an observer wants to know of loads and prefetches.
+    #[inline(always)]
+    pub fn reports_loads(&self) -> bool {
+        self.reports_loads
+    }
+
     /// Whether the region has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -705,13 +711,11 @@ impl Region {
         }
     }
 
-    /// As [`prefetch`](Self::prefetch) of each.
+    /// As [`prefetch`](Self::prefetch), in a region that [reports no loads](Self::reports_loads): spares the look whether it does.
     #[inline(always)]
-    pub fn prefetch_each<const COUNT: usize>(&self, offs: [u64; COUNT]) {
-        if self.reports_loads {
-            offs.into_iter().for_each(|off| self.report_prefetch(off));
-        }
-        offs.into_iter().for_each(|off| prefetch_line(self.range.base().wrapping_add(off as usize)));
+    pub fn prefetch_quietly(&self, off: u64) {
+        debug_assert!(!self.reports_loads, "a prefetch that is not reported");
+        prefetch_line(self.range.base().wrapping_add(off as usize));
     }
 
     /// Asks the processor to bring the line of `off` into its cache, to be stored to. Never faults.

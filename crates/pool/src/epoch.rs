@@ -20,7 +20,7 @@
 
 use crate::sync::{
     AtomicBool, AtomicU64, Mutex, Ordering, SLOTS, THREADS, compiler_fence, fence, fence_after_exchange,
-    first_slot, has_remote_barriers, remote_barrier, thread_number,
+    first_slot, has_remote_barriers, known_thread_number, remote_barrier, thread_number,
 };
 use crossbeam_utils::CachePadded;
 use std::collections::BTreeMap;
@@ -86,15 +86,37 @@ impl Epochs {
     /// Pins for a guard that stays on this thread.
     #[inline(always)]
     pub(crate) fn pin_briefly(&self) -> Place<'_> {
+        match self.try_pin_briefly() {
+            Some(place) => place,
+            None => self.pin_otherwise(),
+        }
+    }
+
+    /// The same where the thread's slot is known and empty, and brief pins have begun: few instructions.
+    #[inline(always)]
+    pub(crate) fn try_pin_briefly(&self) -> Option<Place<'_>> {
+        let slot = self.threads.get(known_thread_number())?;
+        // ORDER: acquire, so that no later load comes before this one: a scan that still missed another thread's store would
+        // not make this thread pass a barrier. So below.
+        let may_pin = slot.load(Ordering::Relaxed) == EMPTY && self.is_brief.load(Ordering::Acquire);
+        may_pin.then(|| self.pin_by(slot))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pin_otherwise(&self) -> Place<'_> {
         let own = self.threads.get(thread_number());
         let Some(slot) = own.filter(|slot| slot.load(Ordering::Relaxed) == EMPTY) else {
             return self.pin();
         };
-        // ORDER: acquire, so that no later load comes before this one: a scan that still missed another thread's store would
-        // not make this thread pass a barrier.
         if !self.is_brief.load(Ordering::Acquire) && !self.begin_brief_pins() {
             return self.pin();
         }
+        self.pin_by(slot)
+    }
+
+    #[inline(always)]
+    fn pin_by<'e>(&self, slot: &'e AtomicU64) -> Place<'e> {
         slot.store(self.current.load(Ordering::Acquire), Ordering::Relaxed);
         // ORDER: the slot is visible before any later load, or the reclaimer's barrier comes after them.
         compiler_fence(Ordering::SeqCst);
@@ -102,7 +124,6 @@ impl Epochs {
     }
 
     /// Tells reclaimers that there are brief pins; `false` if there can be none.
-    #[cold]
     fn begin_brief_pins(&self) -> bool {
         if !has_remote_barriers() {
             return false;

@@ -298,6 +298,13 @@ impl Pool {
         BriefPin { place: self.inner.epochs.pin_briefly(), epochs: &self.inner.epochs, thread: PhantomData }
     }
 
+    /// As [`pin_briefly`](Self::pin_briefly), where that takes a few instructions, as it mostly does; else `None`.
+    #[inline(always)]
+    pub fn try_pin_briefly(&self) -> Option<BriefPin<'_>> {
+        let epochs = &self.inner.epochs;
+        epochs.try_pin_briefly().map(|place| BriefPin { place, epochs, thread: PhantomData })
+    }
+
     /// As [`pin_briefly`](Self::pin_briefly), for writers beside each other: it costs a locked instruction, and spares the others
     /// the barriers that brief pins want of every thread now and then.
     #[inline]

@@ -2,6 +2,7 @@
 
 pub(crate) use parking_lot::Mutex;
 use rustix::thread::{MembarrierCommand, membarrier};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicUsize;
@@ -31,6 +32,8 @@ impl ThreadNumber {
 
 impl Drop for ThreadNumber {
     fn drop(&mut self) {
+        // Others of the thread's destructors may still pin.
+        KNOWN_NUMBER.set(UNKNOWN);
         NUMBERS.lock().0.insert(self.0);
     }
 }
@@ -39,7 +42,13 @@ static NEXT_START: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     static START: usize = NEXT_START.fetch_add(1, Ordering::Relaxed) % SLOTS;
     static NUMBER: ThreadNumber = ThreadNumber::take();
+    /// The same, without a destructor, so that a look at it is one load; [`UNKNOWN`] before it was asked for, and when the
+    /// thread is ending.
+    static KNOWN_NUMBER: Cell<usize> = const { Cell::new(UNKNOWN) };
 }
+
+/// More than any number, and than what else stands in place of one (`bias.rs`).
+const UNKNOWN: usize = u32::MAX as usize;
 
 /// Where this thread starts to look for a slot, so that threads do not share lines.
 #[inline]
@@ -47,10 +56,27 @@ pub(crate) fn first_slot() -> usize {
     START.with(|start| *start)
 }
 
-/// The number of this thread, or [`THREADS`] when it is ending and has none any more.
-#[inline]
+/// The number of this thread, or a high one when it is ending and has none any more.
+#[inline(always)]
 pub(crate) fn thread_number() -> usize {
-    NUMBER.try_with(|number| number.0).unwrap_or(THREADS)
+    match known_thread_number() {
+        UNKNOWN => take_thread_number(),
+        known => known,
+    }
+}
+
+/// The same where somebody has asked for it already, or else a high one.
+#[inline(always)]
+pub(crate) fn known_thread_number() -> usize {
+    KNOWN_NUMBER.get()
+}
+
+#[cold]
+#[inline(never)]
+fn take_thread_number() -> usize {
+    let number = NUMBER.try_with(|number| number.0).unwrap_or(UNKNOWN);
+    KNOWN_NUMBER.set(number);
+    number
 }
 
 /// A barrier between a locked instruction that was just made and any later load. On x86 every locked instruction is such
@@ -86,5 +112,64 @@ pub(crate) fn pause(rounds: u32) {
         0..64 => std::hint::spin_loop(),
         64..96 => std::thread::yield_now(),
         _ => std::thread::sleep(Duration::from_micros(20)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// Asks for the number while its thread ends.
+    struct Late(std::sync::mpsc::Sender<usize>);
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            self.0.send(thread_number()).unwrap();
+        }
+    }
+
+    thread_local! {
+        static BEFORE: Cell<Option<Late>> = const { Cell::new(None) };
+        static AFTER: Cell<Option<Late>> = const { Cell::new(None) };
+    }
+
+    #[test]
+    fn a_thread_that_ends_has_its_number_or_none() {
+        for _ in 0..20 {
+            let (late, numbers) = channel();
+            let number = std::thread::spawn(move || {
+                BEFORE.set(Some(Late(late.clone())));
+                let number = thread_number();
+                assert_eq!(known_thread_number(), number);
+                AFTER.set(Some(Late(late)));
+                number
+            });
+            let number = number.join().unwrap();
+            let numbers: Vec<usize> = numbers.iter().collect();
+            // Destructors run in some order, of which one comes after the number's.
+            assert!(
+                numbers.iter().all(|late| *late == number || *late == UNKNOWN),
+                "{numbers:?} of {number}"
+            );
+            assert!(numbers.len() == 2 && numbers.contains(&UNKNOWN) && UNKNOWN > THREADS, "{numbers:?}");
+        }
+    }
+
+    #[test]
+    fn living_threads_have_different_numbers() {
+        let barrier = std::sync::Barrier::new(8);
+        for _ in 0..20 {
+            let numbers: BTreeSet<usize> = std::thread::scope(|scope| {
+                let ask = || {
+                    let number = thread_number();
+                    barrier.wait();
+                    number
+                };
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(numbers.len(), 8);
+        }
     }
 }

@@ -100,6 +100,10 @@ mod sync {
         NUMBER.with(Cell::get)
     }
 
+    pub(crate) fn known_thread_number() -> usize {
+        thread_number()
+    }
+
     fn is_reader() -> bool {
         thread_number() < THREADS
     }

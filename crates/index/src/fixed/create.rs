@@ -151,7 +151,7 @@ impl FixedTree {
             pool: pool.clone(),
             claim,
             header,
-            best: Best::find(),
+            best: Best::find(pool.region()),
             bias: Bias::default(),
             root: Word::new(Link::cold(root)),
             last: Exchanged::new(Some(load_last(region, header)?)),

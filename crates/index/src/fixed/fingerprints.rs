@@ -29,16 +29,23 @@ const ALL: u128 = (1 << SLOTS) - 1;
 pub(super) struct Fingerprint {
     /// Never that of an unused slot.
     pub(super) byte: u8,
-    /// Below 16.
-    pub(super) nibble: u8,
+    /// The lower half is for slots up to 63, the upper one for the others.
+    pub(super) nibbles: u8,
+}
+
+/// Multiplicative: the higher a bit, the more of the key decides it.
+#[inline(always)]
+fn hash(key: u64) -> u64 {
+    key.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// The fingerprint of a key.
 #[inline(always)]
 pub(super) fn fingerprint(key: u64) -> Fingerprint {
-    let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    // What `lines_of` makes of its bits depends little on those of the nibble.
-    Fingerprint { byte: ((hash >> 56) as u8).max(1), nibble: (hash >> 40) as u8 & 0xF }
+    let hash = hash(key);
+    let byte = (hash >> 56) as u8;
+    // What `lines_of` makes of its bits depends little on those of the nibbles.
+    Fingerprint { byte: byte + u8::from(byte == UNUSED), nibbles: (hash >> 40) as u8 }
 }
 
 const LINE_MASK: u64 = (1 << SLOTS_PER_LINE) - 1;
@@ -50,11 +57,15 @@ const OTHER_LINES: u64 = (SLOTS / SLOTS_PER_LINE) as u64 - FIRST_LINES;
 /// afterwards. They are fetched while the fingerprints, which tell for sure, are still on their way.
 #[inline(always)]
 pub(super) fn lines_of(key: u64) -> [usize; 2] {
-    let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24;
-    let (first, other) = (hash & 0xFFFF, hash >> 16 & 0xFFFF);
-    let first = (first * FIRST_LINES) >> 16;
-    let other = FIRST_LINES + ((other * OTHER_LINES) >> 16);
-    [first as usize, other as usize]
+    // Which of so many parts of all numbers one lies in, and as what number it lies there.
+    let part = |number: u64, parts: u64| {
+        let product = u128::from(number) * u128::from(parts);
+        ((product >> 64) as u64, product as u64)
+    };
+    // The byte of the fingerprint comes last.
+    let (first, rest) = part(hash(key).rotate_left(8), FIRST_LINES);
+    let (other, _) = part(rest, OTHER_LINES);
+    [first as usize, (FIRST_LINES + other) as usize]
 }
 
 /// The likeliest of some slots, at least one, for the key whose lines these are: in the first of them if there is one, or else in the
@@ -123,7 +134,7 @@ impl NewFingerprints {
     #[inline(always)]
     pub(super) fn set(&mut self, slot: usize, fingerprint: Fingerprint) {
         self.bytes[slot] = fingerprint.byte;
-        self.nibbles[slot % 64] |= fingerprint.nibble << (4 * (slot / 64));
+        self.nibbles[slot % 64] |= fingerprint.nibbles & 0xF << (4 * (slot / 64));
     }
 }
 
@@ -166,19 +177,14 @@ impl Fingerprints {
     pub(super) fn matches_by<S: Search>(&self, search: S, fingerprint: Fingerprint) -> u128 {
         // ORDER: a byte that is found was stored after its nibble, and so it is looked at first.
         let bytes = search.equal_bytes(&self.words, fingerprint.byte);
-        bytes & search.equal_nibbles(&self.nibbles, fingerprint.nibble) & ALL
+        bytes & search.equal_nibbles(&self.nibbles, fingerprint.nibbles)
     }
 
     /// The slots with the byte of this fingerprint. For who expects to find the key, the line of nibbles tells little that its record
     /// does not tell.
     #[inline(always)]
     pub(super) fn candidates_by<S: Search>(&self, search: S, fingerprint: Fingerprint) -> u128 {
-        search.equal_bytes(&self.words, fingerprint.byte) & ALL
-    }
-
-    /// The same, for who has no hurry.
-    pub(super) fn candidates(&self, fingerprint: Fingerprint) -> u128 {
-        self.candidates_by(Portable, fingerprint)
+        search.equal_bytes(&self.words, fingerprint.byte)
     }
 
     /// The slots that are not in use.
@@ -206,9 +212,9 @@ impl Fingerprints {
     /// Sets a slot's fingerprint; the caller has the leaf's lock.
     #[inline(always)]
     pub(super) fn set(&self, slot: usize, fingerprint: Fingerprint) {
-        let (word, shift) = (&self.nibbles[slot % 64 / 8], 8 * (slot % 8) + 4 * (slot / 64));
+        let (word, mask) = (&self.nibbles[slot % 64 / 8], 0xF << (8 * (slot % 8) + 4 * (slot / 64)));
         let old = word.load(Ordering::Relaxed);
-        word.store(old & !(0xF << shift) | u64::from(fingerprint.nibble) << shift, Ordering::Relaxed);
+        word.store(old & !mask | (LOW * u64::from(fingerprint.nibbles)) & mask, Ordering::Relaxed);
         self.set_byte(slot, fingerprint.byte);
     }
 
@@ -255,7 +261,7 @@ pub(super) fn bits(mut mask: u128) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
-    const SOME: Fingerprint = Fingerprint { byte: 0xA5, nibble: 0xC };
+    const SOME: Fingerprint = Fingerprint { byte: 0xA5, nibbles: 0xC7 };
 
     /// The same for every slot.
     fn all(fingerprint: Fingerprint) -> Fingerprints {
@@ -267,7 +273,8 @@ mod tests {
 
     #[test]
     fn slots_are_found_by_their_fingerprints() {
-        let some = |byte: usize, nibble: usize| Fingerprint { byte: byte as u8, nibble: nibble as u8 };
+        let some =
+            |byte: usize, nibble: usize| Fingerprint { byte: byte as u8, nibbles: (nibble * 0x11) as u8 };
         let mut known: Vec<Option<Fingerprint>> =
             (0..SLOTS).map(|i| (i % 5 != 3).then(|| some(1 + i * 37 % 7, i * 11 % 16))).collect();
         let mut new = NewFingerprints::new();
@@ -299,16 +306,18 @@ mod tests {
     #[test]
     fn few_keys_of_the_same_lines_have_the_same_fingerprint() {
         let keys = || (0..400_000_u64).filter(|key| lines_of(*key) == lines_of(0));
-        let mut counts = std::collections::BTreeMap::new();
-        keys().for_each(|key| {
-            let Fingerprint { byte, nibble } = fingerprint(key);
-            *counts.entry((byte, nibble)).or_insert(0) += 1;
-        });
-        assert!(
-            keys().count() > 1000 && counts.values().all(|count| *count < 10),
-            "{:?}",
-            counts.values().max()
-        );
+        for half in [0xF, 0xF0] {
+            let mut counts = std::collections::BTreeMap::new();
+            keys().for_each(|key| {
+                let Fingerprint { byte, nibbles } = fingerprint(key);
+                *counts.entry((byte, nibbles & half)).or_insert(0) += 1;
+            });
+            assert!(
+                keys().count() > 1000 && counts.values().all(|count| *count < 10),
+                "{half}: {:?}",
+                counts.values().max()
+            );
+        }
     }
 
     #[test]
@@ -369,6 +378,6 @@ mod tests {
 
     #[test]
     fn no_key_has_the_fingerprint_of_an_unused_slot() {
-        assert!((0..100_000u64).all(|key| fingerprint(key).byte != UNUSED && fingerprint(key).nibble < 16));
+        assert!((0..100_000u64).all(|key| fingerprint(key).byte != UNUSED));
     }
 }

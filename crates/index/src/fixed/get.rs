@@ -1,14 +1,14 @@
 //! Lookups: no lock, no store, no wait.
 
 use super::create::{FixedTree, Tree};
-use super::fingerprints::{NOWHERE, bits, fingerprint, likely_slot, lines_of};
+use super::fingerprints::{NOWHERE, bits, fingerprint, lines_of};
 use super::layout::{SLOTS, SLOTS_PER_LINE, key_off, line_off, value_off};
 use super::lock::{Version, begin, is_unchanged};
 use super::node::simd::{Operation, Portable, Search};
 use super::node::{Child, ColdInner, ColdLeaf, Leaf, Word};
 use crate::error::{Result, corrupt};
-use std::sync::atomic::{Ordering, fence};
-use tembo_pmem::{Line, WORD_BYTES};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use tembo_pmem::WORD_BYTES;
 use tembo_pool::BriefPin;
 
 /// What a search ends at.
@@ -61,22 +61,48 @@ impl Operation for Get<'_> {
     #[inline(always)]
     fn run_by<S: Search>(self, search: S) -> Result<Option<u64>> {
         let Get { tree, key } = self;
-        if key == u64::MAX {
-            return tree.get_again(key);
+        // No call but the last: what is kept for others would be stored, and stores wait for the last fence in a buffer that is soon full. And
+        // few instructions, so that those of the next lookup are under way while this one waits for memory.
+        if key != u64::MAX
+            && let Some(pin) = tree.pool.try_pin_briefly()
+            && let Place::Leaf(leaf) = tree.find_place_by(search, key, &pin)
+            && let Some(found) = tree.glance(search, leaf, key)
+        {
+            return Ok(found);
         }
-        // No loop, and nothing that others are told the address of: what is kept for them would be stored, and stores wait for the last
-        // fence in a buffer that is soon full.
-        let pin = tree.pool.pin_briefly();
-        if let Place::Leaf(leaf) = tree.find_place_by(search, key, &pin) {
-            if let Some(found) = tree.glance(search, leaf, key) {
-                return Ok(found);
-            }
-            if let Look::Found(found) = tree.look(leaf, key)? {
-                return Ok(found);
-            }
-        }
-        drop(pin);
         tree.get_again(key)
+    }
+}
+
+/// A lookup that takes its time.
+struct GetAgain<'t> {
+    tree: &'t Tree,
+    key: u64,
+}
+
+impl Operation for GetAgain<'_> {
+    type Outcome = Result<Option<u64>>;
+
+    #[inline(always)]
+    fn run_by<S: Search>(self, search: S) -> Result<Option<u64>> {
+        let GetAgain { tree, key } = self;
+        let pin = tree.pool.pin_briefly();
+        if key == u64::MAX {
+            return Ok(tree.last(&pin));
+        }
+        loop {
+            let found = match tree.find_place_by(search, key, &pin) {
+                Place::Leaf(leaf) => match tree.glance(search, leaf, key) {
+                    None => tree.look_from(leaf, key, &pin)?,
+                    found => found,
+                },
+                Place::Cold(_) if tree.try_warm(key)? => None,
+                Place::Cold(off) => tree.get_cold(off, key, &pin)?,
+            };
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
     }
 }
 
@@ -94,17 +120,22 @@ impl Tree {
         key: u64,
         pin: &'g BriefPin<'_>,
     ) -> Place<'g> {
-        let (mut word, mut off) = (&self.root, 0);
+        // Of the root nothing is asked for ahead.
+        static NO_OFF: AtomicU64 = AtomicU64::new(0);
+        let (mut word, mut off) = (&self.root, &NO_OFF);
         loop {
             match word.follow(pin) {
-                Child::Inner(inner) => {
-                    let at = inner.position_by(search, key);
-                    (word, off) = (inner.child(at), inner.child_off(at));
-                }
+                Child::Inner(inner) => (word, off) = inner.way_by(search, key),
                 Child::Leaf(leaf) => {
                     // They come while the fingerprints do.
-                    let lines = lines_of(key).map(|line| line_off(off, line));
-                    self.region().prefetch_each(lines);
+                    let off = off.load(Ordering::Relaxed);
+                    let lines = lines_of(key).map(|line| off.wrapping_add(line_off(0, line)));
+                    for line in lines {
+                        match S::REPORTS {
+                            true => self.region().prefetch(line),
+                            false => self.region().prefetch_quietly(line),
+                        }
+                    }
                     return Place::Leaf(leaf);
                 }
                 Child::Cold(off) => return Place::Cold(off),
@@ -118,24 +149,11 @@ impl Tree {
         self.find_place_by(Portable, key, pin)
     }
 
-    /// The value of a key, where a node is cold, or something is changing, or of the largest key.
+    /// The value of a key wherever it is, and whatever is changing.
     #[cold]
     #[inline(never)]
     fn get_again(&self, key: u64) -> Result<Option<u64>> {
-        let pin = self.pool.pin_briefly();
-        if key == u64::MAX {
-            return Ok(self.last(&pin));
-        }
-        loop {
-            let found = match self.find_place(key, &pin) {
-                Place::Leaf(leaf) => self.look_from(leaf, key, &pin)?,
-                Place::Cold(_) if self.try_warm(key)? => None,
-                Place::Cold(off) => self.get_cold(off, key, &pin)?,
-            };
-            if let Some(found) = found {
-                return Ok(found);
-            }
-        }
+        self.best.run(GetAgain { tree: self, key })
     }
 
     /// Looks for a key in a leaf and those to its right; `None` if the search has to start again.
@@ -162,7 +180,7 @@ impl Tree {
         }
     }
 
-    /// What [`look`](Self::look) finds where nothing is changing.
+    /// What [`look`](Self::look) finds where nothing is changing, and no other key has the same fingerprint.
     #[inline(always)]
     fn glance<S: Search>(&self, search: S, leaf: &Leaf, key: u64) -> Option<Option<u64>> {
         let version = begin(&leaf.version);
@@ -171,21 +189,16 @@ impl Tree {
             None
         } else {
             // A leaf that is known lies in the region.
-            let line_of = |slot: usize| self.region().line(leaf.line_off(slot / SLOTS_PER_LINE)).ok();
-            let value = |line: Line<'_>, slot: usize| line.load(SLOTS_PER_LINE + slot % SLOTS_PER_LINE);
-            let slot = likely_slot(matches, lines_of(key));
-            let line = line_of(slot)?;
-            if line.load(slot % SLOTS_PER_LINE) == !key {
-                Some(value(line, slot))
-            } else {
-                match self.other_slot(leaf, matches & !(1 << slot), key) {
-                    NOWHERE => None,
-                    slot => Some(value(line_of(slot)?, slot)),
-                }
+            let slot = matches.trailing_zeros() as usize;
+            let line = self.region().line(leaf.line_off(slot / SLOTS_PER_LINE)).ok()?;
+            let load = |word: usize| if S::REPORTS { line.load(word) } else { line.load_quietly(word) };
+            if load(slot % SLOTS_PER_LINE) != !key {
+                return None;
             }
+            Some(load(SLOTS_PER_LINE + slot % SLOTS_PER_LINE))
         };
-        // ORDER: as below.
-        let is_here = !key > leaf.floor.load(Ordering::Acquire);
+        // ORDER: as below. A record that has a fingerprint while nothing is changing is here.
+        let is_here = found.is_some() || !key > leaf.floor.load(Ordering::Acquire);
         (is_here && version.is_quiet() && is_unchanged(&leaf.version, version)).then_some(found)
     }
 
@@ -233,7 +246,7 @@ impl Tree {
 
     /// Slot and value of a key in a leaf.
     pub(super) fn search(&self, leaf: &Leaf, key: u64) -> Result<Option<(usize, u64)>> {
-        match self.other_slot(leaf, leaf.fingerprints.candidates(fingerprint(key)), key) {
+        match self.other_slot(leaf, leaf.fingerprints.matches_by(Portable, fingerprint(key)), key) {
             NOWHERE => Ok(None),
             slot => Ok(Some((slot, self.region().load_u64(value_off(leaf.off, slot))?))),
         }

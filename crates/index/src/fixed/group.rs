@@ -56,17 +56,16 @@ impl<W: Leads> Group<W> {
         }
     }
 
-    /// The last child whose separator is at most `key`; 0 if there is none. Looks at all separators, as `node/simd.rs` does at once.
+    /// The last child whose separator is at most `key`; 0 if there is none. Counts such separators behind the first, as `node/simd.rs` does at once.
+    ///
+    /// Those that are seen as they were before they fell make the number lower. Then the place it gives may have a separator that was seen to be higher than the
+    /// key; but one further right, or this one, was seen to be no higher, and at that moment neither was this one, as they are always in order.
     #[inline(always)]
     pub(super) fn position(&self, key: u64) -> usize {
         let key = signed(key) as i64;
-        let mut last = 0;
-        for (at, separator) in self.separators.iter().enumerate() {
-            // ORDER: acquires the child that was stored before the separator.
-            let is_up_to = separator.load(Ordering::Acquire) as i64 <= key;
-            last = core::hint::select_unpredictable(is_up_to, at, last);
-        }
-        last
+        // ORDER: acquires the child that was stored before the separator.
+        let up_to = |separator: &AtomicU64| usize::from(separator.load(Ordering::Acquire) as i64 <= key);
+        self.separators[1..].iter().map(up_to).sum()
     }
 
     /// The separators, [`signed`]. Who goes by one acquires the child first.
@@ -85,6 +84,13 @@ impl<W: Leads> Group<W> {
     #[inline(always)]
     pub(super) fn child_off(&self, at: usize) -> u64 {
         self.children[at].1.load(Ordering::Relaxed)
+    }
+
+    /// The word of a child, and where that is on media, as above.
+    #[inline(always)]
+    pub(super) fn way(&self, at: usize) -> (&W, &AtomicU64) {
+        let (child, off) = &self.children[at];
+        (child, off)
     }
 
     /// Where the children begin: as many bytes as two lines.

@@ -117,7 +117,14 @@ impl Inner {
         // They come while the separators are searched.
         fetch_line(group.children_address());
         fetch_line(group.children_address().wrapping_add(64));
-        GROUP * at + search.last_separator(group, key)
+        GROUP * at + search.last_separator(&self.groups, at, key)
+    }
+
+    /// Where the search for a key goes on: the word of the child, and where that is on media.
+    #[inline(always)]
+    pub(super) fn way_by<S: Search>(&self, search: S, key: u64) -> (&Word, &AtomicU64) {
+        let at = self.position_by(search, key);
+        self.groups[at / GROUP].way(at % GROUP)
     }
 
     /// The same, for who has no hurry.

@@ -60,7 +60,8 @@ impl FixedTree {
 }
 
 /// An inner node in which the child at `at` is taken: the level and the first separators of the groups, those of one group
-/// and the child, whose lines are asked for while the separators are searched. A child that is added to its right moves
+/// and the child, whose lines are asked for while the separators are searched. (By halves, which is one word of each line at least, as the vector searches
+/// read whole lines.) A child that is added to its right moves
 /// those behind it, up to the first place that is free, with their slots, and has a slot.
 fn of_inner(inner: &Inner, at: usize) -> DramNode {
     let address = address(inner);

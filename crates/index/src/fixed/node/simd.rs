@@ -8,20 +8,24 @@ use crate::fixed::group::{Group, Leads, signed};
 use crate::fixed::inner::GROUPS;
 use crate::fixed::layout::SLOTS;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tembo_pmem::Region;
 
 /// A way to search.
 pub(in crate::fixed) trait Search: Copy {
+    /// Whether it is for regions that [report loads](Region::reports_loads), too.
+    const REPORTS: bool;
+
     /// The last of words in order, [`signed`], that is at most `key`, which is not the largest number; 0 if there is none.
     fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize;
 
-    /// As [`Group::position`].
-    fn last_separator<W: Leads>(self, group: &Group<W>, key: u64) -> usize;
+    /// As [`Group::position`], of one of the groups.
+    fn last_separator<W: Leads>(self, groups: &[Group<W>; GROUPS], at: usize, key: u64) -> usize;
 
     /// The bytes that equal `byte`, a bit each. What was stored before a byte that is found is seen.
     fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128;
 
-    /// The nibbles that equal `nibble`, a bit each: first the lower ones of all bytes, then the upper ones.
-    fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibble: u8) -> u128;
+    /// The nibbles that equal that of `nibbles`, a bit each: first the lower ones of all bytes, then the upper ones.
+    fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibbles: u8) -> u128;
 
     /// The keys that are at least as high as a bound, a bit each.
     fn at_least(self, keys: &[u64; SLOTS], bound: u64) -> u128;
@@ -37,27 +41,106 @@ pub(in crate::fixed) trait Operation {
 
 /// The best way to search that there is here.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::fixed) struct Best {
+pub(in crate::fixed) enum Best {
     #[cfg(target_arch = "x86_64")]
-    avx2: Option<Avx2>,
+    Avx512(Avx512),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    Portable,
+    #[cfg(all(test, target_arch = "x86_64"))]
+    Avx512Reporting(Avx512),
+    #[cfg(all(test, target_arch = "x86_64"))]
+    Avx2Reporting(Avx2),
 }
 
 impl Best {
-    pub(in crate::fixed) fn find() -> Best {
-        Best {
-            #[cfg(target_arch = "x86_64")]
-            avx2: Avx2::detect(),
+    /// For a tree in this region.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "for vector searches"))]
+    pub(in crate::fixed) fn find(region: &Region) -> Best {
+        #[cfg(target_arch = "x86_64")]
+        if cfg!(not(test)) && region.reports_loads() {
+            return Best::Portable;
+        } else if let Some(best) = Best::in_turn(region.reports_loads()) {
+            return best;
+        } else if let Some(avx512) = Avx512::detect() {
+            return Best::Avx512(avx512);
+        } else if let Some(avx2) = Avx2::detect() {
+            return Best::Avx2(avx2);
         }
+        Best::Portable
+    }
+
+    #[cfg(all(not(test), target_arch = "x86_64"))]
+    fn in_turn(_: bool) -> Option<Best> {
+        None
+    }
+
+    /// In tests each way there is gets its turn, tree by tree of a thread.
+    #[cfg(all(test, target_arch = "x86_64"))]
+    fn in_turn(reports: bool) -> Option<Best> {
+        thread_local!(static TURN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+        let turn = TURN.replace(TURN.get() + 1);
+        Some(match turn % 3 {
+            0 => match (Avx512::detect()?, reports) {
+                (avx512, false) => Best::Avx512(avx512),
+                (avx512, true) => Best::Avx512Reporting(avx512),
+            },
+            1 => match (Avx2::detect()?, reports) {
+                (avx2, false) => Best::Avx2(avx2),
+                (avx2, true) => Best::Avx2Reporting(avx2),
+            },
+            _ => Best::Portable,
+        })
     }
 
     #[inline(always)]
     pub(in crate::fixed) fn run<O: Operation>(self, operation: O) -> O::Outcome {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(avx2) = self.avx2 {
-            // SAFETY: the processor can, as `avx2` says.
-            return unsafe { avx2::run(avx2, operation) };
+        match self {
+            // SAFETY: the processor can, as `avx512` says.
+            #[cfg(target_arch = "x86_64")]
+            Best::Avx512(avx512) => unsafe { avx512::run(avx512, operation) },
+            // SAFETY: as above, `avx2`.
+            #[cfg(target_arch = "x86_64")]
+            Best::Avx2(avx2) => unsafe { avx2::run(avx2, operation) },
+            Best::Portable => run_portable(operation),
+            #[cfg(all(test, target_arch = "x86_64"))]
+            Best::Avx512Reporting(avx512) => operation.run_by(reporting::Reporting(avx512)),
+            #[cfg(all(test, target_arch = "x86_64"))]
+            Best::Avx2Reporting(avx2) => operation.run_by(reporting::Reporting(avx2)),
         }
-        run_portable(operation)
+    }
+}
+
+/// A way to search for regions that report loads, so that tests can stop it at any of them.
+#[cfg(all(test, target_arch = "x86_64"))]
+mod reporting {
+    use super::{AtomicU64, GROUPS, Group, Leads, NIBBLE_WORDS, SLOTS, Search, WORDS};
+
+    #[derive(Debug, Clone, Copy)]
+    pub(super) struct Reporting<S>(pub(super) S);
+
+    impl<S: Search> Search for Reporting<S> {
+        const REPORTS: bool = true;
+
+        fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize {
+            self.0.last_first(words, key)
+        }
+
+        fn last_separator<W: Leads>(self, groups: &[Group<W>; GROUPS], at: usize, key: u64) -> usize {
+            self.0.last_separator(groups, at, key)
+        }
+
+        fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128 {
+            self.0.equal_bytes(words, byte)
+        }
+
+        fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibbles: u8) -> u128 {
+            self.0.equal_nibbles(words, nibbles)
+        }
+
+        fn at_least(self, keys: &[u64; SLOTS], bound: u64) -> u128 {
+            self.0.at_least(keys, bound)
+        }
     }
 }
 
@@ -82,6 +165,8 @@ fn zero_bytes(word: u64) -> u64 {
 }
 
 impl Search for Portable {
+    const REPORTS: bool = true;
+
     #[inline(always)]
     fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize {
         const { assert!(GROUPS.is_power_of_two()) };
@@ -100,8 +185,8 @@ impl Search for Portable {
     }
 
     #[inline(always)]
-    fn last_separator<W: Leads>(self, group: &Group<W>, key: u64) -> usize {
-        group.position(key)
+    fn last_separator<W: Leads>(self, groups: &[Group<W>; GROUPS], at: usize, key: u64) -> usize {
+        groups[at].position(key)
     }
 
     fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128 {
@@ -111,11 +196,11 @@ impl Search for Portable {
         })
     }
 
-    fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibble: u8) -> u128 {
-        let (lower, wanted) = (0xF * LOW, LOW * u64::from(nibble));
+    fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibbles: u8) -> u128 {
+        let wanted = LOW * u64::from(nibbles);
         words.iter().enumerate().fold(0, |found, (i, word)| {
-            let word = word.load(Ordering::Acquire);
-            let [low, high] = [word, word >> 4].map(|half| u128::from(zero_bytes(half & lower ^ wanted)));
+            let differences = word.load(Ordering::Acquire) ^ wanted;
+            let [low, high] = [0xF, 0xF0].map(|half| u128::from(zero_bytes(differences & (half * LOW))));
             found | (low | high << 64) << (8 * i)
         })
     }
@@ -129,7 +214,7 @@ impl Search for Portable {
 }
 
 #[cfg(target_arch = "x86_64")]
-use avx2::Avx2;
+use {avx2::Avx2, avx512::Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
@@ -160,6 +245,8 @@ mod avx2 {
     }
 
     impl Search for Avx2 {
+        const REPORTS: bool = false;
+
         #[inline(always)]
         fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize {
             // SAFETY: the processor can, as `self` says. So below.
@@ -167,9 +254,9 @@ mod avx2 {
         }
 
         #[inline(always)]
-        fn last_separator<W: Leads>(self, group: &Group<W>, key: u64) -> usize {
+        fn last_separator<W: Leads>(self, groups: &[Group<W>; GROUPS], at: usize, key: u64) -> usize {
             // SAFETY: as above.
-            unsafe { last_separator(group.separators(), key) }
+            unsafe { last_separator(groups, at, key) }
         }
 
         #[inline(always)]
@@ -179,9 +266,9 @@ mod avx2 {
         }
 
         #[inline(always)]
-        fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibble: u8) -> u128 {
+        fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibbles: u8) -> u128 {
             // SAFETY: as above.
-            unsafe { equal_nibbles(words, nibble) }
+            unsafe { equal_nibbles(words, nibbles) }
         }
 
         #[inline(always)]
@@ -233,9 +320,9 @@ mod avx2 {
         (bytes.count_ones() as usize / 2).saturating_sub(1)
     }
 
-    #[target_feature(enable = "avx2,lzcnt")]
+    #[target_feature(enable = "avx2,popcnt")]
     #[inline]
-    fn last_separator(separators: &[AtomicU64; GROUP], key: u64) -> usize {
+    fn last_separator<W: Leads>(groups: &[Group<W>; GROUPS], at: usize, key: u64) -> usize {
         const { assert!(GROUP == 8) };
         let above = above(key);
         let (low, high): (__m256i, __m256i);
@@ -249,13 +336,13 @@ mod avx2 {
                 low = out(ymm_reg) low,
                 high = out(ymm_reg) high,
                 above = in(ymm_reg) above,
-                words = in(reg) separators.as_ptr(),
+                words = in(reg) groups[at].separators().as_ptr(),
                 options(nostack, preserves_flags),
             );
         }
         let low = _mm256_movemask_pd(_mm256_castsi256_pd(low)) as u32;
         let high = _mm256_movemask_pd(_mm256_castsi256_pd(high)) as u32;
-        (low | high << 4 | 1).ilog2() as usize
+        ((low | high << 4) >> 1).count_ones() as usize
     }
 
     #[target_feature(enable = "avx2")]
@@ -295,7 +382,7 @@ mod avx2 {
 
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn equal_nibbles(words: &[AtomicU64; NIBBLE_WORDS], nibble: u8) -> u128 {
+    fn equal_nibbles(words: &[AtomicU64; NIBBLE_WORDS], nibbles: u8) -> u128 {
         const { assert!(NIBBLE_WORDS == 8) };
         let lower = _mm256_set1_epi8(0xF);
         let (a, b): (__m256i, __m256i);
@@ -308,7 +395,7 @@ mod avx2 {
                 "vpxor {b}, {both}, [{words} + 32]",
                 a = out(ymm_reg) a,
                 b = out(ymm_reg) b,
-                both = in(ymm_reg) _mm256_set1_epi8((nibble | nibble << 4) as i8),
+                both = in(ymm_reg) _mm256_set1_epi8(nibbles as i8),
                 words = in(reg) words.as_ptr(),
                 options(nostack, preserves_flags),
             );
@@ -323,7 +410,7 @@ mod avx2 {
 
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn at_least(keys: &[u64; SLOTS], bound: u64) -> u128 {
+    pub(super) fn at_least(keys: &[u64; SLOTS], bound: u64) -> u128 {
         let signs = _mm256_set1_epi64x(signed(0) as i64);
         let bound = _mm256_set1_epi64x(signed(bound) as i64);
         let (fours, []) = keys.as_chunks::<4>() else { unreachable!("whole fours") };
@@ -336,6 +423,174 @@ mod avx2 {
             halves[i / 16] |= (at_least as u64) << (4 * (i % 16));
         }
         u128::from(halves[0]) | u128::from(halves[1]) << 64
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use super::avx2::at_least;
+    use super::{AtomicU64, GROUPS, Group, Leads, NIBBLE_WORDS, Operation, SLOTS, Search, WORDS, signed};
+    use crate::fixed::group::GROUP;
+    use core::arch::x86_64::*;
+
+    /// 64 bytes at a time. There is one only where the processor has what [`Avx2`](super::Avx2) stands for, and AVX-512 with its
+    /// instructions for bytes.
+    #[derive(Debug, Clone, Copy)]
+    pub(in crate::fixed) struct Avx512(());
+
+    impl Avx512 {
+        /// The way, if the processor can, and does not run slower for it: the first ones with AVX-512 did, and had no VBMI2.
+        pub(in crate::fixed) fn detect() -> Option<Avx512> {
+            let can = super::Avx2::detect().is_some()
+                && std::is_x86_feature_detected!("avx512f")
+                && std::is_x86_feature_detected!("avx512bw")
+                && std::is_x86_feature_detected!("avx512vbmi2");
+            can.then_some(Avx512(()))
+        }
+    }
+
+    /// Runs an operation with all that [`Avx512`] stands for.
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw")]
+    pub(in crate::fixed) fn run<O: Operation>(avx512: Avx512, operation: O) -> O::Outcome {
+        operation.run_by(avx512)
+    }
+
+    impl Search for Avx512 {
+        const REPORTS: bool = false;
+
+        #[inline(always)]
+        fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize {
+            // SAFETY: the processor can, as `self` says. So below.
+            unsafe { last_first(words, key) }
+        }
+
+        #[inline(always)]
+        fn last_separator<W: Leads>(self, groups: &[Group<W>; GROUPS], at: usize, key: u64) -> usize {
+            // SAFETY: as above.
+            unsafe { last_separator(groups, at, key) }
+        }
+
+        #[inline(always)]
+        fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128 {
+            // SAFETY: as above.
+            unsafe { equal_bytes(words, byte) }
+        }
+
+        #[inline(always)]
+        fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibbles: u8) -> u128 {
+            // SAFETY: as above.
+            unsafe { equal_nibbles(words, nibbles) }
+        }
+
+        #[inline(always)]
+        fn at_least(self, keys: &[u64; SLOTS], bound: u64) -> u128 {
+            // SAFETY: as above.
+            unsafe { at_least(keys, bound) }
+        }
+    }
+
+    /// As in AVX2, for these.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn above(key: u64) -> __m512i {
+        _mm512_set1_epi64(signed(key.wrapping_add(1)) as i64)
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,popcnt")]
+    #[inline]
+    fn last_first(words: &[AtomicU64; GROUPS], key: u64) -> usize {
+        const { assert!(GROUPS == 16) };
+        let up_to: u32;
+        // SAFETY: reads the 128 bytes of the words. Other threads may store to them meanwhile; the reads are the processor's, not
+        // the language's, so that this is no data race in its sense.
+        //
+        // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no memory is written, moves no
+        // access across.
+        unsafe {
+            core::arch::asm!(
+                "vpcmpgtq {low}, {above}, [{words}]",
+                "vpcmpgtq {high}, {above}, [{words} + 64]",
+                "kunpckbw {low}, {high}, {low}",
+                low = out(kreg) up_to,
+                high = out(kreg) _,
+                above = in(zmm_reg) above(key),
+                words = in(reg) words.as_ptr(),
+                options(nostack, preserves_flags),
+            );
+        }
+        // SAFETY: sixteen bits of a mask were made.
+        unsafe { core::hint::assert_unchecked(up_to < 1 << GROUPS) };
+        // They are in order, so that only their number counts, but for the first. Words that are seen as they were before they fell make that lower.
+        (up_to >> 1).count_ones() as usize
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,popcnt")]
+    #[inline]
+    fn last_separator<W: Leads>(groups: &[Group<W>; GROUPS], at: usize, key: u64) -> usize {
+        const { assert!(GROUP == 8 && Group::<W>::separator_place(0) == 0) };
+        assert!(at < GROUPS, "there is no such group");
+        let up_to: u32;
+        // SAFETY: reads the 64 bytes of the group's eight separators, which come first in it; as above. Without a pointer to them, which would be
+        // an instruction more.
+        //
+        // ORDER: as above.
+        unsafe {
+            core::arch::asm!(
+                "vpcmpgtq {up_to}, {above}, [{groups} + {at}]",
+                up_to = out(kreg) up_to,
+                above = in(zmm_reg) above(key),
+                groups = in(reg) groups.as_ptr(),
+                at = in(reg) at * size_of::<Group<W>>(),
+                options(nostack, preserves_flags),
+            );
+            // A comparison of eight makes eight bits.
+            core::hint::assert_unchecked(up_to < 1 << GROUP);
+        }
+        (up_to >> 1).count_ones() as usize
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw")]
+    #[inline]
+    fn equal_bytes(words: &[AtomicU64; WORDS], byte: u8) -> u128 {
+        const { assert!(WORDS == 16) };
+        let (low, high): (u64, u64);
+        // SAFETY: reads the 128 bytes of the words; as above.
+        //
+        // ORDER: as above.
+        unsafe {
+            core::arch::asm!(
+                "vpcmpeqb {low}, {wanted}, [{words}]",
+                "vpcmpeqb {high}, {wanted}, [{words} + 64]",
+                low = out(kreg) low,
+                high = out(kreg) high,
+                wanted = in(zmm_reg) _mm512_set1_epi8(byte as i8),
+                words = in(reg) words.as_ptr(),
+                options(nostack, preserves_flags),
+            );
+        }
+        u128::from(low) | u128::from(high) << 64
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw")]
+    #[inline]
+    fn equal_nibbles(words: &[AtomicU64; NIBBLE_WORDS], nibbles: u8) -> u128 {
+        const { assert!(NIBBLE_WORDS == 8) };
+        let differences: __m512i;
+        // SAFETY: reads the 64 bytes of the words; as above.
+        //
+        // ORDER: as above.
+        unsafe {
+            core::arch::asm!(
+                "vpxorq {differences}, {both}, [{words}]",
+                differences = out(zmm_reg) differences,
+                both = in(zmm_reg) _mm512_set1_epi8(nibbles as i8),
+                words = in(reg) words.as_ptr(),
+                options(nostack, preserves_flags),
+            );
+        }
+        let low = _mm512_testn_epi8_mask(differences, _mm512_set1_epi8(0xF));
+        let high = _mm512_testn_epi8_mask(differences, _mm512_set1_epi8(0xF0_u8 as i8));
+        u128::from(low) | u128::from(high) << 64
     }
 }
 
@@ -381,8 +636,14 @@ mod tests {
     use crate::fixed::node::{Link, Word};
 
     #[test]
-    fn vector_searches_find_what_portable_ones_find() {
-        let Some(avx2) = Avx2::detect() else { return };
+    fn searches_find_what_they_should() {
+        finds_what_it_should(Portable);
+        // Where the processor has them.
+        Avx2::detect().into_iter().for_each(finds_what_it_should);
+        Avx512::detect().into_iter().for_each(finds_what_it_should);
+    }
+
+    fn finds_what_it_should(search: impl Search) {
         let mut state = 1_u64;
         let mut random = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -393,9 +654,8 @@ mod tests {
             let shift = round % 64;
             let mut keys: [u64; SLOTS] = std::array::from_fn(|_| random() >> shift);
             let bound = if round % 3 == 0 { keys[round as usize % SLOTS] } else { random() >> shift };
-            assert_eq!(avx2.at_least(&keys, bound), Portable.at_least(&keys, bound));
             let slots = (0..SLOTS).filter(|slot| keys[*slot] >= bound);
-            assert_eq!(avx2.at_least(&keys, bound), slots.fold(0, |slots, slot| slots | 1 << slot));
+            assert_eq!(search.at_least(&keys, bound), slots.fold(0, |slots, slot| slots | 1 << slot));
 
             keys.sort_unstable();
             let (key, count) = (bound.min(u64::MAX - 1), 1 + round as usize % GROUPS);
@@ -403,13 +663,13 @@ mod tests {
                 AtomicU64::new(signed(keys[..count].get(i).copied().unwrap_or(u64::MAX)))
             });
             let last = keys[..count].partition_point(|first| *first <= key).saturating_sub(1);
-            assert_eq!((avx2.last_first(&firsts, key), Portable.last_first(&firsts, key)), (last, last));
+            assert_eq!(search.last_first(&firsts, key), last);
 
-            let group = Group::new(|| Word::new(Link::NONE));
-            (0..count.min(8)).for_each(|at| group.set(at, keys[at], Link::NONE, 0));
+            let groups = std::array::from_fn(|_| Group::new(|| Word::new(Link::NONE)));
+            let at = round as usize % GROUPS;
+            (0..count.min(8)).for_each(|i| groups[at].set(i, keys[i], Link::NONE, 0));
             let last = keys[..count.min(8)].partition_point(|separator| *separator <= key).saturating_sub(1);
-            assert_eq!(avx2.last_separator(&group, key), last);
-            assert_eq!(Portable.last_separator(&group, key), last);
+            assert_eq!(search.last_separator(&groups, at, key), last);
 
             let words: [AtomicU64; WORDS] = std::array::from_fn(|_| AtomicU64::new(random() & random()));
             let byte = (random() >> 24) as u8 & random() as u8;
@@ -417,15 +677,12 @@ mod tests {
                 words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
             let equal =
                 (0..8 * WORDS).filter(|at| bytes[*at] == byte).fold(0, |found, at| found | 1_u128 << at);
-            assert_eq!((avx2.equal_bytes(&words, byte), Portable.equal_bytes(&words, byte)), (equal, equal));
+            assert_eq!(search.equal_bytes(&words, byte), equal);
 
-            let (nibbles, nibble) = (words.first_chunk().unwrap(), byte & 0xF);
-            let nibble_at = |at: usize| bytes[at % 64] >> (4 * (at / 64)) & 0xF;
             let equal = (0..8 * WORDS)
-                .filter(|at| nibble_at(*at) == nibble)
+                .filter(|at| (bytes[at % 64] ^ byte) & 0xF << (4 * (at / 64)) == 0)
                 .fold(0, |found, at| found | 1_u128 << at);
-            let found = (avx2.equal_nibbles(nibbles, nibble), Portable.equal_nibbles(nibbles, nibble));
-            assert_eq!(found, (equal, equal));
+            assert_eq!(search.equal_nibbles(words.first_chunk().unwrap(), byte), equal);
         }
     }
 }
