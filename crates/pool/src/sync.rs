@@ -47,7 +47,7 @@ thread_local! {
     static KNOWN_NUMBER: Cell<usize> = const { Cell::new(UNKNOWN) };
 }
 
-/// More than any number, and than what else stands in place of one (`bias.rs`).
+/// Higher than any number, and nothing else that stands in place of one (`bias.rs`).
 const UNKNOWN: usize = u32::MAX as usize;
 
 /// Where this thread starts to look for a slot, so that threads do not share lines.

@@ -60,6 +60,7 @@ impl<W: Leads> Group<W> {
     ///
     /// Those that are seen as they were before they fell make the number lower. Then the place it gives may have a separator that was seen to be higher than the
     /// key; but one further right, or this one, was seen to be no higher, and at that moment neither was this one, as they are always in order.
+    /// (Who comes to the first place has seen its separator among the first ones of all groups, or needs none.)
     #[inline(always)]
     pub(super) fn position(&self, key: u64) -> usize {
         let key = signed(key) as i64;
