@@ -55,42 +55,34 @@ pub(in crate::fixed) enum Best {
 
 impl Best {
     /// For a tree in this region.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "for vector searches"))]
-    pub(in crate::fixed) fn find(region: &Region) -> Best {
-        #[cfg(target_arch = "x86_64")]
-        if cfg!(not(test)) && region.reports_loads() {
-            return Best::Portable;
-        } else if let Some(best) = Best::in_turn(region.reports_loads()) {
-            return best;
-        } else if let Some(avx512) = Avx512::detect() {
-            return Best::Avx512(avx512);
-        } else if let Some(avx2) = Avx2::detect() {
-            return Best::Avx2(avx2);
-        }
-        Best::Portable
-    }
-
     #[cfg(all(not(test), target_arch = "x86_64"))]
-    fn in_turn(_: bool) -> Option<Best> {
-        None
+    pub(in crate::fixed) fn find(region: &Region) -> Best {
+        if region.reports_loads() {
+            return Best::Portable;
+        }
+        let narrow = || Avx2::detect().map_or(Best::Portable, Best::Avx2);
+        Avx512::detect().map_or_else(narrow, Best::Avx512)
     }
 
-    /// In tests each way there is gets its turn, tree by tree of a thread.
+    /// In tests each way that there is gets its turn, tree by tree of a thread.
     #[cfg(all(test, target_arch = "x86_64"))]
-    fn in_turn(reports: bool) -> Option<Best> {
+    pub(in crate::fixed) fn find(region: &Region) -> Best {
         thread_local!(static TURN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
         let turn = TURN.replace(TURN.get() + 1);
-        Some(match turn % 3 {
-            0 => match (Avx512::detect()?, reports) {
-                (avx512, false) => Best::Avx512(avx512),
-                (avx512, true) => Best::Avx512Reporting(avx512),
-            },
-            1 => match (Avx2::detect()?, reports) {
-                (avx2, false) => Best::Avx2(avx2),
-                (avx2, true) => Best::Avx2Reporting(avx2),
-            },
-            _ => Best::Portable,
-        })
+        let way = match (turn % 3, region.reports_loads()) {
+            (0, false) => Avx512::detect().map(Best::Avx512),
+            (0, true) => Avx512::detect().map(Best::Avx512Reporting),
+            (1, false) => Avx2::detect().map(Best::Avx2),
+            (1, true) => Avx2::detect().map(Best::Avx2Reporting),
+            _ => None,
+        };
+        way.unwrap_or(Best::Portable)
+    }
+
+    /// As above, where there is one.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(in crate::fixed) fn find(_: &Region) -> Best {
+        Best::Portable
     }
 
     #[inline(always)]
