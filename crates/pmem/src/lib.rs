@@ -42,7 +42,9 @@ pub use error::{OutOfBounds, RegionError, SyncError};
 pub use flush::FlushInstruction;
 pub use media::{Field, MediaLayout};
 pub use observer::{Observer, ThreadTag};
-pub use region::{Access, Line, Region, RegionOptions, WritableLine, prefetch_word_for_store};
+pub use region::{
+    Access, Line, LineStores, LoadableWords, Region, RegionOptions, WritableLine, prefetch_word_for_store,
+};
 
 #[doc(hidden)]
 pub use static_assertion_support::*;

@@ -2,7 +2,7 @@
 
 mod line;
 
-pub use line::{Line, WritableLine};
+pub use line::{Line, LineStores, LoadableWords, WritableLine};
 
 use crate::flush::{self, FlushInstruction};
 use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
@@ -11,7 +11,6 @@ use crate::{
     Domain, Durability, LINE_BYTES, OutOfBounds, RegionError, SyncError, WORD_BYTES, counters, domain,
 };
 use std::fs::File;
-use std::hint::{black_box, select_unpredictable};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -98,6 +97,8 @@ pub struct Region {
     max_bytes: u64,
     /// Whether stores, flushes and fences are counted or observed.
     instrumented: bool,
+    /// Whether chosen words of a line are stored with one instruction.
+    stores_masked: bool,
     /// Whether the observer wants loads and prefetches, too.
     reports_loads: bool,
     observer: Option<Arc<dyn Observer>>,
@@ -163,6 +164,7 @@ impl Region {
             streams_single_lines,
             max_bytes,
             instrumented: options.count,
+            stores_masked: !options.count && line::has_masked_stores(),
             reports_loads: false,
             observer: None,
             disorder: AtomicU64::new(0),
@@ -210,6 +212,7 @@ impl Region {
             streams_single_lines: false,
             max_bytes,
             instrumented: true,
+            stores_masked: false,
             observer,
             disorder: AtomicU64::new(0),
             dirty: Mutex::default(),
@@ -430,37 +433,6 @@ impl Region {
         Ok(())
     }
 
-    /// Stores the words of `mask` (bit i: word i) of the line at `off`, one after another, each as by
-    /// [`store_u64`](Self::store_u64).
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfBounds`] when the line is not inside the region, or its offset is not aligned; nothing is stored then.
-    #[inline(always)]
-    pub fn store_line(&self, off: u64, mask: u8, values: &[u64; 8]) -> Result<(), OutOfBounds> {
-        let words = self.unread_words(off, values.len() as u64)?;
-        self.assert_writable();
-        if self.instrumented {
-            let chosen = (0..8).filter(|i| mask >> i & 1 != 0);
-            return chosen
-                .into_iter()
-                .try_for_each(|i| self.store_u64(off + i * WORD_BYTES, values[i as usize]));
-        }
-        if mask.is_power_of_two() {
-            let word = mask.trailing_zeros() as usize;
-            words[word].store(values[word], Ordering::Release);
-            return Ok(());
-        }
-        // Which words are stored differs from line to line, so that no processor could foresee branches: the others go where nobody looks.
-        let nowhere = AtomicU64::new(0);
-        // The compiler would leave stores out that nobody can see.
-        let nowhere = black_box(&nowhere);
-        for (i, (word, value)) in words.iter().zip(values).enumerate() {
-            select_unpredictable(mask >> i & 1 != 0, word, nowhere).store(*value, Ordering::Release);
-        }
-        Ok(())
-    }
-
     #[cold]
     fn store_and_note_words(&self, off: u64, values: &[u64]) -> Result<(), OutOfBounds> {
         let offs = (off..).step_by(WORD_BYTES as usize);
@@ -576,6 +548,16 @@ impl Region {
         self.assert_writable();
         if self.instrumented {
             self.note_disorderly_write(off, data);
+        }
+        #[cfg(target_arch = "x86_64")]
+        if self.streams_single_lines && (off % LINE_BYTES) | (bytes % WORD_BYTES) == 0 {
+            // What a log writes: all of it goes past the caches.
+            // SAFETY: in bounds (checked), exclusive by the caller's promise, and aligned.
+            unsafe { flush::copy_non_temporal(self.range.base().add(off as usize), data) };
+            if self.instrumented {
+                self.note_flush(off, bytes);
+            }
+            return Ok(());
         }
         // Past the caches: from where on, and how much.
         let (head, body) = if self.streams_single_lines && off.is_multiple_of(LINE_BYTES) {

@@ -16,19 +16,15 @@ pub(crate) struct StoredLine {
     pub off: u64,
     /// Bit i: word i is stored.
     pub mask: u8,
+    /// Whether its words become visible from the first to the last.
+    in_order: bool,
     /// The values of those that are, between margins.
     words: [u64; MARGIN + WORDS + MARGIN],
 }
 
 impl StoredLine {
     fn new(off: u64) -> StoredLine {
-        StoredLine { off, mask: 0, words: [0; MARGIN + WORDS + MARGIN] }
-    }
-
-    /// Stores the words at their places.
-    #[inline(always)]
-    pub(crate) fn apply(&self, region: &Region) -> Result<()> {
-        Ok(region.store_line(self.off, self.mask, self.from(0))?)
+        StoredLine { off, mask: 0, in_order: false, words: [0; MARGIN + WORDS + MARGIN] }
     }
 
     /// The eight words from word `first` on, below 8, of which those that are not stored mean nothing.
@@ -61,6 +57,8 @@ pub(crate) struct StoredLines {
     /// Of this transaction, and behind them those of earlier ones: a new line costs no zeros.
     lines: Vec<StoredLine>,
     count: usize,
+    /// So many of them are in the table: all but a few, which are looked through. Most transactions have no more.
+    indexed: usize,
     /// The generation and the number of a line, by hash and linear probing. At most half of them are of the present generation.
     table: Vec<(u32, u32)>,
     /// Entries of others mean nothing.
@@ -69,6 +67,8 @@ pub(crate) struct StoredLines {
     filter: u64,
 }
 
+/// As many lines may be there that are not in the table.
+const UNINDEXED_MAX: usize = 8;
 const TABLE_MIN: usize = 256;
 /// A larger table is not kept for the next transaction.
 const TABLE_KEPT: usize = 1 << 12;
@@ -81,7 +81,14 @@ impl std::fmt::Debug for StoredLines {
 
 impl Default for StoredLines {
     fn default() -> Self {
-        StoredLines { lines: Vec::new(), count: 0, table: vec![(0, 0); TABLE_MIN], generation: 1, filter: 0 }
+        StoredLines {
+            lines: Vec::new(),
+            count: 0,
+            indexed: 0,
+            table: vec![(0, 0); TABLE_MIN],
+            generation: 1,
+            filter: 0,
+        }
     }
 }
 
@@ -96,9 +103,15 @@ fn filter_bit(off: u64) -> u64 {
 }
 
 impl StoredLines {
+    /// The number of the line at `off`.
+    fn find(&self, off: u64) -> Option<usize> {
+        let few = self.lines[self.indexed..self.count].iter().position(|line| line.off == off);
+        few.map(|at| self.indexed + at).or_else(|| self.find_in_table(off).ok())
+    }
+
     /// The number of the line at `off`, or the place in the table where it belongs.
     #[inline(always)]
-    fn find(&self, off: u64) -> Result<usize, usize> {
+    fn find_in_table(&self, off: u64) -> Result<usize, usize> {
         let mask = self.table.len() - 1;
         let mut slot = (hash(off) >> 32) as usize & mask;
         loop {
@@ -116,7 +129,7 @@ impl StoredLines {
         if self.filter & filter_bit(off) == 0 {
             return None;
         }
-        Some(&self.lines[self.find(off).ok()?])
+        Some(&self.lines[self.find(off)?])
     }
 
     /// The word at `off`, if it is going to be stored.
@@ -144,7 +157,7 @@ impl StoredLines {
         }
     }
 
-    /// Stores the words of the line at `off` that are in the mask.
+    /// Stores the words of the line at `off` that are in the mask, which become visible in order.
     #[inline]
     pub(crate) fn set_line(&mut self, off: u64, mask: u8, words: &[u64; WORDS]) {
         let line = self.line(off);
@@ -156,6 +169,7 @@ impl StoredLines {
             chosen.for_each(|(i, word)| to[i] = *word);
         }
         line.mask |= mask;
+        line.in_order = true;
     }
 
     /// Stores fewer words than a line has, which lie in one.
@@ -184,55 +198,79 @@ impl StoredLines {
 
     #[inline(always)]
     fn line(&mut self, off: u64) -> &mut StoredLine {
+        if self.filter & filter_bit(off) == 0 { self.add(off) } else { self.line_that_may_be_there(off) }
+    }
+
+    #[inline(never)]
+    fn line_that_may_be_there(&mut self, off: u64) -> &mut StoredLine {
         match self.find(off) {
-            Ok(at) => &mut self.lines[at],
-            Err(slot) => self.add(off, slot),
+            Some(at) => &mut self.lines[at],
+            None => self.add(off),
         }
     }
 
-    /// Adds the line at `off`, which belongs into the table at `slot`.
+    /// Adds the line at `off`.
     #[inline(always)]
-    fn add(&mut self, off: u64, slot: usize) -> &mut StoredLine {
-        let at = self.count;
+    fn add(&mut self, off: u64) -> &mut StoredLine {
+        if self.count >= self.lines.len() || self.count - self.indexed == UNINDEXED_MAX {
+            self.make_room();
+        }
+        let line = &mut self.lines[self.count];
         self.count += 1;
         self.filter |= filter_bit(off);
-        self.table[slot] = (self.generation, at as u32);
-        if at >= self.lines.len() || self.count * 2 > self.table.len() {
-            self.make_room(at, off);
-        }
-        let line = &mut self.lines[at];
         // Its words mean nothing until they are stored.
-        (line.off, line.mask) = (off, 0);
+        (line.off, line.mask, line.in_order) = (off, 0, false);
         line
     }
 
-    /// Makes room for the line with number `at` at `off`, which is in the table already.
+    /// Makes room for one more line, in the list and among those that are not in the table.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, at: usize, off: u64) {
-        if at == self.lines.len() {
-            self.lines.push(StoredLine::new(off));
+    fn make_room(&mut self) {
+        if self.count == self.lines.len() {
+            self.lines.push(StoredLine::new(0));
         }
-        self.lines[at].off = off;
-        if self.count * 2 > self.table.len() {
-            self.grow();
+        if self.count - self.indexed == UNINDEXED_MAX {
+            self.index_all();
         }
     }
 
-    #[cold]
-    fn grow(&mut self) {
-        self.table = vec![(0, 0); self.table.len() * 4];
-        self.generation = 1;
-        for at in 0..self.count {
-            if let Err(slot) = self.find(self.lines[at].off) {
+    fn index_all(&mut self) {
+        if self.count * 2 > self.table.len() {
+            self.table = vec![(0, 0); self.table.len() * 4];
+            self.generation = 1;
+            self.indexed = 0;
+        }
+        for at in self.indexed..self.count {
+            if let Err(slot) = self.find_in_table(self.lines[at].off) {
                 self.table[slot] = (self.generation, at as u32);
             }
         }
+        self.indexed = self.count;
+    }
+
+    #[inline(always)]
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, StoredLine> {
+        self.lines[..self.count].iter()
+    }
+
+    /// Stores the words at their places.
+    #[inline(always)]
+    pub(crate) fn apply(&self, region: &Region) -> Result<()> {
+        let stores = region.line_stores();
+        for line in self.iter() {
+            if line.in_order {
+                region.store_line(line.off, line.mask, line.from(0))?;
+            } else {
+                stores.store_in_any_order(line.off, line.mask, line.from(0))?;
+            }
+        }
+        Ok(())
     }
 
     #[inline]
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, StoredLine> {
-        self.lines[..self.count].iter()
+    pub(crate) fn as_slice(&self) -> &[StoredLine] {
+        &self.lines[..self.count]
     }
 
     #[inline]
@@ -249,6 +287,14 @@ impl StoredLines {
     pub(crate) fn clear(&mut self) {
         self.count = 0;
         self.filter = 0;
+        if self.indexed > 0 {
+            self.forget_table();
+        }
+    }
+
+    #[inline(never)]
+    fn forget_table(&mut self) {
+        self.indexed = 0;
         self.generation = self.generation.wrapping_add(1);
         if self.generation == 0 || self.table.len() > TABLE_KEPT {
             self.begin_again();
@@ -314,13 +360,37 @@ mod tests {
     #[test]
     fn a_generation_that_comes_again_finds_nothing_of_the_first() {
         let mut lines = StoredLines::default();
-        lines.set(64, &[1]);
-        lines.generation = u32::MAX;
-        lines.set(128, &[2]);
+        let many = 2 * UNINDEXED_MAX as u64;
+        let set = |lines: &mut StoredLines, from: u64| {
+            (from..from + many).for_each(|line| lines.set(64 * line, &[line]));
+        };
+        set(&mut lines, 0);
+        assert!(lines.indexed > 0, "the table is used");
         lines.clear();
-        assert_eq!((lines.generation, lines.get(64), lines.get(128)), (1, None, None));
-        lines.set(192, &[3]);
-        assert_eq!((lines.get(64), lines.get(128), lines.get(192)), (None, None, Some(3)));
+        lines.generation = u32::MAX;
+        set(&mut lines, 100);
+        lines.clear();
+        assert_eq!((lines.generation, lines.get(0), lines.get(64 * 100)), (1, None, None));
+        set(&mut lines, 200);
+        for line in 0..many {
+            let found = [line, 100 + line, 200 + line].map(|line| lines.get(64 * line));
+            assert_eq!(found, [None, None, Some(200 + line)]);
+        }
+    }
+
+    /// Lines that share a bit of the filter, in the table and out of it.
+    #[test]
+    fn lines_that_are_stored_to_again_stay_one() {
+        for count in 1..100 {
+            let mut lines = StoredLines::default();
+            (0..count).for_each(|line| lines.set(64 * line, &[line]));
+            (0..count).rev().for_each(|line| lines.set(64 * line + 8, &[1000 + line]));
+            assert_eq!(lines.len() as u64, count);
+            for line in 0..count {
+                let found = (lines.get(64 * line), lines.get(64 * line + 8), lines.get(64 * line + 16));
+                assert_eq!(found, (Some(line), Some(1000 + line), None));
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! One line of a region, for who loads, stores and flushes it: what has to be checked is checked once.
 
-use super::{Flusher, OutOfBounds, Region, line_number};
+use super::{Flusher, OutOfBounds, Region, line_number, word_number};
 use crate::{LINE_BYTES, WORD_BYTES};
+use std::hint::{black_box, select_unpredictable};
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORDS: usize = (LINE_BYTES / WORD_BYTES) as usize;
@@ -14,11 +16,57 @@ pub struct Line<'r> {
     words: &'r [AtomicU64; WORDS],
 }
 
+/// The words that a region had when it was [asked for them](Region::loadable_words), for who loads many: what is the same for all of these
+/// is looked up once.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadableWords<'r> {
+    base: *const u8,
+    count: u64,
+    of: PhantomData<&'r Region>,
+}
+
+impl<'r> LoadableWords<'r> {
+    /// As of a region that has none, so that each load goes the other way.
+    #[inline(always)]
+    pub fn none() -> LoadableWords<'r> {
+        LoadableWords { base: core::ptr::null(), count: 0, of: PhantomData }
+    }
+
+    /// As [`Region::load_u64`]; `None` where that has more to do than to load a word, or fails.
+    #[inline(always)]
+    pub fn load(self, off: u64) -> Option<u64> {
+        if word_number(off) >= self.count {
+            return None;
+        }
+        // SAFETY: as in `Region::load_u64`; the region lives, and does not shrink.
+        let word = unsafe { AtomicU64::from_ptr(self.base.add(off as usize).cast_mut().cast()) };
+        Some(word.load(Ordering::Acquire))
+    }
+
+    /// As [`Region::words`]; `None` where that has more to do than to find them, or fails.
+    #[inline(always)]
+    pub fn words(self, off: u64, count: u64) -> Option<&'r [AtomicU64]> {
+        let first = word_number(off);
+        if first >= self.count || count > self.count - first {
+            return None;
+        }
+        // SAFETY: in bounds and aligned (checked); else as in `Region::words`.
+        Some(unsafe { core::slice::from_raw_parts(self.base.add(off as usize).cast(), count as usize) })
+    }
+}
+
 /// A line of a region that may be stored to.
 #[derive(Debug, Clone, Copy)]
 pub struct WritableLine<'r>(Line<'r>);
 
 impl Region {
+    /// The words that the region has now; none if loads are reported to somebody.
+    #[inline(always)]
+    pub fn loadable_words(&self) -> LoadableWords<'_> {
+        let count = self.loadable_words.load(Ordering::Acquire);
+        LoadableWords { base: self.range.base(), count, of: PhantomData }
+    }
+
     /// The line at `off`.
     ///
     /// # Errors
@@ -51,6 +99,138 @@ impl Region {
         self.assert_writable();
         Ok(WritableLine(line))
     }
+
+    /// Stores the words of `mask` (bit i: word i) of the line at `off`, one after another, each as by
+    /// [`store_u64`](Self::store_u64).
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when the line is not inside the region, or its offset is not aligned; nothing is stored then.
+    #[inline(always)]
+    pub fn store_line(&self, off: u64, mask: u8, values: &[u64; 8]) -> Result<(), OutOfBounds> {
+        let words = self.writable_line(off)?.0.words;
+        if self.instrumented {
+            let chosen = (0..8).filter(|i| mask >> i & 1 != 0);
+            return chosen
+                .into_iter()
+                .try_for_each(|i| self.store_u64(off + i * WORD_BYTES, values[i as usize]));
+        }
+        if mask.is_power_of_two() {
+            let word = mask.trailing_zeros() as usize;
+            words[word].store(values[word], Ordering::Release);
+            return Ok(());
+        }
+        // Which words are stored differs from line to line, so that no processor could foresee branches: the others go where nobody looks.
+        let nowhere = AtomicU64::new(0);
+        // The compiler would leave stores out that nobody can see.
+        let nowhere = black_box(&nowhere);
+        for (i, (word, value)) in words.iter().zip(values).enumerate() {
+            select_unpredictable(mask >> i & 1 != 0, word, nowhere).store(*value, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// What stores words of many lines: what is the same for all of them is looked up once.
+    ///
+    /// # Panics
+    ///
+    /// If the region was opened read-only.
+    #[inline(always)]
+    pub fn line_stores(&self) -> LineStores<'_> {
+        self.assert_writable();
+        let lines = if self.instrumented { 0 } else { self.len() / LINE_BYTES };
+        LineStores { region: self, base: self.range.base(), lines }
+    }
+
+    #[inline(never)]
+    fn store_line_in_some_order(&self, off: u64, mask: u8, values: &[u64; WORDS]) -> Result<(), OutOfBounds> {
+        if self.instrumented && self.disorder.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+            self.line(off)?;
+            let chosen = (0..WORDS).rev().filter(|word| mask >> word & 1 != 0);
+            return chosen
+                .into_iter()
+                .try_for_each(|word| self.store_u64(off + WORD_BYTES * word as u64, values[word]));
+        }
+        self.store_line(off, mask, values)
+    }
+}
+
+/// Stores words of many lines of a region ([`Region::line_stores`]).
+#[derive(Debug, Clone, Copy)]
+pub struct LineStores<'r> {
+    region: &'r Region,
+    base: *mut u8,
+    /// The lines that the region has, where nobody is told of stores; else 0.
+    lines: u64,
+}
+
+impl LineStores<'_> {
+    /// Stores the words of `mask` (bit i: word i) of the line at `off`, each as by [`Region::store_u64`], but in whatever
+    /// order: with one instruction where the processor has it, which takes a fraction of the instructions, and of the room that stores wait in.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Region::store_line`].
+    #[inline(always)]
+    pub fn store_in_any_order(self, off: u64, mask: u8, values: &[u64; WORDS]) -> Result<(), OutOfBounds> {
+        if line_number(off) >= self.lines {
+            return self.region.store_line_in_some_order(off, mask, values);
+        }
+        // SAFETY: in bounds and aligned (checked), and mapped for as long as the region lives.
+        let line = unsafe { self.base.add(off as usize).cast::<u64>() };
+        if mask.is_power_of_two() {
+            // It is loaded again sooner where it was stored by itself.
+            let word = mask.trailing_zeros() as usize % WORDS;
+            // SAFETY: a word of the line.
+            let place = unsafe { AtomicU64::from_ptr(line.add(word)) };
+            place.store(values[word], Ordering::Release);
+            return Ok(());
+        }
+        if !self.region.stores_masked {
+            return self.region.store_line(off, mask, values);
+        }
+        // SAFETY: of a line that is mapped; the processor can do it.
+        unsafe { store_masked(line, mask, values) };
+        Ok(())
+    }
+}
+
+/// Whether the processor stores chosen words of a line with one instruction.
+pub(super) fn has_masked_stores() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    return is_x86_feature_detected!("avx512f");
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    false
+}
+
+/// Stores the words of `mask`, of a processor that [can](has_masked_stores).
+///
+/// ORDER: each word is stored as a whole, since processors do not take aligned elements of eight bytes apart, and after everything that was stored before, as
+/// every store is there (release). Among each other they may become visible in any order.
+///
+/// # Safety
+///
+/// `words` is a mapped line that may be stored to.
+#[inline(always)]
+unsafe fn store_masked(words: *mut u64, mask: u8, values: &[u64; WORDS]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: stores to words of the line only, by the caller's promise; the values are all there, and the compiler is told which registers change. No
+    // older instruction names a part of zmm16, so that there is no upper half to clear for it.
+    unsafe {
+        core::arch::asm!(
+            "kmovw k1, {mask:e}",
+            "vmovdqu64 zmm16, [{values}]",
+            "vmovdqu64 [{words}]{{k1}}, zmm16",
+            mask = in(reg) u32::from(mask),
+            values = in(reg) values.as_ptr(),
+            words = in(reg) words,
+            out("k1") _,
+            out("zmm16") _,
+            options(nostack, preserves_flags)
+        )
+    };
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    unreachable!("{words:?} {mask} {values:?}: a processor that cannot do it");
 }
 
 impl Line<'_> {
@@ -103,5 +283,110 @@ impl WritableLine<'_> {
         } else {
             region.flush(off, LINE_BYTES);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observer::{Observer, ThreadTag};
+    use crate::{Access, RegionOptions};
+    use std::sync::{Arc, Mutex};
+
+    fn mapped() -> Region {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        Region::map_file(file, 4096, &RegionOptions::default(), Access::ReadWrite).unwrap()
+    }
+
+    fn line_of(region: &Region, off: u64) -> [u64; WORDS] {
+        std::array::from_fn(|word| region.load_u64(off + WORD_BYTES * word as u64).unwrap())
+    }
+
+    /// With one instruction, where the processor has it, and without.
+    #[test]
+    fn chosen_words_are_stored_and_no_others() {
+        let mut region = mapped();
+        let before = [[0x1111; WORDS], [0x2222; WORDS], [0x3333; WORDS]];
+        for masked in [has_masked_stores(), false] {
+            region.stores_masked = masked;
+            for mask in 0..=255_u8 {
+                before
+                    .iter()
+                    .zip([0, 64, 128])
+                    .for_each(|(line, off)| region.store_words(off, line).unwrap());
+                let values: [u64; WORDS] = std::array::from_fn(|word| u64::from(mask) << 8 | word as u64);
+                region.line_stores().store_in_any_order(64, mask, &values).unwrap();
+                let expected: [u64; WORDS] =
+                    std::array::from_fn(
+                        |word| {
+                            if mask >> word & 1 != 0 { values[word] } else { before[1][word] }
+                        },
+                    );
+                let found = [0, 64, 128].map(|off| line_of(&region, off));
+                assert_eq!(found, [before[0], expected, before[2]], "{mask:#b}, masked: {masked}");
+            }
+            for off in [1, 8, 4096, 4096 - 8, !63, u64::MAX] {
+                let stores = region.line_stores();
+                assert!(stores.store_in_any_order(off, 0xFF, &[9; WORDS]).is_err(), "{off:#x}");
+                assert!(stores.store_in_any_order(off, 0x10, &[9; WORDS]).is_err(), "{off:#x}");
+            }
+        }
+    }
+
+    #[derive(Default)]
+    struct Stored(Mutex<Vec<u64>>);
+
+    impl Observer for Stored {
+        fn store(&self, _: ThreadTag, off: u64, _: &[u8]) {
+            self.0.lock().unwrap().push(off);
+        }
+        fn flush(&self, _: ThreadTag, _: u64) {}
+        fn fence(&self, _: ThreadTag) {}
+    }
+
+    /// So that the crash simulator finds what relies on an order.
+    #[test]
+    fn an_observer_is_told_of_words_in_either_order() {
+        let stored = Arc::new(Stored::default());
+        let region = Region::simulated(&[0; 4096], 4096, Some(stored.clone())).unwrap();
+        (0..2).for_each(|_| region.line_stores().store_in_any_order(64, 0b1010, &[7; WORDS]).unwrap());
+        assert_eq!(*stored.0.lock().unwrap(), [72, 88, 88, 72]);
+    }
+
+    #[test]
+    fn words_that_are_not_there_are_not_loaded() {
+        let region = mapped();
+        region.store_words(4096 - 16, &[5, 6]).unwrap();
+        let words = region.loadable_words();
+        assert_eq!([4096 - 16, 4096 - 8].map(|off| words.load(off)), [Some(5), Some(6)]);
+        for off in [4096, 4096 - 4, 1, u64::MAX - 7, u64::MAX] {
+            assert_eq!(words.load(off), None, "{off:#x}");
+            assert!(words.words(off, 1).is_none(), "{off:#x}");
+        }
+        for (off, count) in [(4096 - 16, 3), (8, 512), (8, u64::MAX), (0, u64::MAX / 8 + 1)] {
+            assert!(words.words(off, count).is_none(), "{count} words at {off}");
+        }
+        assert_eq!(words.words(4096 - 16, 2).map(<[_]>::len), Some(2));
+        region.grow(8192).unwrap();
+        assert_eq!((words.load(4096), region.loadable_words().load(4096)), (None, Some(0)));
+    }
+
+    struct Loads;
+
+    impl Observer for Loads {
+        fn store(&self, _: ThreadTag, _: u64, _: &[u8]) {}
+        fn flush(&self, _: ThreadTag, _: u64) {}
+        fn fence(&self, _: ThreadTag) {}
+        fn wants_loads(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn where_loads_are_reported_none_goes_by() {
+        let region = Region::simulated(&[0; 4096], 4096, Some(Arc::new(Loads))).unwrap();
+        assert_eq!(region.loadable_words().load(0), None);
+        assert!(region.loadable_words().words(0, 1).is_none());
     }
 }

@@ -87,8 +87,14 @@ pub(super) fn commit(lane: &mut Lane) -> Result<()> {
     // No locked instruction from here to the end while this lane is alone: it would wait for the fence, which
     // the next operation's traversal can overlap with otherwise. And few calls and stores: a processor has room for some hundred until the
     // fence is over.
-    store_homes(inner, work, alone)?;
     let commits = state.commits;
+    if only_stores {
+        work.stored_lines.apply(&inner.region)?;
+        drop(state);
+        work.stored_lines.clear();
+        return if alone { Ok(()) } else { register(inner, *number, commits, work) };
+    }
+    store_homes(inner, work, alone)?;
     if !work.freed.is_empty() {
         slot.retire(inner, &mut state, &mut work.freed, alone);
     }
@@ -132,9 +138,7 @@ pub(super) fn store_homes(inner: &PoolInner, work: &TxWork, alone: bool) -> Resu
     for (off, change) in &work.homes {
         change.apply(&inner.region, *off, alone)?;
     }
-    for line in work.stored_lines.iter() {
-        line.apply(&inner.region)?;
-    }
+    work.stored_lines.apply(&inner.region)?;
     for change in &work.bits {
         change.slab.change_media(&inner.region, change.place, change.set, alone)?;
     }

@@ -9,7 +9,7 @@ use tembo_pmem::LINE_BYTES;
 impl Tx<'_> {
     /// Stores words from `off` on, without looking at what the transaction did otherwise: for structures that know what is whose. They are
     /// gathered by line, which is cheaper than storing each by itself, and become visible line by line, in the order in which lines were first
-    /// stored to, and in a line from its first word to its last.
+    /// stored to, and in a line in any order.
     ///
     /// None of them is stored by [`store`](Self::store), or in a block that the transaction allocates;
     /// [`stored_word`](Self::stored_word) tells of them, [`load`](Self::load) does not. They are taken back with the whole transaction, but not
@@ -30,7 +30,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Stores the words of the line at `off` that `mask` chooses, bit i word i, as [`store_words`](Self::store_words) does.
+    /// Stores the words of the line at `off` that `mask` chooses, bit i word i, as [`store_words`](Self::store_words) does. All that is stored to
+    /// this line in the transaction becomes visible from its first word to its last.
     ///
     /// # Errors
     ///
