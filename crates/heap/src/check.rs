@@ -152,7 +152,7 @@ pub(crate) fn objects(pool: &Pool) -> Result<Vec<u64>> {
 
 fn walk<'w>(pool: &'w Pool, marks: &mut Marks) -> Result<(Walk<'w>, Summary)> {
     let Some(heap) = find(pool)? else {
-        return Err(Error::NotAHeap { found: "it has no root `heap` of the kind of heaps".to_owned() });
+        return Err(Error::NotAHeap { found: "it has no root `heap` of the kind of heaps".into() });
     };
     let region = pool.region();
     let field = |off: usize| region.load_u64(heap + off as u64);

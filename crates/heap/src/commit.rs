@@ -177,7 +177,7 @@ fn prepare(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
     lock_counts(core, session);
     // Who has seen pointers that are gone would count objects that have died since. From here on none of those that it counts can.
     if let Some(state) = state
-        && core.clock.now() != state.rv.get()
+        && core.clock.now() != state.rv()
         && !state.reads_hold(core)
     {
         return Err(Error::Conflict);
@@ -575,14 +575,14 @@ fn publish(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
     core.storing.begin(session.number);
     let version = if core.parts.isolates { core.clock.advance() } else { core.clock.now() };
     if let Some(state) = state
-        && version != state.rv.get() + 1
+        && version != state.rv() + 1
         && !state.reads_hold(core)
     {
         return Err(Error::Conflict);
     }
     session.ptx.commit_and_begin()?;
     if let Some(state) = state {
-        state.rv.set(version);
+        state.set_rv(version);
     }
     Ok(version)
 }

@@ -150,7 +150,9 @@ impl Core {
                             return Ok(session);
                         }
                         // Someone else writes to the pool with this lane: others may come free.
-                        Err(Error::Pool(tembo_pool::Error::NoLane { .. })) if number > 0 => {
+                        Err(Error::Pool(e))
+                            if number > 0 && matches!(*e, tembo_pool::Error::NoLane { .. }) =>
+                        {
                             slot.exists.store(false, Ordering::Release);
                             break;
                         }

@@ -1,7 +1,7 @@
 //! The transaction that runs on this thread, so that one begun inside it becomes a part of it.
 
 use crate::core::Core;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::session::State;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -31,31 +31,16 @@ impl Running<'_> {
         unsafe { &*self.state }
     }
 
-    /// Runs a transaction that writes as a part of this one, which it takes with it when it fails, by an error or a panic.
-    pub(crate) fn nested_write<O, E: From<Error>>(
-        &self,
-        body: impl FnOnce(&Running<'_>) -> Result<O, E>,
-    ) -> Result<O, E> {
-        self.nested_read(|running| {
-            let before = self.state().nested_failed.replace(true);
-            let outcome = body(running);
-            if outcome.is_ok() {
-                self.state().nested_failed.set(before);
-            }
-            outcome
-        })
+    /// Whether another can run as a part of this one.
+    pub(crate) fn check_nested(&self) -> Result<()> {
+        if self.state().borrowed.get() > 0 { Err(Error::Borrowed) } else { Ok(()) }
     }
+}
 
-    /// Runs a transaction that reads as a part of this one.
-    pub(crate) fn nested_read<O, E: From<Error>>(
-        &self,
-        body: impl FnOnce(&Running<'_>) -> Result<O, E>,
-    ) -> Result<O, E> {
-        if self.state().borrowed.get() > 0 {
-            return Err(Error::Borrowed.into());
-        }
-        body(self)
-    }
+/// Whether a transaction of any heap runs on this thread.
+#[inline(always)]
+pub(crate) fn is_any() -> bool {
+    !CURRENT.get().is_null()
 }
 
 /// The transaction of the heap that runs on this thread.
@@ -74,15 +59,20 @@ pub(crate) fn of(core: &Core) -> Option<Running<'_>> {
 
 /// Calls `body` while `state` is the thread's transaction.
 #[inline(always)]
-pub(crate) fn enter<T>(core: &Core, state: &State, body: impl FnOnce(&Running<'_>) -> T) -> T {
-    struct Restore(*const Entry);
-    impl Drop for Restore {
+pub(crate) fn enter<T>(core: &Core, state: &State, body: &impl Fn(&Running<'_>) -> T) -> T {
+    struct Restore<'c>(&'c Cell<*const Entry>, *const Entry);
+    impl Drop for Restore<'_> {
+        #[inline(always)]
         fn drop(&mut self) {
-            CURRENT.set(self.0);
+            self.0.set(self.1);
         }
     }
-    let entry = Entry { core, state, outer: CURRENT.get() };
-    let _restore = Restore(entry.outer);
-    CURRENT.set(&raw const entry);
+    let current = CURRENT.with(std::ptr::from_ref);
+    // SAFETY: the thread's own, which has no destructor, and is there as long as the thread, hence this call. (In a closure of `with` the
+    // body would be compiled by itself.)
+    let current = unsafe { &*current };
+    let entry = Entry { core, state, outer: current.get() };
+    let _restore = Restore(current, entry.outer);
+    current.set(&raw const entry);
     body(&Running { state, of: PhantomData })
 }

@@ -10,6 +10,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// In a transaction, give it back with `?`: a transaction that met another one's changes
 /// ([`Conflict`](Self::Conflict)) is then run again; any other error ends it, with nothing changed.
+///
+/// It is small, since every read of a transaction returns a word or an error: what a variant has to say lies in a box.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,46 +25,28 @@ pub enum Error {
     #[error("there is no heap in this pool: {found}; open a pool that was created as a heap")]
     NotAHeap {
         /// What there is.
-        found: String,
+        found: Box<str>,
     },
     /// A type of the program is not laid out as the heap has it.
     #[error(
-        "the type {name} has another layout in this heap: {difference}; there it is `{stored}`, in this program `{ours}`; open it with a \
-         program that has that one, or say with `Migrate` how old values become new ones"
+        "the type {} has another layout in this heap: {}; there it is `{}`, in this program `{}`; open it with a \
+         program that has that one, or say with `Migrate` how old values become new ones",
+        .0.name, .0.difference, .0.stored, .0.ours
     )]
-    Layout {
-        /// The type's name.
-        name: String,
-        /// Which fields differ, and in what.
-        difference: String,
-        /// Its layout on media.
-        stored: String,
-        /// Its layout in this program.
-        ours: String,
-    },
+    Layout(Box<OtherLayout>),
     /// The heap begins with an object of another type.
     #[error(
-        "the root of this heap is a `{stored}`, not a `{ours}`; open it with a program that has that type for its root"
+        "the root of this heap is a `{}`, not a `{}`; open it with a program that has that type for its root",
+        .0.stored, .0.ours
     )]
-    OtherRoot {
-        /// The root's layout on media.
-        stored: String,
-        /// The layout of the root in this program.
-        ours: String,
-    },
+    OtherRoot(Box<OtherRoot>),
     /// Two types of the program have the same name.
     #[error(
-        "two types of this program are named {name} in heaps: `{one}` and `{other}`; give one of them another name with \
-         #[persist(name = \"...\")]"
+        "two types of this program are named {} in heaps: `{}` and `{}`; give one of them another name with \
+         #[persist(name = \"...\")]",
+        .0.name, .0.one, .0.other
     )]
-    SameName {
-        /// Their name.
-        name: String,
-        /// The layout of one of them.
-        one: String,
-        /// The layout of the other.
-        other: String,
-    },
+    SameName(Box<SameName>),
     /// A migration of the heap was interrupted.
     #[error("a migration of this heap was interrupted; run the same migrations again, and open it then")]
     Migrating,
@@ -75,7 +59,7 @@ pub enum Error {
     #[error("besides the heap there is `{root}` in this pool; a heap is migrated where it is alone")]
     NotAlone {
         /// The name of the pool's other root.
-        root: String,
+        root: Box<str>,
     },
     /// The type cannot be reached from the heap's root.
     #[error(
@@ -83,7 +67,7 @@ pub enum Error {
     )]
     UnknownType {
         /// The type's name.
-        name: String,
+        name: Box<str>,
     },
     /// Too many pointers lead to one object.
     #[error("more than {} pointers lead to the object at {off:#x}", u32::MAX)]
@@ -135,18 +119,60 @@ pub enum Error {
     },
     /// The pool failed: it is full, damaged, in use, or its device is.
     #[error(transparent)]
-    Pool(#[from] tembo_pool::Error),
+    Pool(Box<tembo_pool::Error>),
+}
+
+const _: () = assert!(size_of::<Error>() <= 24);
+
+/// A type that has another layout on media.
+#[derive(Debug, Clone)]
+pub struct OtherLayout {
+    /// The type's name.
+    pub name: String,
+    /// Which fields differ, and in what.
+    pub difference: String,
+    /// Its layout on media.
+    pub stored: String,
+    /// Its layout in this program.
+    pub ours: String,
+}
+
+/// A root of another type.
+#[derive(Debug, Clone)]
+pub struct OtherRoot {
+    /// The root's layout on media.
+    pub stored: String,
+    /// The layout of the root in this program.
+    pub ours: String,
+}
+
+/// Two types with one name.
+#[derive(Debug, Clone)]
+pub struct SameName {
+    /// Their name.
+    pub name: String,
+    /// The layout of one of them.
+    pub one: String,
+    /// The layout of the other.
+    pub other: String,
+}
+
+impl From<tembo_pool::Error> for Error {
+    #[cold]
+    fn from(e: tembo_pool::Error) -> Error {
+        Error::Pool(Box::new(e))
+    }
 }
 
 impl Error {
     #[cold]
     pub(crate) fn layout(stored: &TypeInfo, ours: &TypeInfo) -> Error {
-        Error::Layout {
+        Error::Layout(Box::new(OtherLayout {
             name: ours.name.clone(),
             difference: ours.difference(stored),
             stored: stored.text.clone(),
             ours: ours.text.clone(),
-        }
+        }))
     }
 }
 
@@ -154,12 +180,12 @@ impl From<OutOfBounds> for Error {
     /// Offsets come from media, so one that leads nowhere is damage.
     #[cold]
     fn from(e: OutOfBounds) -> Error {
-        Error::Pool(e.into())
+        tembo_pool::Error::from(e).into()
     }
 }
 
 /// Media damage at `off`.
 #[cold]
 pub(crate) fn corrupt(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
-    Error::Pool(tembo_pool::Error::corrupt(what, off, expected, found))
+    tembo_pool::Error::corrupt(what, off, expected, found).into()
 }

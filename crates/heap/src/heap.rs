@@ -2,9 +2,9 @@
 
 use crate::brand::{Brand, BrandLease, NamedBrand, Scoped};
 use crate::core::Core;
-use crate::current::{self, Running};
+use crate::current::Running;
 use crate::describe::{TargetFn, TypeInfo};
-use crate::error::{Error, Result, corrupt};
+use crate::error::{Error, OtherRoot, Result, corrupt};
 use crate::handle::Of;
 use crate::layer::Layer;
 use crate::layout::{LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME};
@@ -64,7 +64,7 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
         options: &Options,
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
-        let pool = Pool::open(path, options).map_err(Error::Pool)?;
+        let pool = Pool::open(path, options).map_err(Error::from)?;
         body(Heap { core: open_core::<R>(pool, None, Layer::ConcurrentTx)?, of: PhantomData })
     }
 
@@ -133,19 +133,17 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     /// # Errors
     ///
     /// The closure's; the pool's own (full, device failed).
+    #[inline]
     pub fn write<O, E: From<Error>>(
         &self,
         body: impl for<'t> Fn(&mut Tx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + Repeatable,
     ) -> Result<O, E> {
         let run = |running: &Running<'_>| {
             let mut tx = Tx::new(&self.core, running.state());
-            let root = tx.object(self.core.root);
+            let root = ReadTx::object_before(self.core.root);
             body(&mut tx, root)
         };
-        match current::of(&self.core) {
-            Some(running) => running.nested_write(run),
-            None => run::write(&self.core, run),
-        }
+        run::write(&self.core, run)
     }
 
     /// Runs a transaction that reads. It writes nothing anywhere, and waits for nobody but transactions that are just storing
@@ -154,19 +152,17 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     /// # Errors
     ///
     /// The closure's.
+    #[inline]
     pub fn read<O, E: From<Error>>(
         &self,
         body: impl for<'t> Fn(&ReadTx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + Repeatable,
     ) -> Result<O, E> {
         let run = |running: &Running<'_>| {
             let tx = ReadTx::new(&self.core, running.state());
-            let root = tx.object(self.core.root);
+            let root = ReadTx::object_before(self.core.root);
             body(&tx, root)
         };
-        match current::of(&self.core) {
-            Some(running) => running.nested_read(run),
-            None => run::read(&self.core, run),
-        }
+        run::read(&self.core, run)
     }
 
     /// Releases all objects that have died but have not been released yet. Commits do that too, each a bounded part of it.
@@ -193,11 +189,15 @@ fn open_core<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>, layer:
     let (off, types) = match root {
         Some(root) if root.kind == ROOT_KIND => reopen::<R>(&pool, root.off)?,
         Some(root) => {
-            return Err(Error::NotAHeap { found: format!("its root `heap` is of kind {:#x}", root.kind) });
+            return Err(Error::NotAHeap {
+                found: format!("its root `heap` is of kind {:#x}", root.kind).into(),
+            });
         }
         None => match pool.roots()?.first() {
             Some(other) => {
-                return Err(Error::NotAHeap { found: format!("it has a root named `{}`", other.name) });
+                return Err(Error::NotAHeap {
+                    found: format!("it has a root named `{}`", other.name).into(),
+                });
             }
             None => create::<R>(&pool)?,
         },
@@ -245,7 +245,7 @@ fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
     }
     if magic != MAGIC {
         return Err(Error::NotAHeap {
-            found: format!("its heap begins with {}", magic.to_le_bytes().escape_ascii()),
+            found: format!("its heap begins with {}", magic.to_le_bytes().escape_ascii()).into(),
         });
     }
     let lanes = region.load_u64(off + offset_of!(PmHeap, dying_count) as u64)?;
@@ -259,7 +259,10 @@ fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
     if stored.hash != R::HASH {
         let ours = TypeInfo::of::<R>().0;
         if stored.name_hash != ours.name_hash {
-            return Err(Error::OtherRoot { stored: stored.text.clone(), ours: ours.text });
+            return Err(Error::OtherRoot(Box::new(OtherRoot {
+                stored: stored.text.clone(),
+                ours: ours.text,
+            })));
         }
         return Err(Error::layout(stored, &ours));
     }

@@ -129,7 +129,7 @@ mod types;
 pub use brand::{Brand, NamedBrand, Scoped};
 pub use check::{Circle, Description, Summary, TypeUsage, check, describe};
 pub use describe::Describe;
-pub use error::{Error, Result};
+pub use error::{Error, OtherLayout, OtherRoot, Result, SameName};
 pub use gen_lock::GenLock;
 pub use handle::Handle;
 pub use heap::{Heap, Repeatable};

@@ -1,13 +1,14 @@
 //! Looks at many words of an object at once, under a single check of its ownership record.
 
 use crate::brand::Brand;
+use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::layout::LINE;
 use crate::node::Room;
 use crate::orec::Orec;
 use crate::persist::Plain;
 use crate::place::FRESH;
-use crate::session::Care;
+use crate::session::{Care, State};
 use crate::tx::ReadTx;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,6 +42,46 @@ pub(crate) fn value_in<T: Plain>(words: &[AtomicU64], off: usize) -> Option<T> {
     value.value()
 }
 
+/// Words that are looked at while somebody else may store to them.
+struct Careful<'t> {
+    words: &'t [AtomicU64],
+    /// The words with what the transaction has written of them; nothing if it has written none.
+    copy: Vec<AtomicU64>,
+    index: u32,
+    seen: Orec,
+    is_mine: bool,
+    is_quiet: bool,
+    round: u32,
+}
+
+impl Careful<'_> {
+    fn words(&self) -> &[AtomicU64] {
+        if self.copy.is_empty() { self.words } else { &self.copy }
+    }
+
+    /// Whether what was seen of them is good; notes that it was read.
+    #[inline(never)]
+    fn still_holds(&self, core: &Core, state: &State) -> Result<bool> {
+        if self.is_mine {
+            return Ok(true);
+        }
+        if self.is_quiet {
+            if !core.clock.stands_at(state.rv()) {
+                state.end_quiet()?;
+                return Ok(false);
+            }
+            state.note_read(self.index, state.rv());
+            return Ok(true);
+        }
+        let again = core.orecs.load_again(self.index);
+        let holds = again.version() == self.seen.version() && !again.is_committing();
+        if holds {
+            state.note_read(self.index, self.seen.version());
+        }
+        Ok(holds)
+    }
+}
+
 impl<'t, B: Brand> ReadTx<'t, B> {
     /// What `look` says of `count` words from `off` on, all of which belong to `key`.
     ///
@@ -54,13 +95,38 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         count: usize,
         look: impl Fn(&[AtomicU64]) -> R,
     ) -> Result<R> {
+        let quiet = self.quiet_words(off, count as u64);
+        // What is looked at with care, if it has to be. (One call of `look` for both, so that it is compiled into it.)
+        let mut careful = None;
+        if quiet.is_none() {
+            careful = Some(self.copied().look_with_care(key, off, count, 0)?);
+        }
+        loop {
+            let said = look(match &careful {
+                Some(careful) => careful.words(),
+                None => quiet.unwrap_or_default(),
+            });
+            let is_good = match &careful {
+                Some(careful) => careful.still_holds(self.core, self.state)?,
+                None => self.core.clock.stands_at(self.state.quiet_at()),
+            };
+            if is_good {
+                return Ok(said);
+            }
+            let round = careful.map_or(0, |careful| careful.round);
+            careful = Some(self.copied().look_with_care(key, off, count, round)?);
+        }
+    }
+
+    /// Words to look at, once nobody is storing to them; `round` says how often this has waited for that.
+    #[inline(never)]
+    fn look_with_care(self, key: u64, off: u64, count: usize, mut round: u32) -> Result<Careful<'t>> {
         let (state, core) = (self.state, self.core);
         if state.cares(Care::DOOMED) {
             return Err(Error::Conflict);
         }
         let words = core.region().words(off, count as u64)?;
         let index = core.orecs.index(key);
-        let (mut round, mut copy) = (0, Vec::new());
         loop {
             let is_quiet = !state.cares(Care::RECORDS) && !state.cares(Care::WRITTEN) && key != FRESH;
             let seen = if is_quiet { Orec::default() } else { core.orecs.load(index) };
@@ -71,30 +137,13 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                 state.wait(&mut round)?;
                 continue;
             }
-            if !is_mine && seen.version() > state.rv.get() {
+            if !is_mine && seen.version() > state.rv() {
                 state.extend(core)?;
                 continue;
             }
-            if state.cares(Care::WRITTEN) && key != FRESH {
-                copy = self.copy_own(off, words);
-            }
-            let said = look(if copy.is_empty() { words } else { &copy });
-            if is_mine {
-                return Ok(said);
-            }
-            if is_quiet {
-                if core.clock.stands_at(state.rv.get()) {
-                    state.note_read(index, state.rv.get());
-                    return Ok(said);
-                }
-                state.end_quiet()?;
-                continue;
-            }
-            let again = core.orecs.load_again(index);
-            if again.version() == seen.version() && !again.is_committing() {
-                state.note_read(index, seen.version());
-                return Ok(said);
-            }
+            let has_own = state.cares(Care::WRITTEN) && key != FRESH;
+            let copy = if has_own { self.copy_own(off, words) } else { Vec::new() };
+            return Ok(Careful { words, copy, index, seen, is_mine, is_quiet, round });
         }
     }
 

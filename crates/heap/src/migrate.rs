@@ -246,7 +246,7 @@ impl Migrations {
         let magic = region.load_u64(off)?;
         let is_begun = magic == MAGIC_MIGRATING;
         if magic != MAGIC && !is_begun {
-            return Err(Error::NotAHeap { found: format!("its heap begins with {magic:#x}") });
+            return Err(Error::NotAHeap { found: format!("its heap begins with {magic:#x}").into() });
         }
         let mut types = Types::read(region, off, |_, _| Ok(()))?;
         let has = |hash| types.look_up(hash).is_some();
@@ -258,7 +258,7 @@ impl Migrations {
         let is_left = |hash| steps.iter().any(|step| step.old == hash);
         types.expect_alone(is_left)?;
         if let Some(other) = roots.iter().find(|other| other.off != off) {
-            return Err(Error::NotAlone { root: other.name.clone() });
+            return Err(Error::NotAlone { root: other.name.clone().into() });
         }
         if !is_begun {
             let mut lane = pool.lane()?;
@@ -303,7 +303,7 @@ fn convert<'t, Old: Persist, New: Migrate<Old>>(
                 New::link(tx, old.at(i), new.at(i))?;
             }
             // Vectors have room for more, where there need not be any value.
-            Err(Error::Pool(tembo_pool::Error::Corrupt { .. })) => {}
+            Err(Error::Pool(e)) if matches!(*e, tembo_pool::Error::Corrupt { .. }) => {}
             Err(e) => return Err(e),
         }
     }

@@ -44,7 +44,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
             self.read_words(place.key, place.off, words.words_mut())?;
         } else {
-            self.read_bytes(place.key, place.off, words.value_bytes_mut())?;
+            self.copied().read_bytes(place.key, place.off, words.value_bytes_mut())?;
         }
         Ok(words)
     }
@@ -72,7 +72,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
             return self.write_words(place.key, place.off, words.words());
         }
-        self.write_bytes(place.key, place.off, words.value_bytes())
+        self.copied().write_bytes(place.key, place.off, words.value_bytes())
     }
 
     /// Exchanges two values, pointers and all: no count changes, and no object dies.

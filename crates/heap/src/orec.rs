@@ -225,7 +225,13 @@ impl Storing {
     pub(crate) fn may_be_anyone(&self) -> bool {
         // ORDER: acquire, both: the clock's value tells of all that were numbered up to it, and the flags of what they have stored.
         let highest = self.highest.0.load(Ordering::Acquire);
-        highest > LOOKED_AT_MAX
-            || self.flags.iter().take(highest as usize).any(|flag| flag.0.load(Ordering::Acquire) != 0)
+        if highest == 1 {
+            return self.flags[0].0.load(Ordering::Acquire) != 0;
+        }
+        if highest > LOOKED_AT_MAX {
+            return true;
+        }
+        let flags = self.flags.get(..highest as usize).unwrap_or_default();
+        flags.iter().any(|flag| flag.0.load(Ordering::Acquire) != 0)
     }
 }

@@ -163,9 +163,12 @@ impl<'t, B: Brand, T: Persist> Arr<'t, B, T> {
     ///
     /// If there is none, as with slices.
     #[inline(always)]
+    #[track_caller]
     pub fn at(self, index: usize) -> Ref<'t, B, T> {
-        let len = self.len;
-        self.get(index).unwrap_or_else(|| panic!("index {index} in an array of {len} elements"))
+        match self.get(index) {
+            Some(element) => element,
+            None => no_element(index, self.len),
+        }
     }
 
     #[inline(always)]
@@ -174,6 +177,13 @@ impl<'t, B: Brand, T: Persist> Arr<'t, B, T> {
         let key = if self.is_fresh { FRESH } else { element_key(self.off, off, size_of::<T>() as u64) };
         Ref::new(off, key)
     }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn no_element(index: usize, len: u64) -> ! {
+    panic!("index {index} in an array of {len} elements")
 }
 
 /// What is owned to write an element of the array at `array_off`: the element; or, if several lie in a line, those that begin there;

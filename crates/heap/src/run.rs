@@ -7,7 +7,9 @@ use crate::error::{Error, Result};
 use crate::session::{Backoff, Care, Manner, Session, State};
 use parking_lot::MutexGuard;
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
+use tembo_pool::BriefPin;
 
 thread_local! {
     /// Transactions that this thread still runs before it trusts in quiet times again.
@@ -44,38 +46,6 @@ const ATTEMPTS_MAX: u32 = 12;
 /// Dying objects that a commit goes on with, at most.
 const COLLECT_MAX: usize = 2048;
 
-/// Gives back what a transaction holds, however it ends.
-struct Ending<'c> {
-    core: &'c Core,
-    state: State,
-}
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        if let Some(mut session) = self.state.session.take() {
-            session.abort(self.core);
-            self.core.put_session(session);
-        }
-        LAST_SEEN.set(self.state.rv.get());
-        self.state.forget_reads();
-    }
-}
-
-impl Ending<'_> {
-    /// Ends a transaction that was committed, so that it holds nothing any more.
-    #[inline(always)]
-    fn end(&mut self) {
-        if let Some(session) = self.state.session.get_mut().take() {
-            // It has nothing of this transaction left.
-            self.core.put_session(session);
-        }
-        LAST_SEEN.set(self.state.rv.get());
-        if self.state.has_list() {
-            self.state.forget_reads();
-        }
-    }
-}
-
 /// Keeps new transactions of other threads waiting.
 struct Alone<'c> {
     core: &'c Core,
@@ -96,91 +66,290 @@ impl Drop for Alone<'_> {
     }
 }
 
+/// Runs a transaction that writes: as a part of the one of this heap that runs on this thread, if there is one, which it takes with it when
+/// it fails, by an error or a panic.
+///
+/// The body is called in one place only, as in [`read`]. Little is stored between the commit's fence and what the next transaction of the thread
+/// reads first: stores that follow a fence wait for it, and when there is no room for one more the processor waits with them. So no function is
+/// called here that could be without.
+#[inline(always)]
 pub(crate) fn write<O, E: From<Error>>(
     core: &Core,
     body: impl Fn(&Running<'_>) -> Result<O, E>,
 ) -> Result<O, E> {
-    if core.pool.is_read_only() {
-        return Err(Error::Pool(tembo_pool::Error::ReadOnly).into());
+    let mut special = None;
+    if current::is_any() || core.wants_alone.load(Ordering::Acquire) || core.pool.is_read_only() {
+        special = Special::find_to_write(core)?;
     }
-    wait_for_turn(core);
-    let wary = WARY.get();
-    let manner = if wary == 0 { Manner::Trusting } else { Manner::Noting };
-    if wary > 0 {
-        WARY.set(wary - 1);
-    }
-    let mut missed = None;
-    let outcome = attempt(core, manner, &body, &mut missed);
-    match missed {
-        None => outcome,
-        Some(missed) => {
-            // It may hold what the next attempt wants.
-            drop(outcome);
-            write_again(core, missed, &body)
+    let mut manner = if WARY.get() == 0 { Manner::Trusting } else { manner_of_the_wary(special.is_none()) };
+    loop {
+        let mut own = match &special {
+            Some(Special::Nested(_)) => None,
+            _ => Some(Writing::begin(core, manner)),
+        };
+        let (state, had_failed) = match (&own, &special) {
+            (Some(own), _) => (&*own.state, false),
+            (None, Some(Special::Nested(outer))) => {
+                (outer.state(), outer.state().nested_failed.replace(true))
+            }
+            (None, _) => unreachable!("there is an outer one, or its own has begun"),
+        };
+        let outcome = current::enter(core, state, &body);
+        let Some(attempt) = &mut own else {
+            if let (Some(Special::Nested(outer)), Ok(_)) = (&special, &outcome) {
+                outer.state().nested_failed.set(had_failed);
+            }
+            return outcome;
+        };
+        match attempt.end(outcome.is_ok()) {
+            Ended::Committed => {
+                // It has given everything back.
+                std::mem::forget(own);
+                return outcome;
+            }
+            Ended::Undone => return outcome,
+            Ended::Failed(e) => return Err(e.into()),
+            Ended::Missed { trusted } => {
+                drop(own);
+                // It may hold what the next attempt wants.
+                drop(outcome);
+                manner = Special::another_manner(&mut special, core, trusted);
+            }
         }
     }
 }
 
 #[cold]
-fn write_again<O, E: From<Error>>(
-    core: &Core,
-    missed: Missed,
-    body: &impl Fn(&Running<'_>) -> Result<O, E>,
-) -> Result<O, E> {
-    if missed.trusted {
-        // Perhaps nobody has changed what it had read.
-        WARY.set(WARY_FOR);
-        wait_for_turn(core);
-        if let Some(outcome) = another_attempt(core, Manner::Noting, body) {
-            return outcome;
+fn manner_of_the_wary(is_first_attempt: bool) -> Manner {
+    if is_first_attempt {
+        WARY.set(WARY.get() - 1);
+    }
+    Manner::Noting
+}
+
+/// How an attempt to write ended.
+enum Ended {
+    /// All that it did is durable, and it holds nothing any more.
+    Committed,
+    /// The body returned an error.
+    Undone,
+    /// The commit failed.
+    Failed(Error),
+    /// It has to be made again, and what the body says means nothing.
+    Missed {
+        /// It kept no list of what it read, and may have met nobody who changed that.
+        trusted: bool,
+    },
+}
+
+/// One attempt to write.
+struct Writing<'c> {
+    core: &'c Core,
+    /// Dropped by hand: mostly it has nothing any more.
+    state: ManuallyDrop<State>,
+    pin: Option<BriefPin<'c>>,
+}
+
+impl<'c> Writing<'c> {
+    #[inline(always)]
+    fn begin(core: &'c Core, manner: Manner) -> Writing<'c> {
+        let pin = Some(core.pool.pin_briefly());
+        Writing { core, state: ManuallyDrop::new(State::begin(core, true, manner, seems_quiet)), pin }
+    }
+
+    /// Commits what it has done, if its body returned no error.
+    #[inline(always)]
+    fn end(&mut self, is_ok: bool) -> Ended {
+        if self.state.cares(Care::DOOMED) {
+            return self.missed();
+        }
+        if !is_ok {
+            return Ended::Undone;
+        }
+        match commit_attempt(self.core, &self.state) {
+            Ok(()) => {
+                if let Some(session) = self.state.session.get_mut().take() {
+                    // It has nothing of this transaction left.
+                    self.core.put_session(session);
+                }
+                LAST_SEEN.set(self.state.rv());
+                if self.state.may_have_list() {
+                    self.state.forget_reads();
+                }
+                self.pin = None;
+                Ended::Committed
+            }
+            Err(Error::Conflict) => self.missed(),
+            Err(e) => Ended::Failed(e),
         }
     }
-    run_again(core, |_| another_attempt(core, Manner::Again, body))
-}
 
-/// An attempt that has to be made again.
-struct Missed {
-    /// It kept no list of what it read, and may have met nobody who changed that.
-    trusted: bool,
-}
-
-impl Missed {
     #[cold]
-    fn by(state: &State) -> Missed {
-        Missed { trusted: !state.cares(Care::NOTES) }
+    fn missed(&self) -> Ended {
+        Ended::Missed { trusted: !self.state.cares(Care::NOTES) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_back(&mut self) {
+        LAST_SEEN.set(self.state.rv());
+        if let Some(mut session) = self.state.session.take() {
+            session.abort(self.core);
+            self.core.put_session(session);
+        }
+        self.state.forget_reads();
     }
 }
 
-/// [`attempt`], compiled once for all attempts but the first.
-#[inline(never)]
-fn another_attempt<O, E: From<Error>>(
-    core: &Core,
-    manner: Manner,
-    body: &impl Fn(&Running<'_>) -> Result<O, E>,
-) -> Option<Result<O, E>> {
-    let mut missed = None;
-    let outcome = attempt(core, manner, body, &mut missed);
-    missed.is_none().then_some(outcome)
+/// Gives back what it holds, however it ends.
+impl Drop for Writing<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.give_back();
+    }
 }
 
+/// Runs a transaction that reads: as a part of the one of this heap that runs on this thread, if there is one.
+///
+/// The body is called in one place only, so that it is compiled into it: a short one is over sooner than it could be called.
 #[inline(always)]
 pub(crate) fn read<O, E: From<Error>>(
     core: &Core,
     body: impl Fn(&Running<'_>) -> Result<O, E>,
 ) -> Result<O, E> {
-    wait_for_turn(core);
-    let mut is_doomed = false;
-    let outcome = attempt_read(core, Manner::Trusting, &body, &mut is_doomed);
-    if !is_doomed {
-        return outcome;
+    // Nothing special, most of the time.
+    let mut special = None;
+    if current::is_any() || core.wants_alone.load(Ordering::Acquire) {
+        special = Special::find(core)?;
     }
-    // It may hold what the next attempt wants.
-    drop(outcome);
-    run_again(core, |_| {
-        let mut is_doomed = false;
-        let outcome = attempt_read(core, Manner::Again, &body, &mut is_doomed);
-        (!is_doomed).then_some(outcome)
-    })
+    loop {
+        let mut own = match &special {
+            Some(Special::Nested(_)) => None,
+            Some(Special::Again(_)) => Some(Reading::begin(core, Manner::Again)),
+            None => Some(Reading::begin(core, Manner::Trusting)),
+        };
+        let state = match (&own, &special) {
+            (Some(own), _) => &*own.state,
+            (None, Some(Special::Nested(outer))) => outer.state(),
+            (None, _) => unreachable!("there is an outer one, or its own has begun"),
+        };
+        let outcome = current::enter(core, state, &body);
+        if own.as_mut().is_none_or(Reading::end) {
+            return outcome;
+        }
+        drop(own);
+        // It may hold what the next attempt wants.
+        drop(outcome);
+        Special::again(&mut special, core);
+    }
+}
+
+/// What a transaction is, besides the first attempt of one that is part of no other.
+enum Special<'c> {
+    Nested(Running<'c>),
+    Again(Again<'c>),
+}
+
+impl<'c> Special<'c> {
+    #[cold]
+    #[inline(never)]
+    fn find(core: &'c Core) -> Result<Option<Special<'c>>> {
+        if let Some(outer) = current::of(core) {
+            outer.check_nested()?;
+            return Ok(Some(Special::Nested(outer)));
+        }
+        wait_for_turn(core);
+        Ok(None)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_to_write(core: &'c Core) -> Result<Option<Special<'c>>> {
+        let special = Special::find(core)?;
+        match special {
+            None if core.pool.is_read_only() => Err(tembo_pool::Error::ReadOnly.into()),
+            special => Ok(special),
+        }
+    }
+
+    /// How the next attempt to write is made.
+    #[cold]
+    #[inline(never)]
+    fn another_manner(special: &mut Option<Special<'c>>, core: &'c Core, trusted: bool) -> Manner {
+        if trusted {
+            // Perhaps nobody has changed what it had read.
+            WARY.set(WARY_FOR);
+            wait_for_turn(core);
+            return Manner::Noting;
+        }
+        Special::again(special, core);
+        Manner::Again
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn again(special: &mut Option<Special<'c>>, core: &'c Core) {
+        if !matches!(special, Some(Special::Again(_))) {
+            *special = Some(Special::Again(Again::new()));
+        }
+        if let Some(Special::Again(again)) = special {
+            again.prepare(core);
+        }
+    }
+}
+
+/// One attempt to read.
+struct Reading<'c> {
+    _pin: BriefPin<'c>,
+    /// Dropped by hand: it never has a session, and mostly nothing else.
+    state: ManuallyDrop<State>,
+}
+
+impl<'c> Reading<'c> {
+    #[inline(always)]
+    fn begin(core: &'c Core, manner: Manner) -> Reading<'c> {
+        let _pin = core.pool.pin_briefly();
+        Reading { _pin, state: ManuallyDrop::new(State::begin(core, false, manner, seems_quiet)) }
+    }
+
+    /// Whether what it says holds; else it has to be said again.
+    #[inline(always)]
+    fn end(&mut self) -> bool {
+        LAST_SEEN.set(self.state.rv());
+        !self.state.cares(Care::DOOMED)
+    }
+}
+
+impl Drop for Reading<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.state.may_have_list() {
+            self.state.forget_reads();
+        }
+    }
+}
+
+/// Attempts after a conflict.
+struct Again<'c> {
+    backoff: Backoff,
+    alone: Option<Alone<'c>>,
+}
+
+impl<'c> Again<'c> {
+    fn new() -> Again<'c> {
+        Again { backoff: Backoff::new(), alone: None }
+    }
+
+    /// Waits before another attempt, which asks the others to wait if there were many.
+    fn prepare(&mut self, core: &'c Core) {
+        self.backoff.wait();
+        if self.backoff.attempts() == ATTEMPTS_MAX {
+            self.alone = Some(Alone::begin(core));
+        }
+        if self.alone.is_none() {
+            wait_for_turn(core);
+        }
+    }
 }
 
 /// Waits as long as another transaction wants to run alone.
@@ -194,79 +363,6 @@ fn wait_for_turn(core: &Core) {
 #[cold]
 fn wait_for_who_is_alone(core: &Core) {
     drop(core.alone.lock());
-}
-
-#[cold]
-fn run_again<T>(core: &Core, attempt: impl Fn(u32) -> Option<T>) -> T {
-    let mut backoff = Backoff::new();
-    let mut alone = None;
-    loop {
-        backoff.wait();
-        if backoff.attempts() == ATTEMPTS_MAX {
-            alone = Some(Alone::begin(core));
-        }
-        if alone.is_none() {
-            wait_for_turn(core);
-        }
-        if let Some(outcome) = attempt(backoff.attempts()) {
-            return outcome;
-        }
-    }
-}
-
-/// One attempt to read, which has nothing to give back. What it says when it is doomed means nothing.
-#[inline(always)]
-fn attempt_read<O, E: From<Error>>(
-    core: &Core,
-    manner: Manner,
-    body: &impl Fn(&Running<'_>) -> Result<O, E>,
-    is_doomed: &mut bool,
-) -> Result<O, E> {
-    let _pin = core.pool.pin_briefly();
-    let state = State::begin(core, false, manner, seems_quiet);
-    let outcome = current::enter(core, &state, body);
-    LAST_SEEN.set(state.rv.get());
-    if manner != Manner::Trusting {
-        state.forget_reads();
-    }
-    *is_doomed = state.cares(Care::DOOMED);
-    outcome
-}
-
-/// One attempt to write. What it says when it has `missed` means nothing.
-///
-/// Little is stored between the commit's fence and what the next transaction of the thread reads first: stores that follow a fence wait for it, and
-/// when there is no room for one more the processor waits with them. So no function is called here that could be without, and a value is
-/// returned by itself, not with all bytes that an error would have.
-#[inline(always)]
-fn attempt<O, E: From<Error>>(
-    core: &Core,
-    manner: Manner,
-    body: &impl Fn(&Running<'_>) -> Result<O, E>,
-    missed: &mut Option<Missed>,
-) -> Result<O, E> {
-    let _pin = core.pool.pin_briefly();
-    let mut ending = Ending { core, state: State::begin(core, true, manner, seems_quiet) };
-    match current::enter(core, &ending.state, body) {
-        outcome if ending.state.cares(Care::DOOMED) => {
-            *missed = Some(Missed::by(&ending.state));
-            outcome
-        }
-        Err(e) => Err(e),
-        Ok(value) => match commit_attempt(core, &ending.state) {
-            Ok(()) => {
-                ending.end();
-                std::mem::forget(ending);
-                Ok(value)
-            }
-            Err(e) => {
-                if matches!(e, Error::Conflict) {
-                    *missed = Some(Missed::by(&ending.state));
-                }
-                Err(e.into())
-            }
-        },
-    }
 }
 
 /// Commits what an attempt has done.
@@ -289,7 +385,7 @@ fn commit_attempt(core: &Core, state: &State) -> Result<()> {
 fn go_on_collecting(core: &Core, state: &State, session: &mut Session) {
     let _ = collect(core, session, COLLECT_MAX);
     // These commits are the thread's own, so that it is as quiet as before. (If there are others' among them, it may be wrong once.)
-    state.rv.set(core.clock.now());
+    state.set_rv(core.clock.now());
 }
 
 pub(crate) fn collect_all(core: &Core) -> Result<()> {

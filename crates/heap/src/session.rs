@@ -86,7 +86,7 @@ impl Session {
                 state.wait(&mut round)?;
                 continue;
             }
-            if seen.version() > state.rv.get() {
+            if seen.version() > state.rv() {
                 state.extend(core)?;
                 continue;
             }
@@ -128,22 +128,25 @@ impl Session {
 /// A transaction that is running. Shared by all its handles, and with transactions that are nested in it, on one thread.
 pub(crate) struct State {
     /// The clock that it sees the heap at.
-    pub rv: Cell<u64>,
+    rv: Cell<u64>,
+    /// The same as long as there is nothing to look after, so that a word may be taken from where it lies if the clock stands there then; else
+    /// [`NEVER`].
+    quiet_at: Cell<u64>,
     /// Owner number, once it has a session.
     pub number: Cell<u64>,
     /// What its reads and writes have to look after: none of it for most that only read.
-    pub care: Cell<Care>,
+    care: Cell<Care>,
     /// A transaction nested in it has failed, so that it must not be committed either.
     pub nested_failed: Cell<bool>,
     /// Values that are borrowed mutably.
     pub borrowed: Cell<u32>,
-    /// One more than the number of values written that may have variants.
-    pub stamp: Cell<u64>,
+    /// How many values were written that may have variants.
+    variants: Cell<u64>,
     pub may_write: bool,
     /// It owns what it is going to write from the first write on, rather than in its commit: see `orec.rs`.
     pub owns_early: bool,
     /// Records read, and what their versions are not newer than as long as nothing changes.
-    reads: RefCell<Vec<(u32, u64)>>,
+    reads: RefCell<Option<Box<ReadList>>>,
     pub session: RefCell<Option<Box<Session>>>,
 }
 
@@ -160,8 +163,11 @@ pub(crate) enum Manner {
 
 thread_local! {
     /// The list of what is read, kept from one transaction to the next.
-    static READS: Cell<Vec<(u32, u64)>> = const { Cell::new(Vec::new()) };
+    static READS: Cell<Option<Box<ReadList>>> = const { Cell::new(None) };
 }
+
+/// Records, and versions that they are not newer than.
+type ReadList = Vec<(u32, u64)>;
 
 /// Records that a transaction is going to own. Some may be there twice, but not many times.
 #[derive(Debug, Default)]
@@ -235,6 +241,9 @@ impl Care {
 const SPINS: u32 = 100;
 const YIELDS: u32 = SPINS + 20;
 
+/// No clock stands there.
+const NEVER: u64 = u64::MAX;
+
 impl State {
     #[inline(always)]
     pub(crate) fn begin(
@@ -246,25 +255,61 @@ impl State {
         let rv = core.clock.now();
         // Where others are busy, looking for who is storing would cost more than it saves.
         let is_quiet = seems_quiet(rv) && !core.storing.may_be_anyone();
+        let care = if is_quiet && manner == Manner::Trusting && core.parts.isolates {
+            Care::NONE
+        } else {
+            State::care_at_first(core, may_write, manner, is_quiet)
+        };
+        State {
+            rv: Cell::new(rv),
+            quiet_at: Cell::new(if care == Care::NONE { rv } else { NEVER }),
+            care: Cell::new(care),
+            number: Cell::new(0),
+            nested_failed: Cell::new(false),
+            borrowed: Cell::new(0),
+            variants: Cell::new(0),
+            may_write,
+            owns_early: may_write && manner == Manner::Again,
+            reads: RefCell::new(None),
+            session: RefCell::new(None),
+        }
+    }
+
+    #[inline(never)]
+    fn care_at_first(core: &Core, may_write: bool, manner: Manner, is_quiet: bool) -> Care {
         let is_bare = !core.parts.isolates;
         let notes = match manner {
             Manner::Trusting => may_write && (!is_quiet || is_bare),
             Manner::Noting | Manner::Again => true,
         };
-        let care =
-            Care::NONE.with(Care::RECORDS, !is_quiet).with(Care::NOTES, notes).with(Care::BARE, is_bare);
-        State {
-            rv: Cell::new(rv),
-            care: Cell::new(care),
-            number: Cell::new(0),
-            nested_failed: Cell::new(false),
-            borrowed: Cell::new(0),
-            stamp: Cell::new(1),
-            may_write,
-            owns_early: may_write && manner == Manner::Again,
-            reads: RefCell::new(Vec::new()),
-            session: RefCell::new(None),
-        }
+        Care::NONE.with(Care::RECORDS, !is_quiet).with(Care::NOTES, notes).with(Care::BARE, is_bare)
+    }
+
+    #[inline(always)]
+    pub(crate) fn rv(&self) -> u64 {
+        self.rv.get()
+    }
+
+    pub(crate) fn set_rv(&self, rv: u64) {
+        self.rv.set(rv);
+        self.quiet_at.set(if self.care.get() == Care::NONE { rv } else { NEVER });
+    }
+
+    /// Where the clock stands, if it may be, when a word was just taken from where it lies, and is good.
+    #[inline(always)]
+    pub(crate) fn quiet_at(&self) -> u64 {
+        self.quiet_at.get()
+    }
+
+    /// Whether the clock may stand there.
+    #[inline(always)]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet_at() != NEVER
+    }
+
+    #[inline(always)]
+    pub(crate) fn care(&self) -> Care {
+        self.care.get()
     }
 
     /// Whether it has to look after this.
@@ -277,6 +322,7 @@ impl State {
     #[inline(always)]
     pub(crate) fn care_for(&self, what: Care) {
         self.care.set(self.care.get().with(what, true));
+        self.quiet_at.set(NEVER);
     }
 
     #[cold]
@@ -301,29 +347,37 @@ impl State {
     pub(crate) fn note_read(&self, index: u32, version: u64) {
         if self.cares(Care::NOTES) {
             let mut reads = self.reads.borrow_mut();
+            let reads = reads.get_or_insert_with(|| READS.take().unwrap_or_default());
             if reads.last() != Some(&(index, version)) {
-                if reads.capacity() == 0 {
-                    *reads = READS.take();
-                }
                 reads.push((index, version));
             }
         }
     }
 
-    /// Whether there is a list of what was read.
+    /// Whether there may be a list of what was read.
     #[inline(always)]
-    pub(crate) fn has_list(&mut self) -> bool {
-        self.reads.get_mut().capacity() > 0
+    pub(crate) fn may_have_list(&self) -> bool {
+        self.cares(Care::NOTES)
     }
 
     /// Forgets what was read.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn forget_reads(&self) {
-        let mut reads = self.reads.take();
-        if reads.capacity() > 0 {
+        if let Some(mut reads) = self.reads.take() {
             reads.clear();
-            READS.set(reads);
+            READS.set(Some(reads));
         }
+    }
+
+    /// What tells whether values that may have variants have been written since; never 0.
+    #[inline(always)]
+    pub(crate) fn stamp(&self) -> u64 {
+        self.variants.get() + 1
+    }
+
+    #[inline(always)]
+    pub(crate) fn note_variants(&self) {
+        self.variants.set(self.variants.get() + 1);
     }
 
     /// The clock has moved since the transaction began: others store, or have stored, so that records have to be looked at.
@@ -343,7 +397,7 @@ impl State {
         if !self.reads_hold(core) {
             return self.conflict();
         }
-        self.rv.set(now);
+        self.set_rv(now);
         // What is numbered up to there may still be being stored.
         self.care_for(Care::RECORDS);
         Ok(())
@@ -353,7 +407,7 @@ impl State {
     pub(crate) fn reads_hold(&self, core: &Core) -> bool {
         let number = self.number.get();
         self.cares(Care::NOTES)
-            && self.reads.borrow().iter().all(|(index, version)| {
+            && self.reads.borrow().iter().flat_map(|reads| reads.iter()).all(|(index, version)| {
                 let now = core.records(*index).load(index & !COUNT_RECORD);
                 now.version() <= *version && (!now.is_committing() || now.owner() == number)
             })

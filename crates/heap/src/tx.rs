@@ -12,9 +12,14 @@ use crate::slots::{PArr, PRc, PWeak};
 use std::cell::RefMut as CellMut;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tembo_pmem::LoadableWords;
 
 /// Lines of a value that is going to be written that are fetched before.
 const FETCHED_LINES_MAX: u64 = 4;
+
+/// The part of the word before an array's elements that is its length.
+const LEN_MASK: u64 = 0xFFFF_FFFF;
 
 /// A transaction that reads. What it sees is one state of the heap, with nothing in it that a crash could take back.
 ///
@@ -22,6 +27,8 @@ const FETCHED_LINES_MAX: u64 = 4;
 pub struct ReadTx<'t, B: Brand> {
     pub(crate) core: &'t Core,
     pub(crate) state: &'t State,
+    /// Those of the core's region; none if the transaction has had something to look after from the start.
+    words: LoadableWords<'t>,
     tie: Tie<'t, B, ()>,
 }
 
@@ -40,19 +47,29 @@ impl<'t, B: Brand> Deref for Tx<'t, B> {
 
 impl<B: Brand> std::fmt::Debug for ReadTx<'_, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReadTx").field("clock", &self.state.rv.get()).finish_non_exhaustive()
+        f.debug_struct("ReadTx").field("clock", &self.state.rv()).finish_non_exhaustive()
     }
 }
 
 impl<B: Brand> std::fmt::Debug for Tx<'_, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tx").field("clock", &self.state.rv.get()).finish_non_exhaustive()
+        f.debug_struct("Tx").field("clock", &self.state.rv()).finish_non_exhaustive()
     }
 }
 
 impl<'t, B: Brand> ReadTx<'t, B> {
+    #[inline(always)]
     pub(crate) fn new(core: &'t Core, state: &'t State) -> Self {
-        ReadTx { core, state, tie: PhantomData }
+        // Who cannot read in quiet anyway is not to look at the clock, which others advance.
+        let words = if state.is_quiet() { core.region().loadable_words() } else { LoadableWords::none() };
+        ReadTx { core, state, words, tie: PhantomData }
+    }
+
+    /// The same again, for functions that are rarely called: what takes a reference needs it in memory, where each transaction would have to be
+    /// stored to.
+    #[inline(always)]
+    pub(crate) fn copied(&self) -> Self {
+        ReadTx { core: self.core, state: self.state, words: self.words, tie: PhantomData }
     }
 
     /// The value at a place.
@@ -72,7 +89,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         if place.off.is_multiple_of(8) {
             self.read_words(place.key, place.off, words.words_mut())?;
         } else {
-            self.read_bytes(place.key, place.off, words.value_bytes_mut())?;
+            self.copied().read_bytes(place.key, place.off, words.value_bytes_mut())?;
         }
         words.value().ok_or_else(|| bad_value::<T>(place.off))
     }
@@ -85,7 +102,10 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub fn load<T: Persist>(&self, slot: Ref<'t, B, PRc<T>>) -> Result<Option<Obj<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
-        let off = self.read_word(slot.key, slot.off)?;
+        if let Some(off) = self.quiet_word(slot.off) {
+            return Ok((off != 0).then(|| ReadTx::object_before(off)));
+        }
+        let off = self.copied().read_word_with_care(slot.key, slot.off)?;
         Ok((off != 0).then(|| self.object(off)))
     }
 
@@ -115,7 +135,13 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub fn array<T: Persist>(&self, slot: Ref<'t, B, PArr<T>>) -> Result<Option<Arr<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
-        let off = self.read_word(slot.key, slot.off)?;
+        if let Some(off) = self.quiet_word(slot.off)
+            && off != 0
+            && let Some(len) = self.words.load(off.wrapping_add(OBJECT_HEAD_BYTES))
+        {
+            return Ok(Some(Arr::new(off, len & LEN_MASK, false)));
+        }
+        let off = self.copied().read_word_with_care(slot.key, slot.off)?;
         self.array_at(off)
     }
 
@@ -126,7 +152,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             return Ok(None);
         }
         // The length never changes, and the pin keeps the memory from being used for anything else.
-        let len = self.core.region().load_u64(off.wrapping_add(OBJECT_HEAD_BYTES))? & 0xFFFF_FFFF;
+        let len = self.core.region().load_u64(off.wrapping_add(OBJECT_HEAD_BYTES))? & LEN_MASK;
         Ok(Some(Arr::new(off, len, self.is_fresh(off))))
     }
 
@@ -142,14 +168,14 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[doc(hidden)]
     #[inline]
     pub fn as_now<T>(&self, mut place: Ref<'t, B, T>) -> Ref<'t, B, T> {
-        place.stamp = self.state.stamp.get();
+        place.stamp = self.state.stamp();
         place
     }
 
     /// Refuses a place in a variant if a value with variants was written since.
     #[inline(always)]
     pub(crate) fn check_stamp(&self, stamp: u64) -> Result<()> {
-        if stamp != 0 && stamp != self.state.stamp.get() {
+        if stamp != 0 && stamp != self.state.stamp() {
             return Err(Error::StaleVariant);
         }
         Ok(())
@@ -161,13 +187,20 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         Obj::new(value, if self.is_fresh(off) { FRESH } else { value })
     }
 
+    /// An object that was there before the transaction.
+    #[inline(always)]
+    pub(crate) fn object_before<T>(off: u64) -> Obj<'t, B, T> {
+        let value = off.wrapping_add(OBJECT_HEAD_BYTES);
+        Obj::new(value, value)
+    }
+
     #[inline(always)]
     fn is_fresh(&self, off: u64) -> bool {
-        self.state.cares(Care::FRESH) && self.is_own_fresh(off)
+        self.state.cares(Care::FRESH) && self.copied().allocated(off)
     }
 
     #[inline(never)]
-    fn is_own_fresh(&self, off: u64) -> bool {
+    fn allocated(self, off: u64) -> bool {
         self.state.session.borrow().as_ref().is_some_and(|session| session.fresh.get(off).is_some())
     }
 
@@ -182,7 +215,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                 state.wait(&mut round)?;
                 continue;
             }
-            if seen.version() > state.rv.get() {
+            if seen.version() > state.rv() {
                 state.extend(self.core)?;
                 continue;
             }
@@ -201,27 +234,35 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub(crate) fn read_word(&self, key: u64, off: u64) -> Result<u64> {
         // What most reads are: nobody stores anything, and this transaction has not either.
-        if self.state.care.get() == Care::NONE
-            && let Some(word) = self.quiet_word(off)
-        {
-            return Ok(word);
+        match self.quiet_word(off) {
+            Some(word) => Ok(word),
+            None => self.copied().read_word_with_care(key, off),
         }
-        self.read_word_with_care(key, off)
     }
 
-    /// A word, if nobody has stored anything since the transaction began.
+    /// A word, if there is nothing to look after and the clock still stands where it stood. (The transaction has allocated nothing either then.)
     #[inline(always)]
     fn quiet_word(&self, off: u64) -> Option<u64> {
-        let word = self.core.region().load_u64(off).ok()?;
-        self.core.clock.stands_at(self.state.rv.get()).then_some(word)
+        let word = self.words.load(off)?;
+        self.core.clock.stands_at(self.state.quiet_at()).then_some(word)
+    }
+
+    /// Words that may be looked at, and are good if the clock stands at [`State::quiet_at`] then.
+    #[inline(always)]
+    pub(crate) fn quiet_words(&self, off: u64, count: u64) -> Option<&'t [AtomicU64]> {
+        if self.state.is_quiet() { self.words.words(off, count) } else { None }
     }
 
     #[inline(never)]
-    fn read_word_with_care(&self, key: u64, off: u64) -> Result<u64> {
+    fn read_word_with_care(self, key: u64, off: u64) -> Result<u64> {
         let state = self.state;
+        if key == FRESH && !state.cares(Care::DOOMED) {
+            return Ok(self.core.region().load_u64(off)?);
+        }
         if key != FRESH
-            && state.care.get().is_at_most(&[Care::NOTES, Care::WRITTEN, Care::FRESH])
-            && let Some(word) = self.quiet_word(off)
+            && state.care().is_at_most(&[Care::NOTES, Care::WRITTEN, Care::FRESH])
+            && let Some(word) = self.core.region().loadable_words().load(off)
+            && self.core.clock.stands_at(state.rv())
         {
             if state.cares(Care::NOTES) {
                 let index = self.core.orecs.index(key);
@@ -229,7 +270,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                     // What is read is often what is written next.
                     self.core.orecs.prefetch(index);
                 }
-                state.note_read(index, state.rv.get());
+                state.note_read(index, state.rv());
             }
             return Ok(if state.cares(Care::WRITTEN) { self.own_word(off).unwrap_or(word) } else { word });
         }
@@ -237,9 +278,9 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     }
 
     #[inline(never)]
-    fn read_word_as_words(&self, key: u64, off: u64) -> Result<u64> {
+    fn read_word_as_words(self, key: u64, off: u64) -> Result<u64> {
         let mut word = [0];
-        self.read_words(key, off, &mut word)?;
+        self.read_words_with_care(key, off, &mut word)?;
         Ok(word[0])
     }
 
@@ -252,6 +293,17 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// Reads words from `off` on, all of which belong to `key`.
     #[inline(always)]
     pub(crate) fn read_words(&self, key: u64, off: u64, out: &mut [u64]) -> Result<()> {
+        if let Some(words) = self.quiet_words(off, out.len() as u64) {
+            load_all(words, out);
+            if self.core.clock.stands_at(self.state.quiet_at()) {
+                return Ok(());
+            }
+        }
+        self.copied().read_words_with_care(key, off, out)
+    }
+
+    #[inline(never)]
+    fn read_words_with_care(self, key: u64, off: u64, out: &mut [u64]) -> Result<()> {
         let (state, core) = (self.state, self.core);
         if state.cares(Care::DOOMED) {
             return Err(Error::Conflict);
@@ -266,8 +318,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         let index = core.orecs.index(key);
         if !state.cares(Care::RECORDS) {
             self.load_words(off, out)?;
-            if core.clock.stands_at(state.rv.get()) {
-                state.note_read(index, state.rv.get());
+            if core.clock.stands_at(state.rv()) {
+                state.note_read(index, state.rv());
                 return if state.cares(Care::WRITTEN) { self.overlay_own(off, out) } else { Ok(()) };
             }
             state.end_quiet()?;
@@ -290,7 +342,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                 state.wait(&mut round)?;
                 continue;
             }
-            if seen.version() > state.rv.get() {
+            if seen.version() > state.rv() {
                 state.extend(core)?;
                 continue;
             }
@@ -310,11 +362,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             *word = region.load_u64(off)?;
             return Ok(());
         }
-        let words = region.words(off, out.len() as u64)?;
-        for (out, word) in out.iter_mut().zip(words) {
-            // ORDER: acquire, with the release of a commit's stores: whoever sees one sees the record marked.
-            *out = word.load(std::sync::atomic::Ordering::Acquire);
-        }
+        load_all(region.words(off, out.len() as u64)?, out);
         Ok(())
     }
 
@@ -333,7 +381,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 
     /// Reads bytes that may begin and end inside words.
     #[inline(never)]
-    pub(crate) fn read_bytes(&self, key: u64, off: u64, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_bytes(self, key: u64, off: u64, out: &mut [u8]) -> Result<()> {
         let first = off & !7;
         let at = (off - first) as usize;
         let count = (at + out.len()).div_ceil(8);
@@ -354,14 +402,29 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     }
 }
 
+#[inline(always)]
+fn load_all(words: &[AtomicU64], out: &mut [u64]) {
+    for (out, word) in out.iter_mut().zip(words) {
+        // ORDER: acquire, with the release of a commit's stores: whoever sees one sees the record marked.
+        *out = word.load(Ordering::Acquire);
+    }
+}
+
 #[cold]
 fn bad_value<T: Persist>(off: u64) -> Error {
     corrupt("a value", off, format!("a {}", T::name()), "bytes that are none")
 }
 
 impl<'t, B: Brand> Tx<'t, B> {
+    #[inline(always)]
     pub(crate) fn new(core: &'t Core, state: &'t State) -> Self {
         Tx { read: ReadTx::new(core, state) }
+    }
+
+    /// As [`ReadTx::copied`].
+    #[inline(always)]
+    pub(crate) fn copied(&self) -> Self {
+        Tx { read: self.read.copied() }
     }
 
     /// Sets the value at a place.
@@ -549,7 +612,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
             return self.write_words(place.key, place.off, words.words());
         }
-        self.write_bytes(place.key, place.off, words.value_bytes())
+        self.copied().write_bytes(place.key, place.off, words.value_bytes())
     }
 
     #[inline(always)]
@@ -567,7 +630,7 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     /// Writes bytes that begin or end inside words.
     #[inline(never)]
-    pub(crate) fn write_bytes(&mut self, key: u64, off: u64, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write_bytes(mut self, key: u64, off: u64, bytes: &[u8]) -> Result<()> {
         let mut at = off;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -630,7 +693,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     #[inline(always)]
     pub(crate) fn note_variants<T: Persist>(&self) {
         if T::HAS_VARIANTS {
-            self.state.stamp.set(self.state.stamp.get() + 1);
+            self.state.note_variants();
         }
     }
 

@@ -1,7 +1,7 @@
 //! The types of a heap: their records on media, and their numbers.
 
 use crate::describe::{Condition, Pointer, PointerKind, TargetFn, TypeInfo};
-use crate::error::{Error, Result, corrupt};
+use crate::error::{Error, Result, SameName, corrupt};
 use crate::layout::{MAX_TYPES, PmCondition, PmHeap, PmPointer, PmType};
 use crate::persist::Persist;
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ impl Types {
         let hash = const { T::HASH };
         match self.quick.get(quick_slot(hash)) {
             Some((known, number)) if *known == hash => Ok(*number),
-            _ => self.look_up(hash).ok_or_else(|| Error::UnknownType { name: T::name() }),
+            _ => self.look_up(hash).ok_or_else(|| Error::UnknownType { name: T::name().into() }),
         }
     }
 
@@ -156,7 +156,7 @@ fn reachable(roots: Vec<TargetFn>) -> Result<Vec<TypeInfo>> {
             Some(_) => {
                 let other = found.into_iter().find(|other| other.name_hash == info.name_hash);
                 let one = other.map(|other| other.text).unwrap_or_default();
-                return Err(Error::SameName { name: info.name, one, other: info.text });
+                return Err(Error::SameName(Box::new(SameName { name: info.name, one, other: info.text })));
             }
             None => {
                 next.extend(targets);

@@ -75,7 +75,7 @@ pub enum Error {
 impl From<tembo_heap::Error> for Error {
     fn from(e: tembo_heap::Error) -> Error {
         match e {
-            tembo_heap::Error::Pool(e) => e.into(),
+            tembo_heap::Error::Pool(e) => (*e).into(),
             other => Error::Heap(other),
         }
     }

@@ -161,7 +161,7 @@ impl Tembo {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn entry_slot<'t>(
     tx: &tembo_heap::ReadTx<'t, Measured>,
     root: tembo_heap::Obj<'t, Measured, Root>,

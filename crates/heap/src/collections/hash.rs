@@ -164,6 +164,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
     }
 
     /// A bucket, unless its segment was not made yet.
+    #[inline(always)]
     fn bucket(self, tx: &ReadTx<'t, B>, index: usize) -> Result<Option<Slot<'t, B, K, V>>> {
         let Some(slot) = self.segments.get(index / SEGMENT) else { return Err(self.damage()) };
         match tx.array(slot)? {
@@ -315,7 +316,7 @@ fn move_node<'t, B: Brand, K: MapKey, V: Persist>(
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
-    #[inline]
+    #[inline(always)]
     fn table(self, tx: &ReadTx<'t, B>) -> Result<Option<Table<'t, B, K, V>>> {
         const { assert!(offset_of!(PHashMap<K, V>, size) == 0 && offset_of!(PHashMap<K, V>, segments) == 8) };
         tx.check_stamp(self.stamp)?;

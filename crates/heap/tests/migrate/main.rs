@@ -4,7 +4,7 @@ mod crash;
 mod versions;
 
 use std::path::PathBuf;
-use tembo_heap::{Error, Heap, Migrations, Options, PRc, Persist, check, describe};
+use tembo_heap::{Error, Heap, Migrations, Options, OtherLayout, PRc, Persist, SameName, check, describe};
 use tembo_pool::Pool;
 use versions::{v1, v2, v3};
 
@@ -93,7 +93,8 @@ fn what_has_no_migration_is_refused_and_nothing_is_changed() {
     let before = std::fs::read(&place.path).unwrap();
     let outcome = Migrations::new().add::<v1::Town, v2::Town>().run(&place.path, &place.options);
     match outcome.unwrap_err() {
-        Error::Layout { name, difference, .. } => {
+        Error::Layout(e) => {
+            let OtherLayout { name, difference, .. } = *e;
             assert_eq!(name, "Person");
             assert!(difference.contains("`age` is only in the heap"), "{difference}");
         }
@@ -114,7 +115,7 @@ fn a_migration_that_changes_old_objects_is_refused_and_can_be_mended() {
     let refused = v2::read(place.pool()).unwrap_err();
     assert!(refused.contains("interrupted"), "{refused}");
     let fewer = Migrations::new().run(&place.path, &place.options);
-    assert!(matches!(fewer, Err(Error::Layout { .. })), "{fewer:?}");
+    assert!(matches!(fewer, Err(Error::Layout(_))), "{fewer:?}");
     versions::to_v2().run(&place.path, &place.options).unwrap();
     assert_eq!(v2::read(place.pool()).unwrap(), old);
 }
@@ -135,7 +136,7 @@ fn where_there_is_no_heap_there_is_nothing_to_do() {
     tx.commit().unwrap();
     drop((lane, pool));
     let outcome = versions::to_v2().run(&place.path, &place.options);
-    assert!(matches!(&outcome, Err(Error::NotAlone { root }) if root == "other"), "{outcome:?}");
+    assert!(matches!(&outcome, Err(Error::NotAlone { root }) if &**root == "other"), "{outcome:?}");
 }
 
 mod twins {
@@ -170,7 +171,8 @@ fn two_types_of_one_name_are_told_from_a_layout_that_changed() {
     let place = Place::new();
     let outcome = Heap::with(&place.path, &place.options, |_: Heap<_, twins::Both>| Ok::<_, Error>(()));
     match outcome.unwrap_err() {
-        Error::SameName { name, one, other } => {
+        Error::SameName(e) => {
+            let SameName { name, one, other } = *e;
             assert_eq!(name, "Twin");
             assert!(one.contains("text") != other.contains("text"), "{one} {other}");
         }
@@ -181,14 +183,15 @@ fn two_types_of_one_name_are_told_from_a_layout_that_changed() {
     let outcome =
         Heap::with(&place.path, &place.options, |_: Heap<_, twins::other::Twin>| Ok::<_, Error>(()));
     match outcome.unwrap_err() {
-        Error::Layout { name, difference, .. } => {
+        Error::Layout(e) => {
+            let OtherLayout { name, difference, .. } = *e;
             assert_eq!(name, "Twin");
             assert_eq!(difference, "`number` is only in the heap, `text` is only in the program");
         }
         other => panic!("{other}"),
     }
     let outcome = Heap::with(&place.path, &place.options, |_: Heap<_, twins::Both>| Ok::<_, Error>(()));
-    assert!(matches!(outcome, Err(Error::OtherRoot { .. })), "{outcome:?}");
+    assert!(matches!(outcome, Err(Error::OtherRoot(_))), "{outcome:?}");
 }
 
 #[allow(dead_code, reason = "only their layouts matter")]
@@ -239,7 +242,7 @@ fn difference<Before: Persist + Default, After: Persist + Default>() -> String {
     let place = Place::new();
     Heap::with(&place.path, &place.options, |_: Heap<_, Before>| Ok::<_, Error>(())).unwrap();
     match Heap::with(&place.path, &place.options, |_: Heap<_, After>| Ok::<_, Error>(())) {
-        Err(Error::Layout { difference, .. }) => difference,
+        Err(Error::Layout(e)) => e.difference,
         other => panic!("{other:?}"),
     }
 }
