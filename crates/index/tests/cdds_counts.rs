@@ -30,7 +30,7 @@ trait Costs: Structure {
 }
 
 impl Costs for CddsOrdered {
-    const LINES: [std::ops::RangeInclusive<u64>; 4] = [4..=5, 5..=6, 2..=2, 2..=3];
+    const LINES: [std::ops::RangeInclusive<u64>; 4] = [4..=5, 4..=6, 2..=2, 2..=3];
     const WITH_HOMES: u64 = 30;
     const AVERAGE_LINES: [f64; 4] = [9.2, 9.0, 11.8, 6.0];
     const BATCH_LINES: f64 = 7.0;
