@@ -1,4 +1,4 @@
-//! One line of a region, for who loads, stores and flushes it: what has to be checked is checked once.
+//! Lines of a region, and its words, for who loads, stores or flushes many: what has to be checked is checked once.
 
 use super::{Flusher, OutOfBounds, Region, line_number, word_number};
 use crate::{LINE_BYTES, WORD_BYTES};
