@@ -305,6 +305,7 @@ mod tests {
 
     /// With one instruction, where the processor has it, and without.
     #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
     fn chosen_words_are_stored_and_no_others() {
         let mut region = mapped();
         let before = [[0x1111; WORDS], [0x2222; WORDS], [0x3333; WORDS]];
@@ -355,6 +356,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
     fn words_that_are_not_there_are_not_loaded() {
         let region = mapped();
         region.store_words(4096 - 16, &[5, 6]).unwrap();
