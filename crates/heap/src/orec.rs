@@ -225,6 +225,7 @@ impl Storing {
     pub(crate) fn may_be_anyone(&self) -> bool {
         // ORDER: acquire, both: the clock's value tells of all that were numbered up to it, and the flags of what they have stored.
         let highest = self.highest.0.load(Ordering::Acquire);
+        // One writer, mostly: a transaction that reads spares a loop.
         if highest == 1 {
             return self.flags[0].0.load(Ordering::Acquire) != 0;
         }

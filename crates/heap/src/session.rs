@@ -295,7 +295,7 @@ impl State {
         self.quiet_at.set(if self.care.get() == Care::NONE { rv } else { NEVER });
     }
 
-    /// Where the clock stands, if it may be, when a word was just taken from where it lies, and is good.
+    /// A word that was just taken from where it lies is good if the clock stands here then; it never does while there is anything to look after.
     #[inline(always)]
     pub(crate) fn quiet_at(&self) -> u64 {
         self.quiet_at.get()
