@@ -6,7 +6,7 @@ use crate::error::{Error, Result, corrupt};
 use crate::handle::for_each_slot;
 use crate::layout::{
     ARRAY_HEAD_BYTES, Counts, Kind, LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmDying, PmHeap,
-    PmOrphans, ROOT_KIND, ROOT_NAME,
+    PmOrphans, ROOT_KIND, ROOT_NAME, block_of, counts_off, is_tagged, kind_off, tagged_object, value_off,
 };
 use crate::types::{Types, for_each_pointer};
 use std::collections::HashMap;
@@ -117,7 +117,7 @@ pub fn describe(pool: &Pool) -> Result<Option<Description>> {
     let region = pool.region();
     let types = Types::read(region, heap, |_, _| Ok(()))?;
     let root = region.load_u64(heap + offset_of!(PmHeap, root) as u64)?;
-    let root_type = types.get(Kind(region.load_u64(root)?).type_number());
+    let root_type = types.get(Kind(region.load_u64(kind_off(root))?).type_number());
     let root_type =
         root_type.ok_or_else(|| corrupt("the root's type", root, "a type of the heap", "none"))?;
     Ok(Some(Description {
@@ -199,7 +199,7 @@ fn walk<'w>(pool: &'w Pool, marks: &mut Marks) -> Result<(Walk<'w>, Summary)> {
             }
             listed += 1;
             walk.next.push(object);
-            object = Kind(region.load_u64(object)?).next_dying();
+            object = Kind(region.load_u64(kind_off(object))?).next_dying();
         }
     }
     while let Some(object) = walk.next.pop() {
@@ -257,8 +257,9 @@ impl Walk<'_> {
     /// Objects in blocks that nothing leads to: in circles, or leaked, which their counts tell.
     fn find_apart(&mut self, marks: &Marks) -> Result<Vec<u64>> {
         let mut apart = Vec::new();
-        for (object, block_bytes) in marks.unreached() {
-            if !self.seen.contains_key(&object) && self.may_be_alive(object, block_bytes)? {
+        for block in marks.unreached() {
+            let object = if block.is_tagged { tagged_object(block.off) } else { block.off };
+            if !self.seen.contains_key(&object) && self.may_be_alive(object, block.bytes)? {
                 apart.push(object);
             }
         }
@@ -273,13 +274,14 @@ impl Walk<'_> {
     }
 
     /// Whether a block looks like an object that pointers lead to.
-    fn may_be_alive(&self, block: u64, block_bytes: u64) -> Result<bool> {
-        let Ok((kind, info)) = self.type_of(block) else { return Ok(false) };
-        let counts = Counts::decode(self.region.load_u64(block + 8)?);
+    fn may_be_alive(&self, object: u64, block_bytes: u64) -> Result<bool> {
+        let Ok((kind, info)) = self.type_of(object) else { return Ok(false) };
+        let counts = Counts::decode(self.region.load_u64(counts_off(object))?);
         let bytes = match kind.is_array() {
+            _ if is_tagged(object) => Some(info.bytes),
             false => Some(OBJECT_HEAD_BYTES + info.bytes),
             true => {
-                let len = self.region.load_u64(block + OBJECT_HEAD_BYTES)?;
+                let len = self.region.load_u64(object + OBJECT_HEAD_BYTES)?;
                 len.checked_mul(info.bytes).and_then(|bytes| bytes.checked_add(ARRAY_HEAD_BYTES))
             }
         };
@@ -322,7 +324,10 @@ impl Walk<'_> {
     }
 
     fn type_of(&self, object: u64) -> Result<(Kind, &TypeInfo)> {
-        let kind = Kind(self.region.load_u64(object)?);
+        if is_tagged(object) && !block_of(object).is_multiple_of(LINE) {
+            return Err(corrupt("a pointer", object, "the start of an object", "another offset"));
+        }
+        let kind = Kind(self.region.load_u64(kind_off(object))?);
         if !kind.is_sane() {
             return Err(corrupt(
                 "an object's first word",
@@ -332,6 +337,13 @@ impl Walk<'_> {
             ));
         }
         match self.types.get(kind.type_number()) {
+            // Shells may have been given another type by a migration.
+            Some(info)
+                if !kind.is_shell() && is_tagged(object) != (info.bytes == LINE && !kind.is_array()) =>
+            {
+                let found = format!("a {}, of which none can be here", info.name);
+                Err(corrupt("a pointer", object, "an object of its type", found))
+            }
             Some(info) => Ok((kind, info)),
             None => Err(corrupt("an object's type", object, "a type of the heap", kind.type_number())),
         }
@@ -350,7 +362,7 @@ impl Walk<'_> {
         }
         let (mut at, count) = match kind.is_array() {
             _ if info.pointers.is_empty() => (object, 0),
-            false => (object + OBJECT_HEAD_BYTES, 1),
+            false => (value_off(object), 1),
             true => {
                 let word = self.region.load_u64(object + OBJECT_HEAD_BYTES)?;
                 let (len, released) = (word & 0xFFFF_FFFF, word >> 32);
@@ -408,7 +420,7 @@ impl Walk<'_> {
         usage: &mut Usage,
     ) -> Result<()> {
         let (kind, info) = self.type_of(object)?;
-        let counts = Counts::decode(self.region.load_u64(object + 8)?);
+        let counts = Counts::decode(self.region.load_u64(counts_off(object))?);
         if seen.is_apart && seen.strong == 0 && kind.successor().is_none() {
             return Err(leaked(object, &info.name));
         }
@@ -444,7 +456,10 @@ impl Walk<'_> {
                 ARRAY_HEAD_BYTES + len * info.bytes
             }
         };
-        marks.reach(object, bytes)?;
+        match is_tagged(object) {
+            true => marks.reach_tagged(block_of(object))?,
+            false => marks.reach(object, bytes)?,
+        }
         summary.shells += u64::from(kind.is_shell());
         summary.moved += u64::from(kind.successor().is_some());
         let Some(usage) = usage.get_mut(&info.hash) else { return Ok(()) };

@@ -18,13 +18,16 @@
 //!   array only the elements that have not been released yet); weak likewise. The root object has one more.
 //! - I2: an object with no strong pointer is an orphan (in an orphan slot), or dying (in exactly one list), or a shell (only weak pointers lead
 //!   to it).
-//! - I3: a list of dying objects is linked by their first words and ends.
+//! - I3: a list of dying objects is linked by the first words of their heads and ends.
 
 use crate::core::Core;
 use crate::describe::PointerKind;
 use crate::error::{Error, Result, corrupt};
 use crate::handle::FoundSlot;
-use crate::layout::{ARRAY_HEAD_BYTES, Counts, Kind, OBJECT_HEAD_BYTES, ORPHAN_SLOTS, PmHeap, PmOrphans};
+use crate::layout::{
+    ARRAY_HEAD_BYTES, Counts, Kind, OBJECT_HEAD_BYTES, ORPHAN_SLOTS, PmHeap, PmOrphans, block_of, counts_off,
+    is_tagged, kind_off, value_off,
+};
 use crate::orec::Orecs;
 use crate::session::{Session, State};
 use crate::small_map::SmallMap;
@@ -101,15 +104,39 @@ impl Scratch {
     }
 }
 
+/// Why a commit came to nothing: an [`Error`] that goes in a register, so that one that succeeds stores nothing for it.
+pub(crate) enum Failed {
+    Conflict,
+    By(Box<Error>),
+}
+
+impl From<Error> for Failed {
+    fn from(e: Error) -> Failed {
+        match e {
+            Error::Conflict => Failed::Conflict,
+            e => Failed::By(Box::new(e)),
+        }
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Error {
+        match failed {
+            Failed::Conflict => Error::Conflict,
+            Failed::By(e) => *e,
+        }
+    }
+}
+
 /// Makes a transaction durable, then visible.
-pub(crate) fn commit(core: &Core, state: &State, session: &mut Session) -> Result<()> {
+pub(crate) fn commit(core: &Core, state: &State, session: &mut Session) -> std::result::Result<(), Failed> {
     if !session.has_work() {
         session.abort(core);
         return Ok(());
     }
     if let Err(e) = session.own_wanted(core, state) {
         session.abort(core);
-        return Err(e);
+        return Err(e.into());
     }
     if !session.only_writes() {
         return commit_work(core, Some(state), session);
@@ -124,13 +151,13 @@ pub(crate) fn commit(core: &Core, state: &State, session: &mut Session) -> Resul
         Err(e) => {
             session.abort(core);
             core.storing.end(session.number);
-            Err(e)
+            Err(e.into())
         }
     }
 }
 
 #[inline(never)]
-fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Result<()> {
+fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> std::result::Result<(), Failed> {
     let dying_first = session.dying_first;
     let outcome = prepare(core, state, session).and_then(|()| publish(core, state, session));
     match outcome {
@@ -166,7 +193,10 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> Res
     core.storing.end(session.number);
     session.scratch.clear();
     session.forget();
-    outcome.map(drop)
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// The second half of step 1, and step 2.
@@ -249,8 +279,8 @@ impl Deaths<'_> {
     /// The counts of an object that was there before, whose record is owned.
     fn counts(&mut self, object: u64) -> Result<&mut NewCounts> {
         if self.session.scratch.counts.get(object).is_none() {
-            let kind = Kind(self.core.region().load_u64(object)?);
-            let old = Counts::decode(self.core.region().load_u64(object + 8)?);
+            let kind = Kind(self.core.region().load_u64(kind_off(object))?);
+            let old = Counts::decode(self.core.region().load_u64(counts_off(object))?);
             let new = NewCounts { kind, old, new: old, is_freed: false };
             self.session.scratch.counts.get_or_insert_with(object, || new);
         }
@@ -416,11 +446,11 @@ impl Deaths<'_> {
         };
         let info = self.core.types.get(kind.type_number()).ok_or_else(|| unknown_type(object, kind))?;
         if !info.pointers.is_empty() {
-            if self.budget == 0 || kind.is_array() || !(is_fresh || self.own(object + OBJECT_HEAD_BYTES)) {
+            if self.budget == 0 || kind.is_array() || !(is_fresh || self.own(value_off(object))) {
                 return self.defer(object, kind);
             }
             self.budget -= 1;
-            let value = object + OBJECT_HEAD_BYTES;
+            let value = value_off(object);
             let mut pointers = std::mem::take(&mut self.session.scratch.pointers);
             pointers.clear();
             for_each_pointer(info, &|off| self.word(value + off), |off, pointer| {
@@ -464,11 +494,7 @@ impl Deaths<'_> {
         if weak == 0 {
             return self.free(object);
         }
-        if is_fresh {
-            return Ok(self.session.ptx.store(object, kind.shell().0)?);
-        }
-        self.session.ptx.store_words(object, &[kind.shell().0])?;
-        Ok(())
+        self.set_kind(object, kind.shell(), is_fresh)
     }
 
     /// Owns the data record of a key, if that can be had at once, so that what is read there stays so.
@@ -520,7 +546,7 @@ impl Deaths<'_> {
     }
 
     fn free(&mut self, object: u64) -> Result<()> {
-        self.session.ptx.free(object)?;
+        self.session.ptx.free(block_of(object))?;
         if self.session.fresh.get(object).is_none() {
             self.counts(object)?.is_freed = true;
         }
@@ -530,10 +556,9 @@ impl Deaths<'_> {
     /// Puts an object into the lane's list of dying ones.
     fn defer(&mut self, object: u64, kind: Kind) -> Result<()> {
         let dying = kind.dying(self.session.dying_first);
-        if self.session.fresh.get(object).is_some() {
-            self.session.ptx.store(object, dying.0)?;
-        } else {
-            self.session.ptx.store_words(object, &[dying.0])?;
+        let is_fresh = self.session.fresh.get(object).is_some();
+        self.set_kind(object, dying, is_fresh)?;
+        if !is_fresh {
             self.counts(object)?.kind = dying;
         }
         self.session.dying_first = object;
@@ -541,11 +566,21 @@ impl Deaths<'_> {
         Ok(())
     }
 
+    fn set_kind(&mut self, object: u64, kind: Kind, is_fresh: bool) -> Result<()> {
+        let ptx = &mut self.session.ptx;
+        match is_fresh {
+            true if is_tagged(object) => ptx.set_tag_word(block_of(object), 0, kind.0)?,
+            true => ptx.store(object, kind.0)?,
+            false => ptx.store_words(kind_off(object), &[kind.0])?,
+        }
+        Ok(())
+    }
+
     fn write_counts(&mut self) -> Result<()> {
         let Session { scratch, fresh, deltas, ptx, .. } = &mut *self.session;
         for (object, counts) in scratch.counts.iter() {
             if !counts.is_freed && counts.new != counts.old {
-                ptx.store_words(object + 8, &[counts.new.encode()])?;
+                ptx.store_words(counts_off(object), &[counts.new.encode()])?;
             }
         }
         for (object, _) in fresh.iter() {
@@ -556,7 +591,10 @@ impl Deaths<'_> {
             let counts = Counts { strong: 0, weak: 0 }.changed(strong, weak);
             let counts = counts.ok_or(Error::TooManyPointers { off: object })?;
             // A block that was freed again may be stored to as well.
-            ptx.store(object + 8, counts.encode())?;
+            match is_tagged(object) {
+                true => ptx.set_tag_word(block_of(object), 1, counts.encode())?,
+                false => ptx.store(counts_off(object), counts.encode())?,
+            }
         }
         Ok(())
     }
@@ -580,6 +618,9 @@ fn publish(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
     {
         return Err(Error::Conflict);
     }
+    // Whether it succeeds or not; after its fence this would wait.
+    session.deltas.clear();
+    session.fresh.clear();
     session.ptx.commit_and_begin()?;
     if let Some(state) = state {
         state.set_rv(version);
@@ -609,7 +650,7 @@ pub(crate) fn collect(core: &Core, session: &mut Session, budget: usize) -> Resu
         if let Err(e) = commit_work(core, None, session) {
             session.dying_first = first;
             core.handles.put_abandoned(abandoned);
-            return if matches!(e, Error::Conflict) { Ok(false) } else { Err(e) };
+            return if matches!(e, Failed::Conflict) { Ok(false) } else { Err(e.into()) };
         }
         done += taken.max(1) + DEATHS_MAX;
     }
@@ -622,7 +663,7 @@ fn take_dying(core: &Core, session: &mut Session) -> Result<usize> {
     let mut taken = 0;
     while session.dying_first != 0 && taken < LIST_MAX {
         let object = session.dying_first;
-        let kind = Kind(core.region().load_u64(object)?);
+        let kind = Kind(core.region().load_u64(kind_off(object))?);
         if !kind.is_dying() {
             return Err(corrupt(
                 "a list of dying objects",
@@ -644,7 +685,7 @@ fn take_dying(core: &Core, session: &mut Session) -> Result<usize> {
         for element in first..first + count {
             let value = match each {
                 Some(_) => object + ARRAY_HEAD_BYTES + element * info.bytes,
-                None => object + OBJECT_HEAD_BYTES,
+                None => value_off(object),
             };
             let key = match each {
                 Some(_) => crate::place::element_key(object, value, info.bytes),
@@ -660,7 +701,7 @@ fn take_dying(core: &Core, session: &mut Session) -> Result<usize> {
         for element in first..first + count {
             let value = match each {
                 Some(_) => object + ARRAY_HEAD_BYTES + element * info.bytes,
-                None => object + OBJECT_HEAD_BYTES,
+                None => value_off(object),
             };
             let word = |off| Ok(core.region().load_u64(value + off)?);
             for_each_pointer(info, &word, |off, pointer| {

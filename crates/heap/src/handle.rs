@@ -263,7 +263,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     ///
     /// [`Error::Conflict`]; the pool's own.
     pub fn hold<T: Persist>(&mut self, object: Obj<'t, B, T>) -> Result<Handle<B, T>> {
-        let off = object.off.wrapping_sub(crate::layout::OBJECT_HEAD_BYTES);
+        let off = object.object_off();
         let shared = Arc::new(Shared { core: self.core.arc(), off, counts: AtomicBool::new(false) });
         session_of(self.core, self.state)?.held.push(Claim { shared: shared.clone() });
         Ok(Handle { shared, of: PhantomData })

@@ -7,11 +7,15 @@ use crate::describe::{TargetFn, TypeInfo};
 use crate::error::{Error, OtherRoot, Result, corrupt};
 use crate::handle::Of;
 use crate::layer::Layer;
-use crate::layout::{LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME};
+use crate::layout::{
+    Kind, LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME, has_line, kind_off,
+    tagged_object,
+};
 use crate::node::Room;
 use crate::persist::Persist;
 use crate::place::Obj;
 use crate::run;
+use crate::tx::first_head;
 use crate::tx::{ReadTx, Tx};
 use crate::types::Types;
 use std::marker::PhantomData;
@@ -218,11 +222,19 @@ fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
     types.add_reachable(&mut tx, off, vec![TargetFn(TypeInfo::of::<R>)], |_| false)?;
     let mut room = Room::new();
     let words = room.of(&R::default());
-    let root = tx.alloc(OBJECT_HEAD_BYTES + words.bytes().len() as u64)?;
-    let kind = crate::layout::Kind::new(types.number_of::<R>()?, false);
-    let head = [kind.0, crate::layout::Counts { strong: 1, weak: 0 }.encode()];
-    tx.write_fresh(root, &[head[0].to_ne_bytes(), head[1].to_ne_bytes()].concat())?;
-    tx.write_fresh(root + OBJECT_HEAD_BYTES, words.bytes())?;
+    let head = first_head(types.number_of::<R>()?, false);
+    let root = match has_line::<R>() {
+        true => {
+            let line_off = tx.alloc_tagged(head)?;
+            tx.write_fresh(line_off, words.bytes())?;
+            tagged_object(line_off)
+        }
+        false => {
+            let root = tx.alloc(OBJECT_HEAD_BYTES + words.bytes().len() as u64)?;
+            tx.write_fresh_words(root, &head, words.words())?;
+            root
+        }
+    };
     for (field, word) in [
         (offset_of!(PmHeap, magic), MAGIC),
         (offset_of!(PmHeap, generation), 1),
@@ -254,7 +266,7 @@ fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
     }
     let mut types = Types::read(region, off, |_, _| Ok(()))?;
     let root = region.load_u64(off + offset_of!(PmHeap, root) as u64)?;
-    let stored = types.get(crate::layout::Kind(region.load_u64(root)?).type_number());
+    let stored = types.get(Kind(region.load_u64(kind_off(root))?).type_number());
     let stored = stored.ok_or_else(|| corrupt("the root's type", root, "a type of the heap", "none"))?;
     if stored.hash != R::HASH {
         let ours = TypeInfo::of::<R>().0;

@@ -1,20 +1,23 @@
 //! Every structure that a heap keeps on media, and how its words are packed.
 
 use tembo_pmem::media_struct;
+use tembo_pool::{TAG_BYTES, tag_off};
+
+const _: () = assert!(TAG_BYTES == OBJECT_HEAD_BYTES);
 
 /// The kind of the root that names a heap.
 pub(crate) const ROOT_KIND: u32 = 0x4845_4150;
 /// The name of that root.
 pub(crate) const ROOT_NAME: &str = "heap";
 /// The first word of a heap; the last digits are the version of its layout.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TMBHEAP1");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TMBHEAP2");
 /// In place of it while objects are made anew with the layouts of another program (`migrate.rs`).
 pub(crate) const MAGIC_MIGRATING: u64 = u64::from_le_bytes(*b"TMBHEAPM");
 
 media_struct! {
     /// The heap, found by the pool's root `heap`. A line per lane ([`PmDying`]) and the orphan slots follow in blocks of their own.
     pub(crate) struct PmHeap: 64 {
-        /// The bytes `TMBHEAP1`; `TMBHEAPM` as long as a migration is not over.
+        /// The bytes `TMBHEAP2`; `TMBHEAPM` as long as a migration is not over.
         0 => magic: u64,
         /// How often the heap was opened for writing. A generational lock with another number is free.
         8 => generation: u64,
@@ -45,9 +48,10 @@ media_struct! {
 }
 
 media_struct! {
-    /// The head of an object. Its value follows; that of an array is a [`PmArray`] and the elements.
+    /// The head of an object. Its value follows; that of an array is a [`PmArray`] and the elements. A value of 64 bytes has a line for itself, and
+    /// the head is that line's tag: pointers to such an object lead to 8 bytes before the value, others to the head.
     pub(crate) struct PmObject: 16 {
-        /// Type number (16 bits), flags (array 16, dying 17, shell 18, moved 19), and, of a dying object, the offset of the next one, of a moved one that of its successor, divided by 16 (bits 20 to 63).
+        /// Type number (16 bits), flags (array 16, dying 17, shell 18, moved 19), and, of a dying object, the pointer to the next one, of a moved one that to its successor, divided by 8 (bits 20 to 63).
         0 => kind: u64,
         /// Strong pointers to it (low 32 bits), weak pointers (high 32 bits).
         8 => counts: u64,
@@ -116,14 +120,63 @@ media_struct! {
     }
 }
 
-/// From an object to its value.
+/// From an object to its value, where the head is before that.
 pub(crate) const OBJECT_HEAD_BYTES: u64 = size_of::<PmObject>() as u64;
+/// From an object to its value, where the head is a line's tag. So the offsets of these objects, and of no others, are no multiples of 16.
+const TAGGED_HEAD_BYTES: u64 = 8;
 /// From an array object to its first element.
 pub(crate) const ARRAY_HEAD_BYTES: u64 = OBJECT_HEAD_BYTES + size_of::<PmArray>() as u64;
 /// Bytes of a line.
 pub(crate) const LINE: u64 = 64;
 /// Slots of a block of them.
 pub(crate) const ORPHAN_SLOTS: u64 = 63;
+
+/// Whether an object of this type is a line with a tag.
+#[inline(always)]
+pub(crate) const fn has_line<T>() -> bool {
+    size_of::<T>() as u64 == LINE
+}
+
+/// From an object, as pointers to it have it, to its value of this type.
+#[inline(always)]
+pub(crate) const fn head_bytes<T>() -> u64 {
+    if has_line::<T>() { TAGGED_HEAD_BYTES } else { OBJECT_HEAD_BYTES }
+}
+
+/// Whether an object is a line with a tag.
+#[inline(always)]
+pub(crate) const fn is_tagged(object: u64) -> bool {
+    object & TAGGED_HEAD_BYTES != 0
+}
+
+/// The object that is the line at an offset.
+pub(crate) const fn tagged_object(line_off: u64) -> u64 {
+    line_off.wrapping_sub(TAGGED_HEAD_BYTES)
+}
+
+/// The block of an object.
+#[inline(always)]
+pub(crate) const fn block_of(object: u64) -> u64 {
+    if is_tagged(object) { object.wrapping_add(TAGGED_HEAD_BYTES) } else { object }
+}
+
+/// The value of an object that is no array.
+#[inline(always)]
+pub(crate) const fn value_off(object: u64) -> u64 {
+    object.wrapping_add(if is_tagged(object) { TAGGED_HEAD_BYTES } else { OBJECT_HEAD_BYTES })
+}
+
+/// Where the first word of an object's head lies.
+#[inline(always)]
+pub(crate) const fn kind_off(object: u64) -> u64 {
+    if is_tagged(object) { tag_off(block_of(object)) } else { object }
+}
+
+/// Where an object's counts lie.
+#[inline(always)]
+pub(crate) const fn counts_off(object: u64) -> u64 {
+    kind_off(object).wrapping_add(8)
+}
 
 /// What the first word of an object says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +188,7 @@ const DYING: u64 = 1 << 17;
 const SHELL: u64 = 1 << 18;
 const MOVED: u64 = 1 << 19;
 const NEXT_SHIFT: u32 = 20;
+const NEXT_UNIT: u32 = 3;
 
 /// Types that a heap can have.
 pub(crate) const MAX_TYPES: u64 = TYPE_BITS + 1;
@@ -164,13 +218,13 @@ impl Kind {
 
     /// The next object of the list of dying ones, or 0.
     pub(crate) fn next_dying(self) -> u64 {
-        (self.0 >> NEXT_SHIFT) << 4
+        (self.0 >> NEXT_SHIFT) << NEXT_UNIT
     }
 
     /// As it is in the list, before `next`.
     pub(crate) fn dying(self, next: u64) -> Kind {
-        debug_assert!(next.is_multiple_of(16));
-        Kind(self.0 & (TYPE_BITS | ARRAY) | DYING | (next >> 4) << NEXT_SHIFT)
+        debug_assert!(next.is_multiple_of(1 << NEXT_UNIT));
+        Kind(self.0 & (TYPE_BITS | ARRAY) | DYING | (next >> NEXT_UNIT) << NEXT_SHIFT)
     }
 
     pub(crate) fn shell(self) -> Kind {
@@ -179,13 +233,13 @@ impl Kind {
 
     /// The object that a migration has made of it, if it has.
     pub(crate) fn successor(self) -> Option<u64> {
-        (self.0 & MOVED != 0).then_some((self.0 >> NEXT_SHIFT) << 4)
+        (self.0 & MOVED != 0).then_some((self.0 >> NEXT_SHIFT) << NEXT_UNIT)
     }
 
     /// As it is when a migration has made `successor` of it.
     pub(crate) fn moved(self, successor: u64) -> Kind {
-        debug_assert!(successor.is_multiple_of(16));
-        Kind(self.0 & (TYPE_BITS | ARRAY) | MOVED | (successor >> 4) << NEXT_SHIFT)
+        debug_assert!(successor.is_multiple_of(1 << NEXT_UNIT));
+        Kind(self.0 & (TYPE_BITS | ARRAY) | MOVED | (successor >> NEXT_UNIT) << NEXT_SHIFT)
     }
 
     /// Of another type.

@@ -50,7 +50,8 @@
 //!
 //! `PmHeap`, named by the pool's root `heap`, leads to the root object, the type records (`PmType`), the heads of the lists of dying
 //! objects (`PmDying`), and the orphan slots (`PmOrphans`). An object is a block: its head (`PmObject`, 16 bytes) and its value; an array has a `PmArray` and elements
-//! instead. A pointer is the offset of an object, eight bytes. See `layout.rs`.
+//! instead. A value of 64 bytes is a line by itself, whose tag is its head ([`Tx::alloc_tagged`](tembo_pool::Tx::alloc_tagged)). A pointer is the offset of an object, eight bytes; where the
+//! head is a tag, that of the value less 8. See `layout.rs`.
 //!
 //! # Invariants
 //!

@@ -43,6 +43,7 @@ use crate::error::{Error, Result, corrupt};
 use crate::layer::Layer;
 use crate::layout::{
     ARRAY_HEAD_BYTES, Kind, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, PmType, ROOT_KIND, ROOT_NAME,
+    block_of, kind_off, value_off,
 };
 use crate::node::Room;
 use crate::persist::Persist;
@@ -292,7 +293,7 @@ fn convert<'t, Old: Persist, New: Migrate<Old>>(
         let value = New::migrate(tx, *old)?;
         let new = tx.alloc(value)?;
         New::link(tx, *old, *new)?;
-        return Ok(new.off - OBJECT_HEAD_BYTES);
+        return Ok(new.object_off());
     };
     let old = Arr::<Moving, Old>::new(object, len, false);
     let new = tx.alloc_blanks::<New>(old.len())?;
@@ -324,7 +325,7 @@ fn convert_node<'t, K: MapKey, Old: Persist, New: Migrate<Old>>(
     copy_but_value(tx, old, new)?;
     tx.put(value_of(new), value)?;
     New::link(tx, value_of(old), value_of(new))?;
-    Ok(new.off - OBJECT_HEAD_BYTES)
+    Ok(new.object_off())
 }
 
 /// Pointers that one transaction changes, at most, and objects that it frees.
@@ -375,7 +376,7 @@ impl Migration<'_> {
     }
 
     fn kind(&self, object: u64) -> Result<Kind> {
-        Ok(Kind(self.core.region().load_u64(object)?))
+        Ok(Kind(self.core.region().load_u64(kind_off(object))?))
     }
 
     /// Makes a new object of an old one. Says whether there was anything to do.
@@ -387,7 +388,7 @@ impl Migration<'_> {
         if kind.is_shell() {
             let number = self.core.types.look_up(step.new);
             let number = number.ok_or_else(|| corrupt("a type", object, "added before", "none"))?;
-            self.write(|tx| store(tx, object, kind.with_type(number).0))?;
+            self.write(|tx| store(tx, kind_off(object), kind.with_type(number).0))?;
             return Ok(false);
         }
         let len = match kind.is_array() {
@@ -401,7 +402,7 @@ impl Migration<'_> {
                 return Err(Error::MigrationChanges);
             }
             tx.count(new, PointerKind::Strong, 1)?;
-            store(tx, object, kind.moved(new).0)
+            store(tx, kind_off(object), kind.moved(new).0)
         })?;
         Ok(true)
     }
@@ -450,7 +451,7 @@ impl Migration<'_> {
             return Ok(());
         }
         let (first, count) = match kind.is_array() {
-            false => (object + OBJECT_HEAD_BYTES, 1),
+            false => (value_off(object), 1),
             true => {
                 let len = self.core.region().load_u64(object + OBJECT_HEAD_BYTES)?;
                 (object + ARRAY_HEAD_BYTES, len & 0xFFFF_FFFF)
@@ -488,7 +489,7 @@ impl Migration<'_> {
             self.write(|tx| {
                 for (object, successor) in some {
                     tx.count(*successor, PointerKind::Strong, -1)?;
-                    session_of(tx.core, tx.state)?.ptx.free(*object)?;
+                    session_of(tx.core, tx.state)?.ptx.free(block_of(*object))?;
                 }
                 Ok(())
             })?;

@@ -105,7 +105,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     ) -> Result<()> {
         self.own_place(slot)?;
         let before = self.read_word(slot.key, slot.off)?;
-        let object = new.off.wrapping_sub(OBJECT_HEAD_BYTES);
+        let object = new.object_off();
         if before != 0 {
             self.write_words(next.key, next.off, &[before])?;
         }
@@ -217,8 +217,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     pub(crate) fn alloc_image<T: Persist>(&mut self, image: &[u64]) -> Result<Obj<'t, B, T>> {
         assert_eq!(image.len(), Room::<T>::COUNT, "the words of {}", T::name());
         let type_number = self.core.types.number_of::<T>()?;
-        let off = self.alloc_words(type_number, false, image)?;
-        Ok(Obj::new(off + OBJECT_HEAD_BYTES, FRESH))
+        self.alloc_object(type_number, image)
     }
 
     /// Allocates an array of blanks.

@@ -1,6 +1,7 @@
 //! Places and objects as a transaction names them. They are two words each, free to copy, and end with the transaction.
 
 use crate::brand::Brand;
+use crate::layout::head_bytes;
 use crate::persist::Persist;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -135,6 +136,12 @@ impl<'t, B: Brand, T> Obj<'t, B, T> {
     #[inline(always)]
     pub(crate) fn new(value_off: u64, key: u64) -> Self {
         Obj { value: Ref::new(value_off, key) }
+    }
+
+    /// The object as pointers to it have it.
+    #[inline(always)]
+    pub(crate) fn object_off(self) -> u64 {
+        self.value.off.wrapping_sub(head_bytes::<T>())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Running transactions: again when they met others, alone when that goes on for long.
 
-use crate::commit::{collect, commit};
+use crate::commit::{Failed, collect, commit};
 use crate::core::Core;
 use crate::current::{self, Running};
 use crate::error::{Error, Result};
@@ -108,7 +108,7 @@ pub(crate) fn write<O, E: From<Error>>(
                 return outcome;
             }
             Ended::Undone => return outcome,
-            Ended::Failed(e) => return Err(e.into()),
+            Ended::Failed(e) => return Err((*e).into()),
             Ended::Missed { trusted } => {
                 drop(own);
                 // It may hold what the next attempt wants.
@@ -134,7 +134,7 @@ enum Ended {
     /// The body returned an error.
     Undone,
     /// The commit failed.
-    Failed(Error),
+    Failed(Box<Error>),
     /// It has to be made again, and what the body says means nothing.
     Missed {
         /// It kept no list of what it read, and may have met nobody who changed that.
@@ -179,8 +179,8 @@ impl<'c> Writing<'c> {
                 self.pin = None;
                 Ended::Committed
             }
-            Err(Error::Conflict) => self.missed(),
-            Err(e) => Ended::Failed(e),
+            Err(Failed::Conflict) => self.missed(),
+            Err(Failed::By(e)) => Ended::Failed(e),
         }
     }
 
@@ -367,9 +367,9 @@ fn wait_for_who_is_alone(core: &Core) {
 
 /// Commits what an attempt has done.
 #[inline(always)]
-fn commit_attempt(core: &Core, state: &State) -> Result<()> {
+fn commit_attempt(core: &Core, state: &State) -> std::result::Result<(), Failed> {
     if state.nested_failed.get() {
-        return Err(Error::NestedFailed);
+        return Err(Error::NestedFailed.into());
     }
     let mut held = state.session.borrow_mut();
     let Some(session) = held.as_mut() else { return Ok(()) };

@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::layout::LINE;
 use crate::small_map::SmallMap;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -134,6 +135,8 @@ pub(crate) struct State {
     quiet_at: Cell<u64>,
     /// Owner number, once it has a session.
     pub number: Cell<u64>,
+    /// A bit for each line that it has written to, and others: of most lines it tells that it has not.
+    written: Cell<u64>,
     /// What its reads and writes have to look after: none of it for most that only read.
     care: Cell<Care>,
     /// A transaction nested in it has failed, so that it must not be committed either.
@@ -244,6 +247,12 @@ const YIELDS: u32 = SPINS + 20;
 /// No clock stands there.
 const NEVER: u64 = u64::MAX;
 
+/// The bit that stands for the line of `off`, and others, among those that were written to.
+#[inline(always)]
+fn line_bit(off: u64) -> u64 {
+    1 << (off / LINE % 64)
+}
+
 impl State {
     #[inline(always)]
     pub(crate) fn begin(
@@ -265,6 +274,7 @@ impl State {
             quiet_at: Cell::new(if care == Care::NONE { rv } else { NEVER }),
             care: Cell::new(care),
             number: Cell::new(0),
+            written: Cell::new(0),
             nested_failed: Cell::new(false),
             borrowed: Cell::new(0),
             variants: Cell::new(0),
@@ -323,6 +333,32 @@ impl State {
     pub(crate) fn care_for(&self, what: Care) {
         self.care.set(self.care.get().with(what, true));
         self.quiet_at.set(NEVER);
+    }
+
+    /// Notes that it has written words from `off` on.
+    #[inline(always)]
+    pub(crate) fn note_written(&self, off: u64, words: usize) {
+        let last = off.wrapping_add(8 * words.saturating_sub(1) as u64);
+        let lines = (last / LINE).wrapping_sub(off / LINE);
+        self.note_written_lines(if lines < 2 { line_bit(off) | line_bit(last) } else { u64::MAX });
+    }
+
+    /// As [`note_written`](Self::note_written), of words of one line.
+    #[inline(always)]
+    pub(crate) fn note_written_line(&self, off: u64) {
+        self.note_written_lines(line_bit(off));
+    }
+
+    #[inline(always)]
+    fn note_written_lines(&self, bits: u64) {
+        self.written.set(self.written.get() | bits);
+        self.care_for(Care::WRITTEN);
+    }
+
+    /// Whether there is nothing to look after but what it has written itself, of which nothing is in the line of `off`.
+    #[inline(always)]
+    pub(crate) fn is_quiet_beside_own(&self, off: u64) -> bool {
+        self.care.get() == Care::WRITTEN && self.written.get() & line_bit(off) == 0
     }
 
     #[cold]

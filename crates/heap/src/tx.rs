@@ -3,7 +3,10 @@
 use crate::brand::Brand;
 use crate::core::Core;
 use crate::error::{Error, Result, corrupt};
-use crate::layout::{Counts, Kind, LINE, OBJECT_HEAD_BYTES};
+use crate::layout::{
+    Counts, Kind, LINE, OBJECT_HEAD_BYTES, block_of, counts_off, has_line, head_bytes, kind_off,
+    tagged_object,
+};
 use crate::node::Room;
 use crate::persist::{Persist, Plain};
 use crate::place::{Arr, FRESH, Obj, Ref, Tie};
@@ -102,7 +105,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub fn load<T: Persist>(&self, slot: Ref<'t, B, PRc<T>>) -> Result<Option<Obj<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
-        if let Some(off) = self.quiet_word(slot.off) {
+        if let Some(off) = self.quiet_word(slot.off).or_else(|| self.word_beside_own(slot.off)) {
             return Ok((off != 0).then(|| ReadTx::object_before(off)));
         }
         let off = self.copied().read_word_with_care(slot.key, slot.off)?;
@@ -183,14 +186,14 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 
     #[inline(always)]
     pub(crate) fn object<T>(&self, off: u64) -> Obj<'t, B, T> {
-        let value = off.wrapping_add(OBJECT_HEAD_BYTES);
+        let value = off.wrapping_add(head_bytes::<T>());
         Obj::new(value, if self.is_fresh(off) { FRESH } else { value })
     }
 
     /// An object that was there before the transaction.
     #[inline(always)]
     pub(crate) fn object_before<T>(off: u64) -> Obj<'t, B, T> {
-        let value = off.wrapping_add(OBJECT_HEAD_BYTES);
+        let value = off.wrapping_add(head_bytes::<T>());
         Obj::new(value, value)
     }
 
@@ -219,8 +222,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                 state.extend(self.core)?;
                 continue;
             }
-            let kind = Kind(self.core.region().load_u64(off)?);
-            let counts = Counts::decode(self.core.region().load_u64(off + 8)?);
+            let kind = Kind(self.core.region().load_u64(kind_off(off))?);
+            let counts = Counts::decode(self.core.region().load_u64(counts_off(off))?);
             let is_alive =
                 !kind.is_dying() && !kind.is_shell() && (counts.strong > 0 || self.core.handles.holds(off));
             let again = records.load_again(index);
@@ -234,10 +237,21 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub(crate) fn read_word(&self, key: u64, off: u64) -> Result<u64> {
         // What most reads are: nobody stores anything, and this transaction has not either.
-        match self.quiet_word(off) {
+        match self.quiet_word(off).or_else(|| self.word_beside_own(off)) {
             Some(word) => Ok(word),
             None => self.copied().read_word_with_care(key, off),
         }
+    }
+
+    /// A word of which the transaction has written nothing, nor of its line, if there is nothing to look after but that, and the clock still stands
+    /// where it stood. (It has allocated nothing either.)
+    #[inline(always)]
+    fn word_beside_own(&self, off: u64) -> Option<u64> {
+        if !self.state.is_quiet_beside_own(off) {
+            return None;
+        }
+        let word = self.words.load(off)?;
+        self.core.clock.stands_at(self.state.rv()).then_some(word)
     }
 
     /// A word, if there is nothing to look after and the clock still stands where it stood. (The transaction has allocated nothing either then.)
@@ -473,18 +487,35 @@ impl<'t, B: Brand> Tx<'t, B> {
     pub fn alloc<T: Persist>(&mut self, value: T) -> Result<Obj<'t, B, T>> {
         let type_number = self.core.types.number_of::<T>()?;
         let mut room = Room::new();
-        let off = self.alloc_words(type_number, false, room.of(&value).words())?;
-        Ok(Obj::new(off + OBJECT_HEAD_BYTES, FRESH))
+        self.alloc_object(type_number, room.of(&value).words())
+    }
+
+    /// Allocates an object of these words, which are those of a `T`.
+    #[inline(always)]
+    pub(crate) fn alloc_object<T>(&mut self, type_number: u16, words: &[u64]) -> Result<Obj<'t, B, T>> {
+        let off = match has_line::<T>() {
+            true => self.alloc_line(type_number, words)?,
+            false => self.alloc_words(type_number, false, words)?,
+        };
+        Ok(Obj::new(off + head_bytes::<T>(), FRESH))
+    }
+
+    /// As [`alloc_words`](Self::alloc_words), of the words of a line, whose head is its tag.
+    fn alloc_line(&mut self, type_number: u16, words: &[u64]) -> Result<u64> {
+        let mut session = self.session()?;
+        let line_off = session.ptx.alloc_tagged(first_head(type_number, false))?;
+        session.ptx.write_fresh_words(line_off, &[], words)?;
+        self.state.care_for(Care::FRESH);
+        let off = tagged_object(line_off);
+        session.fresh.get_or_insert_with(off, || FreshObject { type_number, is_array: false });
+        Ok(off)
     }
 
     /// Allocates an object of these words, behind a head.
     pub(crate) fn alloc_words(&mut self, type_number: u16, is_array: bool, words: &[u64]) -> Result<u64> {
         let mut session = self.session()?;
         let off = session.ptx.alloc(OBJECT_HEAD_BYTES + 8 * words.len() as u64)?;
-        // What most objects have when the transaction commits; the others are corrected then.
-        let counts = Counts { strong: 1, weak: 0 };
-        let head = [Kind::new(type_number, is_array).0, counts.encode()];
-        session.ptx.write_fresh_words(off, &head, words)?;
+        session.ptx.write_fresh_words(off, &first_head(type_number, is_array), words)?;
         self.state.care_for(Care::FRESH);
         session.fresh.get_or_insert_with(off, || FreshObject { type_number, is_array });
         Ok(off)
@@ -524,7 +555,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         slot: Ref<'t, B, PRc<T>>,
         to: impl Into<Option<Obj<'t, B, T>>>,
     ) -> Result<()> {
-        let to = to.into().map_or(0, |object| object.off.wrapping_sub(OBJECT_HEAD_BYTES));
+        let to = to.into().map_or(0, Obj::object_off);
         self.check_stamp(slot.stamp)?;
         self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Strong)
     }
@@ -539,7 +570,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         slot: Ref<'t, B, PWeak<T>>,
         to: impl Into<Option<Obj<'t, B, T>>>,
     ) -> Result<()> {
-        let to = to.into().map_or(0, |object| object.off.wrapping_sub(OBJECT_HEAD_BYTES));
+        let to = to.into().map_or(0, Obj::object_off);
         self.check_stamp(slot.stamp)?;
         self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Weak)
     }
@@ -571,7 +602,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         if self.core.parts.counts {
             return Ok(());
         }
-        Ok(self.session()?.ptx.free(object.off.wrapping_sub(OBJECT_HEAD_BYTES))?)
+        Ok(self.session()?.ptx.free(block_of(object.object_off()))?)
     }
 
     /// Ends the transaction with nothing changed: give the error back with `?` or `return Err`.
@@ -619,7 +650,13 @@ impl<'t, B: Brand> Tx<'t, B> {
     pub(crate) fn write_words(&mut self, key: u64, off: u64, words: &[u64]) -> Result<()> {
         let mut session = self.session()?;
         if key != FRESH {
-            self.state.care_for(Care::WRITTEN);
+            if let Ok(line) = words.try_into()
+                && off.is_multiple_of(LINE)
+            {
+                self.state.note_written_line(off);
+                return Ok(session.ptx.store_whole_line(off, line)?);
+            }
+            self.state.note_written(off, words.len());
             return Ok(session.ptx.store_words(off, words)?);
         }
         for (i, word) in words.iter().enumerate() {
@@ -656,7 +693,7 @@ impl<'t, B: Brand> Tx<'t, B> {
             let last = (size_of::<T>() as u64).saturating_sub(8).min(LINE * FETCHED_LINES_MAX);
             (1..lines)
                 .for_each(|line| self.core.region().prefetch_for_store(place.off.wrapping_add(LINE * line)));
-            if last > 0 {
+            if place.off % LINE + last >= LINE {
                 self.core.region().prefetch_for_store(place.off.wrapping_add(last));
             }
         }
@@ -717,6 +754,12 @@ pub(crate) fn session_of<'s>(core: &Core, state: &'s State) -> Result<CellMut<'s
         *session = Some(taken);
     }
     Ok(CellMut::map(session, |session| &mut **session.as_mut().expect("taken above")))
+}
+
+/// The head of a new object, with the counts that most have when the transaction commits; the others are corrected then.
+#[inline(always)]
+pub(crate) fn first_head(type_number: u16, is_array: bool) -> [u64; 2] {
+    [Kind::new(type_number, is_array).0, Counts { strong: 1, weak: 0 }.encode()]
 }
 
 /// Room for an array of `len` elements, of so many bytes together, behind the word that has its length.

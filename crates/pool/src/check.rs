@@ -1,12 +1,13 @@
 //! Reading a whole pool without changing it: statistics, and the proof that allocated = reachable.
 
+use crate::alloc::classes::Class;
 use crate::alloc::slab::Slab;
 use crate::alloc::zone::walk_chunks;
 use crate::layout::ChunkWord;
 use crate::pool::Pool;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
-use tembo_pmem::offset_of;
+use tembo_pmem::{LINE_BYTES, offset_of};
 
 use crate::layout::PmZone;
 
@@ -42,10 +43,56 @@ pub struct Marks {
 
 #[derive(Debug)]
 struct Unit {
-    block_bytes: u64,
-    first_block_off: u64,
+    first_off: u64,
+    shape: Shape,
     allocated: Vec<u64>,
     reached: Vec<u64>,
+}
+
+/// Where the blocks of a unit lie.
+#[derive(Debug, Clone, Copy)]
+enum Shape {
+    Slab(Class),
+    /// One block, with so many bytes.
+    Extent(u64),
+}
+
+impl Unit {
+    fn block_off(&self, index: u64) -> u64 {
+        match &self.shape {
+            Shape::Slab(class) => class.block_off(self.first_off, index),
+            Shape::Extent(_) => self.first_off,
+        }
+    }
+
+    fn index_of(&self, off: u64) -> Option<u64> {
+        match &self.shape {
+            Shape::Slab(class) => class.index_of(self.first_off, off),
+            Shape::Extent(_) => (off == self.first_off).then_some(0),
+        }
+    }
+
+    fn usable_bytes(&self) -> u64 {
+        match self.shape {
+            Shape::Slab(class) => class.usable_bytes(),
+            Shape::Extent(bytes) => bytes,
+        }
+    }
+
+    fn is_tagged(&self) -> bool {
+        matches!(self.shape, Shape::Slab(class) if class.is_tagged)
+    }
+}
+
+/// An allocated block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// Where it begins.
+    pub off: u64,
+    /// Bytes that it has.
+    pub bytes: u64,
+    /// Whether it is a line with a tag ([`Tx::alloc_tagged`](crate::Tx::alloc_tagged)).
+    pub is_tagged: bool,
 }
 
 impl Pool {
@@ -151,8 +198,8 @@ impl Marks {
         self.usage.allocated_blocks += blocks;
         self.usage.allocated_bytes += blocks * slab.class.block_bytes;
         let unit = Unit {
-            block_bytes: slab.class.block_bytes,
-            first_block_off: slab.off + slab.class.head_bytes,
+            first_off: slab.class.first_off(slab.off),
+            shape: Shape::Slab(slab.class),
             reached: vec![0; allocated.len()],
             allocated,
         };
@@ -165,7 +212,7 @@ impl Marks {
         self.usage.allocated_bytes += bytes;
         self.units.insert(
             off,
-            Unit { block_bytes: bytes, first_block_off: off, allocated: vec![1], reached: vec![0] },
+            Unit { first_off: off, shape: Shape::Extent(bytes), allocated: vec![1], reached: vec![0] },
         );
     }
 
@@ -180,31 +227,43 @@ impl Marks {
     ///
     /// [`Error::Corrupt`] if there is no such allocated block, or it was reached before.
     pub fn reach(&mut self, off: u64, bytes: u64) -> Result<()> {
+        self.reach_block(off, bytes, false)
+    }
+
+    /// Ticks off the line at `off`, which has a tag ([`Tx::alloc_tagged`](crate::Tx::alloc_tagged)).
+    ///
+    /// # Errors
+    ///
+    /// As for [`reach`](Self::reach).
+    pub fn reach_tagged(&mut self, off: u64) -> Result<()> {
+        self.reach_block(off, LINE_BYTES, true)
+    }
+
+    fn reach_block(&mut self, off: u64, bytes: u64, is_tagged: bool) -> Result<()> {
         let refuse = |found: &str| {
             Err(Error::corrupt("a reachable block", off, "an allocated block, reached once", found))
         };
         let Some((_, unit)) = self.units.range_mut(..=off).next_back() else { return refuse("no block") };
-        let past = off.wrapping_sub(unit.first_block_off);
-        let (index, within) = (past / unit.block_bytes, past % unit.block_bytes);
+        let Some(index) = unit.index_of(off) else { return refuse("an offset where no block starts") };
         let (word, bit) = ((index / 64) as usize, 1 << (index % 64));
-        if off < unit.first_block_off || within != 0 || word >= unit.allocated.len() {
-            return refuse("an offset where no block starts");
-        }
         if unit.allocated[word] & bit == 0 {
             return refuse("a free block");
         }
         if unit.reached[word] & bit != 0 {
             return refuse("a block that was reached before");
         }
-        if bytes > unit.block_bytes {
+        if unit.is_tagged() != is_tagged {
+            return refuse(if is_tagged { "a block without a tag" } else { "a line with a tag" });
+        }
+        if bytes > unit.usable_bytes() {
             return refuse("a block that is too small");
         }
         unit.reached[word] |= bit;
         Ok(())
     }
 
-    /// The blocks that have not been reached so far: offset and length of each.
-    pub fn unreached(&self) -> impl Iterator<Item = (u64, u64)> {
+    /// The blocks that have not been reached so far.
+    pub fn unreached(&self) -> impl Iterator<Item = BlockInfo> {
         self.units.values().flat_map(|unit| {
             let words = unit.allocated.iter().zip(&unit.reached).enumerate();
             words.flat_map(move |(word, (allocated, reached))| {
@@ -212,7 +271,11 @@ impl Marks {
                 let bits = (0..64).filter(move |bit| left >> bit & 1 != 0);
                 bits.map(move |bit| {
                     let index = 64 * word as u64 + bit;
-                    (unit.first_block_off + index * unit.block_bytes, unit.block_bytes)
+                    BlockInfo {
+                        off: unit.block_off(index),
+                        bytes: unit.usable_bytes(),
+                        is_tagged: unit.is_tagged(),
+                    }
                 })
             })
         })
@@ -229,7 +292,7 @@ impl Marks {
                 let leaked = allocated & !reached;
                 if leaked != 0 {
                     let index = 64 * word as u64 + u64::from(leaked.trailing_zeros());
-                    let off = unit.first_block_off + index * unit.block_bytes;
+                    let off = unit.block_off(index);
                     return Err(Error::corrupt("an allocated block", off, "reachable", "a leak"));
                 }
             }

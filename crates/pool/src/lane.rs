@@ -562,7 +562,8 @@ impl LaneSlot {
         blocks.iter().for_each(|block| pool.alloc.expect_release(block));
         let settled = blocks
             .iter()
-            .try_for_each(|block| pool.touches.settle_others_in(pool, self.number, block.off, block.bytes));
+            .flat_map(Block::spans)
+            .try_for_each(|(off, bytes)| pool.touches.settle_others_in(pool, self.number, off, bytes));
         match settled {
             Ok(()) => pool.alloc.release(blocks.drain(..), arena),
             Err(_) => blocks.clear(),

@@ -135,6 +135,21 @@ media_struct! {
     }
 }
 
+/// Lines of a group that share one line for their tags, which comes first. Groups begin at multiples of their length.
+pub(crate) const TAGGED_GROUP: u64 = 4;
+/// Bytes of such a group.
+pub(crate) const TAGGED_GROUP_BYTES: u64 = (1 + TAGGED_GROUP) * LINE_BYTES;
+/// Bytes of a tag.
+pub const TAG_BYTES: u64 = LINE_BYTES / TAGGED_GROUP;
+
+/// Where the tag of a line lies that [`Tx::alloc_tagged`](crate::Tx::alloc_tagged) allocated: of any other offset that says nothing.
+#[inline(always)]
+pub const fn tag_off(line_off: u64) -> u64 {
+    let within = line_off % TAGGED_GROUP_BYTES;
+    let line = (within / LINE_BYTES).wrapping_sub(1);
+    (line_off - within).wrapping_add(TAG_BYTES.wrapping_mul(line))
+}
+
 /// The high half of [`PmSlab::tag`].
 pub(crate) const SLAB_TAG: u64 = 0x51AB_0001 << 32;
 

@@ -95,10 +95,10 @@ mod tests;
 
 pub use bias::Bias;
 pub use biased::{ArcBiasedGuard, BiasedGuard, BiasedMutex};
-pub use check::{Marks, Usage};
+pub use check::{BlockInfo, Marks, Usage};
 pub use error::{Error, Result};
 pub use lane::{Lane, Writer};
-pub use layout::Geometry;
+pub use layout::{Geometry, TAG_BYTES, tag_off};
 pub use options::Options;
 pub use pool::{BriefPin, Claim, Hold, Pin, Pool, Stats};
 pub use recover::Recovery;

@@ -172,6 +172,14 @@ impl StoredLines {
         line.in_order = true;
     }
 
+    /// Stores all words of the line at `off`.
+    #[inline(always)]
+    pub(crate) fn set_whole_line(&mut self, off: u64, words: &[u64; WORDS]) {
+        let line = self.line(off);
+        line.mask = u8::MAX;
+        *line.window(MARGIN) = *words;
+    }
+
     /// Stores fewer words than a line has, which lie in one.
     #[inline]
     fn set_some(&mut self, off: u64, first: usize, words: &[u64]) {

@@ -8,11 +8,11 @@ mod unlogged;
 
 use commit::commit;
 
-use crate::alloc::Block;
 use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::slab::SlabRef;
+use crate::alloc::{Block, Wanted};
 use crate::lane::{Lane, LaneHold, Tail};
-use crate::layout::{PmEntry, PmRecord, PmZone};
+use crate::layout::{PmEntry, PmRecord, PmZone, tag_off};
 use crate::lines::StoredLines;
 use crate::pool::{Pool, PoolInner};
 use crate::record::Change;
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 use slabs::BitChange;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use tembo_pmem::{Region, offset_of, size_of};
+use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
 
 /// New data up to this many bytes is covered by the record's checksum; more is fenced before the record.
 /// At about 10 bytes per nanosecond this much costs as long to sum as a fence takes.
@@ -229,17 +229,57 @@ impl<'l> Tx<'l> {
     /// [`Error::Full`] if there is no room, [`Error::TooLarge`].
     #[inline]
     pub fn alloc(&mut self, bytes: u64) -> Result<u64> {
+        self.alloc_wanted(Wanted::Bytes(bytes))
+    }
+
+    #[inline(always)]
+    fn alloc_wanted(&mut self, wanted: Wanted) -> Result<u64> {
         let Lane { pool, arena, work, .. } = &mut *self.lane;
-        match pool.inner.alloc.reserve_held(arena, bytes) {
+        match pool.inner.alloc.reserve_held(arena, wanted) {
             Some(block) => Ok(work.add_fresh(block)),
-            None => self.alloc_slowly(bytes),
+            None => self.alloc_slowly(wanted),
         }
     }
 
     #[cold]
-    fn alloc_slowly(&mut self, bytes: u64) -> Result<u64> {
-        let block = self.lane.reserve(bytes)?;
+    fn alloc_slowly(&mut self, wanted: Wanted) -> Result<u64> {
+        let block = self.lane.reserve(wanted)?;
         Ok(self.lane.work.add_fresh(block))
+    }
+
+    /// Allocates a line, and two words somewhere else that go with it: its tag, at [`tag_off`]. For a value of 64 bytes with a
+    /// head: who changes the value changes one line, and not two.
+    ///
+    /// All is as [`alloc`](Self::alloc) has it. The tag is allocated and freed with the line. In this transaction
+    /// [`set_tag_word`](Self::set_tag_word) changes it, later on what changes other words.
+    ///
+    /// # Errors
+    ///
+    /// As for [`alloc`](Self::alloc).
+    #[inline]
+    pub fn alloc_tagged(&mut self, tag: [u64; 2]) -> Result<u64> {
+        let off = self.alloc_wanted(Wanted::Tagged)?;
+        for (at, word) in (tag_off(off)..).step_by(8).zip(tag) {
+            self.inner().region.store_u64(at, word)?;
+        }
+        Ok(off)
+    }
+
+    /// Changes a word of the tag, 0 or 1, of a line that this transaction has [allocated](Self::alloc_tagged). Not taken back by going back to a
+    /// savepoint.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if it has allocated no such line.
+    ///
+    /// # Panics
+    ///
+    /// If the tag has no such word.
+    pub fn set_tag_word(&mut self, line_off: u64, word: usize, value: u64) -> Result<()> {
+        assert!(word < 2, "word {word} of a tag");
+        let fresh = self.lane.work.fresh_with(line_off, line_off.saturating_add(LINE_BYTES))?;
+        let tag_off = fresh.block.tag_off().ok_or_else(|| not_fresh(line_off))?;
+        Ok(self.inner().region.store_u64(tag_off + 8 * word as u64, value)?)
     }
 
     /// As [`alloc`](Self::alloc), but the block's contents are zero: durably after this thread's next fence. Costs nothing
@@ -442,7 +482,7 @@ impl<'l> Tx<'l> {
             }
             Err(e) => {
                 self.take_back();
-                Err(e)
+                Err(*e)
             }
         }
     }
@@ -717,33 +757,33 @@ impl TxWork {
 
 impl Lane {
     /// Reserves a block; when space runs out, first by dissolving empty slabs, then by growing, and then by taking back what waits in limbo.
-    fn reserve(&mut self, bytes: u64) -> Result<Block> {
-        match self.reserve_or_grow(bytes) {
-            Err(full @ Error::Full { .. }) => self.reclaim_and_reserve(bytes, full),
+    fn reserve(&mut self, wanted: Wanted) -> Result<Block> {
+        match self.reserve_or_grow(wanted) {
+            Err(full @ Error::Full { .. }) => self.reclaim_and_reserve(wanted, full),
             outcome => outcome,
         }
     }
 
-    fn reserve_or_grow(&mut self, bytes: u64) -> Result<Block> {
+    fn reserve_or_grow(&mut self, wanted: Wanted) -> Result<Block> {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;
         let refuse = |least, _| Err(no_chunk(inner, least));
-        match inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &refuse) {
+        match inner.alloc.reserve(&inner.region, &mut self.arena, wanted, &refuse) {
             Err(Error::Full { .. }) => {}
             outcome => return outcome,
         }
         if self.dissolve_empty_slabs(false)? > 0
-            && let Ok(block) = inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &refuse)
+            && let Ok(block) = inner.alloc.reserve(&inner.region, &mut self.arena, wanted, &refuse)
         {
             return Ok(block);
         }
         let grow = |least, wanted| inner.grow(least, wanted);
-        inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &grow)
+        inner.alloc.reserve(&inner.region, &mut self.arena, wanted, &grow)
     }
 
     /// For a pool that has been found full.
     #[cold]
-    fn reclaim_and_reserve(&mut self, bytes: u64, full: Error) -> Result<Block> {
+    fn reclaim_and_reserve(&mut self, wanted: Wanted, full: Error) -> Result<Block> {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;
         // The slabs that this lane holds for other sizes may be empty too.
@@ -751,7 +791,7 @@ impl Lane {
         inner.reclaim_all()?;
         self.dissolve_empty_slabs(true)?;
         let refuse = |least, _| Err(no_chunk(inner, least));
-        inner.alloc.reserve(&inner.region, &mut self.arena, bytes, &refuse).map_err(|_| full)
+        inner.alloc.reserve(&inner.region, &mut self.arena, wanted, &refuse).map_err(|_| full)
     }
 
     /// Makes the chunks of slabs without blocks free, with a record of its own. Returns their number. `all` looks
@@ -771,7 +811,7 @@ impl Lane {
                         lane.work.push_redo(inner.geometry.chunk_word_off(slab.zone, chunk), 0);
                     }
                 }
-                commit(lane)?;
+                commit(lane).map_err(|e| *e)?;
                 // L2: the chunk words and bitmaps may be in live records, and the chunks are reused at once.
                 inner.lanes[lane.number as usize].settle(inner).map(drop)
             });
@@ -818,12 +858,13 @@ impl Lane {
         drop(state);
         let image = std::mem::take(&mut self.image);
         let roomy = bytes.next_power_of_two().min(inner.alloc.max_block_bytes()).max(bytes);
-        let reserved = match self.reserve_or_grow(roomy) {
+        let wanted = Wanted::Bytes(roomy);
+        let reserved = match self.reserve_or_grow(wanted) {
             Err(Error::Full { .. }) if self.leave_half(bytes)? => {
                 self.image = image;
                 return Ok(0);
             }
-            Err(full @ Error::Full { .. }) => self.reclaim_and_reserve(bytes, full),
+            Err(full @ Error::Full { .. }) => self.reclaim_and_reserve(Wanted::Bytes(bytes), full),
             outcome => outcome,
         };
         self.image = image;
@@ -850,7 +891,7 @@ impl Lane {
             let word = geometry.zone_off(0) + offset_of!(PmZone, reserved) as u64;
             self.with_work_aside(|lane| {
                 lane.work.push_redo(word, 0);
-                commit(lane)
+                commit(lane).map_err(|e| *e)
             })?;
         }
         Ok(!self.tail.must_chain(&geometry, payload_bytes))

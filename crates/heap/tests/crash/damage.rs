@@ -4,6 +4,7 @@ use crate::support::ops::{self, NewShape};
 use crate::support::{Base, Look, Model, NodeFields, Op, Place, RootFields, Store};
 use tembo_heap::{Error, NamedBrand, brand};
 use tembo_pmem::Region;
+use tembo_pool::tag_off;
 use tembo_pool::{Geometry, Pool};
 
 /// A heap of so many lists in their slots.
@@ -44,7 +45,15 @@ fn object<B: NamedBrand>(store: &Store<B>, at: Place) -> u64 {
     let text = store.heap().read::<_, Error>(|tx, root| {
         Ok(format!("{:?}", ops::target(tx, root, at)?.expect("an object is there")))
     });
-    off_of(&text.unwrap()) - 16
+    off_of(&text.unwrap()) - HEAD
+}
+
+/// From a node, as pointers to it have it, to its value.
+const HEAD: u64 = 8;
+
+/// Where the first word of a node's head lies, and behind it its counts.
+fn head(node: u64) -> u64 {
+    tag_off(node + HEAD)
 }
 
 fn load<B: NamedBrand>(store: &Store<B>, off: u64) -> u64 {
@@ -72,9 +81,10 @@ fn counts_that_are_off_by_one() {
     brand!(Counts);
     let store = create::<Counts>(&[chain(0, 1, 3)]);
     let middle = object(&store, Place::Next(Base::Nth { slot: 0, depth: 0 }));
-    let counts = load(&store, middle + 8);
+    let counts_off = head(middle) + 8;
+    let counts = load(&store, counts_off);
     for wrong in [counts + 1, counts - 1, counts + (1 << 32), counts - (1 << 32)] {
-        is_found(&store, middle + 8, wrong, "an object's counts");
+        is_found(&store, counts_off, wrong, "an object's counts");
     }
 }
 
@@ -85,10 +95,12 @@ fn pointers_that_lead_nowhere() {
     let (first, gone) = (object(&store, slot(0)), object(&store, slot(1)));
     store.apply(&Op::Unlink { at: slot(1) }).unwrap();
     // The other pointer of a node: to a freed block, to the middle of an object, past the pool, and to no object at all.
-    let other = first + 16 + 24;
+    let other = first + HEAD + 16;
     assert_eq!(load(&store, other), 0);
     is_found(&store, other, gone, "damaged");
-    is_found(&store, other, first + 16, "damaged");
+    is_found(&store, other, first + HEAD, "damaged");
+    is_found(&store, other, first + 16, "a pointer");
+    is_found(&store, other, first & !8, "damaged");
     is_found(&store, other, 1 << 40, "damaged");
     is_found(&store, other, first + 4, "damaged");
     is_found(&store, other, store.pool.root("heap").unwrap().unwrap().off, "damaged");
@@ -98,7 +110,7 @@ fn pointers_that_lead_nowhere() {
 fn type_numbers_of_other_types() {
     brand!(Types);
     let store = create::<Types>(&[chain(0, 1, 3)]);
-    let first = object(&store, slot(0));
+    let first = head(object(&store, slot(0)));
     let kind = load(&store, first);
     for other in (0..4).filter(|other| *other != kind & 0xFFFF) {
         is_found(&store, first, kind & !0xFFFF | other, "an object of its type");
@@ -137,9 +149,9 @@ fn objects_in_two_lists_or_in_one_twice() {
     let dying = load(&store, lists);
     assert_ne!(dying, 0);
     is_found(&store, lists + 64, dying, "to be in one list, once");
-    let kind = load(&store, dying);
-    is_found(&store, dying, kind & ((1 << 20) - 1) | dying >> 4 << 20, "to be in one list, once");
-    is_found(&store, dying, kind & !(1 << 17), "not dying");
+    let kind = load(&store, head(dying));
+    is_found(&store, head(dying), kind & ((1 << 20) - 1) | dying >> 3 << 20, "to be in one list, once");
+    is_found(&store, head(dying), kind & !(1 << 17), "not dying");
     is_found(&store, lists, 0, "damaged");
     store.apply(&Op::Collect).unwrap();
     store.apply(&chain(0, 9000, 1)).unwrap();
@@ -170,7 +182,7 @@ fn tags_that_hide_or_make_pointers() {
     let look = Op::Look { at: Look::Root(0), to: slot(1) };
     let store = create::<Tags>(&[chain(0, 1, 1), chain(1, 10, 1), link, look]);
     let first = object(&store, slot(0));
-    let tag = first + 16 + 48;
+    let tag = first + HEAD + 40;
     assert_eq!(load(&store, tag) as u32, 1);
     is_found(&store, tag, 0, "an object's counts");
     is_found(&store, tag, 2, "an object's counts");

@@ -273,6 +273,10 @@ use v2::{
 };
 use v3::PersonFields as _;
 
+/// Persons of the second version have no line for themselves, and those of the others have.
+const _: () =
+    assert!(size_of::<v1::Person>() == 64 && size_of::<v2::Person>() != 64 && size_of::<v3::Person>() == 64);
+
 impl Migrate<v1::Person> for v2::Person {
     fn migrate<'t, B: Brand>(tx: &ReadTx<'t, B>, old: Ref<'t, B, v1::Person>) -> Result<v2::Person, Error> {
         let born = YEAR - u64::from(tx.get(old.age())?);

@@ -19,11 +19,12 @@ pub(crate) type Id = u64;
 pub(crate) const SLOTS: usize = 5;
 pub(crate) const LOOKS: usize = 3;
 
+/// Of 64 bytes, so that it has a line for itself. (Roots and arrays have not.)
 #[derive(Persist)]
 #[repr(C)]
 pub(crate) struct Node {
-    pub id: u64,
-    pub value: u64,
+    pub id: u32,
+    pub value: u32,
     pub next: PRc<Node>,
     pub other: PRc<Node>,
     pub back: PWeak<Node>,
@@ -33,6 +34,7 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(id: Id, value: u64) -> Node {
+        let (id, value) = (id as u32, value as u32);
         let (next, other, back) = (PRc::null(), PRc::null(), PWeak::null());
         Node { id, value, next, other, back, list: PArr::null(), shape: Shape::Dot }
     }

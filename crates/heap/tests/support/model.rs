@@ -289,10 +289,10 @@ impl Model {
                     self.base(base).expect("it is there").shape = shape;
                 }
             }
-            Op::Value { base: Base::Root, value } => self.count = value,
+            Op::Value { base: Base::Root, value } => self.count = value.into(),
             Op::Value { base, value } => {
                 if let Some(node) = self.base(base) {
-                    node.value = value;
+                    node.value = value.into();
                 }
             }
             Op::Together(ref ops) => {
@@ -362,7 +362,7 @@ struct Walk<'w, 't, B: Brand> {
 
 impl<'t, B: Brand> Walk<'_, 't, B> {
     fn node(&mut self, node: Obj<'t, B, Node>) -> Result<Id, Error> {
-        let id = self.tx.get(node.id())?;
+        let id = Id::from(self.tx.get(node.id())?);
         if let Entry::Vacant(entry) = self.model.nodes.entry(id) {
             entry.insert(NodeModel::default());
             self.nodes.push((id, node));
@@ -401,7 +401,7 @@ impl<'t, B: Brand> Walk<'_, 't, B> {
             if let Some((id, node)) = self.nodes.pop() {
                 self.weak.push((Found::Back(id), node.back()));
                 let read = NodeModel {
-                    value: self.tx.get(node.value())?,
+                    value: self.tx.get(node.value())?.into(),
                     next: self.strong(node.next())?,
                     other: self.strong(node.other())?,
                     back: None,
@@ -426,7 +426,7 @@ impl<'t, B: Brand> Walk<'_, 't, B> {
     fn look(&mut self) -> Result<(), Error> {
         for (found, place) in std::mem::take(&mut self.weak) {
             let Some(node) = self.tx.upgrade(place)? else { continue };
-            let id = Some(self.tx.get(node.id())?).filter(|id| self.model.nodes.contains_key(id));
+            let id = Some(Id::from(self.tx.get(node.id())?)).filter(|id| self.model.nodes.contains_key(id));
             let set = |shape: &mut ShapeModel| {
                 if let ShapeModel::Look(_, node) = shape {
                     *node = id;

@@ -100,7 +100,7 @@ pub(crate) enum Op {
     },
     Value {
         base: Base,
-        value: u64,
+        value: u32,
     },
     /// In one transaction.
     Together(Vec<Op>),
@@ -341,7 +341,7 @@ pub(crate) fn perform<'t, B: Brand>(
             }
         }
         Op::Value { base, value } => match base {
-            Base::Root => tx.set(root.count(), value)?,
+            Base::Root => tx.set(root.count(), value.into())?,
             Base::Nth { slot, depth } => {
                 if let Some(node) = node(tx, root, slot, depth)? {
                     tx.set(node.value(), value)?;
@@ -380,6 +380,6 @@ fn reaches<'t, B: Brand>(
     root: Obj<'t, B, Root>,
     node: Obj<'t, B, Node>,
 ) -> Result<bool, Error> {
-    let id = tx.get(node.id())?;
+    let id = Id::from(tx.get(node.id())?);
     Ok(super::model::read(tx, root, &[])?.nodes.contains_key(&id))
 }

@@ -1,28 +1,36 @@
 //! Size classes: which block sizes there are, and how slabs of each are laid out.
 
+use crate::layout::{TAG_BYTES, TAGGED_GROUP, TAGGED_GROUP_BYTES};
+use std::ops::Range;
 use tembo_pmem::LINE_BYTES;
 
 /// Chunks of the largest slabs.
 pub(crate) const MAX_SLAB_CHUNKS: u64 = 16;
 
-/// A size class.
+/// A size class. What tells where blocks are comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct Class {
     /// Bytes of a block: a multiple of 16; where it is a multiple of 64, blocks are line-aligned.
     pub block_bytes: u64,
+    /// Blocks of a slab.
+    pub blocks: u64,
+    /// Whether blocks are lines whose tags lie elsewhere ([`tag_off`](crate::tag_off)).
+    pub is_tagged: bool,
     /// Chunks of a slab: a power of two up to 16.
     pub chunks: u64,
     /// Bytes of the slab's head and bitmap: whole lines.
     pub head_bytes: u64,
-    /// Blocks of a slab.
-    pub blocks: u64,
 }
 
 impl Class {
-    fn new(block_bytes: u64, chunk_bytes: u64) -> Class {
+    fn new(block_bytes: u64, is_tagged: bool, chunk_bytes: u64) -> Class {
         let mut chunks = 1;
         loop {
-            let class = Class::with_chunks(block_bytes, chunks, chunk_bytes);
+            let class = match is_tagged {
+                true => Class::tagged_with_chunks(chunks, chunk_bytes),
+                false => Class::with_chunks(block_bytes, chunks, chunk_bytes),
+            };
             // Many blocks to a slab spare visits to the allocator's lock, few chunks spare space in small pools.
             let enough_blocks = if chunks < 8 { 32 } else { 8 };
             if class.blocks >= enough_blocks || chunks == MAX_SLAB_CHUNKS {
@@ -39,7 +47,55 @@ impl Class {
         while head_for(blocks) + blocks * block_bytes > slab_bytes {
             blocks -= 1;
         }
-        Class { block_bytes, chunks, head_bytes: head_for(blocks), blocks }
+        Class { block_bytes, chunks, head_bytes: head_for(blocks), blocks, is_tagged: false }
+    }
+
+    /// The same for lines with tags: whole groups of them, the first of which begins up to a group behind the head.
+    fn tagged_with_chunks(chunks: u64, chunk_bytes: u64) -> Class {
+        let bytes = chunks * chunk_bytes - (TAGGED_GROUP_BYTES - LINE_BYTES);
+        let untagged = Class::with_chunks(TAGGED_GROUP_BYTES / TAGGED_GROUP, 1, bytes);
+        Class { chunks, blocks: untagged.blocks / TAGGED_GROUP * TAGGED_GROUP, is_tagged: true, ..untagged }
+    }
+
+    /// Where the blocks of a slab at `slab_off` begin: the first, or the first group.
+    pub(crate) fn first_off(&self, slab_off: u64) -> u64 {
+        let first = slab_off + self.head_bytes;
+        if self.is_tagged { first.next_multiple_of(TAGGED_GROUP_BYTES) } else { first }
+    }
+
+    /// Where the block with this number lies, in a slab whose blocks begin at `first_off`.
+    #[inline]
+    pub(crate) fn block_off(&self, first_off: u64, index: u64) -> u64 {
+        if self.is_tagged {
+            // A line of tags is before every four.
+            return first_off + LINE_BYTES * (index + 1 + index / TAGGED_GROUP);
+        }
+        first_off + index * self.block_bytes
+    }
+
+    /// The number of the block that lies at `off`, in a slab whose blocks begin at `first_off`; `None` if none lies there.
+    #[inline]
+    pub(crate) fn index_of(&self, first_off: u64, off: u64) -> Option<u64> {
+        let past = off.checked_sub(first_off)?;
+        let (index, is_start) = if self.is_tagged {
+            let (group, within) = (past / TAGGED_GROUP_BYTES, past % TAGGED_GROUP_BYTES);
+            let line = (within / LINE_BYTES).checked_sub(1)?;
+            (group * TAGGED_GROUP + line, within.is_multiple_of(LINE_BYTES))
+        } else {
+            (past / self.block_bytes, past.is_multiple_of(self.block_bytes))
+        };
+        (is_start && index < self.blocks).then_some(index)
+    }
+
+    /// Where the blocks lie of a slab whose first is at `first_off`.
+    pub(crate) fn blocks_span(&self, first_off: u64) -> Range<u64> {
+        first_off..first_off + self.blocks * self.block_bytes
+    }
+
+    /// Bytes of a block that whoever holds it has from its offset on.
+    #[inline]
+    pub(crate) fn usable_bytes(&self) -> u64 {
+        if self.is_tagged { LINE_BYTES } else { self.block_bytes }
     }
 
     /// Words of the bitmap.
@@ -51,19 +107,20 @@ impl Class {
 /// The size classes of a pool, by its chunk size. Index = class number on media.
 #[derive(Debug)]
 pub(crate) struct Classes {
+    /// That of lines with tags is the last.
     table: Vec<Class>,
     /// Class number by size in 16-byte units, for sizes up to 1 KiB.
     small: Vec<u8>,
 }
 
 impl Classes {
-    /// Steps of 16 bytes up to 128, then eight (from 256 on) or four steps per doubling, up to two chunks.
+    /// Steps of 16 bytes up to 128, then eight (from 256 on) or four steps per doubling, up to two chunks; and lines with tags.
     pub(crate) fn new(chunk_bytes: u64) -> Classes {
         let largest = (2 * chunk_bytes).min(32 << 10);
         let mut table = Vec::new();
         let mut size = 16;
         while size <= largest {
-            table.push(Class::new(size, chunk_bytes));
+            table.push(Class::new(size, false, chunk_bytes));
             let step = if size < 128 {
                 16
             } else if size < 512 {
@@ -76,6 +133,7 @@ impl Classes {
         let class_of =
             |units: usize| table.iter().position(|c| c.block_bytes >= 16 * units as u64).unwrap_or(0);
         let small = (0..=64).map(|units| class_of(units) as u8).collect();
+        table.push(Class::new(LINE_BYTES + TAG_BYTES, true, chunk_bytes));
         Classes { table, small }
     }
 
@@ -84,8 +142,13 @@ impl Classes {
         if bytes <= 1024 {
             return Some(usize::from(self.small[bytes.div_ceil(16) as usize]));
         }
-        let class = self.table.partition_point(|c| c.block_bytes < bytes);
-        (class < self.table.len()).then_some(class)
+        let class = self.table[..self.tagged()].partition_point(|c| c.block_bytes < bytes);
+        (class < self.tagged()).then_some(class)
+    }
+
+    /// The class of lines with tags.
+    pub(crate) fn tagged(&self) -> usize {
+        self.table.len() - 1
     }
 
     pub(crate) fn get(&self, class: usize) -> Option<&Class> {
@@ -100,21 +163,50 @@ impl Classes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tag_off;
 
     #[test]
     fn slabs_hold_their_blocks_and_sizes_waste_little() {
         for chunk_bytes in [4096, 16 << 10, 1 << 20] {
             let classes = Classes::new(chunk_bytes);
             for class in &classes.table {
-                let end = class.head_bytes + class.blocks * class.block_bytes;
-                assert!(end <= class.chunks * chunk_bytes, "{class:?}");
+                for slab_off in (0..5).map(|i| i * chunk_bytes) {
+                    let first_off = class.first_off(slab_off);
+                    let span = class.blocks_span(first_off);
+                    assert!(span.start >= slab_off + class.head_bytes, "{class:?}");
+                    assert!(span.end <= slab_off + class.chunks * chunk_bytes, "{class:?}");
+                    let starts: Vec<u64> =
+                        span.clone().filter(|off| class.index_of(first_off, *off).is_some()).collect();
+                    let blocks: Vec<u64> =
+                        (0..class.blocks).map(|index| class.block_off(first_off, index)).collect();
+                    assert_eq!(starts, blocks, "{class:?}");
+                    assert!(blocks.last().unwrap() + class.usable_bytes() <= span.end, "{class:?}");
+                    assert_eq!(class.index_of(first_off, span.end), None);
+                }
                 assert!(class.head_bytes >= 8 + class.blocks.div_ceil(8), "{class:?}");
                 assert!(class.blocks >= 7 && class.block_bytes % 16 == 0, "{class:?}");
             }
-            for pair in classes.table.windows(2) {
+            for pair in classes.table[..classes.tagged()].windows(2) {
                 let (small, large) = (pair[0].block_bytes, pair[1].block_bytes);
                 assert!(small < large && (large <= 128 || large - small <= small / 4), "{pair:?}");
             }
+        }
+    }
+
+    #[test]
+    fn lines_with_tags_and_their_tags_do_not_overlap() {
+        let classes = Classes::new(16 << 10);
+        let class = classes.get(classes.tagged()).unwrap();
+        for slab_off in [16 << 10, 48 << 10, 1 << 40] {
+            let first_off = class.first_off(slab_off);
+            let blocks = (0..class.blocks).map(|index| class.block_off(first_off, index));
+            let mut parts: Vec<(u64, u64)> =
+                blocks.flat_map(|off| [(off, LINE_BYTES), (tag_off(off), TAG_BYTES)]).collect();
+            parts.sort_unstable();
+            assert!(parts.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
+            let span = class.blocks_span(first_off);
+            assert!(parts[0].0 >= span.start && parts[parts.len() - 1].0 < span.end);
+            assert!(parts.iter().all(|(off, bytes)| *bytes == TAG_BYTES || off.is_multiple_of(LINE_BYTES)));
         }
     }
 
@@ -124,6 +216,7 @@ mod tests {
         for bytes in 0..=32 << 10 {
             let class = classes.class_for(bytes).unwrap();
             assert!(classes.table[class].block_bytes >= bytes);
+            assert!(!classes.table[class].is_tagged);
             assert!(class == 0 || classes.table[class - 1].block_bytes < bytes);
         }
         assert_eq!(classes.class_for((32 << 10) + 1), None);

@@ -5,7 +5,8 @@
 //! Space is divided into zones, zones into chunks. A zone begins with its frontier and its chunk table, a
 //! word per chunk: zero, a slab, a later chunk of a slab, or an extent. A slab is one to sixteen chunks of
 //! equal blocks without headers, with an allocation bitmap at its start; larger blocks are extents, whole
-//! chunks. See `layout.rs` for the structs.
+//! chunks. One class has *tagged lines*: four lines follow one with the tags of all four, two words each, and are a group. Groups begin at multiples of their
+//! length, so that a line's offset says where its tag lies. See `layout.rs` for the structs.
 //!
 //! # Invariants
 //!
@@ -15,6 +16,7 @@
 //! * I3: no bitmap bit stands past the slab's last block.
 //! * I4: allocated = reachable, after every crash. (Checked with [`Marks`](crate::Marks) by the owners of
 //!   the structures.)
+//! * I5: the tag of a line is memory of its block, and of no other.
 //! * I7: chunks from `zero_from` on read as zero on media: that word is raised, durably, before one of them is handed out.
 //!
 //! `check.rs` walks I1 to I3, and of I7 that `zero_from` is past all that was handed out; it does not read unused space.
@@ -51,7 +53,7 @@ pub(crate) mod slab;
 mod table;
 pub(crate) mod zone;
 
-use crate::layout::{ChunkWord, Geometry, PmZone};
+use crate::layout::{ChunkWord, Geometry, PmZone, TAG_BYTES, tag_off};
 use crate::{Error, Result};
 use classes::Classes;
 use crossbeam_utils::CachePadded;
@@ -75,6 +77,15 @@ pub(crate) struct Block {
     pub is_zero: bool,
 }
 
+/// What block is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wanted {
+    /// One of at least so many bytes.
+    Bytes(u64),
+    /// A line with a tag.
+    Tagged,
+}
+
 /// What a block is part of.
 #[derive(Debug, Clone)]
 pub(crate) enum Home {
@@ -96,6 +107,19 @@ impl Block {
         }
     }
 
+    /// Where it lies: a first byte and a length, and those of its tag, if it has one.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = (u64, u64)> {
+        [(self.off, self.bytes)].into_iter().chain(self.tag_off().map(|off| (off, TAG_BYTES)))
+    }
+
+    /// Where its tag lies, if it has one.
+    pub(crate) fn tag_off(&self) -> Option<u64> {
+        match &self.home {
+            Home::Slab(slab, _) if slab.class.is_tagged => Some(tag_off(self.off)),
+            _ => None,
+        }
+    }
+
     /// Takes the claim on a block back, which then is not freed.
     pub(crate) fn unclaim(&self) {
         if let Home::Slab(slab, index) = &self.home {
@@ -104,7 +128,7 @@ impl Block {
     }
 
     fn in_slab(slab: SlabRef, index: u64, is_zero: bool) -> Block {
-        let (off, bytes) = (slab.block_off(index), slab.class.block_bytes);
+        let (off, bytes) = (slab.block_off(index), slab.class.usable_bytes());
         Block { off, bytes, home: Home::Slab(slab, index), is_zero }
     }
 
@@ -191,22 +215,32 @@ impl Allocator {
 
     /// Reserves a block from the slab that the lane holds for its size, if that has one.
     #[inline]
-    pub(crate) fn reserve_held(&self, arena: &mut Arena, bytes: u64) -> Option<Block> {
-        let slab = arena.current.get(self.classes.class_for(bytes)?)?.as_ref()?;
+    pub(crate) fn reserve_held(&self, arena: &mut Arena, wanted: Wanted) -> Option<Block> {
+        let slab = arena.current.get(self.class_of(wanted)?)?.as_ref()?;
         let (index, is_zero) = slab.take()?;
         Some(Block::of_slab(slab, index, is_zero))
     }
 
-    /// Reserves a block of at least `bytes`. `grow` makes the pool longer, up to the given length.
+    /// The size class of a block; `None` if it is larger than any slab's.
+    #[inline]
+    fn class_of(&self, wanted: Wanted) -> Option<usize> {
+        match wanted {
+            Wanted::Bytes(bytes) => self.classes.class_for(bytes),
+            Wanted::Tagged => Some(self.classes.tagged()),
+        }
+    }
+
+    /// Reserves a block. `grow` makes the pool longer, up to the given length.
     pub(crate) fn reserve(
         &self,
         region: &Region,
         arena: &mut Arena,
-        bytes: u64,
+        wanted: Wanted,
         grow: &dyn Fn(u64, u64) -> Result<()>,
     ) -> Result<Block> {
-        let Some(class) = self.classes.class_for(bytes) else {
-            return self.reserve_extent(region, bytes, grow);
+        let class = match (self.class_of(wanted), wanted) {
+            (None, Wanted::Bytes(bytes)) => return self.reserve_extent(region, bytes, grow),
+            (class, _) => class.unwrap_or(self.classes.tagged()),
         };
         if arena.current.is_empty() {
             arena.current.resize(self.classes.len(), None);

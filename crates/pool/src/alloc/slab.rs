@@ -15,8 +15,10 @@ use tembo_pmem::{Region, prefetch_word_for_store, size_of};
 pub(crate) struct Slab {
     /// Offset of the slab on media.
     pub off: u64,
-    pub class: Class,
+    /// Where its blocks begin.
+    first_off: u64,
     words: Box<[SlabWord]>,
+    pub class: Class,
     /// Class number.
     pub class_number: usize,
     /// The zone it lies in, and its first chunk there.
@@ -114,6 +116,7 @@ impl Slab {
     ) -> Slab {
         Slab {
             off,
+            first_off: class.first_off(off),
             class,
             words: (0..class.words()).map(|_| SlabWord::default()).collect(),
             class_number,
@@ -187,7 +190,7 @@ impl Slab {
 
     /// Where the block with this number starts.
     pub(crate) fn block_off(&self, index: u64) -> u64 {
-        self.off + self.class.head_bytes + index * self.class.block_bytes
+        self.class.block_off(self.first_off, index)
     }
 
     /// The first word from this one on with free blocks, and their bits.
@@ -208,20 +211,12 @@ impl Slab {
 
     /// Where its blocks lie.
     pub(crate) fn blocks_span(&self) -> Range<u64> {
-        let first = self.off + self.class.head_bytes;
-        first..first + self.class.blocks * self.class.block_bytes
-    }
-
-    /// The number of the block that starts at `off`.
-    fn index_of(&self, off: u64) -> Option<u64> {
-        let past = off.checked_sub(self.off + self.class.head_bytes)?;
-        let index = past / self.class.block_bytes;
-        (past % self.class.block_bytes == 0 && index < self.class.blocks).then_some(index)
+        self.class.blocks_span(self.first_off)
     }
 
     /// The number of the block at `off`.
     pub(crate) fn block_at(&self, off: u64) -> Result<u64> {
-        self.index_of(off).ok_or_else(|| {
+        self.class.index_of(self.first_off, off).ok_or_else(|| {
             Error::corrupt(
                 "a block",
                 off,

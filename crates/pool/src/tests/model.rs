@@ -1,11 +1,11 @@
 //! Random transactions against a model: a table of links to blocks with a known pattern.
 
 use super::{image_of, tiny_pool};
-use crate::{Error, Lane, Pool, Result, Tx};
+use crate::{Error, Lane, Pool, Result, Tx, tag_off};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
-use tembo_pmem::Region;
+use tembo_pmem::{LINE_BYTES, Region};
 
 /// Links in the table.
 pub(super) const LINKS: u64 = 48;
@@ -35,19 +35,35 @@ fn link_off(table: u64, link: u64) -> u64 {
     table.saturating_add(8 * link)
 }
 
+/// Marks a link that leads to a line with a tag: most of the blocks for which a line is enough.
+const TAGGED: u64 = 1;
+
+/// The tag of a line whose pattern has this seed.
+fn tag_of(seed: u64) -> [u64; 2] {
+    [seed, !seed]
+}
+
 /// Links a new block, in place of the old one if there is one.
 pub(super) fn put(tx: &mut Tx, table: u64, link: u64, bytes: u64, seed: u64) -> Result<()> {
     let old = tx.load(link_off(table, link))?;
-    let block = tx.alloc(bytes.max(16))?;
+    let is_tagged = bytes <= LINE_BYTES && !seed.is_multiple_of(4);
+    let block = if is_tagged { tx.alloc_tagged([seed, 0])? } else { tx.alloc(bytes.max(16))? };
     tx.write_fresh(block, &pattern(bytes, seed))?;
-    tx.store(link_off(table, link), block)?;
-    if old != 0 { tx.free(old) } else { Ok(()) }
+    if is_tagged {
+        tx.set_tag_word(block, 1, tag_of(seed)[1])?;
+    }
+    tx.store(link_off(table, link), block | if is_tagged { TAGGED } else { 0 })?;
+    free(tx, old)
 }
 
 pub(super) fn remove(tx: &mut Tx, table: u64, link: u64) -> Result<()> {
     let old = tx.load(link_off(table, link))?;
     tx.store(link_off(table, link), 0)?;
-    if old != 0 { tx.free(old) } else { Ok(()) }
+    free(tx, old)
+}
+
+fn free(tx: &mut Tx, link: u64) -> Result<()> {
+    if link != 0 { tx.free(link & !TAGGED) } else { Ok(()) }
 }
 
 /// Reads the table back, and proves that exactly its blocks are allocated.
@@ -57,12 +73,21 @@ pub(super) fn read(pool: &Pool) -> Result<Model> {
     if let Some(root) = pool.root("table")? {
         marks.reach(root.off, LINKS * 8)?;
         for link in 0..LINKS {
-            let block = pool.region().load_u64(root.off + 8 * link)?;
-            if block == 0 {
+            let word = pool.region().load_u64(root.off + 8 * link)?;
+            if word == 0 {
                 continue;
             }
+            let block = word & !TAGGED;
             let (bytes, seed) = (pool.region().load_u64(block)?, pool.region().load_u64(block + 8)?);
-            marks.reach(block, bytes)?;
+            if word & TAGGED != 0 {
+                marks.reach_tagged(block)?;
+                let at = |word: u64| pool.region().load_u64(tag_off(block) + 8 * word);
+                if [at(0)?, at(1)?] != tag_of(seed) {
+                    return Err(Error::corrupt("a line's tag", block, "intact", "damaged"));
+                }
+            } else {
+                marks.reach(block, bytes)?;
+            }
             // SAFETY: the tests that use this write from one thread only.
             let found = unsafe { pool.region().bytes(block, bytes.max(16))? };
             if found != pattern(bytes, seed) {
@@ -132,6 +157,48 @@ fn step(rng: &mut Xoshiro256PlusPlus, lane: &mut Lane, table: u64, model: &mut M
             Err(e) => panic!("{e}"),
         }
     }
+}
+
+#[test]
+fn tags_are_theirs_who_have_the_lines() {
+    let pool = tiny_pool(1 << 20);
+    let mut lane = pool.lane().unwrap();
+    let tag = |off: u64| [0, 8].map(|at| pool.region().load_u64(tag_off(off) + at).unwrap());
+    let mut tx = lane.begin();
+    let lines: Vec<u64> = (0..9).map(|i| tx.alloc_tagged([i, 7]).unwrap()).collect();
+    let plain = tx.alloc(64).unwrap();
+    assert!(lines.iter().all(|off| off.is_multiple_of(LINE_BYTES)));
+    assert!(matches!(tx.set_tag_word(plain, 0, 1), Err(Error::Corrupt { .. })));
+    assert!(matches!(tx.set_tag_word(lines[0] + 8, 0, 1), Err(Error::Corrupt { .. })));
+    tx.set_tag_word(lines[1], 1, 8).unwrap();
+    tx.free(lines[2]).unwrap();
+    tx.commit().unwrap();
+    assert_eq!((tag(lines[0]), tag(lines[1]), tag(lines[8])), ([0, 7], [1, 8], [8, 7]));
+    // Those of lines that were there are changed as all other words.
+    let mut tx = lane.begin();
+    assert!(matches!(tx.set_tag_word(lines[0], 0, 1), Err(Error::Corrupt { .. })));
+    tx.store_words(tag_off(lines[0]) + 8, &[9]).unwrap();
+    tx.free(lines[8]).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(tag(lines[0]), [0, 9]);
+    // A check tells lines with tags from others.
+    let mut marks = pool.marks().unwrap();
+    assert_eq!(marks.unreached().filter(|block| block.is_tagged).count(), 7);
+    assert!(marks.reach(lines[0], 64).is_err() && marks.reach_tagged(plain).is_err());
+    assert!(marks.reach_tagged(lines[2]).is_err() && marks.reach_tagged(lines[8]).is_err());
+    let kept = [&lines[..2], &lines[3..8]].concat();
+    kept.iter().for_each(|off| marks.reach_tagged(*off).unwrap());
+    marks.reach(plain, 64).unwrap();
+    assert_eq!(marks.finish().unwrap().allocated_bytes, 7 * 80 + 64);
+    // What is taken back is free.
+    let mut tx = lane.begin();
+    let before = tx.savepoint();
+    let line = tx.alloc_tagged([1, 2]).unwrap();
+    tx.rollback_to(before);
+    let again = tx.alloc_tagged([3, 4]).unwrap();
+    assert_eq!(again, line);
+    drop(tx);
+    assert_eq!(pool.marks().unwrap().usage().allocated_blocks, 8);
 }
 
 #[test]

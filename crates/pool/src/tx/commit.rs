@@ -16,7 +16,9 @@ use std::sync::atomic::Ordering;
 use tembo_pmem::{Domain, LINE_BYTES, SyncError};
 
 /// Commits the lane's transaction. See `lane.rs` for the order of things.
-pub(super) fn commit(lane: &mut Lane) -> Result<()> {
+///
+/// The error is boxed so that what is returned goes in a register.
+pub(super) fn commit(lane: &mut Lane) -> std::result::Result<(), Box<Error>> {
     if lane.work.is_untouched() {
         return Ok(());
     }
@@ -24,10 +26,10 @@ pub(super) fn commit(lane: &mut Lane) -> Result<()> {
     let only_stores = lane.work.only_stores_lines();
     collect_homes(&mut lane.work, &lane.pool.inner, only_stores)?;
     if lane.work.home_lines.is_empty() {
-        return finish(lane, None);
+        return Ok(finish(lane, None)?);
     }
     if lane.leaves_log_out {
-        return unlogged::commit(lane);
+        return Ok(unlogged::commit(lane)?);
     }
     if lane.pool.inner.touches.is_on() {
         collect_touched_lines(&mut lane.work);
@@ -51,7 +53,7 @@ pub(super) fn commit(lane: &mut Lane) -> Result<()> {
     let (mut state, alone, least_seq) = lock(inner, slot, work)?;
     let seq = state.seq.max(least_seq) + 1;
     if seq >= MAX_SEQ {
-        return Err(Error::corrupt("the last sequence number", 0, format!("less than {MAX_SEQ}"), seq));
+        return Err(Error::corrupt("the last sequence number", 0, format!("less than {MAX_SEQ}"), seq).into());
     }
     // Summed before any flush: the checksum reads new data, whose lines would be on their way out of the cache.
     image.complete(&inner.region, inner.seed, seq, chain)?;
@@ -92,14 +94,14 @@ pub(super) fn commit(lane: &mut Lane) -> Result<()> {
         work.stored_lines.apply(&inner.region)?;
         drop(state);
         work.stored_lines.clear();
-        return if alone { Ok(()) } else { register(inner, *number, commits, work) };
+        return if alone { Ok(()) } else { Ok(register(inner, *number, commits, work)?) };
     }
     store_homes(inner, work, alone)?;
     if !work.freed.is_empty() {
         slot.retire(inner, &mut state, &mut work.freed, alone);
     }
     drop(state);
-    release_and_finish(lane, (!alone).then_some(commits))
+    Ok(release_and_finish(lane, (!alone).then_some(commits))?)
 }
 
 /// Locks the lane, when no other one has a live record for any of the lines. Tells whether no other lane is in use, and the number that the record's is
@@ -209,12 +211,19 @@ fn finish_blocks(work: &mut TxWork, inner: &PoolInner, arena: &Arena) {
     if !work.new_slabs.is_empty() {
         slabs::note_published(work);
     }
-    work.steps.clear();
     if work.fresh.iter().any(|f| f.cancelled) {
         release_cancelled(work, inner, arena);
     }
-    work.fresh.clear();
-    work.freed.clear();
+    // What is stored here waits for the fence.
+    if !work.steps.is_empty() {
+        work.steps.clear();
+    }
+    if !work.fresh.is_empty() {
+        work.fresh.clear();
+    }
+    if !work.freed.is_empty() {
+        work.freed.clear();
+    }
     work.clear_indexes();
 }
 

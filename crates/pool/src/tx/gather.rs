@@ -3,8 +3,8 @@
 use super::slabs::{BitChange, freed_twice, merge_bits, write_slab_head};
 use super::{TxWork, redo_words};
 use crate::Result;
-use crate::alloc::Home;
-use crate::layout::ChunkWord;
+use crate::alloc::{Block, Home};
+use crate::layout::{ChunkWord, TAG_BYTES};
 use crate::pool::PoolInner;
 use crate::record::{COVER_MAX_BYTES, Change, Cover, RecordImage};
 use tembo_pmem::LINE_BYTES;
@@ -103,6 +103,10 @@ pub(super) fn collect_fresh_lines(work: &mut TxWork, inner: &PoolInner) -> Resul
     for fresh in work.fresh.iter().filter(|f| !f.cancelled) {
         add(&mut work.lines, fresh.unflushed);
         bytes += fresh.written.1 - fresh.written.0;
+        if let Some(tag_off) = fresh.block.tag_off() {
+            work.lines.push(tag_off / LINE_BYTES);
+            bytes += TAG_BYTES;
+        }
     }
     for slab in &work.new_slabs {
         let head_bytes = 8 + 8 * slab.class.words() as u64;
@@ -131,6 +135,8 @@ pub(super) fn build_image(work: &TxWork, image: &mut RecordImage, with_covers: b
             image.cover(Cover { off, bytes: COVER_MAX_BYTES.min(end - off) });
         }
     }
+    let tags = work.fresh.iter().filter(|f| !f.cancelled).filter_map(|f| f.block.tag_off());
+    tags.for_each(|off| image.cover(Cover { off, bytes: TAG_BYTES }));
     for slab in &work.new_slabs {
         image.cover(Cover { off: slab.off, bytes: 8 + 8 * slab.class.words() as u64 });
     }
@@ -154,7 +160,9 @@ pub(super) fn collect_touched_lines(work: &mut TxWork) {
     // Of new blocks, what the record covers: nothing of the rest is in it. (No live record of another lane has a word of a block that is free: L2.)
     let covered = fresh.iter().filter(|f| !f.cancelled && f.written.0 < f.written.1);
     covered.for_each(|f| add(f.written.0, f.written.1 - f.written.0));
-    freed.iter().for_each(|block| add(block.off, block.bytes));
+    let tags = fresh.iter().filter(|f| !f.cancelled).filter_map(|f| f.block.tag_off());
+    tags.for_each(|off| add(off, TAG_BYTES));
+    freed.iter().flat_map(Block::spans).for_each(|(off, bytes)| add(off, bytes));
     // A new slab's head is covered, and every lane that uses the slab later changes it.
     new_slabs.iter().for_each(|slab| add(slab.off, 8 + 8 * slab.class.words() as u64));
 }

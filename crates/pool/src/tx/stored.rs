@@ -30,6 +30,23 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// As [`store_words`](Self::store_words), of all words of the line at `off`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`store_words`](Self::store_words); the offset is that of a line.
+    #[inline(always)]
+    pub fn store_whole_line(&mut self, off: u64, words: &[u64; 8]) -> Result<()> {
+        let lane: &mut Lane = &mut self.lane;
+        let inner: &PoolInner = &lane.pool.inner;
+        if off < inner.first_zone_off || !off.is_multiple_of(LINE_BYTES) {
+            return Err(no_line(off));
+        }
+        inner.region.check_words(off, words.len() as u64)?;
+        lane.work.stored_lines.set_whole_line(off, words);
+        Ok(())
+    }
+
     /// Stores the words of the line at `off` that `mask` chooses, bit i word i, as [`store_words`](Self::store_words) does. All that is stored to
     /// this line in the transaction becomes visible from its first word to its last.
     ///
@@ -41,7 +58,7 @@ impl Tx<'_> {
         let lane: &mut Lane = &mut self.lane;
         let inner: &PoolInner = &lane.pool.inner;
         if off < inner.first_zone_off || !off.is_multiple_of(LINE_BYTES) {
-            return Err(Error::corrupt("a store", off, "a line in a block", "another offset"));
+            return Err(no_line(off));
         }
         inner.region.check_words(off, words.len() as u64)?;
         lane.work.stored_lines.set_line(off, mask, words);
@@ -67,4 +84,9 @@ impl Tx<'_> {
     pub fn has_stored_words(&self) -> bool {
         !self.lane.work.stored_lines.is_empty()
     }
+}
+
+#[cold]
+fn no_line(off: u64) -> Error {
+    Error::corrupt("a store", off, "a line in a block", "another offset")
 }

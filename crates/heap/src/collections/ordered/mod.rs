@@ -191,7 +191,9 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
     /// What the pointer `off` leads to.
     #[inline(always)]
     fn at(tx: &ReadTx<'t, B>, off: u64, kind: Kind) -> Self {
-        Node { own: *tx.object(off), kind }
+        // Only one of the two may be a line by itself.
+        let own = if kind == LEAF { *tx.object(off) } else { tx.object::<Inner<K, V>>(off).part(0) };
+        Node { own, kind }
     }
 
     #[inline(always)]
@@ -240,9 +242,14 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
         }
         let order = self.order(tx)?;
         let kind = tx.get(self.children_kind())?;
-        let child = tx.load(self.child_slot::<Leaf<K, V>>(order.child(at)))?;
-        match child.filter(|_| kind <= INNER && at <= order.len()) {
-            Some(child) => Ok(Some(Node { own: *child, kind })),
+        let child = order.child(at);
+        let own = match kind {
+            LEAF => tx.load(self.child_slot::<Leaf<K, V>>(child))?.map(|child| *child),
+            INNER => tx.load(self.child_slot::<Inner<K, V>>(child))?.map(|child| child.part(0)),
+            _ => None,
+        };
+        match own.filter(|_| at <= order.len()) {
+            Some(own) => Ok(Some(Node { own, kind })),
             None => Err(self.keys().damage()),
         }
     }
