@@ -115,6 +115,7 @@ pub struct Description {
 pub fn describe(pool: &Pool) -> Result<Option<Description>> {
     let Some(heap) = find(pool)? else { return Ok(None) };
     let region = pool.region();
+    is_migrating(region, heap)?;
     let types = Types::read(region, heap, |_, _| Ok(()))?;
     let root = region.load_u64(heap + offset_of!(PmHeap, root) as u64)?;
     let root_type = types.get(Kind(region.load_u64(kind_off(root))?).type_number());
@@ -125,6 +126,20 @@ pub fn describe(pool: &Pool) -> Result<Option<Description>> {
         root_type: root_type.name.clone(),
         types: types.iter().map(|info| (info.name.clone(), info.text.clone())).collect(),
     }))
+}
+
+/// Whether a migration of the heap at `off` is not over; an error if it is none of this version.
+pub(crate) fn is_migrating(region: &Region, off: u64) -> Result<bool> {
+    match region.load_u64(off + offset_of!(PmHeap, magic) as u64)? {
+        MAGIC => Ok(false),
+        MAGIC_MIGRATING => Ok(true),
+        magic => {
+            let begins = magic.to_le_bytes().escape_ascii().to_string();
+            let found =
+                format!("its heap begins with {begins}, which this version of the program does not know");
+            Err(Error::NotAHeap { found: found.into() })
+        }
+    }
 }
 
 /// Where the heap of a pool lies.
@@ -157,11 +172,7 @@ fn walk<'w>(pool: &'w Pool, marks: &mut Marks) -> Result<(Walk<'w>, Summary)> {
     let region = pool.region();
     let field = |off: usize| region.load_u64(heap + off as u64);
     marks.reach(heap, size_of::<PmHeap>() as u64)?;
-    let magic = field(offset_of!(PmHeap, magic))?;
-    let is_migrating = magic == MAGIC_MIGRATING;
-    if magic != MAGIC && !is_migrating {
-        return Err(corrupt("a heap", heap, MAGIC, magic));
-    }
+    let is_migrating = is_migrating(region, heap)?;
     expect_zero(region, heap + offset_of!(PmHeap, reserved) as u64, 8)?;
     let types = Types::read(region, heap, |off, bytes| Ok(marks.reach(off, bytes)?))?;
     let (seen, next, before) = Default::default();

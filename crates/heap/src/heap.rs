@@ -1,6 +1,7 @@
 //! The heap: opening, creating, and running transactions.
 
 use crate::brand::{Brand, BrandLease, NamedBrand, Scoped};
+use crate::check::is_migrating;
 use crate::core::Core;
 use crate::current::Running;
 use crate::describe::{TargetFn, TypeInfo};
@@ -8,8 +9,7 @@ use crate::error::{Error, OtherRoot, Result, corrupt};
 use crate::handle::Of;
 use crate::layer::Layer;
 use crate::layout::{
-    Kind, LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME, has_line, kind_off,
-    tagged_object,
+    Kind, LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME, has_line, kind_off, tagged_object,
 };
 use crate::node::Room;
 use crate::persist::Persist;
@@ -251,14 +251,8 @@ fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
 
 fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
     let region = pool.region();
-    let magic = region.load_u64(off)?;
-    if magic == MAGIC_MIGRATING {
+    if is_migrating(region, off)? {
         return Err(Error::Migrating);
-    }
-    if magic != MAGIC {
-        return Err(Error::NotAHeap {
-            found: format!("its heap begins with {}", magic.to_le_bytes().escape_ascii()).into(),
-        });
     }
     let lanes = region.load_u64(off + offset_of!(PmHeap, dying_count) as u64)?;
     if lanes != u64::from(pool.geometry().lane_count) {

@@ -11,13 +11,13 @@ pub(crate) const ROOT_KIND: u32 = 0x4845_4150;
 pub(crate) const ROOT_NAME: &str = "heap";
 /// The first word of a heap; the last digits are the version of its layout.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TMBHEAP2");
-/// In place of it while objects are made anew with the layouts of another program (`migrate.rs`).
-pub(crate) const MAGIC_MIGRATING: u64 = u64::from_le_bytes(*b"TMBHEAPM");
+/// In place of it, of the same version, while objects are made anew with the layouts of another program (`migrate.rs`).
+pub(crate) const MAGIC_MIGRATING: u64 = u64::from_le_bytes(*b"TMBHEAM2");
 
 media_struct! {
     /// The heap, found by the pool's root `heap`. A line per lane ([`PmDying`]) and the orphan slots follow in blocks of their own.
     pub(crate) struct PmHeap: 64 {
-        /// The bytes `TMBHEAP2`; `TMBHEAPM` as long as a migration is not over.
+        /// The bytes `TMBHEAP2`; `TMBHEAM2` as long as a migration is not over.
         0 => magic: u64,
         /// How often the heap was opened for writing. A generational lock with another number is free.
         8 => generation: u64,
@@ -40,7 +40,7 @@ media_struct! {
     /// The head of a lane's list of dying objects: those that no pointer leads to any more, and whose pointers and memory
     /// are still to be released.
     pub(crate) struct PmDying: 64 {
-        /// The object that died last, or 0. Linked by their first words.
+        /// The object that died last, or 0. Linked by the first words of their heads.
         0 => first: u64,
         /// Zero.
         8 => reserved: [u8; 56],

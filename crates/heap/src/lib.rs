@@ -82,7 +82,7 @@
 //! NV-heaps, all of section 3. D1: what its run-time checks guard is guarded by types. D2: pointers have 8 bytes instead of 16, and
 //! objects 16 bytes of metadata instead of 80. D3: changes are redone from one record with one fence, rather than undone from copies with one fence
 //! each. D4: weak pointers lead to the object itself, whose memory stays until the last of them is gone, rather than to a proxy. D5: dying objects wait in a list
-//! through their own first words, so that destruction needs no stack, and goes on where it was after a crash.
+//! through the first words of their own heads, so that destruction needs no stack, and goes on where it was after a crash.
 //!
 //! # Reading order
 //!

@@ -2,15 +2,15 @@
 //!
 //! # Media layout
 //!
-//! While a migration runs the heap begins with another number (`TMBHEAPM`), so that nobody takes it for one that is
-//! as it should be. It has both layouts of the types that change. An old object of which a new one has been made is *moved*: its
-//! first word leads to its successor, and counts as a strong pointer to it.
+//! While a migration runs the heap begins with another number (`TMBHEAM2`), so that nobody takes it for one that is
+//! as it should be. It has both layouts of the types that change. An old object of which a new one has been made is *moved*: the
+//! first word of its head leads to its successor, and counts as a strong pointer to it.
 //!
 //! # Order
 //!
-//! 1. The new types are added, and the number is `TMBHEAPM`: one transaction.
+//! 1. The new types are added, and the number is `TMBHEAM2`: one transaction.
 //! 2. Of each old object a new one is made, a transaction each. Its pointers lead where the old ones do. No pointer
-//!    leads to it but the old object's first word.
+//!    leads to it but the first word of the old object's head.
 //! 3. All pointers to moved objects are led to their successors, except those in moved objects: nothing dies. Then those are
 //!    taken away. A bounded number in each transaction.
 //! 4. No pointer leads to moved objects any more: they are freed, a bounded number in each transaction.
@@ -18,7 +18,7 @@
 //!
 //! # Invariants
 //!
-//! Those of the heap, moved objects' first words included, after each transaction; `check.rs` walks them.
+//! Those of the heap, those in moved objects' heads included, after each transaction; `check.rs` walks them.
 //!
 //! # Commit point
 //!
@@ -34,7 +34,7 @@
 //! Nobody else has the heap open.
 
 use crate::brand::Brand;
-use crate::check::objects;
+use crate::check::{is_migrating, objects};
 use crate::collections::MapKey;
 use crate::collections::hash_node::{Node, copy_but_value, value_of};
 use crate::core::Core;
@@ -244,11 +244,7 @@ impl Migrations {
             return Ok(None);
         };
         let (region, off) = (pool.region(), root.off);
-        let magic = region.load_u64(off)?;
-        let is_begun = magic == MAGIC_MIGRATING;
-        if magic != MAGIC && !is_begun {
-            return Err(Error::NotAHeap { found: format!("its heap begins with {magic:#x}").into() });
-        }
+        let is_begun = is_migrating(region, off)?;
         let mut types = Types::read(region, off, |_, _| Ok(()))?;
         let has = |hash| types.look_up(hash).is_some();
         let wanted = self.steps.iter().filter(|step| has(step.old) && (has(step.new) || !is_begun));

@@ -83,13 +83,13 @@ fn a_transaction_costs_one_fence_and_one_that_writes_nothing_none() {
                 })
             })
         };
-        // A record of two lines, and two home lines of an object of 80 bytes, some of which are flushed together.
+        // A record of two lines, and the object's own, which is flushed once for several records.
         let (fences, lines) = write(1);
         assert_eq!(fences, 1.0, "writing one object of 64 bytes");
-        assert!(lines <= 5.0, "{lines} lines for one object of 64 bytes");
+        assert!(lines <= 3.0, "{lines} lines for one object of 64 bytes");
         let (fences, lines) = write(10);
         assert_eq!(fences, 1.0, "writing ten objects of 64 bytes");
-        assert!(lines <= 41.0, "{lines} lines for ten objects of 64 bytes");
+        assert!(lines <= 23.0, "{lines} lines for ten objects of 64 bytes");
         let (fences, lines) = cost(|round| {
             heap.write(|tx, root| {
                 let node = tx.alloc(Node { line: Line { words: [round; 8] }, next: PRc::null() })?;

@@ -35,7 +35,7 @@
 //! * L3: when a record changes a word, any other lane's live record for that word is older, and has been
 //!   retired before this record's commit is over. So no replay puts an old value over a newer one.
 //! * L4: a record never changes bytes that it covers itself: memory allocated in a transaction is written
-//!   directly until the commit, the bitmap of a new slab included.
+//!   directly until the commit, the bitmap of a new slab and the tag of a line included.
 //! * L5: a block allocated and freed in one transaction is not in its record at all; its reuse could
 //!   otherwise invalidate that record while its home stores are not durable.
 //! * L6: a record is written over only when it is dead, and recovery can tell. The first record of a half may be

@@ -12,7 +12,7 @@ use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::slab::SlabRef;
 use crate::alloc::{Block, Wanted};
 use crate::lane::{Lane, LaneHold, Tail};
-use crate::layout::{PmEntry, PmRecord, PmZone, tag_off};
+use crate::layout::{PmEntry, PmRecord, PmZone, TAG_BYTES, tag_off};
 use crate::lines::StoredLines;
 use crate::pool::{Pool, PoolInner};
 use crate::record::Change;
@@ -251,7 +251,7 @@ impl<'l> Tx<'l> {
     /// head: who changes the value changes one line, and not two.
     ///
     /// All is as [`alloc`](Self::alloc) has it. The tag is allocated and freed with the line. In this transaction
-    /// [`set_tag_word`](Self::set_tag_word) changes it, later on what changes other words.
+    /// [`set_tag_word`](Self::set_tag_word) changes it, and nothing else must, as the record covers it; later on what changes other words.
     ///
     /// # Errors
     ///
@@ -414,6 +414,7 @@ impl<'l> Tx<'l> {
             return Err(Error::corrupt("a store", off, "an offset in a block", "the pool's own structures"));
         }
         inner.region.check_word(off)?;
+        debug_assert!(!lane.work.has_tag_at(off), "the tag of a new line is changed by `set_tag_word` (L4)");
         lane.work.push_redo(off, value);
         Ok(())
     }
@@ -725,6 +726,12 @@ impl TxWork {
                 self.step_index.insert(off, step);
             }
         }
+    }
+
+    /// Whether a word is of the tag of one of the transaction's own lines.
+    fn has_tag_at(&self, off: u64) -> bool {
+        let tags = self.fresh.iter().filter_map(|fresh| fresh.block.tag_off());
+        tags.into_iter().any(|tag| off.wrapping_sub(tag) < TAG_BYTES)
     }
 
     /// The transaction's own block that holds a range.

@@ -19,7 +19,7 @@ pub(crate) type Id = u64;
 pub(crate) const SLOTS: usize = 5;
 pub(crate) const LOOKS: usize = 3;
 
-/// Of 64 bytes, so that it has a line for itself. (Roots and arrays have not.)
+/// Of 64 bytes, so that it has a line for itself. (The root and the arrays here have not.)
 #[derive(Persist)]
 #[repr(C)]
 pub(crate) struct Node {

@@ -11,7 +11,7 @@ pub(crate) const MAX_SLAB_CHUNKS: u64 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Class {
-    /// Bytes of a block: a multiple of 16; where it is a multiple of 64, blocks are line-aligned.
+    /// Bytes of a block: a multiple of 16; where it is a multiple of 64, blocks are line-aligned. Of a line with a tag, the bytes of both.
     pub block_bytes: u64,
     /// Blocks of a slab.
     pub blocks: u64,
@@ -191,6 +191,19 @@ mod tests {
                 assert!(small < large && (large <= 128 || large - small <= small / 4), "{pair:?}");
             }
         }
+    }
+
+    /// These numbers are on media.
+    #[test]
+    fn class_numbers_stay_what_they_are() {
+        let number_of = |chunk_bytes| {
+            let classes = Classes::new(chunk_bytes);
+            let last = classes.get(classes.tagged()).unwrap();
+            (classes.class_for(1024), classes.tagged(), last.chunks, last.blocks, last.head_bytes)
+        };
+        assert_eq!(number_of(4096), (Some(27), 52, 1, 44, 64));
+        assert_eq!(number_of(16 << 10), (Some(27), 68, 1, 200, 64));
+        assert_eq!(number_of(1 << 20), (Some(27), 68, 1, 13080, 1664));
     }
 
     #[test]
