@@ -4,8 +4,7 @@ use crate::brand::Brand;
 use crate::core::Core;
 use crate::error::{Error, Result, corrupt};
 use crate::layout::{
-    Counts, Kind, LINE, OBJECT_HEAD_BYTES, block_of, counts_off, has_line, head_bytes, kind_off,
-    tagged_object,
+    Counts, Kind, LINE, OBJECT_HEAD_BYTES, counts_off, has_line, head_bytes, kind_off, tagged_object,
 };
 use crate::node::Room;
 use crate::persist::{Persist, Plain};
@@ -602,7 +601,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         if self.core.parts.counts {
             return Ok(());
         }
-        Ok(self.session()?.ptx.free(block_of(object.object_off()))?)
+        Ok(self.session()?.ptx.free(crate::layout::block_of(object.object_off()))?)
     }
 
     /// Ends the transaction with nothing changed: give the error back with `?` or `return Err`.
