@@ -4,8 +4,7 @@ use crate::support::ops::{self, NewShape};
 use crate::support::{Base, Look, Model, NodeFields, Op, Place, RootFields, Store};
 use tembo_heap::{Error, NamedBrand, brand};
 use tembo_pmem::Region;
-use tembo_pool::tag_off;
-use tembo_pool::{Geometry, Pool};
+use tembo_pool::{Geometry, Pool, tag_off};
 
 /// A heap of so many lists in their slots.
 fn create<B: NamedBrand>(start: &[Op]) -> Store<B> {
