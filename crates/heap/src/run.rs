@@ -87,17 +87,18 @@ pub(crate) fn write<O, E: From<Error>>(
             Some(Special::Nested(_)) => None,
             _ => Some(Writing::begin(core, manner)),
         };
-        let (state, had_failed) = match (&own, &special) {
-            (Some(own), _) => (&*own.state, false),
+        let state = match (&own, &special) {
+            (Some(own), _) => &*own.state,
             (None, Some(Special::Nested(outer))) => {
-                (outer.state(), outer.state().nested_failed.replace(true))
+                outer.state().nested_unfinished.update(|count| count + 1);
+                outer.state()
             }
             (None, _) => unreachable!("there is an outer one, or its own has begun"),
         };
         let outcome = current::enter(core, state, &body);
         let Some(attempt) = &mut own else {
             if let (Some(Special::Nested(outer)), Ok(_)) = (&special, &outcome) {
-                outer.state().nested_failed.set(had_failed);
+                outer.state().nested_unfinished.update(|count| count - 1);
             }
             return outcome;
         };
@@ -368,7 +369,7 @@ fn wait_for_who_is_alone(core: &Core) {
 /// Commits what an attempt has done.
 #[inline(always)]
 fn commit_attempt(core: &Core, state: &State) -> std::result::Result<(), Failed> {
-    if state.nested_failed.get() {
+    if state.nested_unfinished.get() > 0 {
         return Err(Error::NestedFailed.into());
     }
     let mut held = state.session.borrow_mut();

@@ -139,8 +139,8 @@ pub(crate) struct State {
     written: Cell<u64>,
     /// What its reads and writes have to look after: none of it for most that only read.
     care: Cell<Care>,
-    /// A transaction nested in it has failed, so that it must not be committed either.
-    pub nested_failed: Cell<bool>,
+    /// Transactions nested in it that may write, and have not ended well: unless there are none, it must not be committed either.
+    pub nested_unfinished: Cell<u32>,
     /// Values that are borrowed mutably.
     pub borrowed: Cell<u32>,
     /// How many values were written that may have variants.
@@ -275,7 +275,7 @@ impl State {
             care: Cell::new(care),
             number: Cell::new(0),
             written: Cell::new(0),
-            nested_failed: Cell::new(false),
+            nested_unfinished: Cell::new(0),
             borrowed: Cell::new(0),
             variants: Cell::new(0),
             may_write,

@@ -153,3 +153,159 @@ fn nested_transactions_of_threads_that_meet_are_lost_by_none() {
         Ok(())
     });
 }
+
+/// The one between forgot that, and the outer one committed what the inner one had changed.
+#[test]
+fn a_transaction_that_fails_two_levels_deep_takes_all_with_it() {
+    with_heap(|heap| {
+        let outcome = heap.write::<_, Error>(|_, _| {
+            heap.write::<_, Error>(|_, _| {
+                let inner = heap.write::<(), Error>(|tx, root| {
+                    tx.set(root.count(), 5)?;
+                    Err(tx.cancel())
+                });
+                assert!(matches!(inner, Err(Error::Cancelled)));
+                Ok(())
+            })
+        });
+        assert!(matches!(outcome, Err(Error::NestedFailed)));
+        assert_eq!(count(&heap)?, 0);
+        Ok(())
+    });
+}
+
+/// A thread keeps what its transactions need from one to the next.
+#[test]
+fn no_transaction_leaves_anything_to_the_next() {
+    with_heap(|heap| {
+        let increment = || {
+            heap.write::<_, Error>(|tx, root| {
+                let count = tx.get(root.count())?;
+                heap.write::<_, Error>(|tx, root| tx.set(root.count(), count + 1))?;
+                tx.get(root.count())
+            })
+        };
+        let mut expected = 0;
+        let mut is_next = || {
+            expected += 1;
+            assert_eq!((increment()?, count(&heap)?), (expected, expected));
+            Ok::<_, Error>(())
+        };
+        is_next()?;
+        // Nested ones that fail in one that reads.
+        heap.read::<_, Error>(|_, _| {
+            let inner = heap.write::<(), Error>(|tx, root| tx.set(root.count(), 100));
+            assert!(matches!(inner, Err(Error::ReadTransaction)));
+            let inner = heap.write::<(), Error>(|tx, _| Err(tx.cancel()));
+            assert!(matches!(inner, Err(Error::Cancelled)));
+            Ok(())
+        })?;
+        is_next()?;
+        let panicked = std::panic::catch_unwind(|| {
+            heap.read::<(), Error>(|_, _| std::panic::resume_unwind(Box::new("on purpose")))
+        });
+        assert!(panicked.is_err());
+        is_next()?;
+        // A borrow that is never given back.
+        heap.write::<_, Error>(|tx, root| {
+            std::mem::forget(tx.get_mut(root.count())?);
+            Ok(())
+        })?;
+        is_next()?;
+        let cancelled = heap.write::<(), Error>(|tx, root| {
+            tx.set(root.count(), 100)?;
+            let spare = tx.alloc(100)?;
+            tx.link(root.spare(), spare)?;
+            Err(tx.cancel())
+        });
+        assert!(matches!(cancelled, Err(Error::Cancelled)));
+        is_next()?;
+        // What was written is read from where it lies afterwards.
+        heap.write::<_, Error>(|tx, root| {
+            let spare = tx.alloc(7)?;
+            tx.link(root.spare(), spare)
+        })?;
+        let spare =
+            heap.read::<_, Error>(|tx, root| tx.load(root.spare())?.map(|spare| tx.get(*spare)).transpose());
+        assert_eq!(spare?, Some(7));
+        is_next()
+    });
+}
+
+/// Heaps that come one after the other, at the same clock, and perhaps in the same memory.
+#[test]
+fn a_heap_is_not_taken_for_one_that_was_closed() {
+    for i in 0..20 {
+        with_heap(|heap| {
+            assert_eq!(count(&heap)?, 0);
+            heap.write::<_, Error>(|tx, root| tx.set(root.count(), i))?;
+            with_heap(|other| {
+                assert_eq!((count(&other)?, count(&heap)?), (0, i));
+                other.write::<_, Error>(|tx, root| tx.set(root.count(), 100 + i))?;
+                assert_eq!((count(&other)?, count(&heap)?), (100 + i, i));
+                Ok(())
+            });
+            assert_eq!(count(&heap)?, i);
+            Ok(())
+        });
+    }
+}
+
+/// Runs a transaction of its own when it is dropped.
+struct Noting<'h, B: tembo_heap::Brand>(&'h Heap<B, Root>);
+
+impl<B: tembo_heap::Brand> Drop for Noting<'_, B> {
+    fn drop(&mut self) {
+        increment(self.0).expect("a transaction of its own");
+    }
+}
+
+fn increment<B: tembo_heap::Brand>(heap: &Heap<B, Root>) -> Result<(), Error> {
+    heap.write(|tx, root| {
+        let count = tx.get(root.count())?;
+        tx.set(root.count(), count + 1)
+    })
+}
+
+/// So that the next transaction of this thread finds that others commit, too.
+fn increment_elsewhere<B: tembo_heap::Brand>(heap: &Heap<B, Root>) {
+    std::thread::scope(|scope| scope.spawn(|| increment(heap)).join().unwrap()).unwrap();
+}
+
+/// What a body gave back is dropped when its attempt is over, and does not become a part of what is not committed.
+#[test]
+fn what_is_dropped_with_a_failed_attempt_runs_transactions_of_its_own() {
+    for others in [false, true] {
+        with_heap(|heap| {
+            let heap = std::panic::AssertUnwindSafe(heap);
+            increment(&heap)?;
+            if others {
+                increment_elsewhere(&heap);
+            }
+            let before = count(&heap)?;
+            let outcome = heap.write::<_, Error>(|_, _| {
+                let inner = heap.write::<(), Error>(|tx, _| Err(tx.cancel()));
+                assert!(matches!(inner, Err(Error::Cancelled)));
+                Ok(Noting(&heap))
+            });
+            assert!(matches!(outcome, Err(Error::NestedFailed)));
+            assert_eq!(count(&heap)?, before + 1);
+            // An attempt that has to be made again.
+            let attempts = std::sync::atomic::AtomicU64::new(0);
+            let attempts = std::panic::AssertUnwindSafe(&attempts);
+            let done = heap.write::<_, Error>(|tx, root| {
+                let count = tx.get(root.count())?;
+                let mut noting = None;
+                if attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+                    increment_elsewhere(&heap);
+                    noting = Some(Noting(&heap));
+                }
+                tx.set(root.count(), count + 1)?;
+                Ok(noting)
+            });
+            assert!(done?.is_none());
+            assert_eq!((attempts.load(std::sync::atomic::Ordering::Relaxed), count(&heap)?), (2, before + 4));
+            Ok(())
+        });
+    }
+}
