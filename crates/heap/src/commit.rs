@@ -23,13 +23,13 @@
 use crate::core::Core;
 use crate::describe::PointerKind;
 use crate::error::{Error, Result, corrupt};
-use crate::handle::FoundSlot;
+use crate::handle::{Claim, FoundSlot};
 use crate::layout::{
     ARRAY_HEAD_BYTES, Counts, Kind, OBJECT_HEAD_BYTES, ORPHAN_SLOTS, PmHeap, PmOrphans, block_of, counts_off,
     is_tagged, kind_off, value_off,
 };
 use crate::orec::Orecs;
-use crate::session::{Session, State};
+use crate::session::{Delta, Session, State};
 use crate::small_map::SmallMap;
 use crate::types::for_each_pointer;
 use std::time::Duration;
@@ -223,17 +223,9 @@ fn prepare(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
 
 fn lock_counts(core: &Core, session: &mut Session) {
     let Session { deltas, fresh, held, scratch, number, .. } = session;
-    let mut add = |object: u64| {
-        if fresh.get(object).is_none() {
-            scratch.locks.push(core.count_orecs.index(object));
-        }
-    };
-    for (object, delta) in deltas.iter() {
-        if delta.strong != 0 || delta.weak != 0 {
-            add(object);
-        }
-    }
-    held.iter().for_each(|claim| add(claim.off()));
+    let mut add = |object: u64| scratch.locks.push(core.count_orecs.index(object));
+    deltas.iter().filter(|(_, delta)| delta.is_any()).for_each(|(object, _)| add(object));
+    held.iter().map(Claim::off).filter(|object| fresh.get(*object).is_none()).for_each(&mut add);
     scratch.finished.iter().chain(&scratch.abandoned).for_each(|object| add(*object));
     if scratch.locks.len() > 1 {
         scratch.locks.sort_unstable();
@@ -310,14 +302,14 @@ impl Deaths<'_> {
         for i in 0..self.session.deltas.len() {
             let (object, delta) = self.session.deltas.entry(i);
             let delta = *delta;
-            if self.session.fresh.get(object).is_none() && (delta.strong != 0 || delta.weak != 0) {
+            if delta.is_any() {
                 self.change(object, delta.strong, delta.weak)?;
                 self.settle(object)?;
             }
         }
         for i in 0..self.session.fresh.len() {
-            let object = self.session.fresh.entry(i).0;
-            if self.session.deltas.get(object).is_none_or(|delta| delta.strong == 0) {
+            let (object, fresh) = self.session.fresh.entry(i);
+            if fresh.pointers.strong == 0 {
                 self.settle_fresh(object)?;
             }
         }
@@ -485,16 +477,15 @@ impl Deaths<'_> {
     }
 
     fn end(&mut self, object: u64, kind: Kind) -> Result<()> {
-        let is_fresh = self.session.fresh.get(object).is_some();
-        let weak = match self.session.deltas.get(object) {
-            _ if !is_fresh => u64::from(self.counts(object)?.new.weak),
-            Some(delta) => delta.weak as u64,
-            None => 0,
+        let fresh = self.session.fresh.get(object).copied();
+        let weak = match fresh {
+            Some(fresh) => fresh.pointers.weak as u64,
+            None => u64::from(self.counts(object)?.new.weak),
         };
         if weak == 0 {
             return self.free(object);
         }
-        self.set_kind(object, kind.shell(), is_fresh)
+        self.set_kind(object, kind.shell(), fresh.is_some())
     }
 
     /// Owns the data record of a key, if that can be had at once, so that what is read there stays so.
@@ -530,11 +521,10 @@ impl Deaths<'_> {
     /// Takes a pointer to an object away, whose count may be changed.
     fn release(&mut self, object: u64, kind: PointerKind) -> Result<()> {
         let (strong, weak) = if kind == PointerKind::Weak { (0, -1) } else { (-1, 0) };
-        if self.session.fresh.get(object).is_some() {
-            let delta = self.session.deltas.get_or_insert_with(object, Default::default);
-            delta.strong += strong;
-            delta.weak += weak;
-            if strong != 0 && delta.strong == 0 {
+        if let Some(fresh) = self.session.fresh.get_mut(object) {
+            fresh.pointers.strong += strong;
+            fresh.pointers.weak += weak;
+            if strong != 0 && fresh.pointers.strong == 0 {
                 self.settle_fresh(object)?;
             }
             return Ok(());
@@ -577,14 +567,14 @@ impl Deaths<'_> {
     }
 
     fn write_counts(&mut self) -> Result<()> {
-        let Session { scratch, fresh, deltas, ptx, .. } = &mut *self.session;
+        let Session { scratch, fresh, ptx, .. } = &mut *self.session;
         for (object, counts) in scratch.counts.iter() {
             if !counts.is_freed && counts.new != counts.old {
                 ptx.store_words(counts_off(object), &[counts.new.encode()])?;
             }
         }
-        for (object, _) in fresh.iter() {
-            let (strong, weak) = deltas.get(object).map_or((0, 0), |delta| (delta.strong, delta.weak));
+        for (object, fresh) in fresh.iter() {
+            let Delta { strong, weak } = fresh.pointers;
             if (strong, weak) == (1, 0) {
                 continue;
             }

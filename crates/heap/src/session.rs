@@ -14,11 +14,19 @@ pub(crate) struct Delta {
     pub weak: i64,
 }
 
+impl Delta {
+    pub(crate) fn is_any(self) -> bool {
+        self.strong != 0 || self.weak != 0
+    }
+}
+
 /// An object that the transaction allocated.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FreshObject {
     pub type_number: u16,
     pub is_array: bool,
+    /// Pointers to it.
+    pub pointers: Delta,
 }
 
 /// What writing needs: a lane, and the buffers of one transaction after the other. A thread has it as long as its transaction
@@ -32,6 +40,7 @@ pub(crate) struct Session {
     pub wanted: Wanted,
     /// Data records that it owns.
     pub owned: Vec<u32>,
+    /// Of objects that were there before.
     pub deltas: SmallMap<Delta>,
     pub fresh: SmallMap<FreshObject>,
     /// Objects for which handles were made.
@@ -56,6 +65,15 @@ impl Session {
     /// Whether it is going to change anything that was there before.
     pub(crate) fn wants_any(&self) -> bool {
         !(self.wanted.is_empty() && self.owned.is_empty())
+    }
+
+    /// What is noted of pointers to an object.
+    #[inline(always)]
+    pub(crate) fn pointers_to(&mut self, object: u64) -> &mut Delta {
+        match self.fresh.get_mut(object) {
+            Some(fresh) => &mut fresh.pointers,
+            None => self.deltas.get_or_insert_with(object, Default::default),
+        }
     }
 
     /// Notes that what a record stands for is going to be written.

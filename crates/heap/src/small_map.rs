@@ -4,8 +4,7 @@
 /// as long as there were never more than a few entries, and not much after that.
 #[derive(Debug)]
 pub(crate) struct SmallMap<V> {
-    keys: Vec<u64>,
-    values: Vec<V>,
+    entries: Vec<(u64, V)>,
     /// Number of the entry plus one, or 0, by the key's hash and linear probing; at most half of them are used. Empty until there were more
     /// than a few keys: those are searched one by one.
     table: Vec<u32>,
@@ -17,7 +16,7 @@ const KEPT_MAX: usize = 256;
 
 impl<V> Default for SmallMap<V> {
     fn default() -> Self {
-        SmallMap { keys: Vec::new(), values: Vec::new(), table: Vec::new() }
+        SmallMap { entries: Vec::new(), table: Vec::new() }
     }
 }
 
@@ -26,14 +25,14 @@ impl<V> SmallMap<V> {
     #[inline]
     fn find(&self, key: u64) -> Result<usize, usize> {
         if self.table.is_empty() {
-            return self.keys.iter().position(|known| *known == key).ok_or(0);
+            return self.entries.iter().position(|(known, _)| *known == key).ok_or(0);
         }
         let mask = self.table.len() - 1;
         let mut slot = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
         loop {
             match self.table[slot] as usize {
                 0 => return Err(slot),
-                at if self.keys[at - 1] == key => return Ok(at - 1),
+                at if self.entries[at - 1].0 == key => return Ok(at - 1),
                 _ => slot = (slot + 1) & mask,
             }
         }
@@ -41,7 +40,12 @@ impl<V> SmallMap<V> {
 
     #[inline]
     pub(crate) fn get(&self, key: u64) -> Option<&V> {
-        self.find(key).ok().map(|at| &self.values[at])
+        self.find(key).ok().map(|at| &self.entries[at].1)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+        self.find(key).ok().map(|at| &mut self.entries[at].1)
     }
 
     #[inline]
@@ -49,25 +53,24 @@ impl<V> SmallMap<V> {
         let at = match self.find(key) {
             Ok(at) => at,
             Err(slot) => {
-                self.keys.push(key);
-                self.values.push(value());
+                self.entries.push((key, value()));
                 if let Some(place) = self.table.get_mut(slot) {
-                    *place = self.keys.len() as u32;
+                    *place = self.entries.len() as u32;
                 }
-                if self.keys.len() > FEW.max(self.table.len() / 2) {
+                if self.entries.len() > FEW.max(self.table.len() / 2) {
                     self.grow();
                 }
-                self.keys.len() - 1
+                self.entries.len() - 1
             }
         };
-        &mut self.values[at]
+        &mut self.entries[at].1
     }
 
     #[cold]
     fn grow(&mut self) {
-        self.table = vec![0; 8 * self.keys.len().next_power_of_two()];
-        for at in 0..self.keys.len() {
-            if let Err(slot) = self.find(self.keys[at]) {
+        self.table = vec![0; 8 * self.entries.len().next_power_of_two()];
+        for at in 0..self.entries.len() {
+            if let Err(slot) = self.find(self.entries[at].0) {
                 self.table[slot] = at as u32 + 1;
             }
         }
@@ -76,32 +79,32 @@ impl<V> SmallMap<V> {
     /// The entry that came as number `at`.
     #[inline]
     pub(crate) fn entry(&self, at: usize) -> (u64, &V) {
-        (self.keys[at], &self.values[at])
+        let (key, value) = &self.entries[at];
+        (*key, value)
     }
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.keys.len()
+        self.entries.len()
     }
 
     /// The entries, in the order in which they came.
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> + '_ {
-        self.keys.iter().copied().zip(&self.values)
+        self.entries.iter().map(|(key, value)| (*key, value))
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.entries.is_empty()
     }
 
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
-        if self.keys.is_empty() {
+        if self.entries.is_empty() {
             return;
         }
-        self.keys.clear();
-        self.values.clear();
+        self.entries.clear();
         if !self.table.is_empty() {
             self.clear_table();
         }

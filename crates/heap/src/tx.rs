@@ -9,7 +9,7 @@ use crate::layout::{
 use crate::node::Room;
 use crate::persist::{Persist, Plain};
 use crate::place::{Arr, FRESH, Obj, Ref, Tie};
-use crate::session::{COUNT_RECORD, Care, FreshObject, Session, State};
+use crate::session::{COUNT_RECORD, Care, Delta, FreshObject, Session, State};
 use crate::slots::{PArr, PRc, PWeak};
 use std::cell::RefMut as CellMut;
 use std::marker::PhantomData;
@@ -137,9 +137,11 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub fn array<T: Persist>(&self, slot: Ref<'t, B, PArr<T>>) -> Result<Option<Arr<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
-        if let Some(off) = self.quiet_word(slot.off)
+        // One look at the clock for both: what is no length is thrown away, and what is no pointer leads to some word or to none.
+        if let Some(off) = self.words.load(slot.off)
             && off != 0
             && let Some(len) = self.words.load(off.wrapping_add(OBJECT_HEAD_BYTES))
+            && self.core.clock.stands_at(self.state.quiet_at())
         {
             return Ok(Some(Arr::new(off, len & LEN_MASK, false)));
         }
@@ -506,7 +508,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         session.ptx.write_fresh_words(line_off, &[], words)?;
         self.state.care_for(Care::FRESH);
         let off = tagged_object(line_off);
-        session.fresh.get_or_insert_with(off, || FreshObject { type_number, is_array: false });
+        let pointers = Delta::default();
+        session.fresh.get_or_insert_with(off, || FreshObject { type_number, is_array: false, pointers });
         Ok(off)
     }
 
@@ -516,7 +519,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         let off = session.ptx.alloc(OBJECT_HEAD_BYTES + 8 * words.len() as u64)?;
         session.ptx.write_fresh_words(off, &first_head(type_number, is_array), words)?;
         self.state.care_for(Care::FRESH);
-        session.fresh.get_or_insert_with(off, || FreshObject { type_number, is_array });
+        let pointers = Delta::default();
+        session.fresh.get_or_insert_with(off, || FreshObject { type_number, is_array, pointers });
         Ok(off)
     }
 
@@ -611,7 +615,7 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     fn link_slot(&mut self, key: u64, off: u64, to: u64, kind: crate::describe::PointerKind) -> Result<()> {
         self.own(key, off)?;
-        let old = self.read_word(key, off)?;
+        let old = if key == FRESH { self.core.region().load_u64(off)? } else { self.read_word(key, off)? };
         if old == to {
             return Ok(());
         }
@@ -621,12 +625,14 @@ impl<'t, B: Brand> Tx<'t, B> {
     }
 
     /// Notes one pointer more or less to an object.
+    #[inline(always)]
     pub(crate) fn count(&mut self, object: u64, kind: crate::describe::PointerKind, by: i64) -> Result<()> {
-        if object == 0 || !self.core.parts.counts {
-            return Ok(());
-        }
+        if object == 0 || !self.core.parts.counts { Ok(()) } else { self.count_one(object, kind, by) }
+    }
+
+    fn count_one(&mut self, object: u64, kind: crate::describe::PointerKind, by: i64) -> Result<()> {
         let mut session = self.session()?;
-        let delta = session.deltas.get_or_insert_with(object, Default::default);
+        let delta = session.pointers_to(object);
         match kind {
             crate::describe::PointerKind::Weak => delta.weak += by,
             _ => delta.strong += by,
@@ -658,10 +664,7 @@ impl<'t, B: Brand> Tx<'t, B> {
             self.state.note_written(off, words.len());
             return Ok(session.ptx.store_words(off, words)?);
         }
-        for (i, word) in words.iter().enumerate() {
-            session.ptx.store(off + 8 * i as u64, *word)?;
-        }
-        Ok(())
+        Ok(session.ptx.write_fresh_words(off, &[], words)?)
     }
 
     /// Writes bytes that begin or end inside words.
@@ -750,7 +753,8 @@ pub(crate) fn session_of<'s>(core: &Core, state: &'s State) -> Result<CellMut<'s
         }
         let taken = core.take_session()?;
         state.number.set(taken.number);
-        *session = Some(taken);
+        // There was none, of which something would have to be dropped.
+        std::mem::forget(session.replace(taken));
     }
     Ok(CellMut::map(session, |session| &mut **session.as_mut().expect("taken above")))
 }

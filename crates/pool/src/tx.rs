@@ -259,9 +259,7 @@ impl<'l> Tx<'l> {
     #[inline]
     pub fn alloc_tagged(&mut self, tag: [u64; 2]) -> Result<u64> {
         let off = self.alloc_wanted(Wanted::Tagged)?;
-        for (at, word) in (tag_off(off)..).step_by(8).zip(tag) {
-            self.inner().region.store_u64(at, word)?;
-        }
+        self.inner().region.store_words(tag_off(off), &tag)?;
         Ok(off)
     }
 
@@ -364,9 +362,8 @@ impl<'l> Tx<'l> {
         let (region, fresh) = (&lane.pool.inner.region, lane.work.fresh_with(off, end)?);
         fresh.note_written(off, end);
         fresh.unflushed = union(fresh.unflushed, (off, end));
-        let words = head.iter().chain(body);
-        (off..).step_by(8).zip(words).try_for_each(|(off, word)| region.store_u64(off, *word))?;
-        Ok(())
+        region.store_words(off, head)?;
+        Ok(region.store_words(off + 8 * head.len() as u64, body)?)
     }
 
     /// Loads a word as the transaction sees it.
