@@ -43,6 +43,7 @@ struct Short {
     flag: bool,
 }
 
+/// Has a line for itself, and its head elsewhere.
 #[derive(Persist)]
 #[repr(C)]
 struct Node {
@@ -50,7 +51,10 @@ struct Node {
     next: PRc<Node>,
     back: PWeak<Node>,
     kind: Kind,
+    again: [u64; 3],
 }
+
+const _: () = assert!(size_of::<Node>() == 64);
 
 #[derive(Default, Persist)]
 #[repr(u8)]
@@ -189,7 +193,8 @@ fn objects_pointers_and_arrays_are_as_they_were_left() {
         heap.write::<_, Error>(|tx, root| {
             let short = Short { number, flag: number % 2 == 0 };
             let kind = if number == 3 { Kind::Small(9) } else { Kind::Empty };
-            let node = tx.alloc(Node { short, next: PRc::null(), back: PWeak::null(), kind })?;
+            let again = [u64::from(number); 3];
+            let node = tx.alloc(Node { short, next: PRc::null(), back: PWeak::null(), kind, again })?;
             let first = tx.load(root.first())?;
             tx.link(node.next(), first)?;
             if let Some(first) = first {
@@ -230,7 +235,9 @@ fn objects_pointers_and_arrays_are_as_they_were_left() {
         let mut next = Some(tx.enter(&held)?);
         assert_eq!(tx.upgrade(next.expect("held").back())?, None, "it died");
         while let Some(node) = next {
-            numbers.push(tx.get(node.short())?);
+            let short = tx.get(node.short())?;
+            assert_eq!(tx.get(node.again())?, [u64::from(short.number); 3]);
+            numbers.push(short);
             next = tx.load(node.next())?;
         }
         assert_eq!(numbers, [4, 3, 2, 1, 0].map(|number| Short { number, flag: number % 2 == 0 }));

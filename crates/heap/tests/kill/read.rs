@@ -32,7 +32,7 @@ impl Found {
             for thread in 0..THREADS {
                 if let Some(bed) = tx.load(garden.beds().at(thread))? {
                     found.plots[thread] = plot(tx, bed)?;
-                    let friend = tx.load(bed.friend())?.map_or(Ok(0), |friend| tx.get(friend.id()))?;
+                    let friend = tx.load(bed.friend())?.map_or(Ok(0), |friend| number(tx, friend))?;
                     if friend != tx.get(bed.friend_id())? {
                         found.wrong_friend = Some(thread);
                     }
@@ -45,7 +45,7 @@ impl Found {
                 }
                 for entry in common.in_order().iter(tx)? {
                     let (key, place) = entry?;
-                    let node = tx.load(place)?.map_or(Ok(0), |node| tx.get(node.id()))?;
+                    let node = tx.load(place)?.map_or(Ok(0), |node| number(tx, node))?;
                     found.in_order.insert(key, node);
                 }
                 assert_eq!(common.by_key().len(tx)?, found.by_key.len());
@@ -108,13 +108,20 @@ fn difference(found: &Plot, expected: &Plot) -> String {
 
 type Object<'t, T> = Obj<'t, Gardens, T>;
 
+/// A node's number, which it has in all its places.
+fn number<'t>(tx: &ReadTx<'t, Gardens>, node: Object<'t, Node>) -> Result<Id, Error> {
+    let id = tx.get(node.id())?;
+    assert_eq!(tx.get(node.again())?, [id; 4], "a node's number");
+    Ok(id)
+}
+
 fn plot<'t>(tx: &ReadTx<'t, Gardens>, bed: Object<'t, Bed>) -> Result<Plot, Error> {
     let mut plot = Plot { done: tx.get(bed.done())?, text: bed.text().get(tx)?, ..Plot::default() };
     let mut next = Vec::new();
     let mut id = |node: Option<Object<'t, Node>>| -> Result<Option<Id>, Error> {
         let Some(node) = node else { return Ok(None) };
         next.push(node);
-        tx.get(node.id()).map(Some)
+        number(tx, node).map(Some)
     };
     for slot in 0..SLOTS {
         plot.slots[slot] = id(tx.load(bed.slots().at(slot))?)?;
@@ -128,16 +135,16 @@ fn plot<'t>(tx: &ReadTx<'t, Gardens>, bed: Object<'t, Bed>) -> Result<Plot, Erro
         plot.names.insert(key, id(tx.load(place)?)?);
     }
     while let Some(node) = next.pop() {
-        let (here, to, other) = (tx.get(node.id())?, tx.load(node.next())?, tx.load(node.other())?);
+        let (here, to, other) = (number(tx, node)?, tx.load(node.next())?, tx.load(node.other())?);
         if let Entry::Vacant(entry) = plot.nodes.entry(here) {
             next.extend(to.into_iter().chain(other));
-            let of = |to: Option<Object<'t, Node>>| to.map(|to| tx.get(to.id())).transpose();
+            let of = |to: Option<Object<'t, Node>>| to.map(|to| number(tx, to)).transpose();
             entry.insert(NodeModel { next: of(to)?, other: of(other)? });
         }
     }
     for look in 0..LOOKS {
         // What only a handle of the dead process kept alive may be there still.
-        let node = tx.upgrade(bed.looks().at(look))?.map(|node| tx.get(node.id())).transpose()?;
+        let node = tx.upgrade(bed.looks().at(look))?.map(|node| number(tx, node)).transpose()?;
         plot.looks[look] = node.filter(|id| plot.nodes.contains_key(id));
     }
     plot.chain = chain(tx, bed)?;
@@ -145,13 +152,13 @@ fn plot<'t>(tx: &ReadTx<'t, Gardens>, bed: Object<'t, Bed>) -> Result<Plot, Erro
         && array.len() > 0
     {
         for i in 0..array.len() {
-            let id = tx.load(array.at(i))?.map_or(Ok(0), |node| tx.get(node.id()))?;
+            let id = tx.load(array.at(i))?.map_or(Ok(0), |node| number(tx, node))?;
             let (first, _) = *plot.array.get_or_insert((id, array.len() as u64));
             assert_eq!(id, first + i as u64, "an array's node");
         }
     }
     plot.tree = match tx.load(bed.tree())? {
-        Some(top) => Some((tx.get(top.id())?, levels(tx, top, tx.get(top.id())?, 1)?)),
+        Some(top) => Some((number(tx, top)?, levels(tx, top, number(tx, top)?, 1)?)),
         None => None,
     };
     Ok(plot)
@@ -159,12 +166,12 @@ fn plot<'t>(tx: &ReadTx<'t, Gardens>, bed: Object<'t, Bed>) -> Result<Plot, Erro
 
 fn chain<'t>(tx: &ReadTx<'t, Gardens>, bed: Object<'t, Bed>) -> Result<Option<(Id, u64)>, Error> {
     let Some(first) = tx.load(bed.chain())? else { return Ok(None) };
-    let first_id = tx.get(first.id())?;
+    let first_id = number(tx, first)?;
     let (mut len, mut last, mut next) = (1, first, tx.load(first.next())?);
     while let Some(node) = next {
-        assert_eq!(tx.get(node.id())?, first_id + len, "a list's node");
-        let back = tx.upgrade(node.back())?.map(|back| tx.get(back.id())).transpose()?;
-        assert_eq!(back, Some(tx.get(last.id())?), "a list's pointer back");
+        assert_eq!(number(tx, node)?, first_id + len, "a list's node");
+        let back = tx.upgrade(node.back())?.map(|back| number(tx, back)).transpose()?;
+        assert_eq!(back, Some(number(tx, last)?), "a list's pointer back");
         (len, last, next) = (len + 1, node, tx.load(node.next())?);
     }
     Ok(Some((first_id, len)))
@@ -172,12 +179,12 @@ fn chain<'t>(tx: &ReadTx<'t, Gardens>, bed: Object<'t, Bed>) -> Result<Option<(I
 
 /// The levels of a tree all of whose nodes are as they were made.
 fn levels<'t>(tx: &ReadTx<'t, Gardens>, node: Object<'t, Node>, top: Id, which: u64) -> Result<u32, Error> {
-    assert_eq!(tx.get(node.id())?, top + which - 1, "a tree's node");
+    assert_eq!(number(tx, node)?, top + which - 1, "a tree's node");
     let mut below = [0; 2];
     for (side, at) in [node.next(), node.other()].into_iter().enumerate() {
         if let Some(child) = tx.load(at)? {
-            let back = tx.upgrade(child.back())?.map(|back| tx.get(back.id())).transpose()?;
-            assert_eq!(back, Some(tx.get(node.id())?), "a tree's pointer back");
+            let back = tx.upgrade(child.back())?.map(|back| number(tx, back)).transpose()?;
+            assert_eq!(back, Some(number(tx, node)?), "a tree's pointer back");
             below[side] = levels(tx, child, top, 2 * which + side as u64)?;
         }
     }

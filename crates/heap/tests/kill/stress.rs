@@ -9,6 +9,7 @@ use tembo_heap::{Error, Handle, Heap, Obj, PArr, PRc, PWeak, Persist, Ref, Tx, b
 
 brand!(pub(crate) Gardens);
 
+/// Has a line for itself, and its head elsewhere.
 #[derive(Default, Persist)]
 #[repr(C)]
 pub(crate) struct Node {
@@ -17,6 +18,16 @@ pub(crate) struct Node {
     pub other: PRc<Node>,
     /// From a node of a list or tree to the one before it.
     pub back: PWeak<Node>,
+    /// The number, wherever the others have no place.
+    pub again: [u64; 4],
+}
+
+const _: () = assert!(size_of::<Node>() == 64);
+
+impl Node {
+    fn new(id: u64) -> Node {
+        Node { id, again: [id; 4], ..Node::default() }
+    }
 }
 
 /// What one thread has to itself.
@@ -224,7 +235,8 @@ fn change_count(heap: &GardenHeap, handle: &Handle<Gardens, Node>, by: u64) {
     let shown = format!("{handle:?}");
     let off =
         shown.split("0x").nth(1).and_then(|off| u64::from_str_radix(off.trim_end_matches(')'), 16).ok());
-    let off = off.expect("a handle shows where its object lies") + 8;
+    // A word in front of the node's line, of which the counts are the second word of the tag.
+    let off = tembo_pool::tag_off(off.expect("a handle shows where its object lies") + 8) + 8;
     let region = heap.pool().region();
     let count = region.load_u64(off).expect("the object's counts");
     region.store_u64(off, count.wrapping_add(by)).expect("the object's counts");
@@ -275,7 +287,7 @@ fn on_nodes<'t>(
     let slot = |slot| bed.slots().at(slot);
     match *op {
         Op::New { slot: at, push } => {
-            let node = tx.alloc(Node { id: id(0), ..Node::default() })?;
+            let node = tx.alloc(Node::new(id(0)))?;
             if push {
                 let old = tx.load(slot(at))?;
                 tx.link(node.next(), old)?;
@@ -315,7 +327,7 @@ fn on_nodes<'t>(
         Op::Chain { len } => {
             tx.link(bed.chain(), None)?;
             for which in (0..len).rev() {
-                let node = tx.alloc(Node { id: id(which), ..Node::default() })?;
+                let node = tx.alloc(Node::new(id(which)))?;
                 let next = tx.load(bed.chain())?;
                 if let Some(next) = next {
                     tx.link_weak(next.back(), node)?;
@@ -331,7 +343,7 @@ fn on_nodes<'t>(
         Op::Array { len } => {
             let array = tx.alloc_array(len as usize, |_| PRc::null())?;
             for which in 0..len {
-                let node = tx.alloc(Node { id: id(which), ..Node::default() })?;
+                let node = tx.alloc(Node::new(id(which)))?;
                 tx.link(array.at(which as usize), node)?;
             }
             tx.link_array(bed.array(), array)?;
@@ -352,7 +364,7 @@ fn grow<'t>(
     if levels == 0 {
         return Ok(());
     }
-    let node = tx.alloc(Node { id: id(which - 1), ..Node::default() })?;
+    let node = tx.alloc(Node::new(id(which - 1)))?;
     tx.link(at, node)?;
     tx.link_weak(node.back(), parent)?;
     grow(tx, node.next(), Some(node), 2 * which, levels - 1, id)?;
@@ -429,7 +441,7 @@ fn on_common<'t>(
         }
         Op::InOrder { from, count } => {
             for key in from..from + count {
-                let node = tx.alloc(Node { id: id(key), ..Node::default() })?;
+                let node = tx.alloc(Node::new(id(key)))?;
                 let place = common.in_order().insert(tx, &shared_key(thread, key), PRc::null())?;
                 tx.link(place, node)?;
             }
@@ -450,7 +462,7 @@ fn on_common<'t>(
             tx.set(bed.friend_id(), id)?;
         }
         Op::ReplaceFriend { friend } => {
-            let node = tx.alloc(Node { id: id(0), ..Node::default() })?;
+            let node = tx.alloc(Node::new(id(0)))?;
             tx.link(bank.friends().at(friend), node)?;
         }
         _ => {}
