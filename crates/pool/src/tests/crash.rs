@@ -12,8 +12,23 @@ use tembo_pmem::{LINE_BYTES, Region};
 /// A change of one link of the table.
 #[derive(Debug, Clone)]
 enum Edit {
-    Put { link: u64, bytes: u64, seed: u64 },
-    Remove { link: u64 },
+    Put {
+        link: u64,
+        bytes: u64,
+        seed: u64,
+    },
+    Remove {
+        link: u64,
+    },
+    /// Of a line with a tag, if there is one.
+    Change {
+        link: u64,
+        seed: u64,
+    },
+    /// Of such a line's tag.
+    Turn {
+        link: u64,
+    },
 }
 
 /// A transaction on one of two lanes.
@@ -39,7 +54,10 @@ enum Op {
 impl Edit {
     fn link(&self) -> u64 {
         match self {
-            Edit::Put { link, .. } | Edit::Remove { link } => *link,
+            Edit::Put { link, .. }
+            | Edit::Remove { link }
+            | Edit::Change { link, .. }
+            | Edit::Turn { link } => *link,
         }
     }
 }
@@ -62,6 +80,13 @@ fn random_edit(rng: &mut Xoshiro256PlusPlus, links: u64, large: bool) -> Edit {
     let link = rng.random_range(0..links);
     if rng.random_bool(0.35) {
         return Edit::Remove { link };
+    }
+    if rng.random_bool(0.3) {
+        return Edit::Turn { link };
+    }
+    if rng.random_bool(0.3) {
+        // One that leaves it a line with a tag.
+        return Edit::Change { link, seed: rng.random::<u64>() | 1 };
     }
     let bytes = match rng.random_range(0..12) {
         0 if large => rng.random_range(8200..20_000),
@@ -111,6 +136,8 @@ fn apply_edit(tx: &mut crate::Tx, table: u64, edit: &Edit) -> crate::Result<()> 
     match *edit {
         Edit::Put { link, bytes, seed } => model::put(tx, table, link, bytes, seed),
         Edit::Remove { link } => model::remove(tx, table, link),
+        Edit::Change { link, seed } => model::change(tx, table, link, seed),
+        Edit::Turn { link } => model::turn(tx, table, link),
     }
 }
 
@@ -118,6 +145,14 @@ fn apply_to_model(model: &mut Model, edit: &Edit) {
     match *edit {
         Edit::Put { link, bytes, seed } => _ = model.insert(link, (bytes.max(16), seed)),
         Edit::Remove { link } => _ = model.remove(&link),
+        Edit::Change { link, seed } => {
+            let line = model.get_mut(&link).filter(|(bytes, seed)| model::is_tagged(*bytes, *seed));
+            line.into_iter().for_each(|(bytes, old)| (*bytes, *old) = (*bytes & !model::TURNED, seed));
+        }
+        Edit::Turn { link } => {
+            let line = model.get_mut(&link).filter(|(bytes, seed)| model::is_tagged(*bytes, *seed));
+            line.into_iter().for_each(|(bytes, _)| *bytes ^= model::TURNED);
+        }
     }
 }
 
@@ -248,6 +283,19 @@ fn one_lane_survives_crashes() {
 #[test]
 fn two_lanes_survive_crashes() {
     simulate(50_000, 2, 96);
+}
+
+/// The record that allocated a line vouches for its tag as it was then, so that it must not be needed any more when that changes.
+#[test]
+fn tags_that_another_lane_changes_survive_crashes() {
+    let mut scenario = Transactions::new(2, 2, 0, false);
+    let commit = |lane, edit| Op::Commit { lane, edits: vec![edit] };
+    let put = |link| commit(0, Edit::Put { link, bytes: 40, seed: link });
+    scenario.ops = (1..4).flat_map(|link| [put(link), commit(1, Edit::Turn { link })]).collect();
+    scenario.ops.push(commit(0, Edit::Turn { link: 2 }));
+    let simulation = Simulation::new(&scenario).limit(256).audit(audit(2, false, &scenario.geometry));
+    let report = simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
 }
 
 #[test]

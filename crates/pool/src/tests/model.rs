@@ -46,7 +46,7 @@ fn tag_of(seed: u64) -> [u64; 2] {
 /// Links a new block, in place of the old one if there is one.
 pub(super) fn put(tx: &mut Tx, table: u64, link: u64, bytes: u64, seed: u64) -> Result<()> {
     let old = tx.load(link_off(table, link))?;
-    let is_tagged = bytes <= LINE_BYTES && !seed.is_multiple_of(4);
+    let is_tagged = is_tagged(bytes, seed);
     let block = if is_tagged { tx.alloc_tagged([seed, 0])? } else { tx.alloc(bytes.max(16))? };
     tx.write_fresh(block, &pattern(bytes, seed))?;
     if is_tagged {
@@ -54,6 +54,47 @@ pub(super) fn put(tx: &mut Tx, table: u64, link: u64, bytes: u64, seed: u64) -> 
     }
     tx.store(link_off(table, link), block | if is_tagged { TAGGED } else { 0 })?;
     free(tx, old)
+}
+
+/// Whether a block of this length and pattern is a line with a tag.
+pub(super) fn is_tagged(bytes: u64, seed: u64) -> bool {
+    bytes & !TURNED <= LINE_BYTES && !seed.is_multiple_of(4)
+}
+
+/// Beside the length of what a link leads to: the words of its tag are the other way round.
+pub(super) const TURNED: u64 = 1 << 63;
+
+/// Exchanges the words of the tag of a line, if the link leads to one.
+pub(super) fn turn(tx: &mut Tx, table: u64, link: u64) -> Result<()> {
+    let word = tx.load(link_off(table, link))?;
+    if word & TAGGED == 0 {
+        return Ok(());
+    }
+    let tag = tag_off(word & !TAGGED);
+    let turned = [tx.load(tag + 8)?, tx.load(tag)?];
+    set_tag(tx, word & !TAGGED, turned)
+}
+
+/// Sets the tag of a line: by the record, unless the transaction has allocated it.
+fn set_tag(tx: &mut Tx, block: u64, tag: [u64; 2]) -> Result<()> {
+    if tx.set_tag_word(block, 0, tag[0]).is_ok() {
+        return tx.set_tag_word(block, 1, tag[1]);
+    }
+    (tag_off(block)..).step_by(8).zip(tag).try_for_each(|(off, word)| tx.store(off, word))
+}
+
+/// Gives a line with a tag, if the link leads to one, another pattern and tag in place of its own.
+pub(super) fn change(tx: &mut Tx, table: u64, link: u64, seed: u64) -> Result<()> {
+    let word = tx.load(link_off(table, link))?;
+    if word & TAGGED == 0 {
+        return Ok(());
+    }
+    let block = word & !TAGGED;
+    let mut data = pattern(tx.load(block)?, seed);
+    data.resize(data.len().next_multiple_of(8), 0);
+    let words = data.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    (block..).step_by(8).zip(words).try_for_each(|(off, word)| tx.store(off, word))?;
+    set_tag(tx, block, tag_of(seed))
 }
 
 pub(super) fn remove(tx: &mut Tx, table: u64, link: u64) -> Result<()> {
@@ -79,10 +120,13 @@ pub(super) fn read(pool: &Pool) -> Result<Model> {
             }
             let block = word & !TAGGED;
             let (bytes, seed) = (pool.region().load_u64(block)?, pool.region().load_u64(block + 8)?);
+            let mut turned = 0;
             if word & TAGGED != 0 {
                 marks.reach_tagged(block)?;
                 let at = |word: u64| pool.region().load_u64(tag_off(block) + 8 * word);
-                if [at(0)?, at(1)?] != tag_of(seed) {
+                if [at(1)?, at(0)?] == tag_of(seed) {
+                    turned = TURNED;
+                } else if [at(0)?, at(1)?] != tag_of(seed) {
                     return Err(Error::corrupt("a line's tag", block, "intact", "damaged"));
                 }
             } else {
@@ -93,7 +137,7 @@ pub(super) fn read(pool: &Pool) -> Result<Model> {
             if found != pattern(bytes, seed) {
                 return Err(Error::corrupt("a block's pattern", block, "intact", "damaged"));
             }
-            model.insert(link, (bytes, seed));
+            model.insert(link, (bytes | turned, seed));
         }
     }
     marks.finish()?;
