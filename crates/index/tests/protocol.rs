@@ -204,12 +204,11 @@ fn try_put(leaf: &Leaf, key: u64, new: impl Fn(u64) -> u64) -> bool {
     let early = leaf.print.load(Acquire);
     let version = begin(&leaf.version);
     let print = if is(Mutant::SearchesBeforeBeginning) { early } else { leaf.print.load(Acquire) };
-    let Some(mut locked) = Locked::at(leaf, version, &sync::Bias) else { return false };
     if key >= leaf.bound.load(Acquire) || print == 1 && leaf.key.load(Relaxed) != key {
         return false;
     }
     let old = if print == 1 { leaf.value.load(Relaxed) } else { 0 };
-    locked.change(0);
+    let Some(_locked) = Locked::at(leaf, version, 0, &sync::Bias) else { return false };
     leaf.value.store(new(old), Relaxed);
     leaf.key.store(key, Relaxed);
     persist(leaf);
@@ -487,14 +486,14 @@ fn a_leaf_is_locked_once() {
     explore(0, || {
         let leaf = leaf(5, 1, 100, NONE);
         let mut locked = Locked::new(&leaf, &sync::Bias).unwrap();
-        assert!(Locked::at(&leaf, begin(&leaf.version), &sync::Bias).is_none(), "locked twice");
+        assert!(Locked::at(&leaf, begin(&leaf.version), 0, &sync::Bias).is_none(), "locked twice");
         locked.change(0);
-        assert!(Locked::at(&leaf, begin(&leaf.version), &sync::Bias).is_none(), "locked twice");
+        assert!(Locked::at(&leaf, begin(&leaf.version), 0, &sync::Bias).is_none(), "locked twice");
         drop(locked);
-        let locked = Locked::at(&leaf, begin(&leaf.version), &sync::Bias).unwrap();
+        let locked = Locked::at(&leaf, begin(&leaf.version), 0, &sync::Bias).unwrap();
         locked.retire();
         assert!(
-            Locked::at(&leaf, begin(&leaf.version), &sync::Bias).is_none(),
+            Locked::at(&leaf, begin(&leaf.version), 0, &sync::Bias).is_none(),
             "locked though it is obsolete"
         );
     });

@@ -75,6 +75,12 @@ impl Bias {
         self.enter_slowly(me)
     }
 
+    /// Whether locks are taken by locked instructions now, since several threads take some. Only a hint.
+    #[inline(always)]
+    pub fn is_shared(&self) -> bool {
+        self.holder.load(Ordering::Relaxed) == SHARED
+    }
+
     /// After a lock that was taken by the bias was let go.
     #[inline(always)]
     pub fn leave(&self) {

@@ -8,6 +8,7 @@ use super::layout::{
 use super::node::simd::Best;
 use super::node::{Exchanged, Link, Word};
 use crate::error::{Error, Result, corrupt};
+use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use tembo_pmem::Region;
@@ -75,11 +76,11 @@ pub(super) struct Tree {
     /// The value of the largest key, as it is durably.
     pub(super) last: Exchanged<Option<u64>>,
     /// Held while the largest key's record is changed.
-    pub(super) last_lock: Mutex<()>,
+    pub(super) last_lock: CachePadded<Mutex<()>>,
     /// The lock of structure changes.
-    pub(super) structure: RwLock<()>,
+    pub(super) structure: CachePadded<RwLock<()>>,
     pub(super) lanes: Lanes,
-    pub(super) garbage: Garbage,
+    pub(super) garbage: CachePadded<Garbage>,
 }
 
 impl FixedTree {
@@ -155,10 +156,10 @@ impl FixedTree {
             bias: Bias::default(),
             root: Word::new(Link::cold(root)),
             last: Exchanged::new(Some(load_last(region, header)?)),
-            last_lock: Mutex::new(()),
-            structure: RwLock::new(()),
+            last_lock: CachePadded::new(Mutex::new(())),
+            structure: CachePadded::new(RwLock::new(())),
             lanes: Lanes::new(lane),
-            garbage: Garbage::default(),
+            garbage: CachePadded::default(),
         };
         Ok(FixedTree { tree: Arc::new(tree) })
     }

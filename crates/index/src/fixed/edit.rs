@@ -2,9 +2,9 @@
 
 use super::create::{FixedTree, Tree};
 use super::fingerprints::{NOWHERE, fingerprint, likely_slot, lines_of};
-use super::get::Place;
+use super::get::{Fetch, Place};
 use super::layout::{SLOTS, SLOTS_PER_LINE, last_present_off, last_value_off};
-use super::lock::{Locked, begin, is_unchanged};
+use super::lock::{Locked, Version, begin, is_unchanged};
 use super::node::Leaf;
 use super::node::simd::{Operation, Search};
 use crate::error::Result;
@@ -126,6 +126,27 @@ enum Attempt {
     Unclear,
 }
 
+/// A leaf, and the version under which it is looked at.
+#[derive(Clone, Copy)]
+struct Seen<'g> {
+    leaf: &'g Leaf,
+    version: Version,
+}
+
+impl Seen<'_> {
+    /// Whether nothing was changing in the leaf, nor has changed since, so that what was found is so.
+    #[inline(always)]
+    fn is_so(self) -> bool {
+        self.version.is_quiet() && is_unchanged(&self.leaf.version, self.version)
+    }
+
+    /// Nothing had to be done, if what was found is so.
+    #[inline(always)]
+    fn done_if_so(self, found: Option<u64>) -> Attempt {
+        if self.is_so() { Attempt::Done(found, false) } else { Attempt::Unclear }
+    }
+}
+
 impl<E: Fn() -> Edit> Operation for Change<'_, E> {
     type Outcome = Result<Option<u64>>;
 
@@ -137,7 +158,9 @@ impl<E: Fn() -> Edit> Operation for Change<'_, E> {
         }
         // As in a lookup.
         let pin = tree.pool.pin_briefly();
-        let attempt = match tree.find_place_by(search, key, &pin) {
+        // Another thread's processor may have the lines. Where no other thread changes anything, to ask for one that is not stored to is in vain.
+        let fetch = if tree.bias.is_shared() { Fetch::ToStore } else { Fetch::ToLoad };
+        let attempt = match tree.find_place_by(search, key, &pin, fetch) {
             Place::Leaf(leaf) => tree.try_edit(search, leaf, key, edit())?,
             Place::Cold(_) => Attempt::Unclear,
         };
@@ -190,77 +213,111 @@ impl Tree {
         }
     }
 
-    /// Makes the change in a leaf where that is plain to do, as it mostly is: nothing is changing, and the record, if there is one, is in the
-    /// likeliest slot. Looks before it locks: the lock may wait for what this thread flushed last.
+    /// Makes the change in a leaf where that is plain to do, as it mostly is: nothing else is changing there. All that has to be looked at is looked
+    /// at before the leaf is locked, which is only done if it still has the version of that look: beside other threads the lock waits for what this
+    /// thread flushed last, and what comes after it waits for the lock.
     #[inline(always)]
     fn try_edit<S: Search>(&self, search: S, leaf: &Leaf, key: u64, edit: Edit) -> Result<Attempt> {
         leaf.fetch_to_change();
-        let version = begin(&leaf.version);
-        let (fingerprints, wanted) = (&leaf.fingerprints, fingerprint(key));
+        let seen = Seen { leaf, version: begin(&leaf.version) };
+        let wanted = fingerprint(key);
         let matches = if edit.expects_absence() {
-            fingerprints.matches_by(search, wanted)
+            leaf.fingerprints.matches_by(search, wanted)
         } else {
-            fingerprints.candidates_by(search, wanted)
+            leaf.fingerprints.candidates_by(search, wanted)
         };
-        let slots = if matches != 0 {
-            matches
-        } else if edit.outcome(None).is_some() {
-            leaf.fingerprints.fetch_to_set();
-            leaf.fingerprints.unused_by(search)
-        } else {
-            // Nothing to change.
-            let is_here = !key > leaf.floor.load(Ordering::Acquire);
-            let is_absent = is_here && version.is_quiet() && is_unchanged(&leaf.version, version);
-            return Ok(if is_absent { Attempt::Done(None, false) } else { Attempt::Unclear });
-        };
-        if slots == 0 {
-            // Others may have changed something between the two looks, or before: then the key may be there by now.
-            let is_here = !key > leaf.floor.load(Ordering::Acquire);
-            if !(is_here && version.is_quiet() && is_unchanged(&leaf.version, version)) {
-                return Ok(Attempt::Unclear);
-            }
-            self.fetch_leaf(leaf);
-            return Ok(Attempt::Full);
-        }
-        let mut slot = likely_slot(slots, lines_of(key));
-        self.region().prefetch_for_store(leaf.line_off(slot / SLOTS_PER_LINE));
-        let Some(mut locked) = Locked::at(leaf, version, &self.bias) else { return Ok(Attempt::Unclear) };
         if !key <= leaf.floor.load(Ordering::Acquire) {
             return Ok(Attempt::Unclear);
         }
-        let line_of = |slot: usize| self.region().writable_line(leaf.line_off(slot / SLOTS_PER_LINE));
-        let mut line = line_of(slot)?;
-        let mut is_there = matches != 0;
-        if is_there && line.load(slot % SLOTS_PER_LINE) != !key {
-            (slot, is_there) = self.other_place(search, leaf, matches & !(1 << slot), key);
-            if !is_there && edit.outcome(None).is_none() {
-                return Ok(Attempt::Done(None, false));
-            }
-            if slot == NOWHERE {
-                self.fetch_leaf(leaf);
-                return Ok(Attempt::Full);
-            }
-            line = line_of(slot)?;
+        if matches == 0 {
+            return self.try_edit_absent(search, seen, key, edit);
         }
-        let old = is_there.then(|| line.load(SLOTS_PER_LINE + slot % SLOTS_PER_LINE));
-        let new = edit.outcome(old);
-        if new == old && !edit.is_stored_again() {
-            return Ok(Attempt::Done(old, false));
+        let slot = likely_slot(matches, lines_of(key));
+        let line = self.line_to_change(leaf, slot)?;
+        if line.load(slot % SLOTS_PER_LINE) != !key {
+            return self.try_edit_elsewhere(search, seen, matches & !(1 << slot), key, edit);
         }
-        locked.change(slot);
-        self.change_slot(leaf, slot, line, key, old, new)?;
-        Ok(Attempt::Done(old, old.is_some() && edit.leaves_sparse(leaf)))
+        self.try_edit_present(seen, slot, line, key, edit)
     }
 
-    /// The slot among some that has a key, and that it is there, or else one that is not in use, or [`NOWHERE`].
-    #[inline(never)]
-    fn other_place<S: Search>(&self, search: S, leaf: &Leaf, slots: u128, key: u64) -> (usize, bool) {
-        let slot = self.other_slot(leaf, slots, key);
-        if slot != NOWHERE {
-            return (slot, true);
+    /// The same where the key is not in the leaf, under a version.
+    #[inline(always)]
+    fn try_edit_absent<S: Search>(&self, search: S, seen: Seen<'_>, key: u64, edit: Edit) -> Result<Attempt> {
+        if edit.outcome(None).is_none() {
+            return Ok(seen.done_if_so(None));
         }
-        let unused = leaf.fingerprints.unused_by(search);
-        (if unused == 0 { NOWHERE } else { likely_slot(unused, lines_of(key)) }, false)
+        seen.leaf.fingerprints.fetch_to_set();
+        let unused = seen.leaf.fingerprints.unused_by(search);
+        if unused == 0 {
+            // Others may have changed something between the two looks, or before: then the key may be there by now.
+            if !seen.is_so() {
+                return Ok(Attempt::Unclear);
+            }
+            self.fetch_leaf(seen.leaf);
+            return Ok(Attempt::Full);
+        }
+        let slot = likely_slot(unused, lines_of(key));
+        let line = self.line_to_change(seen.leaf, slot)?;
+        self.lock_and_change(seen, slot, line, key, edit, None)
+    }
+
+    /// The same where the key is in a slot, under a version.
+    #[inline(always)]
+    fn try_edit_present(
+        &self,
+        seen: Seen<'_>,
+        slot: usize,
+        line: WritableLine<'_>,
+        key: u64,
+        edit: Edit,
+    ) -> Result<Attempt> {
+        let old = line.load(SLOTS_PER_LINE + slot % SLOTS_PER_LINE);
+        if edit.outcome(Some(old)) == Some(old) && !edit.is_stored_again() {
+            return Ok(seen.done_if_so(Some(old)));
+        }
+        self.lock_and_change(seen, slot, line, key, edit, Some(old))
+    }
+
+    /// The same where the key may be in some slots, though not in the likeliest. Apart from the rest since it is seldom needed.
+    #[inline(never)]
+    fn try_edit_elsewhere<S: Search>(
+        &self,
+        search: S,
+        seen: Seen<'_>,
+        slots: u128,
+        key: u64,
+        edit: Edit,
+    ) -> Result<Attempt> {
+        match self.other_slot(seen.leaf, slots, key) {
+            NOWHERE => self.try_edit_absent(search, seen, key, edit),
+            slot => self.try_edit_present(seen, slot, self.line_to_change(seen.leaf, slot)?, key, edit),
+        }
+    }
+
+    /// The line of a slot, asked for to be stored to.
+    #[inline(always)]
+    fn line_to_change(&self, leaf: &Leaf, slot: usize) -> Result<WritableLine<'_>> {
+        let off = leaf.line_off(slot / SLOTS_PER_LINE);
+        self.region().prefetch_for_store(off);
+        Ok(self.region().writable_line(off)?)
+    }
+
+    /// Makes the change of a slot whose value is `old`, if the leaf still has that version.
+    #[inline(always)]
+    fn lock_and_change(
+        &self,
+        seen: Seen<'_>,
+        slot: usize,
+        line: WritableLine<'_>,
+        key: u64,
+        edit: Edit,
+        old: Option<u64>,
+    ) -> Result<Attempt> {
+        let Some(_locked) = Locked::at(seen.leaf, seen.version, slot, &self.bias) else {
+            return Ok(Attempt::Unclear);
+        };
+        self.change_slot(seen.leaf, slot, line, key, old, edit.outcome(old))?;
+        Ok(Attempt::Done(old, old.is_some() && edit.leaves_sparse(seen.leaf)))
     }
 
     /// Makes a change of one slot, in its line, whose leaf is locked and whose version names it; durable on return.

@@ -18,6 +18,13 @@ pub(super) enum Place<'g> {
     Cold(u64),
 }
 
+/// For what the lines of records are asked for in which a key's likely is.
+#[derive(Clone, Copy)]
+pub(super) enum Fetch {
+    ToLoad,
+    ToStore,
+}
+
 /// What a look into a leaf gives.
 enum Look {
     Found(Option<u64>),
@@ -65,7 +72,7 @@ impl Operation for Get<'_> {
         // few instructions, so that those of the next lookup are under way while this one waits for memory.
         if key != u64::MAX
             && let Some(pin) = tree.pool.try_pin_briefly()
-            && let Place::Leaf(leaf) = tree.find_place_by(search, key, &pin)
+            && let Place::Leaf(leaf) = tree.find_place_by(search, key, &pin, Fetch::ToLoad)
             && let Some(found) = tree.glance(search, leaf, key)
         {
             return Ok(found);
@@ -91,7 +98,7 @@ impl Operation for GetAgain<'_> {
             return Ok(tree.last(&pin));
         }
         loop {
-            let found = match tree.find_place_by(search, key, &pin) {
+            let found = match tree.find_place_by(search, key, &pin, Fetch::ToLoad) {
                 Place::Leaf(leaf) => match tree.glance(search, leaf, key) {
                     None => tree.look_from(leaf, key, &pin)?,
                     found => found,
@@ -119,6 +126,7 @@ impl Tree {
         search: S,
         key: u64,
         pin: &'g BriefPin<'_>,
+        fetch: Fetch,
     ) -> Place<'g> {
         // Of the root nothing is asked for ahead.
         static NO_OFF: AtomicU64 = AtomicU64::new(0);
@@ -131,9 +139,10 @@ impl Tree {
                     let off = off.load(Ordering::Relaxed);
                     let lines = lines_of(key).map(|line| off.wrapping_add(line_off(0, line)));
                     for line in lines {
-                        match S::REPORTS {
-                            true => self.region().prefetch(line),
-                            false => self.region().prefetch_quietly(line),
+                        match fetch {
+                            Fetch::ToStore => self.region().prefetch_for_store(line),
+                            Fetch::ToLoad if S::REPORTS => self.region().prefetch(line),
+                            Fetch::ToLoad => self.region().prefetch_quietly(line),
                         }
                     }
                     return Place::Leaf(leaf);
@@ -146,7 +155,7 @@ impl Tree {
 
     /// The same, for who has no hurry.
     pub(super) fn find_place<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> Place<'g> {
-        self.find_place_by(Portable, key, pin)
+        self.find_place_by(Portable, key, pin, Fetch::ToLoad)
     }
 
     /// The value of a key wherever it is, and whatever is changing.

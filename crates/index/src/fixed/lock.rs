@@ -98,15 +98,15 @@ impl<'g> Locked<'g> {
         None
     }
 
-    /// Locks a leaf of which nothing changed since a version; `None` if something did, or is changing. Waits for no
-    /// leaf; once, perhaps, for the thread that has the bias.
+    /// Locks a leaf of which nothing changed since a version, in order to change a slot; `None` if something did, or is changing.
+    /// So what was read of the leaf under that version is still so. Waits for no leaf; once, perhaps, for the thread that has the bias.
     #[inline(always)]
-    pub(super) fn at(leaf: &'g Leaf, version: Version, bias: &'g Bias) -> Option<Locked<'g>> {
+    pub(super) fn at(leaf: &'g Leaf, version: Version, slot: usize, bias: &'g Bias) -> Option<Locked<'g>> {
         if !version.is_quiet() {
             return None;
         }
         let before = version.0;
-        let locked = before | LOCKED | NO_SLOT << SLOT_SHIFT;
+        let locked = before | LOCKED | (slot as u64) << SLOT_SHIFT;
         let biased = bias.enter();
         if biased {
             if leaf.version.load(Ordering::Relaxed) != before {
@@ -118,9 +118,9 @@ impl<'g> Locked<'g> {
         } else {
             leaf.version.compare_exchange(before, locked, Ordering::Acquire, Ordering::Relaxed).ok()?;
         }
-        // ORDER: as in `shared`.
+        // ORDER: as in `change`.
         fence(Ordering::Release);
-        Some(Locked { leaf, bias: biased.then_some(bias), before, changed: false, obsolete: false })
+        Some(Locked { leaf, bias: biased.then_some(bias), before, changed: true, obsolete: false })
     }
 
     /// The same as [`new`](Self::new), beside other threads that lock.
