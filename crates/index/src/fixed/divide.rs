@@ -7,8 +7,8 @@ use super::create::Tree;
 use super::fingerprints::{FIRST_LINES, NOWHERE, NewFingerprints, NewPlaces, bits, fingerprint};
 use super::inner::{Entry, Inner, NEW_SLOT};
 use super::layout::{
-    LEAF_KIND, NODE_BYTES, SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE, child_off, floor_off, line_off, next_off,
-    separator_off, value_word,
+    LEAF_KIND, NODE_BYTES, NODE_WORDS, SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE, child_off, floor_off, line_off,
+    next_off, separator_off, value_word,
 };
 use super::lock::Locked;
 use super::node::simd::{Operation, Search};
@@ -16,7 +16,7 @@ use super::node::{Child, Leaf, Link};
 use super::structure::{Path, Rewired, SharedStructure, Structure, soon};
 use crate::error::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tembo_pmem::{LINE_BYTES, WORD_BYTES};
+use tembo_pmem::LINE_BYTES;
 use tembo_pool::{Lane, Tx};
 
 /// Records that a division moves, more or less. Each is two words written to media. With fewer, leaves are divided more often
@@ -26,7 +26,6 @@ const MOVED: usize = 40;
 const TOLERANCE: usize = 4;
 const _: () = assert!(MOVED + TOLERANCE <= SLOTS_PER_LINE * FIRST_LINES as usize);
 
-const NODE_WORDS: usize = (NODE_BYTES / WORD_BYTES) as usize;
 const NODE_LINES: usize = (NODE_BYTES / LINE_BYTES) as usize;
 
 /// Where a leaf is divided.
@@ -110,7 +109,7 @@ impl Tree {
         {
             self.region().prefetch_for_store(separator_off(inner.off, slot.into()));
         }
-        let words = self.region().words(leaf.off, NODE_WORDS as u64)?;
+        let words = self.region().words(leaf.off, NODE_WORDS)?;
         let mut keys = [0; SLOTS];
         for (keys, line) in
             keys.chunks_exact_mut(SLOTS_PER_LINE).zip(words[WORDS_PER_LINE..].chunks(WORDS_PER_LINE))

@@ -113,6 +113,22 @@ impl Operation for GetAgain<'_> {
     }
 }
 
+/// The way to a leaf.
+struct FindPlace<'g, 'p> {
+    tree: &'g Tree,
+    key: u64,
+    pin: &'g BriefPin<'p>,
+}
+
+impl<'g> Operation for FindPlace<'g, '_> {
+    type Outcome = Place<'g>;
+
+    #[inline(always)]
+    fn run_by<S: Search>(self, search: S) -> Place<'g> {
+        self.tree.find_place_by(search, self.key, self.pin, Fetch::ToLoad)
+    }
+}
+
 impl Tree {
     /// The value of the largest key.
     pub(super) fn last(&self, pin: &BriefPin<'_>) -> Option<u64> {
@@ -153,9 +169,9 @@ impl Tree {
         }
     }
 
-    /// The same, for who has no hurry.
+    /// The same, for who has not chosen a way to search yet.
     pub(super) fn find_place<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> Place<'g> {
-        self.find_place_by(Portable, key, pin, Fetch::ToLoad)
+        self.best.run(FindPlace { tree: self, key, pin })
     }
 
     /// The value of a key wherever it is, and whatever is changing.

@@ -88,6 +88,8 @@ media_struct! {
 }
 
 pub(crate) const NODE_BYTES: u64 = size_of::<PmFixedLeaf>() as u64;
+/// Words of a node.
+pub(crate) const NODE_WORDS: u64 = NODE_BYTES / WORD_BYTES;
 pub(crate) const HEADER_BYTES: u64 = size_of::<PmFixedTree>() as u64;
 const _: () = assert!(size_of::<PmFixedInner>() as u64 == NODE_BYTES);
 /// Words of a line.

@@ -3,15 +3,16 @@
 use super::create::{FixedTree, Tree};
 use super::fingerprints::bits;
 use super::get::Place;
-use super::layout::{NODE_BYTES, SLOTS, key_off, value_off};
+use super::layout::{NODE_BYTES, NODE_WORDS, SLOTS, key_off, key_word, value_off, value_word};
 use super::lock::{Locked, Version, begin, is_unchanged};
 use super::node::{Leaf, Order};
 use super::structure::Structure;
 use crate::error::Result;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::sync::atomic::Ordering;
-use tembo_pmem::LINE_BYTES;
+use tembo_pmem::{LINE_BYTES, WORD_BYTES};
 use tembo_pool::BriefPin;
 
 /// Which way a scan goes.
@@ -229,7 +230,8 @@ impl Tree {
         let full = records.len().saturating_add(limit);
         let last_record = self.last.get(pin);
         let last = if high == u64::MAX { self.last(pin).map(|value| (u64::MAX, value)) } else { None };
-        let mut seen: Vec<Seen<'_>> = Vec::new();
+        // As many as a scan of some dozens of records has, mostly.
+        let mut seen: SmallVec<[Seen<'_>; 4]> = SmallVec::new();
         let mut from = if direction == Direction::Up { low } else { high.min(u64::MAX - 1) };
         if direction == Direction::Down && records.len() < full {
             records.extend(last);
@@ -326,28 +328,22 @@ impl Tree {
         right.inspect(|right| right.fetch());
         let mut own = None;
         let slots = self.order(leaf, version, &mut own, pin)?.slots();
-        let key_at = |i: usize| -> Result<u64> { Ok(!region.load_u64(key_off(leaf.off, slots[i].into()))?) };
-        let mut at = first_in_range(slots.len(), up, |i| {
-            key_at(i).map(|key| if up { key >= low } else { key <= high })
-        })?;
-        let left = at.map_or(0, |i| slots.len() - i);
-        if left < full - records.len()
-            && let Some(right) = right
-        {
-            // It comes while this one is read.
-            self.fetch_leaf(right);
-            right.order.fetch();
-        }
-        while let Some(i) = at.filter(|_| records.len() < full) {
-            let word = region.load_u64(key_off(leaf.off, slots[i].into()))?;
-            // A zero is a record that is being removed.
-            if word > floor {
-                if if up { !word > high } else { !word < low } {
-                    break;
-                }
-                records.push((!word, region.load_u64(value_off(leaf.off, slots[i].into()))?));
+        let wanted = Wanted { low, high, floor, full, up };
+        let ahead = || {
+            if let Some(right) = right {
+                // It comes while this one is read.
+                self.fetch_leaf(right);
+                right.order.fetch();
             }
-            at = if up { Some(i + 1).filter(|i| *i < slots.len()) } else { i.checked_sub(1) };
+        };
+        match region.loadable_words().words(leaf.off, NODE_WORDS) {
+            // ORDER: relaxed: the look at the version below tells whether what was loaded belongs together.
+            Some(words) => wanted.append(slots, |word| words[word].load(Ordering::Relaxed), records, ahead),
+            // Loads are reported. A leaf that is known lies in the region.
+            None => {
+                let load = |word: usize| region.load_u64(leaf.off + WORD_BYTES * word as u64).unwrap_or(0);
+                wanted.append(slots, load, records, ahead);
+            }
         }
         if version.is_locked()
             && let Some(slot) = version.slot()
@@ -416,12 +412,50 @@ impl Tree {
     }
 }
 
-/// The first of `len` places, in ascending order or (`up` is false) descending, from which on a condition holds.
-fn first_in_range(len: usize, up: bool, holds: impl Fn(usize) -> Result<bool>) -> Result<Option<usize>> {
-    let (mut low, mut high) = (0, len);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if holds(middle)? == up { high = middle } else { low = middle + 1 }
+/// What a scan wants of a leaf.
+struct Wanted {
+    low: u64,
+    high: u64,
+    /// The leaf's.
+    floor: u64,
+    /// How many records there are when the scan ends.
+    full: usize,
+    up: bool,
+}
+
+impl Wanted {
+    /// Appends the records of a leaf, whose slots are in the order of their keys; `ahead` comes before that if the scan goes on behind them. `load`
+    /// loads a word of the leaf.
+    #[inline(always)]
+    fn append(
+        &self,
+        slots: &[u8],
+        load: impl Fn(usize) -> u64,
+        records: &mut Vec<(u64, u64)>,
+        ahead: impl FnOnce(),
+    ) {
+        let word_of = |slot: &u8| load(key_word((*slot).into()));
+        let slots = if self.up {
+            &slots[slots.partition_point(|slot| !word_of(slot) < self.low)..]
+        } else {
+            &slots[..slots.partition_point(|slot| !word_of(slot) <= self.high)]
+        };
+        let room = self.full - records.len();
+        if slots.len() < room {
+            ahead();
+        }
+        records.reserve(slots.len().min(room));
+        let add = |slot: &u8| {
+            let word = word_of(slot);
+            // A zero is a record that is being removed.
+            if word > self.floor {
+                if !(self.low..=self.high).contains(&!word) || records.len() == self.full {
+                    return ControlFlow::Break(());
+                }
+                records.push((!word, load(value_word((*slot).into()))));
+            }
+            ControlFlow::Continue(())
+        };
+        _ = if self.up { slots.iter().try_for_each(add) } else { slots.iter().rev().try_for_each(add) };
     }
-    Ok(if up { Some(low).filter(|i| *i < len) } else { low.checked_sub(1) })
 }
