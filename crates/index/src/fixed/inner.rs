@@ -112,7 +112,12 @@ impl Inner {
     #[inline(always)]
     pub(super) fn position_by<S: Search>(&self, search: S, key: u64) -> usize {
         debug_assert_ne!(key, u64::MAX, "the largest key is in no leaf");
-        let at = search.last_first(&self.firsts, key);
+        // The root mostly has few children, and whether it has is foreseen.
+        let at = if self.firsts[1].load(Ordering::Acquire) == signed(u64::MAX) {
+            0
+        } else {
+            search.last_first(&self.firsts, key)
+        };
         let group = &self.groups[at];
         // They come while the separators are searched.
         fetch_line(group.children_address());
