@@ -249,12 +249,15 @@ impl Fingerprints {
 }
 
 /// The numbers of the bits that are set.
-pub(super) fn bits(mut mask: u128) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let bit = mask.trailing_zeros() as usize;
-        mask &= mask.wrapping_sub(1);
-        (bit < 128).then_some(bit)
-    })
+pub(super) fn bits(mask: u128) -> impl Iterator<Item = usize> {
+    let of_half = |(first, mut half): (usize, u64)| {
+        std::iter::from_fn(move || {
+            let bit = half.trailing_zeros() as usize;
+            half &= half.wrapping_sub(1);
+            (bit < 64).then_some(first + bit)
+        })
+    };
+    [(0, mask as u64), (64, (mask >> 64) as u64)].into_iter().flat_map(of_half)
 }
 
 #[cfg(test)]

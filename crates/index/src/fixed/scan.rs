@@ -327,7 +327,7 @@ impl Tree {
         let right = if up { self.neighbour(&leaf.next, pin) } else { None };
         right.inspect(|right| right.fetch());
         let mut own = None;
-        let slots = self.order(leaf, version, &mut own, pin)?.slots();
+        let slots = self.order(leaf, version, &mut own, pin).slots();
         let wanted = Wanted { low, high, floor, full, up };
         let ahead = || {
             if let Some(right) = right {
@@ -365,17 +365,17 @@ impl Tree {
         version: Version,
         own: &'o mut Option<Order>,
         pin: &'o BriefPin<'_>,
-    ) -> Result<&'o Order> {
+    ) -> &'o Order {
         if let Some(order) = leaf.order.get(pin)
             && order.version == version.0
         {
-            return Ok(order);
+            return order;
         }
-        let order = self.sorted_slots(leaf, version)?;
+        let order = self.sorted_slots(leaf, version);
         if !version.is_locked() && is_unchanged(&leaf.version, version) {
             leaf.order.set(order.clone(), &self.garbage, &self.claim);
         }
-        Ok(own.insert(order))
+        own.insert(order)
     }
 }
 
@@ -385,30 +385,45 @@ impl Tree {
         (0..NODE_BYTES).step_by(LINE_BYTES as usize).for_each(|at| self.region().prefetch(leaf.off + at));
     }
 
+    /// The keys in some slots of a leaf.
+    fn keys_of(&self, leaf: &Leaf, slots: u128) -> [u64; SLOTS] {
+        let (region, mut keys) = (self.region(), [0; SLOTS]);
+        // As in `read_leaf`.
+        match region.loadable_words().words(leaf.off, NODE_WORDS) {
+            Some(words) => bits(slots).for_each(|i| keys[i] = !words[key_word(i)].load(Ordering::Relaxed)),
+            None => bits(slots).for_each(|i| keys[i] = !region.load_u64(key_off(leaf.off, i)).unwrap_or(0)),
+        }
+        keys
+    }
+
     /// The slots in use by key. A key and its slot are sorted as one word, less the lowest bits of the key where they do not
     /// fit; what that leaves out of order is put right at the end.
-    fn sorted_slots(&self, leaf: &Leaf, version: Version) -> Result<Order> {
+    fn sorted_slots(&self, leaf: &Leaf, version: Version) -> Order {
         const SLOT_BITS: u32 = 7;
-        let mut keys = [0; SLOTS];
-        let mut words = Vec::with_capacity(SLOTS);
+        let used = leaf.fingerprints.used();
+        let keys = self.keys_of(leaf, used);
+        let (mut words, mut len) = ([0; SLOTS], 0);
         let span = (!leaf.floor.load(Ordering::Acquire)).wrapping_sub(leaf.low);
         let shift = SLOT_BITS.saturating_sub(span.leading_zeros());
-        for slot in bits(leaf.fingerprints.used()) {
-            keys[slot] = !self.region().load_u64(key_off(leaf.off, slot))?;
-            words.push(keys[slot].wrapping_sub(leaf.low) >> shift << SLOT_BITS | slot as u64);
+        for slot in bits(used) {
+            words[len] = keys[slot].wrapping_sub(leaf.low) >> shift << SLOT_BITS | slot as u64;
+            len += 1;
         }
+        let words = &mut words[..len];
         words.sort_unstable();
-        let sorted = words.into_iter().map(|word| (word & ((1 << SLOT_BITS) - 1)) as u8);
+        let sorted = words.iter().map(|word| (word & ((1 << SLOT_BITS) - 1)) as u8);
         let mut order = Order::new(version.0, sorted);
-        let slots = order.slots_mut();
-        for i in 1..slots.len() {
-            let mut at = i;
-            while at > 0 && keys[slots[at - 1] as usize] > keys[slots[at] as usize] {
-                slots.swap(at - 1, at);
-                at -= 1;
+        if shift > 0 {
+            let slots = order.slots_mut();
+            for i in 1..slots.len() {
+                let mut at = i;
+                while at > 0 && keys[slots[at - 1] as usize] > keys[slots[at] as usize] {
+                    slots.swap(at - 1, at);
+                    at -= 1;
+                }
             }
         }
-        Ok(order)
+        order
     }
 }
 
