@@ -29,7 +29,9 @@ mod sync {
         }
 
         pub(super) fn store(&self, value: u64, order: Ordering) {
-            let is_weak = is(Mutant::UnlocksRelaxed) && order == Ordering::Release;
+            let unlocks = value & 1 == 0;
+            let is_weak = order == Ordering::Release
+                && is(if unlocks { Mutant::UnlocksRelaxed } else { Mutant::LocksByBiasRelaxed });
             self.0.store(value, if is_weak { Ordering::Relaxed } else { order });
         }
 
@@ -96,7 +98,7 @@ mod node {
     }
 }
 
-use lock::{Locked, Version, begin, is_unchanged};
+use lock::{Locked, Version, begin, is_settled, is_unchanged};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
@@ -110,6 +112,7 @@ enum Mutant {
     BeginsRelaxed,
     UnlocksRelaxed,
     LocksRelaxed,
+    LocksByBiasRelaxed,
     NoFenceOfReaders,
     NoFenceOfWriters,
     /// A writer looks, and then locks what it may not have looked at.
@@ -222,7 +225,11 @@ fn seems_absent(leaf: &Leaf, key: u64) -> bool {
     if leaf.print.load(Acquire) == 1 || key >= leaf.bound.load(Acquire) {
         return false;
     }
-    version.is_quiet() && (is_unchanged(&leaf.version, version) || is(Mutant::AnswersWithoutLookingAgain))
+    if is(Mutant::AnswersWithoutLookingAgain) {
+        version.is_quiet()
+    } else {
+        is_settled(&leaf.version, version)
+    }
 }
 
 /// As an update that goes by `Tree::lock_leaf`.
@@ -261,23 +268,33 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A slot that is updated, emptied, and used for another key.
-fn a_slot_is_used_again() {
-    explore(2, || {
+/// A slot that is updated, emptied, and used for another key, by a writer who looks first or not.
+fn a_slot_is_used_by_turns(looks_first: bool) {
+    explore(2, move || {
         let leaves = Arc::new([leaf(5, 1, 100, NONE)]);
         let parent = Arc::new(AtomicU64::new(0));
         let writer = thread::spawn({
             let (leaves, parent) = (leaves.clone(), parent.clone());
             move || {
-                put(&*leaves, &parent, 5, |_| 2);
                 let leaf = &leaves[0];
-                let mut locked = Locked::new(leaf, &sync::Bias).unwrap();
-                locked.change(0);
+                let lock = || {
+                    if looks_first {
+                        return Locked::at(leaf, begin(&leaf.version), 0, &sync::Bias).unwrap();
+                    }
+                    let mut locked = Locked::new(leaf, &sync::Bias).unwrap();
+                    locked.change(0);
+                    locked
+                };
+                if looks_first {
+                    assert!(try_put(leaf, 5, |_| 2), "nobody else changes it");
+                } else {
+                    put(&*leaves, &parent, 5, |_| 2);
+                }
+                let locked = lock();
                 leaf.key.store(0, Relaxed);
                 leaf.print.store(0, Release);
                 drop(locked);
-                let mut locked = Locked::new(leaf, &sync::Bias).unwrap();
-                locked.change(0);
+                let _locked = lock();
                 leaf.value.store(9, Relaxed);
                 leaf.key.store(7, Relaxed);
                 persist(leaf);
@@ -296,13 +313,29 @@ fn a_slot_is_used_again() {
 }
 
 /// The same by a writer that has the bias.
-fn a_slot_is_used_again_by_one_who_is_alone() {
+fn a_slot_is_used_by_one_who_is_alone(looks_first: bool) {
     IS_ALONE.set(true);
-    let outcome = std::panic::catch_unwind(a_slot_is_used_again);
+    let outcome = std::panic::catch_unwind(|| a_slot_is_used_by_turns(looks_first));
     IS_ALONE.set(false);
     if let Err(failure) = outcome {
         std::panic::resume_unwind(failure);
     }
+}
+
+fn a_slot_is_used_again() {
+    a_slot_is_used_by_turns(false);
+}
+
+fn a_slot_is_used_again_as_seen() {
+    a_slot_is_used_by_turns(true);
+}
+
+fn a_slot_is_used_again_by_one_who_is_alone() {
+    a_slot_is_used_by_one_who_is_alone(false);
+}
+
+fn a_slot_is_used_again_as_seen_by_one_who_is_alone() {
+    a_slot_is_used_by_one_who_is_alone(true);
 }
 
 /// Two writers of one record.
@@ -522,9 +555,11 @@ fn a_scan_beside_a_join() {
     });
 }
 
-const MODELS: [(&str, fn()); 9] = [
+const MODELS: [(&str, fn()); 11] = [
     ("a slot is used again", a_slot_is_used_again),
+    ("a slot is used again as seen", a_slot_is_used_again_as_seen),
     ("a slot is used again by one who is alone", a_slot_is_used_again_by_one_who_is_alone),
+    ("a slot is used again as seen by one who is alone", a_slot_is_used_again_as_seen_by_one_who_is_alone),
     ("two writers take turns", two_writers_take_turns),
     ("two writers look first", two_writers_look_first),
     ("a scan beside cause and effect", a_scan_beside_cause_and_effect),
@@ -545,7 +580,7 @@ fn the_protocol_holds_under_every_interleaving() {
 
 #[test]
 fn weakenings_are_caught() {
-    let mutants: [(Mutant, fn()); 20] = [
+    let mutants: [(Mutant, fn()); 25] = [
         (Mutant::BeginsRelaxed, a_slot_is_used_again),
         (Mutant::UnlocksRelaxed, two_writers_take_turns),
         (Mutant::LocksRelaxed, two_writers_take_turns),
@@ -555,6 +590,11 @@ fn weakenings_are_caught() {
         (Mutant::NoFenceOfReaders, a_slot_is_used_again),
         (Mutant::NoFenceOfWriters, a_slot_is_used_again),
         (Mutant::NamesLate, a_slot_is_used_again),
+        (Mutant::NoFenceOfReaders, a_slot_is_used_again_as_seen),
+        (Mutant::NoFenceOfWriters, a_slot_is_used_again_as_seen),
+        (Mutant::LocksByBiasRelaxed, a_slot_is_used_again_as_seen_by_one_who_is_alone),
+        (Mutant::NoFenceOfReaders, a_slot_is_used_again_as_seen_by_one_who_is_alone),
+        (Mutant::NoFenceOfWriters, a_slot_is_used_again_as_seen_by_one_who_is_alone),
         (Mutant::SettlesNothing, a_slot_is_used_again),
         (Mutant::BeginsRelaxed, a_slot_is_used_again_by_one_who_is_alone),
         (Mutant::NoFenceOfReaders, a_slot_is_used_again_by_one_who_is_alone),

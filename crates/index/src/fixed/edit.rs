@@ -4,7 +4,7 @@ use super::create::{FixedTree, Tree};
 use super::fingerprints::{NOWHERE, fingerprint, likely_slot, lines_of};
 use super::get::{Fetch, Place};
 use super::layout::{SLOTS, SLOTS_PER_LINE, last_present_off, last_value_off};
-use super::lock::{Locked, Version, begin, is_unchanged};
+use super::lock::{Locked, Version, begin, is_settled};
 use super::node::Leaf;
 use super::node::simd::{Operation, Search};
 use crate::error::Result;
@@ -128,16 +128,16 @@ enum Attempt {
 
 /// A leaf, and the version under which it is looked at.
 #[derive(Clone, Copy)]
-struct Seen<'g> {
+struct LeafAt<'g> {
     leaf: &'g Leaf,
     version: Version,
 }
 
-impl Seen<'_> {
-    /// Whether nothing was changing in the leaf, nor has changed since, so that what was found is so.
+impl LeafAt<'_> {
+    /// Whether what was found is so, durably.
     #[inline(always)]
     fn is_so(self) -> bool {
-        self.version.is_quiet() && is_unchanged(&self.leaf.version, self.version)
+        is_settled(&self.leaf.version, self.version)
     }
 
     /// Nothing had to be done, if what was found is so.
@@ -219,7 +219,7 @@ impl Tree {
     #[inline(always)]
     fn try_edit<S: Search>(&self, search: S, leaf: &Leaf, key: u64, edit: Edit) -> Result<Attempt> {
         leaf.fetch_to_change();
-        let seen = Seen { leaf, version: begin(&leaf.version) };
+        let at = LeafAt { leaf, version: begin(&leaf.version) };
         let wanted = fingerprint(key);
         let matches = if edit.expects_absence() {
             leaf.fingerprints.matches_by(search, wanted)
@@ -230,42 +230,42 @@ impl Tree {
             return Ok(Attempt::Unclear);
         }
         if matches == 0 {
-            return self.try_edit_absent(search, seen, key, edit);
+            return self.try_edit_absent(search, at, key, edit);
         }
         let slot = likely_slot(matches, lines_of(key));
         let line = self.line_to_change(leaf, slot)?;
         if line.load(slot % SLOTS_PER_LINE) != !key {
-            return self.try_edit_elsewhere(search, seen, matches & !(1 << slot), key, edit);
+            return self.try_edit_elsewhere(search, at, matches & !(1 << slot), key, edit);
         }
-        self.try_edit_present(seen, slot, line, key, edit)
+        self.try_edit_present(at, slot, line, key, edit)
     }
 
     /// The same where the key is not in the leaf, under a version.
     #[inline(always)]
-    fn try_edit_absent<S: Search>(&self, search: S, seen: Seen<'_>, key: u64, edit: Edit) -> Result<Attempt> {
+    fn try_edit_absent<S: Search>(&self, search: S, at: LeafAt<'_>, key: u64, edit: Edit) -> Result<Attempt> {
         if edit.outcome(None).is_none() {
-            return Ok(seen.done_if_so(None));
+            return Ok(at.done_if_so(None));
         }
-        seen.leaf.fingerprints.fetch_to_set();
-        let unused = seen.leaf.fingerprints.unused_by(search);
+        at.leaf.fingerprints.fetch_to_set();
+        let unused = at.leaf.fingerprints.unused_by(search);
         if unused == 0 {
             // Others may have changed something between the two looks, or before: then the key may be there by now.
-            if !seen.is_so() {
+            if !at.is_so() {
                 return Ok(Attempt::Unclear);
             }
-            self.fetch_leaf(seen.leaf);
+            self.fetch_leaf(at.leaf);
             return Ok(Attempt::Full);
         }
         let slot = likely_slot(unused, lines_of(key));
-        let line = self.line_to_change(seen.leaf, slot)?;
-        self.lock_and_change(seen, slot, line, key, edit, None)
+        let line = self.line_to_change(at.leaf, slot)?;
+        self.lock_and_change(at, slot, line, key, edit, None)
     }
 
     /// The same where the key is in a slot, under a version.
     #[inline(always)]
     fn try_edit_present(
         &self,
-        seen: Seen<'_>,
+        at: LeafAt<'_>,
         slot: usize,
         line: WritableLine<'_>,
         key: u64,
@@ -273,9 +273,9 @@ impl Tree {
     ) -> Result<Attempt> {
         let old = line.load(SLOTS_PER_LINE + slot % SLOTS_PER_LINE);
         if edit.outcome(Some(old)) == Some(old) && !edit.is_stored_again() {
-            return Ok(seen.done_if_so(Some(old)));
+            return Ok(at.done_if_so(Some(old)));
         }
-        self.lock_and_change(seen, slot, line, key, edit, Some(old))
+        self.lock_and_change(at, slot, line, key, edit, Some(old))
     }
 
     /// The same where the key may be in some slots, though not in the likeliest. Apart from the rest since it is seldom needed.
@@ -283,14 +283,14 @@ impl Tree {
     fn try_edit_elsewhere<S: Search>(
         &self,
         search: S,
-        seen: Seen<'_>,
+        at: LeafAt<'_>,
         slots: u128,
         key: u64,
         edit: Edit,
     ) -> Result<Attempt> {
-        match self.other_slot(seen.leaf, slots, key) {
-            NOWHERE => self.try_edit_absent(search, seen, key, edit),
-            slot => self.try_edit_present(seen, slot, self.line_to_change(seen.leaf, slot)?, key, edit),
+        match self.other_slot(at.leaf, slots, key) {
+            NOWHERE => self.try_edit_absent(search, at, key, edit),
+            slot => self.try_edit_present(at, slot, self.line_to_change(at.leaf, slot)?, key, edit),
         }
     }
 
@@ -306,18 +306,18 @@ impl Tree {
     #[inline(always)]
     fn lock_and_change(
         &self,
-        seen: Seen<'_>,
+        at: LeafAt<'_>,
         slot: usize,
         line: WritableLine<'_>,
         key: u64,
         edit: Edit,
         old: Option<u64>,
     ) -> Result<Attempt> {
-        let Some(_locked) = Locked::at(seen.leaf, seen.version, slot, &self.bias) else {
+        let Some(_locked) = Locked::at(at.leaf, at.version, slot, &self.bias) else {
             return Ok(Attempt::Unclear);
         };
-        self.change_slot(seen.leaf, slot, line, key, old, edit.outcome(old))?;
-        Ok(Attempt::Done(old, old.is_some() && edit.leaves_sparse(seen.leaf)))
+        self.change_slot(at.leaf, slot, line, key, old, edit.outcome(old))?;
+        Ok(Attempt::Done(old, old.is_some() && edit.leaves_sparse(at.leaf)))
     }
 
     /// Makes a change of one slot, in its line, whose leaf is locked and whose version names it; durable on return.

@@ -3,11 +3,11 @@
 use super::create::{FixedTree, Tree};
 use super::fingerprints::{NOWHERE, bits, fingerprint, lines_of};
 use super::layout::{SLOTS, SLOTS_PER_LINE, key_off, line_off, value_off};
-use super::lock::{Version, begin, is_unchanged};
+use super::lock::{Version, begin, is_settled, is_unchanged};
 use super::node::simd::{Operation, Portable, Search};
 use super::node::{Child, ColdInner, ColdLeaf, Leaf, Word};
 use crate::error::{Result, corrupt};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use tembo_pmem::WORD_BYTES;
 use tembo_pool::BriefPin;
 
@@ -144,21 +144,23 @@ impl Tree {
         pin: &'g BriefPin<'_>,
         fetch: Fetch,
     ) -> Place<'g> {
-        // Of the root nothing is asked for ahead.
-        static NO_OFF: AtomicU64 = AtomicU64::new(0);
-        let (mut word, mut off) = (&self.root, &NO_OFF);
+        let (mut word, mut off) = (&self.root, None);
         loop {
             match word.follow(pin) {
-                Child::Inner(inner) => (word, off) = inner.way_by(search, key),
+                Child::Inner(inner) => {
+                    let (child, child_off) = inner.way_by(search, key);
+                    (word, off) = (child, Some(child_off));
+                }
                 Child::Leaf(leaf) => {
                     // They come while the fingerprints do.
-                    let off = off.load(Ordering::Relaxed);
-                    let lines = lines_of(key).map(|line| off.wrapping_add(line_off(0, line)));
-                    for line in lines {
-                        match fetch {
-                            Fetch::ToStore => self.region().prefetch_for_store(line),
-                            Fetch::ToLoad if S::REPORTS => self.region().prefetch(line),
-                            Fetch::ToLoad => self.region().prefetch_quietly(line),
+                    if let Some(off) = off {
+                        let off = off.load(Ordering::Relaxed);
+                        for line in lines_of(key).map(|line| off.wrapping_add(line_off(0, line))) {
+                            match fetch {
+                                Fetch::ToStore => self.region().prefetch_for_store(line),
+                                Fetch::ToLoad if S::REPORTS => self.region().prefetch(line),
+                                Fetch::ToLoad => self.region().prefetch_quietly(line),
+                            }
                         }
                     }
                     return Place::Leaf(leaf);
@@ -224,7 +226,7 @@ impl Tree {
         };
         // ORDER: as below. A record that has a fingerprint while nothing is changing is here.
         let is_here = found.is_some() || !key > leaf.floor.load(Ordering::Acquire);
-        (is_here && version.is_quiet() && is_unchanged(&leaf.version, version)).then_some(found)
+        (is_here && is_settled(&leaf.version, version)).then_some(found)
     }
 
     #[cold]

@@ -107,17 +107,19 @@ impl Inner {
         Ok(Inner::new(off, level, &entries))
     }
 
+    /// Whether all children are in the first group.
+    #[inline(always)]
+    pub(super) fn has_one_group(&self) -> bool {
+        self.firsts[1].load(Ordering::Acquire) == signed(u64::MAX)
+    }
+
     /// Which child's keys this one, which is not the largest key, is among, or those of one further right, if that is being
     /// added.
     #[inline(always)]
     pub(super) fn position_by<S: Search>(&self, search: S, key: u64) -> usize {
         debug_assert_ne!(key, u64::MAX, "the largest key is in no leaf");
         // The root mostly has few children, and whether it has is foreseen.
-        let at = if self.firsts[1].load(Ordering::Acquire) == signed(u64::MAX) {
-            0
-        } else {
-            search.last_first(&self.firsts, key)
-        };
+        let at = if self.has_one_group() { 0 } else { search.last_first(&self.firsts, key) };
         let group = &self.groups[at];
         // They come while the separators are searched.
         fetch_line(group.children_address());

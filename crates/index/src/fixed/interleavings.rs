@@ -66,13 +66,18 @@ impl Observer for Meddler {
 
 /// A tree of even keys, each with the next number as its value, of several leaves.
 fn meddled() -> (Arc<Meddler>, Pool, FixedTree) {
+    meddled_with((0..300).map(|i| 2 * i))
+}
+
+/// The same with these keys.
+fn meddled_with(keys: impl Iterator<Item = u64>) -> (Arc<Meddler>, Pool, FixedTree) {
     let meddler = Arc::new(Meddler { left: AtomicI64::new(-1), turn: Mutex::default() });
     let bytes = 4 << 20;
     let region = Region::simulated(&vec![0; bytes], bytes as u64, Some(meddler.clone())).unwrap();
     let geometry = Geometry { zone_chunks: 1 << 12, ..Geometry::default() };
     let pool = Pool::create_in(region, &geometry).unwrap();
     let tree = FixedTree::create(&pool, "tree").unwrap();
-    (0..300).for_each(|i| assert!(tree.insert(2 * i, 2 * i + 1).unwrap()));
+    keys.for_each(|key| assert!(tree.insert(key, key + 1).unwrap()));
     (meddler, pool, tree)
 }
 
@@ -220,33 +225,111 @@ fn a_division_under_way_hides_no_record() {
     }
 }
 
+/// Some of what a leaf's slots hold is not in its bounds: a record that is being removed, or what a division has moved and not taken out yet. Once
+/// such a key was sorted among the others where the distance of keys from the leaf's least was cut to 57 bits, and scans lost records.
+#[test]
+fn a_scan_finds_all_records_beside_keys_out_of_bounds() {
+    const WRAPS: u64 = 1 << 57;
+    let scans = |tree: &FixedTree, expected: &[u64], what: &str| {
+        for (i, from) in expected.iter().enumerate() {
+            for limit in [1, 5, 90] {
+                let (mut up, mut down) = (Vec::new(), Vec::new());
+                tree.scan(*from, limit, &mut up).unwrap();
+                tree.scan_back(*from, limit, &mut down).unwrap();
+                let keys = |records: &[(u64, u64)]| records.iter().map(|(key, _)| *key).collect::<Vec<_>>();
+                assert!(expected[i..].iter().take(limit).eq(&keys(&up)), "{what}: up from {from}, {limit}");
+                let below = expected[..=i].iter().rev().take(limit);
+                assert!(below.eq(&keys(&down)), "{what}: down from {from}, {limit}");
+            }
+        }
+    };
+    // Keys on both sides of where the distance of the largest of all keys is cut.
+    let (_, pool, tree) = meddled_with((0..300).map(|i| 4 * WRAPS - 300 + 2 * i));
+    let pin = pool.pin_briefly();
+    let all: Vec<u64> = tree.iter().map(|record| record.unwrap().0).collect();
+    let leaf = leaf_of(&tree, 4 * WRAPS, &pin);
+    assert!(leaf.low < 4 * WRAPS - 20 && !leaf.floor.load(Ordering::Relaxed) > 4 * WRAPS + 20);
+    for removed in (4 * WRAPS - 20..4 * WRAPS + 20).step_by(2) {
+        let mut locked = Locked::new(leaf, &tree.tree.bias).unwrap();
+        let slot = tree.tree.search(leaf, removed).unwrap().unwrap().0;
+        locked.change(slot);
+        pool.region().store_u64(key_off(leaf.off, slot), 0).unwrap();
+        let others: Vec<u64> = all.iter().copied().filter(|key| *key != removed).collect();
+        scans(&tree, &others, &format!("{removed} is being removed"));
+        pool.region().store_u64(key_off(leaf.off, slot), !removed).unwrap();
+    }
+
+    // Keys so far from each other that a leaf spans more than that, and less when it has been divided.
+    let (_, pool, tree) = meddled_with((0..300).map(|i| i << 53));
+    let pin = pool.pin_briefly();
+    let all: Vec<u64> = tree.iter().map(|record| record.unwrap().0).collect();
+    let leaf = leaf_of(&tree, 100 << 53, &pin);
+    let (floor, next) = (leaf.floor.load(Ordering::Relaxed), leaf.next.load());
+    for count in [3, 9, 15] {
+        let split = leaf.low + (count << 53);
+        assert!(!floor - leaf.low > WRAPS && split - leaf.low < WRAPS);
+        let _locked = Locked::new(leaf, &tree.tree.bias).unwrap();
+        let mut fingerprints = NewFingerprints::new();
+        for slot in bits(leaf.fingerprints.used()) {
+            let key = !pool.region().load_u64(key_off(leaf.off, slot)).unwrap();
+            if key >= split {
+                fingerprints.set(slot, fingerprint(key));
+            }
+        }
+        // The new leaf is where the old one is.
+        let right = Leaf::new(leaf.off, split, floor, fingerprints);
+        right.next.store(next);
+        let right = Link::leaf(right);
+        leaf.next.store(right);
+        leaf.floor.store(!split, Ordering::Release);
+        scans(&tree, &all, &format!("{count} keys of a leaf stay"));
+        leaf.next.store(next);
+        leaf.floor.store(floor, Ordering::Release);
+        Link::drop_unused(vec![right]);
+    }
+}
+
+/// Whole changes of other threads, made while one looks for a key.
+type Change<'c> = (&'c str, &'c (dyn Fn(&FixedTree, u64) + Sync));
+
+fn odd(from: u64, to: u64) -> impl Iterator<Item = u64> {
+    (from..to).filter(|key| key % 2 == 1)
+}
+
+fn slot_of(tree: &FixedTree, key: u64) -> Option<(u64, usize)> {
+    let pin = tree.pool().pin_briefly();
+    let leaf = leaf_of(tree, key, &pin);
+    tree.tree.search(leaf, key).unwrap().map(|(slot, _)| (leaf.off, slot))
+}
+
+/// Removes a key, and adds others until one has its slot; whether one got it.
+fn use_slot_again(tree: &FixedTree, key: u64) -> bool {
+    let slot = slot_of(tree, key);
+    tree.remove(key).unwrap();
+    odd(key.max(60) - 60, key + 60).any(|other| {
+        tree.insert(other, 0).unwrap();
+        slot_of(tree, other) == slot || tree.remove(other).unwrap().is_none()
+    })
+}
+
+fn divide_around(tree: &FixedTree, key: u64) {
+    odd(key.max(100) - 100, key + 100).for_each(|i| _ = tree.put(i, i).unwrap());
+}
+
+fn join_around(tree: &FixedTree, key: u64) {
+    (0..600).filter(|i| *i != key && i % 60 != 0).for_each(|i| _ = tree.remove(i).unwrap());
+}
+
 /// Whole changes in the middle of a lookup: a slot that is used for another key, divisions, joins.
 #[test]
 fn a_lookup_tells_what_was_so_at_some_moment() {
-    let odd = |from: u64, to: u64| (from..to).filter(|key| key % 2 == 1);
-    let slot_of = |tree: &FixedTree, key: u64| {
-        let pin = tree.pool().pin_briefly();
-        let leaf = leaf_of(tree, key, &pin);
-        tree.tree.search(leaf, key).unwrap().map(|(slot, _)| (leaf.off, slot))
-    };
     let used_again = AtomicUsize::new(0);
-    type Changes<'c> = [(&'c str, &'c (dyn Fn(&FixedTree, u64) + Sync)); 3];
-    let changes: Changes<'_> = [
+    let changes: [Change<'_>; 3] = [
         ("a slot is used again", &|tree, key| {
-            let slot = slot_of(tree, key);
-            tree.remove(key).unwrap();
-            let is_used = odd(key.max(60) - 60, key + 60).any(|other| {
-                tree.insert(other, 0).unwrap();
-                slot_of(tree, other) == slot || tree.remove(other).unwrap().is_none()
-            });
-            used_again.fetch_add(is_used.into(), Ordering::Relaxed);
+            used_again.fetch_add(use_slot_again(tree, key).into(), Ordering::Relaxed);
         }),
-        ("a division", &|tree, key| {
-            odd(key.max(100) - 100, key + 100).for_each(|i| _ = tree.put(i, i).unwrap())
-        }),
-        ("a join", &|tree, key| {
-            (0..600).filter(|i| *i != key && i % 60 != 0).for_each(|i| _ = tree.remove(i).unwrap());
-        }),
+        ("a division", &divide_around),
+        ("a join", &join_around),
     ];
     for (what, change) in changes {
         let removes = what == changes[0].0;
@@ -268,6 +351,85 @@ fn a_lookup_tells_what_was_so_at_some_moment() {
     }
     let used_again = used_again.into_inner();
     assert!(used_again > 100, "{used_again}");
+}
+
+/// The same in the middle of changes, which look before they lock: each is made whole before the other's or after them.
+#[test]
+fn a_change_is_made_of_what_was_so_at_some_moment() {
+    type Own<'c> = (&'c str, &'c dyn Fn(&FixedTree, u64) -> Option<u64>, Option<u64>);
+    // What is done to a key that is there, and what it has afterwards, if nothing else is done to it.
+    let own: [Own<'_>; 5] = [
+        ("put", &|tree, key| tree.put(key, 7).unwrap(), Some(7)),
+        ("update", &|tree, key| tree.update(key, 7).unwrap(), Some(7)),
+        ("swap", &|tree, key| tree.compare_and_swap(key, key + 1, 7).unwrap(), Some(7)),
+        ("failing swap", &|tree, key| tree.compare_and_swap(key, 0, 7).unwrap(), None),
+        ("removal", &|tree, key| tree.remove(key).unwrap(), None),
+    ];
+    let changes: [Change<'_>; 3] = [
+        ("a slot is used again", &|tree, key| _ = use_slot_again(tree, key)),
+        ("a division", &divide_around),
+        ("a join", &join_around),
+    ];
+    let mut before_and_after = [0; 2];
+    for (what, change) in changes {
+        let removes = what == changes[0].0;
+        for (own, make, left) in own {
+            for key in (0..600).step_by(60) {
+                for at in 0.. {
+                    let (meddler, _pool, tree) = meddled();
+                    let old = std::cell::Cell::new(None);
+                    if !meddler.read(at, || change(&tree, key), || old.set(make(&tree, key))) {
+                        break;
+                    }
+                    let (old, now) = (old.get(), tree.get(key).unwrap());
+                    let story =
+                        format!("{what} at load {at} of a {own} of {key}: it had {old:?}, it has {now:?}");
+                    let left = left.or_else(|| Some(key + 1).filter(|_| own == "failing swap"));
+                    match old {
+                        // Before the removal, if there is one.
+                        Some(old) => assert!(old == key + 1 && now == left.filter(|_| !removes), "{story}"),
+                        // After it: then only a put does something.
+                        None => assert!(removes && now == Some(7).filter(|_| own == "put"), "{story}"),
+                    }
+                    before_and_after[usize::from(old.is_none())] += 1;
+                    let keys: Vec<u64> = tree.iter().map(|record| record.unwrap().0).collect();
+                    assert!(keys.is_sorted_by(|a, b| a < b), "{story}: a key is there twice");
+                }
+            }
+        }
+    }
+    assert!(before_and_after.iter().all(|count| *count > 50), "{before_and_after:?}");
+}
+
+/// The same for the insertion of a key that is absent, which another thread may insert, too.
+#[test]
+fn a_key_that_is_inserted_at_a_time_is_there_once() {
+    let mut outcomes = [0; 2];
+    for key in odd(0, 600).step_by(15) {
+        for at in 0.. {
+            // In such an order that leaves have room: a thread that divides one has locks that the other wants.
+            let (meddler, pool, tree) = meddled_with((0..300).map(|i| 2 * (i * 7 % 300)));
+            if leaf_of(&tree, key, &pool.pin_briefly()).fingerprints.is_full() {
+                break;
+            }
+            let theirs = AtomicUsize::new(0);
+            let ours = std::cell::Cell::new(false);
+            let change = || {
+                // Another key takes the slot first, that was free.
+                tree.insert(key + 600, 0).unwrap();
+                theirs.store(tree.insert(key, 8).unwrap().into(), Ordering::Relaxed);
+            };
+            if !meddler.read(at, change, || ours.set(tree.insert(key, 7).unwrap())) {
+                break;
+            }
+            let theirs = theirs.load(Ordering::Relaxed) == 1;
+            assert_ne!(ours.get(), theirs, "{key} at load {at}");
+            assert_eq!(tree.get(key).unwrap(), Some(if theirs { 8 } else { 7 }));
+            assert_eq!(tree.count().unwrap(), 302, "{key} at load {at}");
+            outcomes[usize::from(theirs)] += 1;
+        }
+    }
+    assert!(outcomes[1] > 50, "{outcomes:?}");
 }
 
 /// What a scan is given to append to counts as little as how much it is asked for.

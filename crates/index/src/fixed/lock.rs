@@ -1,7 +1,7 @@
 //! A leaf's version: its lock, what is under way in it, and how often it changed.
 //!
-//! A writer looks at the leaf, locks it if it still has the version that it had before the look, names the slot that it is about
-//! to change, changes that one slot, makes it durable, and unlocks with a higher count. A reader takes no lock: it loads the
+//! A writer looks at the leaf, locks it if it still has the version that it had before the look, and names with the same store the slot that it is
+//! about to change (or locks it first, looks, and names the slot then); it changes that one slot, makes it durable, and unlocks with a higher count. A reader takes no lock: it loads the
 //! version, reads, and loads the version again. If both are equal, at most one change was under way, in the slot that the
 //! version names:
 //!
@@ -68,6 +68,12 @@ pub(super) fn is_unchanged(version: &AtomicU64, since: Version) -> bool {
     version.load(Ordering::Relaxed) == since.0
 }
 
+/// Whether, besides, nothing was changing, so that all of it is durable.
+#[inline(always)]
+pub(super) fn is_settled(version: &AtomicU64, since: Version) -> bool {
+    since.is_quiet() && is_unchanged(version, since)
+}
+
 /// A locked leaf. Unlocks when dropped, with a higher count if something was changed.
 pub(super) struct Locked<'g> {
     pub(super) leaf: &'g Leaf,
@@ -88,8 +94,9 @@ impl<'g> Locked<'g> {
         let before = leaf.version.load(Ordering::Relaxed);
         if before & (OBSOLETE | LOCKED) == 0 {
             // Nobody else locks anything meanwhile.
-            leaf.version.store(before | LOCKED | NO_SLOT << SLOT_SHIFT, Ordering::Relaxed);
-            // ORDER: as below.
+            //
+            // ORDER: as in `at`, and below.
+            leaf.version.store(before | LOCKED | NO_SLOT << SLOT_SHIFT, Ordering::Release);
             fence(Ordering::Release);
             return Some(Locked { leaf, bias: Some(bias), before, changed: false, obsolete: false });
         }
@@ -99,7 +106,8 @@ impl<'g> Locked<'g> {
     }
 
     /// Locks a leaf of which nothing changed since a version, in order to change a slot; `None` if something did, or is changing.
-    /// So what was read of the leaf under that version is still so. Waits for no leaf; once, perhaps, for the thread that has the bias.
+    /// So what was read of the leaf since [`begin`] gave that version is still so: it was there then, and whoever changes a leaf locks it before,
+    /// which this would see. Waits for no leaf; once, perhaps, for the thread that has the bias.
     #[inline(always)]
     pub(super) fn at(leaf: &'g Leaf, version: Version, slot: usize, bias: &'g Bias) -> Option<Locked<'g>> {
         if !version.is_quiet() {
@@ -114,7 +122,10 @@ impl<'g> Locked<'g> {
                 return None;
             }
             // Nobody else locks anything meanwhile.
-            leaf.version.store(locked, Ordering::Relaxed);
+            //
+            // ORDER: release: a reader to whom this is the version sees all that was changed before, as it does by a locked instruction, which
+            // goes on what the last store released.
+            leaf.version.store(locked, Ordering::Release);
         } else {
             leaf.version.compare_exchange(before, locked, Ordering::Acquire, Ordering::Relaxed).ok()?;
         }

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::sync::atomic::Ordering;
-use tembo_pmem::{LINE_BYTES, WORD_BYTES};
+use tembo_pmem::{LINE_BYTES, Region, WORD_BYTES};
 use tembo_pool::BriefPin;
 
 /// Which way a scan goes.
@@ -337,13 +337,11 @@ impl Tree {
             }
         };
         match region.loadable_words().words(leaf.off, NODE_WORDS) {
-            // ORDER: relaxed: the look at the version below tells whether what was loaded belongs together.
+            // ORDER: relaxed: whether what was loaded belongs together, the look at the version below tells, behind its fence, and of the one
+            // slot that can change under one version the last look at what is changing, in `try_scan`.
             Some(words) => wanted.append(slots, |word| words[word].load(Ordering::Relaxed), records, ahead),
-            // Loads are reported. A leaf that is known lies in the region.
-            None => {
-                let load = |word: usize| region.load_u64(leaf.off + WORD_BYTES * word as u64).unwrap_or(0);
-                wanted.append(slots, load, records, ahead);
-            }
+            // Loads are reported.
+            None => wanted.append(slots, |word| load_known(region, leaf, word), records, ahead),
         }
         if version.is_locked()
             && let Some(slot) = version.slot()
@@ -391,13 +389,13 @@ impl Tree {
         // As in `read_leaf`.
         match region.loadable_words().words(leaf.off, NODE_WORDS) {
             Some(words) => bits(slots).for_each(|i| keys[i] = !words[key_word(i)].load(Ordering::Relaxed)),
-            None => bits(slots).for_each(|i| keys[i] = !region.load_u64(key_off(leaf.off, i)).unwrap_or(0)),
+            None => bits(slots).for_each(|i| keys[i] = !load_known(region, leaf, key_word(i))),
         }
         keys
     }
 
-    /// The slots in use by key. A key and its slot are sorted as one word, less the lowest bits of the key where they do not
-    /// fit; what that leaves out of order is put right at the end.
+    /// The slots in use by key. A key's distance from the leaf's least and its slot are sorted as one word, less the lowest bits of the distance where
+    /// they do not fit; what that leaves out of order is put right at the end.
     fn sorted_slots(&self, leaf: &Leaf, version: Version) -> Order {
         const SLOT_BITS: u32 = 7;
         let used = leaf.fingerprints.used();
@@ -406,7 +404,10 @@ impl Tree {
         let span = (!leaf.floor.load(Ordering::Acquire)).wrapping_sub(leaf.low);
         let shift = SLOT_BITS.saturating_sub(span.leading_zeros());
         for slot in bits(used) {
-            words[len] = keys[slot].wrapping_sub(leaf.low) >> shift << SLOT_BITS | slot as u64;
+            // Not all keys are in the leaf's bounds: that of a record that is being removed is the largest, and divisions and joins go by steps. In
+            // whatever order those are, they have to come last.
+            let distance = keys[slot].wrapping_sub(leaf.low).min(span);
+            words[len] = distance >> shift << SLOT_BITS | slot as u64;
             len += 1;
         }
         let words = &mut words[..len];
@@ -425,6 +426,13 @@ impl Tree {
         }
         order
     }
+}
+
+/// A word of a leaf that is known, and so lies in the region.
+fn load_known(region: &Region, leaf: &Leaf, word: usize) -> u64 {
+    let loaded = region.load_u64(leaf.off + WORD_BYTES * word as u64);
+    debug_assert!(loaded.is_ok(), "a leaf that is known lies in the region");
+    loaded.unwrap_or(0)
 }
 
 /// What a scan wants of a leaf.

@@ -65,11 +65,13 @@ impl FixedTree {
 /// those behind it, up to the first place that is free, with their slots, and has a slot.
 fn of_inner(inner: &Inner, at: usize) -> DramNode {
     let address = address(inner);
-    // The first step of the search is the level's; the next may be in the other line.
-    let mut firsts = probes(GROUPS, at / GROUP).map(|group| place::first(group as usize));
-    let mut reads = vec![vec![place::level()]];
-    reads[0].extend(firsts.next());
-    reads.push(firsts.collect());
+    let mut reads = vec![vec![place::level(), place::first(1)]];
+    if !inner.has_one_group() {
+        // The first step of the search is the level's; the next may be in the other line.
+        let mut firsts = probes(GROUPS, at / GROUP).map(|group| place::first(group as usize));
+        reads[0].extend(firsts.next());
+        reads.push(firsts.collect());
+    }
     let group = at - at % GROUP;
     let separators = probes(GROUP, at % GROUP).map(|i| place::separator(group + i as usize));
     reads.push(separators.chain([place::child(at)]).collect());
@@ -82,7 +84,7 @@ fn of_inner(inner: &Inner, at: usize) -> DramNode {
     DramNode { level: inner.level, address, bytes, reads, stores, children: inner.len() }
 }
 
-/// A leaf: its version, its fingerprints, and its bound; a change stores version, length and a fingerprint. That is a byte and, where a key may be
+/// A leaf: its version, its fingerprints, and its bound; a change stores the version twice, length and a fingerprint. That is a byte and, where a key may be
 /// absent, a nibble.
 fn of_leaf(leaf: &Leaf, access: DramAccess) -> DramNode {
     let address = address(leaf);
@@ -97,8 +99,8 @@ fn of_leaf(leaf: &Leaf, access: DramAccess) -> DramNode {
     reads.extend([at(self::address(&leaf.floor)), version]);
     let stores = match access {
         DramAccess::Get => Vec::new(),
-        DramAccess::Insert => vec![version, version, nibbles, bytes, len, version],
-        DramAccess::Remove => vec![version, version, bytes, len, version],
+        DramAccess::Insert => vec![version, nibbles, bytes, len, version],
+        DramAccess::Remove => vec![version, bytes, len, version],
     };
     DramNode { level: 0, address, bytes: size_of::<Leaf>() as u64, reads: vec![reads], stores, children: 0 }
 }
