@@ -7,7 +7,7 @@ use super::lock::{Version, begin, is_settled, is_unchanged};
 use super::node::simd::{Operation, Portable, Search};
 use super::node::{Child, ColdInner, ColdLeaf, Leaf, Word};
 use crate::error::{Result, corrupt};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tembo_pmem::WORD_BYTES;
 use tembo_pool::BriefPin;
 
@@ -144,23 +144,21 @@ impl Tree {
         pin: &'g BriefPin<'_>,
         fetch: Fetch,
     ) -> Place<'g> {
-        let (mut word, mut off) = (&self.root, None);
+        // Where the root is on media is in no node. If it is a leaf, lines at the region's start are asked for in place of its own, which costs less
+        // than to ask here whether there is one.
+        static NO_OFF: AtomicU64 = AtomicU64::new(0);
+        let (mut word, mut off) = (&self.root, &NO_OFF);
         loop {
             match word.follow(pin) {
-                Child::Inner(inner) => {
-                    let (child, child_off) = inner.way_by(search, key);
-                    (word, off) = (child, Some(child_off));
-                }
+                Child::Inner(inner) => (word, off) = inner.way_by(search, key),
                 Child::Leaf(leaf) => {
                     // They come while the fingerprints do.
-                    if let Some(off) = off {
-                        let off = off.load(Ordering::Relaxed);
-                        for line in lines_of(key).map(|line| off.wrapping_add(line_off(0, line))) {
-                            match fetch {
-                                Fetch::ToStore => self.region().prefetch_for_store(line),
-                                Fetch::ToLoad if S::REPORTS => self.region().prefetch(line),
-                                Fetch::ToLoad => self.region().prefetch_quietly(line),
-                            }
+                    let off = off.load(Ordering::Relaxed);
+                    for line in lines_of(key).map(|line| off.wrapping_add(line_off(0, line))) {
+                        match fetch {
+                            Fetch::ToStore => self.region().prefetch_for_store(line),
+                            Fetch::ToLoad if S::REPORTS => self.region().prefetch(line),
+                            Fetch::ToLoad => self.region().prefetch_quietly(line),
                         }
                     }
                     return Place::Leaf(leaf);
