@@ -38,6 +38,8 @@ enum Read {
     Changed,
 }
 
+const WORDS: usize = NODE_WORDS as usize;
+
 /// Tries without a lock.
 const FREE_TRIES: usize = 16;
 
@@ -336,10 +338,15 @@ impl Tree {
                 right.order.fetch();
             }
         };
-        match region.loadable_words().words(leaf.off, NODE_WORDS) {
+        let words = region.loadable_words().words(leaf.off, NODE_WORDS);
+        match words.and_then(|words| words.first_chunk::<WORDS>()) {
             // ORDER: relaxed: whether what was loaded belongs together, the look at the version below tells, behind its fence, and of the one
             // slot that can change under one version the last look at what is changing, in `try_scan`.
-            Some(words) => wanted.append(slots, |word| words[word].load(Ordering::Relaxed), records, ahead),
+            Some(words) => {
+                // There is no other slot.
+                let load = |word: usize| words[word % WORDS].load(Ordering::Relaxed);
+                wanted.append(slots, load, records, ahead);
+            }
             // Loads are reported.
             None => wanted.append(slots, |word| load_known(region, leaf, word), records, ahead),
         }
@@ -457,25 +464,43 @@ impl Wanted {
         records: &mut Vec<(u64, u64)>,
         ahead: impl FnOnce(),
     ) {
-        let word_of = |slot: &u8| load(key_word((*slot).into()));
+        let key_of = |slot: &u8| !load(key_word((*slot).into()));
+        let value_of = |slot: &u8| load(value_word((*slot).into()));
         let slots = if self.up {
-            &slots[slots.partition_point(|slot| !word_of(slot) < self.low)..]
+            &slots[slots.partition_point(|slot| key_of(slot) < self.low)..]
         } else {
-            &slots[..slots.partition_point(|slot| !word_of(slot) <= self.high)]
+            &slots[..slots.partition_point(|slot| key_of(slot) <= self.high)]
         };
         let room = self.full - records.len();
         if slots.len() < room {
             ahead();
         }
-        records.reserve(slots.len().min(room));
+        // Keys that are not wanted: beyond the range, or the leaf's bound. That of a record that is being removed is the largest.
+        let width = self.high.min((!self.floor).wrapping_sub(1)).wrapping_sub(self.low);
+        let is_wanted = |key: u64| key.wrapping_sub(self.low) <= width;
+        // Mostly there are none, and what is looked at for each record is little.
+        let (before, mut all) = (records.len(), true);
+        let record_in = |slot: &u8| {
+            let key = key_of(slot);
+            all &= is_wanted(key);
+            (key, value_of(slot))
+        };
+        if self.up {
+            records.extend(slots[..room.min(slots.len())].iter().map(record_in));
+        } else {
+            records.extend(slots[slots.len().saturating_sub(room)..].iter().rev().map(record_in));
+        }
+        if all {
+            return;
+        }
+        records.truncate(before);
         let add = |slot: &u8| {
-            let word = word_of(slot);
-            // A zero is a record that is being removed.
-            if word > self.floor {
-                if !(self.low..=self.high).contains(&!word) || records.len() == self.full {
+            let key = key_of(slot);
+            if is_wanted(key) {
+                if records.len() == self.full {
                     return ControlFlow::Break(());
                 }
-                records.push((!word, load(value_word((*slot).into()))));
+                records.push((key, value_of(slot)));
             }
             ControlFlow::Continue(())
         };
