@@ -343,7 +343,7 @@ impl Tree {
             // ORDER: relaxed: whether what was loaded belongs together, the look at the version below tells, behind its fence, and of the one
             // slot that can change under one version the last look at what is changing, in `try_scan`.
             Some(words) => {
-                // There is no other slot.
+                // No slot has a word beyond that; the remainder spares the check.
                 let load = |word: usize| words[word % WORDS].load(Ordering::Relaxed);
                 wanted.append(slots, load, records, ahead);
             }
