@@ -241,6 +241,7 @@ fn two_threads_take_turns() {
             sync::spawn(number, move || (0..times).for_each(|_| shared.with_lock(0, || ())))
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(shared.bias.is_shared(), "nobody has the bias when a second thread has had a lock");
     });
 }
 
