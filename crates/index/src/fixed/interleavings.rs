@@ -1,11 +1,12 @@
 //! Reads with somebody else's change at each of their loads in turn; every place is tried, none by luck.
 
 use super::FixedTree;
-use super::fingerprints::{NewFingerprints, bits, fingerprint};
+use super::fingerprints::{NewFingerprints, bits, fingerprint, likely_slot, lines_of};
 use super::get::Place;
 use super::layout::{floor_off, key_off, value_off};
 use super::lock::Locked;
 use super::node::{Leaf, Link};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -42,9 +43,12 @@ impl Meddler {
                     done.send(()).unwrap();
                 }
             });
-            read();
+            // Whatever becomes of the read, the thread does not wait for ever.
+            let outcome = catch_unwind(AssertUnwindSafe(read));
             self.left.store(-1, Ordering::Relaxed);
-            self.turn.lock().unwrap().take().is_none()
+            let was_made = self.turn.lock().unwrap().take().is_none();
+            outcome.unwrap_or_else(|failure| resume_unwind(failure));
+            was_made
         })
     }
 }
@@ -401,35 +405,48 @@ fn a_change_is_made_of_what_was_so_at_some_moment() {
     assert!(before_and_after.iter().all(|count| *count > 50), "{before_and_after:?}");
 }
 
-/// The same for the insertion of a key that is absent, which another thread may insert, too.
+/// The same for the insertion of a key that is absent: another thread gives the slot that was free to another key, and inserts this one, too, or not.
 #[test]
 fn a_key_that_is_inserted_at_a_time_is_there_once() {
-    let mut outcomes = [0; 2];
-    for key in odd(0, 600).step_by(15) {
+    let mut taken = [0; 2];
+    for (key, inserts) in odd(0, 600).step_by(15).flat_map(|key| [(key, false), (key, true)]) {
         for at in 0.. {
             // In such an order that leaves have room: a thread that divides one has locks that the other wants.
             let (meddler, pool, tree) = meddled_with((0..300).map(|i| 2 * (i * 7 % 300)));
-            if leaf_of(&tree, key, &pool.pin_briefly()).fingerprints.is_full() {
-                break;
-            }
+            let other = {
+                let pin = pool.pin_briefly();
+                let leaf = leaf_of(&tree, key, &pin);
+                let unused = leaf.fingerprints.unused();
+                let slot_for = |key: u64| likely_slot(unused, lines_of(key));
+                let in_leaf = odd(leaf.low, (!leaf.floor.load(Ordering::Relaxed)).min(600));
+                let mut others = in_leaf.filter(|other| *other != key);
+                if unused.count_ones() < 3 {
+                    None
+                } else {
+                    others.find(|other| slot_for(*other) == slot_for(key))
+                }
+            };
+            let Some(other) = other else { break };
             let theirs = AtomicUsize::new(0);
             let ours = std::cell::Cell::new(false);
             let change = || {
-                // Another key takes the slot first, that was free.
-                tree.insert(key + 600, 0).unwrap();
-                theirs.store(tree.insert(key, 8).unwrap().into(), Ordering::Relaxed);
+                assert!(tree.insert(other, 8).unwrap());
+                if inserts {
+                    theirs.store(tree.insert(key, 8).unwrap().into(), Ordering::Relaxed);
+                }
             };
             if !meddler.read(at, change, || ours.set(tree.insert(key, 7).unwrap())) {
                 break;
             }
             let theirs = theirs.load(Ordering::Relaxed) == 1;
-            assert_ne!(ours.get(), theirs, "{key} at load {at}");
+            assert!(ours.get() != theirs && theirs == inserts, "{key} at load {at}");
             assert_eq!(tree.get(key).unwrap(), Some(if theirs { 8 } else { 7 }));
+            assert_eq!(tree.get(other).unwrap(), Some(8), "{key} at load {at}: {other} had the slot");
             assert_eq!(tree.count().unwrap(), 302, "{key} at load {at}");
-            outcomes[usize::from(theirs)] += 1;
+            taken[usize::from(inserts)] += 1;
         }
     }
-    assert!(outcomes[1] > 50, "{outcomes:?}");
+    assert!(taken.iter().all(|count| *count > 50), "{taken:?}");
 }
 
 /// What a scan is given to append to counts as little as how much it is asked for.

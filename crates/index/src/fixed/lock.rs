@@ -94,9 +94,8 @@ impl<'g> Locked<'g> {
         let before = leaf.version.load(Ordering::Relaxed);
         if before & (OBSOLETE | LOCKED) == 0 {
             // Nobody else locks anything meanwhile.
-            //
-            // ORDER: as in `at`, and below.
-            leaf.version.store(before | LOCKED | NO_SLOT << SLOT_SHIFT, Ordering::Release);
+            leaf.version.store(before | LOCKED | NO_SLOT << SLOT_SHIFT, Ordering::Relaxed);
+            // ORDER: as below.
             fence(Ordering::Release);
             return Some(Locked { leaf, bias: Some(bias), before, changed: false, obsolete: false });
         }

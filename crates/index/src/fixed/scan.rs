@@ -466,11 +466,18 @@ impl Wanted {
     ) {
         let key_of = |slot: &u8| !load(key_word((*slot).into()));
         let value_of = |slot: &u8| load(value_word((*slot).into()));
-        let slots = if self.up {
-            &slots[slots.partition_point(|slot| key_of(slot) < self.low)..]
+        let first = || slots.partition_point(|slot| key_of(slot) < self.low);
+        let end = || slots.partition_point(|slot| key_of(slot) <= self.high);
+        // Most scans do not end in the leaf.
+        let range = if self.up {
+            let ends = slots.last().is_some_and(|slot| key_of(slot) > self.high);
+            first()..if ends { end() } else { slots.len() }
         } else {
-            &slots[..slots.partition_point(|slot| key_of(slot) <= self.high)]
+            let ends = slots.first().is_some_and(|slot| key_of(slot) < self.low);
+            (if ends { first() } else { 0 })..end()
         };
+        // The two searches may not have seen the same, as a record was removed meanwhile; then this is all done again.
+        let slots = slots.get(range).unwrap_or_default();
         let room = self.full - records.len();
         if slots.len() < room {
             ahead();
