@@ -469,17 +469,17 @@ impl Wanted {
         let first = || slots.partition_point(|slot| key_of(slot) < self.low);
         let end = || slots.partition_point(|slot| key_of(slot) <= self.high);
         // Most scans do not end in the leaf.
-        let range = if self.up {
-            let ends = slots.last().is_some_and(|slot| key_of(slot) > self.high);
-            first()..if ends { end() } else { slots.len() }
-        } else {
-            let ends = slots.first().is_some_and(|slot| key_of(slot) < self.low);
-            (if ends { first() } else { 0 })..end()
+        let edge = if self.up { slots.last() } else { slots.first() };
+        let ends = edge.map(key_of).is_some_and(|key| if self.up { key > self.high } else { key < self.low });
+        let range = match (self.up, ends) {
+            (true, false) => first()..slots.len(),
+            (false, false) => 0..end(),
+            (_, true) => first()..end(),
         };
         // The two searches may not have seen the same, as a record was removed meanwhile; then this is all done again.
         let slots = slots.get(range).unwrap_or_default();
         let room = self.full - records.len();
-        if slots.len() < room {
+        if slots.len() < room && !ends {
             ahead();
         }
         // Keys that are not wanted: beyond the range, or the leaf's bound. That of a record that is being removed is the largest.
