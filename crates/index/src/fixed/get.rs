@@ -292,12 +292,31 @@ impl Tree {
     /// Nobody changes a node that is cold: writers make it known first. A known node does not become cold again.
     fn get_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> Result<Option<Option<u64>>> {
         let outcome = self.search_cold(off, key);
+        if self.is_still_cold(off, key, pin) { outcome } else { Ok(None) }
+    }
+
+    /// Whether the node at `off` to which a key led is cold as before, so that nobody has changed what was read of it or below it since.
+    pub(super) fn is_still_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> bool {
         // ORDER: what was read before is not read after this.
         fence(Ordering::Acquire);
-        match self.find_place(key, pin) {
-            Place::Cold(still) if still == off => outcome,
-            _ => Ok(None),
-        }
+        matches!(self.find_place(key, pin), Place::Cold(still) if still == off)
+    }
+
+    /// The leaf to which a key belongs, below or at the cold node at `off`, as it is on media: known to the caller alone. `None` as for
+    /// [`get_cold`](Self::get_cold).
+    pub(super) fn load_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> Result<Option<Leaf>> {
+        let region = self.region();
+        let load = || -> Result<Option<Leaf>> {
+            let leaf = self.cold_leaf_for(off, key)?;
+            let (low, floor) = ColdLeaf { region, off: leaf }.bounds()?;
+            // As in `search_cold`.
+            if key < low || !key <= floor {
+                return Ok(None);
+            }
+            Leaf::load(region, leaf, low).map(Some)
+        };
+        let leaf = load();
+        if self.is_still_cold(off, key, pin) { leaf } else { Ok(None) }
     }
 
     /// The value of a key, below or at the cold node at `off`; `None` if it belongs somewhere else.

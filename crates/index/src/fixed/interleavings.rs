@@ -145,6 +145,62 @@ fn a_scan_that_shows_an_effect_shows_its_cause() {
     }
 }
 
+/// Nodes of which nothing was known were read from media, since somebody had the lock of structure changes; then they become known, and change: a scan that
+/// shows the second change shows the first.
+#[test]
+fn a_scan_of_cold_leaves_that_shows_an_effect_shows_its_cause() {
+    let (meddler, pool, tree) = meddled();
+    drop(tree);
+    for (up, cause, effect) in [(true, 10, FAR), (false, FAR, 10)] {
+        let goes_on = |at| {
+            let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+            let ((hold, held), (end, ended)) = (channel(), channel());
+            let (release, released) = channel::<()>();
+            std::thread::scope(|scope| {
+                let lock_of = &tree;
+                scope.spawn(move || {
+                    let lock = lock_of.tree.lock_structure();
+                    hold.send(()).unwrap();
+                    // An error is as good: there was no change.
+                    _ = released.recv();
+                    drop(lock);
+                    _ = end.send(());
+                });
+                held.recv().unwrap();
+                let release_first = release.clone();
+                let change = move || {
+                    release_first.send(()).unwrap();
+                    ended.recv().unwrap();
+                    lock_of.put(cause, 7).unwrap();
+                    lock_of.put(effect, 7).unwrap();
+                };
+                let read = || {
+                    let records = scanned(&tree, up);
+                    let value_of = |key| records.iter().find(|(found, _)| *found == key).unwrap().1;
+                    assert!(
+                        value_of(effect) != 7 || value_of(cause) == 7,
+                        "upwards {up}: {cause} is old and {effect} is new with a change at load {at}"
+                    );
+                };
+                let was_made = meddler.read(at, change, read);
+                drop(release);
+                was_made
+            })
+        };
+        let mut at = 0;
+        loop {
+            let was_made = goes_on(at);
+            let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+            [cause, effect].into_iter().for_each(|key| _ = tree.put(key, key + 1).unwrap());
+            if !was_made {
+                break;
+            }
+            at += 1;
+        }
+        assert!(at > 300, "the scan loads more than {at} words");
+    }
+}
+
 /// A record is being removed while a scan looks for its place among the sorted keys.
 #[test]
 fn a_removal_under_way_leads_no_scan_astray() {

@@ -41,14 +41,14 @@
 //! each other at one leaf only. Changes of the structure are made one at a time, under one lock, and
 //! lock the leaves that they divide or join. But threads that divide leaves below inner nodes that have room share that lock, and each locks the inner
 //! node, too (`divide.rs`), and mostly has a lane of its own (`lanes.rs`). Locks are taken in this order: that of the structure, the
-//! inner node's, the lane, leaves. Readers take no lock, and never wait for a writer, wherever that was
+//! inner node's, the lane, leaves. Lookups wait for no lock and for no writer, wherever that was
 //! stopped: they read under a version, and follow the link to the right neighbour when a leaf was divided under them. The image
 //! above takes the new leaf in place, if it has room, and a leaf that was joined is taken out of it in place, while readers search it
 //! (`group.rs`); otherwise it is exchanged for another.
 //! A leaf that is cold is made known by whoever comes first and can have the lock of structure changes; a reader who
 //! cannot reads media as it is. A scan reads leaf by leaf and then makes sure that none of them changed meanwhile; after
-//! some tries in vain it takes the lock of structure changes and locks its leaves, and only then it waits for writers. (For
-//! that lock it also waits where it has to make a leaf known.)
+//! some tries in vain it takes the lock of structure changes and locks its leaves, and only then it waits for writers. Of a leaf that it read
+//! from media it makes sure that it is still cold: who changes a leaf makes it known before.
 //!
 //! # Source
 //!

@@ -30,6 +30,13 @@ struct Seen<'g> {
     changing: Option<(u64, u64)>,
 }
 
+/// A leaf that a scan comes to.
+enum Station<'g> {
+    Known(&'g Leaf),
+    /// Below or at a node that is cold, at this offset; and the leaf as it is on media.
+    Cold(u64, Box<Leaf>),
+}
+
 /// What became of reading a leaf.
 enum Read {
     /// The key from which the scan goes on, if there is more in its direction.
@@ -49,8 +56,8 @@ const BATCH: usize = 64;
 impl FixedTree {
     /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one moment.
     ///
-    /// Waits for no writer; starts again when one of the leaves changed meanwhile. Where writers never let it end, as they
-    /// may if it takes many leaves, it makes them wait after some tries, and waits itself for those that are at work. That
+    /// Starts again when one of the leaves changed meanwhile, and waits for no writer that does nothing. Where writers never let it end, as they
+    /// may if it takes many leaves, it makes them wait after some tries, and waits itself for those that are in the middle of a change. That
     /// [`range`](Self::range) comes to this is unlikely, since it takes some dozens of records at one moment.
     ///
     /// # Errors
@@ -234,6 +241,8 @@ impl Tree {
         let last = if high == u64::MAX { self.last(pin).map(|value| (u64::MAX, value)) } else { None };
         // As many as a scan of some dozens of records has, mostly.
         let mut seen: SmallVec<[Seen<'_>; 4]> = SmallVec::new();
+        // Nodes that were cold, and the keys that led to them.
+        let mut cold: SmallVec<[(u64, u64); 4]> = SmallVec::new();
         let mut from = if direction == Direction::Up { low } else { high.min(u64::MAX - 1) };
         if direction == Direction::Down && records.len() < full {
             records.extend(last);
@@ -241,21 +250,30 @@ impl Tree {
         // The largest key is in no leaf.
         let mut more = low != u64::MAX;
         while more && records.len() < full {
-            let leaf = match structure {
+            let station = match structure {
                 Some(lock) => {
                     let leaf = self.path(from, lock)?.leaf;
                     locks.extend(Locked::new(leaf, &self.bias));
-                    leaf
+                    Station::Known(leaf)
                 }
                 None => match self.leaf_at(from, &seen, pin)? {
-                    Some(leaf) => leaf,
+                    Some(station) => station,
                     None => return Ok(false),
                 },
             };
-            let version = begin(&leaf.version);
-            seen.push(Seen { leaf, version, changing: self.changing(leaf, version)? });
             let range = if direction == Direction::Up { (from, high) } else { (low, from) };
-            match self.read_leaf((leaf, version), range, full, direction, records, pin)? {
+            let read = match &station {
+                Station::Known(leaf) => {
+                    let version = begin(&leaf.version);
+                    seen.push(Seen { leaf, version, changing: self.changing(leaf, version)? });
+                    self.read_leaf((leaf, version), range, full, direction, records, pin)?
+                }
+                Station::Cold(off, leaf) => {
+                    cold.push((*off, from));
+                    self.read_leaf((leaf, begin(&leaf.version)), range, full, direction, records, pin)?
+                }
+            };
+            match read {
                 Read::Changed => return Ok(false),
                 Read::Next(Some(next)) if (low..=high).contains(&next) => from = next,
                 Read::Next(_) => more = false,
@@ -263,6 +281,9 @@ impl Tree {
         }
         if direction == Direction::Up && records.len() < full {
             records.extend(last);
+        }
+        if !cold.into_iter().all(|(off, key)| self.is_still_cold(off, key, pin)) {
+            return Ok(false);
         }
         for Seen { leaf, version, changing } in seen {
             // One slot of a leaf can change under one version. Another reader may have seen that, and what it did then be
@@ -283,14 +304,19 @@ impl Tree {
         Ok(Some((region.load_u64(key_off(leaf.off, slot))?, region.load_u64(value_off(leaf.off, slot))?)))
     }
 
-    /// The leaf for a key, made known if necessary; `None` if it could not be found just now.
-    fn leaf_at<'g>(&'g self, key: u64, seen: &[Seen<'g>], pin: &'g BriefPin<'_>) -> Result<Option<&'g Leaf>> {
+    /// The leaf for a key, made known if it was not and nobody is changing the structure; `None` if it could not be found just now.
+    fn leaf_at<'g>(
+        &'g self,
+        key: u64,
+        seen: &[Seen<'g>],
+        pin: &'g BriefPin<'_>,
+    ) -> Result<Option<Station<'g>>> {
         // Upwards it is the right neighbour of the leaf before, most likely.
         if let Some(Seen { leaf: before, .. }) = seen.last()
             && let Some(right) = self.neighbour(&before.next, pin)
             && right.low == key
         {
-            return Ok(Some(right));
+            return Ok(Some(Station::Known(right)));
         }
         loop {
             match self.find_place(key, pin) {
@@ -302,9 +328,13 @@ impl Tree {
                             None => return Ok(None),
                         }
                     }
-                    return Ok(Some(leaf));
+                    return Ok(Some(Station::Known(leaf)));
                 }
-                Place::Cold(_) => self.warm(key)?,
+                Place::Cold(_) if self.try_warm(key)? => {}
+                Place::Cold(off) => {
+                    let leaf = self.load_cold(off, key, pin)?;
+                    return Ok(leaf.map(|leaf| Station::Cold(off, Box::new(leaf))));
+                }
             }
         }
     }

@@ -81,6 +81,22 @@ fn readers_do_not_wait_for_a_change_of_the_structure_and_read_cold_nodes_beside_
     assert!(keys().all(|key| tree.get(key).unwrap() == Some(key + 1)));
     assert_eq!(tree.get(2).unwrap(), None);
     assert_eq!(tree.get(u64::MAX - 1).unwrap(), None);
+    let records: Vec<(u64, u64)> = keys().map(|key| (key, key + 1)).collect();
+    let scanned = |from, limit, up| {
+        let mut found = Vec::new();
+        let scan = if up { FixedTree::scan } else { FixedTree::scan_back };
+        scan(&tree, from, limit, &mut found).unwrap();
+        found
+    };
+    for from in [0, 7, 500, 2999] {
+        let (key, limit) = (from as u64 * from as u64, 700);
+        assert_eq!(scanned(key, limit, true), records[from..3000.min(from + limit)]);
+        let below = records[(from + 1).saturating_sub(limit)..=from].iter().rev().copied();
+        assert!(below.eq(scanned(key, limit, false)));
+    }
+    assert!(tree.range(10..5000).map(Result::unwrap).eq(records[4..71].iter().copied()));
+    assert_eq!(tree.first().unwrap().zip(tree.last().unwrap()), Some((records[0], records[2999])));
+    assert_eq!(tree.count().unwrap(), 3000);
     assert!(matches!(tree.tree.root.follow(&stopped), Child::Cold(_)), "nothing could be made known");
 }
 
