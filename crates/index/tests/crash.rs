@@ -503,9 +503,11 @@ fn seeded_bugs_are_caught() {
     let scenario = Trees::new((0..27).map(put), Script { bytes: 128 << 10, ..script });
     let simulation = Simulation::new(&scenario).limit(48).depth(0).continue_ops(1).audit(audit(false));
     simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
-    let mutants = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
+    let classes: Vec<Mutation> = Mutation::ALWAYS_HARMFUL.into_iter().chain([Mutation::HoistStore]).collect();
+    let mutants = simulation.mutants(Target::Operations, &classes);
     let report = mutants.unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");
+    report.assert_some_caught(&[Mutation::HoistStore]);
     let region = Region::simulated(&vec![0; 128 << 10], 128 << 10, None).unwrap();
     let header = scenario.setup(region).unwrap().pool.root("tree").unwrap().unwrap().off;
     let length_flush = format!("flush of line {:#x} ", header / LINE_BYTES + 1);

@@ -470,8 +470,34 @@ fn seeded_bugs_of_a_division_are_caught() {
     let scenario = directed("seeded bugs of a division", tens(124), vec![], ops);
     let simulation = Simulation::new(&scenario).limit(48).depth(0).continue_ops(1).audit(audit(true));
     simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
-    let mutants = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
+    let classes: Vec<Mutation> = Mutation::ALWAYS_HARMFUL.into_iter().chain([Mutation::HoistStore]).collect();
+    let mutants = simulation.mutants(Target::Operations, &classes);
     let report = mutants.unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");
     report.assert_all_caught(&Mutation::ALWAYS_HARMFUL);
+    report.assert_some_caught(&[Mutation::HoistStore]);
+}
+
+#[test]
+fn seeded_bugs_of_joins_are_caught() {
+    // Six leaves with as many records as a leaf may have alone. After two removals in one it is joined; what follows kills the record of that.
+    let per_leaf = 16;
+    let removed = (0..6 * 124).filter(|i| i % 124 >= per_leaf).map(|i| i * 10).collect();
+    let in_leaf = |leaf: u64| (0..2).map(move |i| Op::Remove((124 * leaf + 3 + i) * 10));
+    let ops: Vec<Op> = [1, 3, 5].into_iter().flat_map(in_leaf).collect();
+    let scenario = directed("seeded bugs of joins", tens(6 * 124), removed, ops);
+    let simulation = Simulation::new(&scenario).limit(48).depth(0).continue_ops(1).audit(audit(true));
+    simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(scenario.nodes.changes(), (0, 3), "nodes added and joined");
+    let classes: Vec<Mutation> = Mutation::ALWAYS_HARMFUL.into_iter().chain([Mutation::HoistStore]).collect();
+    let mutants = simulation.mutants(Target::Operations, &classes);
+    let report = mutants.unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
+    // Some are harmless: the flush and fence of a removal whose leaf is joined before the operation ends, those of transactions after a join, which
+    // change nothing that is read, and those of the last join, whose record nothing kills.
+    for class in Mutation::ALWAYS_HARMFUL {
+        let caught = report.of(class).filter(|mutant| mutant.caught_by.is_some()).count();
+        assert!(2 * caught > report.of(class).count(), "{class:?}: {caught} caught\n{report}");
+    }
+    report.assert_some_caught(&[Mutation::HoistStore]);
 }
