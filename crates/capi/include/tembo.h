@@ -15,8 +15,12 @@
  * is 0.
  *
  * Threads. All functions may be called by any number of threads at once, on the same pool and map. Two exceptions: a
- * handle must not be used after or while it is closed, and buffers belong to the call that was given them. Readers wait
- * for nobody. A child process made by fork must not use what its parent opened.
+ * handle must not be used after or while it is closed, and buffers belong to the call that was given them. A child
+ * process made by fork must not use what its parent opened. Readers wait for nobody, except that tembo_fixed_scan and
+ * tembo_fixed_count, where writers do not let them end, wait after some tries for those that are in the middle of a
+ * change. A change is seen by whoever learns of it from the thread that made it. But of two threads that each change one
+ * key of a tembo_fixed and then read the other's, both may find the value from before, unless a lock, a message, or a
+ * sequentially consistent fence in both orders them.
  *
  * Errors. Functions that return int return a tembo_status. TEMBO_OK, TEMBO_NOT_FOUND and TEMBO_EXISTS are answers,
  * the others failures. A call that failed has changed nothing, unless it returned TEMBO_IO, which leaves the outcome

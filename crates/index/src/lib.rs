@@ -1,7 +1,7 @@
 //! Ordered persistent indexes in a Tembo pool.
 //!
 //! The only copy of an index lies in the pool: there is nothing to load when the pool is opened and nothing to write when
-//! it is closed. Readers take no lock and never wait.
+//! it is closed. Lookups never wait; what reads several records as they were at one moment may ([`WbTree::scan`], [`FixedTree`]).
 //!
 //! [`WbTree`] maps byte strings to byte strings, and is changed by transactions, or record by record by many threads that share
 //! [`Writers`]. [`FixedTree`] maps 8-byte keys to 8-byte

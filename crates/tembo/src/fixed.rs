@@ -10,8 +10,16 @@ use tembo_index::{FixedRange, FixedTree};
 /// clone; all clones are the same map.
 ///
 /// Every change is durable, in the pool's domain, when its call returns, and costs one cache line and one fence. It is by
-/// itself: a [`Batch`](crate::Batch) groups changes of [`Map`](crate::Map)s only. Readers never wait, and see nothing that
-/// a crash could take back. All keys and values are allowed, zero and [`u64::MAX`] too.
+/// itself: a [`Batch`](crate::Batch) groups changes of [`Map`](crate::Map)s only. Readers see nothing that a crash could
+/// take back. All keys and values are allowed, zero and [`u64::MAX`] too.
+///
+/// Lookups never wait. A [`scan`](Self::scan), and what [`range`](Self::range), [`first`](Self::first),
+/// [`last`](Self::last) and [`count`](Self::count) read at one moment, is read again where writers change it meanwhile; after
+/// some tries it makes them wait, and waits itself for those that are in the middle of a change.
+///
+/// A change takes effect between its call and its return, and is seen by whoever learns of it from the thread that made it.
+/// But of two threads that each change one key and then read the other's, both may find the value from before, unless a
+/// lock, a message, or a sequentially consistent fence in both orders them.
 ///
 /// Keys are in the order of integers; other keys of 8 bytes keep theirs as [`u64::from_be_bytes`].
 ///
@@ -127,8 +135,8 @@ impl FixedMap {
     }
 
     /// Appends the first `limit` records from the key `from` on, in ascending order, all as they were at one moment.
-    /// If it is so long that writers never let it end, it makes them wait; [`range`](Self::range) goes on with other
-    /// moments instead.
+    /// If it is so long that writers never let it end, it makes them wait, and waits for those that are in the middle of a
+    /// change; [`range`](Self::range), which goes on with other moments, seldom comes to that.
     ///
     /// # Errors
     ///

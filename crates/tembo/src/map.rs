@@ -10,9 +10,9 @@ use tembo_pool::Tx;
 /// An ordered map from byte strings to byte strings, kept in a [`Pool`]. Cheap to clone; all clones are the same
 /// map.
 ///
-/// Keys have up to 64 KiB, values up to 512 MiB. Readers never wait, see only what is durable, and read keys
-/// and values in place. Every write is durable, in the pool's domain, when its call returns; to share a fence
-/// between many, use a [`Batch`](crate::Batch).
+/// Keys have up to 64 KiB, values up to 512 MiB. Readers see only what is durable, and read keys and values in
+/// place; but for [`scan`](Self::scan), they never wait. Every write is durable, in the pool's domain, when its call
+/// returns; to share a fence between many, use a [`Batch`](crate::Batch).
 ///
 /// Any number of threads may write. Changes of single keys go on at the same time, as if they were made one after the
 /// other: they wait only for those in the same few keys, or for each other where keys have to be arranged anew, which is
@@ -363,8 +363,8 @@ impl Map {
     /// The first `limit` records whose keys lie in `bounds`, in order, copied as they were at one moment: of every change and
     /// of every [`Batch`](crate::Batch) there is all or nothing.
     ///
-    /// It waits for nobody, and starts again when something in these records' leaves, or a batch, changed meanwhile. When that
-    /// has happened some times, it makes the writers wait for one more try. In the middle
+    /// It starts again when something in these records' leaves changed meanwhile, or a batch was being committed, and waits for
+    /// the commit that way. When that has happened some times, nobody begins to write before it has ended. In the middle
     /// of [`modify`](Self::modify), too, it ends after at most one more change by each of the other threads.
     ///
     /// ```

@@ -15,7 +15,8 @@ use tembo_pool::{Recovery, Stats, Usage};
 ///
 /// Any number of threads may write at once. Single changes of [`Map`]s go on beside each other, each on a lane of the
 /// pool; threads that never meet share one. A [`Batch`] waits until it is alone with the maps. A [`FixedMap`] has writers
-/// of its own, and so have a [`Map`] that keeps versions and a [`HashTable`]. Readers take no lock and never wait.
+/// of its own, and so have a [`Map`] that keeps versions and a [`HashTable`]. Lookups never wait; what reads
+/// several records as they were at one moment may ([`Map::scan`], [`FixedMap`]).
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) shared: Arc<Shared>,

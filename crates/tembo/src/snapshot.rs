@@ -8,7 +8,7 @@ use std::ops::RangeBounds;
 use tembo_index::{CddsSnapshot, CddsTree};
 
 /// A version of a [`Map`], which can be read as long as this, or a clone of it, lives; and, after [`keep`](Self::keep), by its name
-/// until that is [dropped](Map::drop_snapshot). Nobody waits for it, and it waits for nobody. It is made in constant time.
+/// until that is [dropped](Map::drop_snapshot). Nobody waits for it, and reading it waits for nobody. It is made in constant time.
 ///
 /// What the map replaces or removes stays in the pool as long as a snapshot has it, and no longer: later changes, and
 /// [`Map::collect`], give the space back.

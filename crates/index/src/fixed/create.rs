@@ -19,7 +19,7 @@ use tembo_pool::{Bias, Claim, Lane, Pool, Tx};
 ///
 /// Every change is durable when the call returns, and costs one line and one fence (divisions of nodes aside, which come
 /// once in some 80 insertions). It is a transaction of its own: for changes that belong together, and for keys and values
-/// of other sizes, there is [`WbTree`](crate::WbTree). Readers never wait.
+/// of other sizes, there is [`WbTree`](crate::WbTree). Lookups never wait.
 ///
 /// # Threads
 ///
@@ -33,6 +33,10 @@ use tembo_pool::{Bias, Claim, Lane, Pool, Tx};
 /// A change takes effect between its call and its return, and is seen by whoever learns of it from the thread that made it. Only who relies on
 /// no message at all has to make a fence: of two threads each of which changes one key and then looks up the other's, both may find the
 /// old value, as with atomics that are not sequentially consistent.
+///
+/// A [`scan`](Self::scan), and what [`range`](Self::range), [`first`](Self::first), [`last`](Self::last) and [`count`](Self::count) read at one
+/// moment, is read again where writers change it meanwhile; after some tries it makes them wait, and waits itself for those that are in the
+/// middle of a change.
 ///
 /// Integers are in their order; other keys of 8 bytes keep theirs as `u64::from_be_bytes`.
 ///

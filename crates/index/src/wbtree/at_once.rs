@@ -44,10 +44,11 @@ impl WbTree {
     /// The first `limit` records whose keys lie in `bounds`, in order, as they were at one moment: single changes and
     /// transactions that [`Writers::commit`] committed are there in full or not at all.
     ///
-    /// Waits for nobody, and starts again when something changed meanwhile. When that has happened some times it makes the
-    /// writers wait: after at most one change more of each thread that had begun one, it ends. So it does for a thread that has a
-    /// transaction of these writers, or is called by [`Beside::modify`](super::Beside::modify). `writers` are those of all who
-    /// write to the tree, or none if nobody does. O(log n) per leaf of 28 records.
+    /// Starts again when something changed meanwhile, and so waits while a transaction is being committed by
+    /// [`Writers::commit`]. When that has happened some times it makes the writers wait: after at most one change more of each
+    /// thread that had begun one, it ends. So it does for a thread that has a transaction of these writers, or is called by
+    /// [`Beside::modify`](super::Beside::modify). `writers` are those of all who write to the tree, or none if nobody does.
+    /// O(log n) per leaf of 28 records.
     ///
     /// # Errors
     ///

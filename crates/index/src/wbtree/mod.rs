@@ -53,7 +53,7 @@
 //!
 //! # Concurrency
 //!
-//! Any number of readers, who take no lock and never wait. A reader holds a pin, so that no block it may meet is
+//! Any number of readers, who take no lock and, but for scans, never wait. A reader holds a pin, so that no block it may meet is
 //! reused. Nodes are replaced, not rewritten (I4): a reader with an old node sees the tree as it was when that node was
 //! replaced, which was after the reader began. Only leaves change under readers, and their state tells (`get.rs`,
 //! `scan.rs`). Writers store home words only after the commit's fence, in the order given above, so that readers
@@ -80,7 +80,8 @@
 //!
 //! A walk meets leaf after leaf as each is when it comes there. A scan (`at_once.rs`) looks at all its leaves and their records a
 //! second time, and starts again unless all are as they were; it also starts again if a transaction of the caller's own was
-//! being committed by [`Writers::commit`], so that it finds all of that or nothing.
+//! being committed by [`Writers::commit`], so that it finds all of that or nothing, and waits for the commit that way. After some
+//! tries nobody begins to write before it has ended.
 //!
 //! A slot that a transaction empties is not filled again in it: its old entry is live for readers until the
 //! commit, and two changes of one slot would become one.
