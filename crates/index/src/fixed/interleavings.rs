@@ -149,11 +149,18 @@ fn a_scan_that_shows_an_effect_shows_its_cause() {
 /// shows the second change shows the first.
 #[test]
 fn a_scan_of_cold_leaves_that_shows_an_effect_shows_its_cause() {
-    let (meddler, pool, tree) = meddled();
+    let (meddler, pool, tree) = meddled_with((0..600).map(|i| 2 * i));
     drop(tree);
-    for (up, cause, effect) in [(true, 10, FAR), (false, FAR, 10)] {
+    // Three leaves are read, of which the last two change. Of the nodes above them nothing is known, or all: then each leaf is cold by itself.
+    const BETWEEN: u64 = 260;
+    let ways = [(true, FAR), (false, 10)].into_iter().flat_map(|way| [(way, false), (way, true)]);
+    for ((up, effect), is_known_above) in ways {
+        let cause = BETWEEN;
         let goes_on = |at| {
             let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+            if is_known_above {
+                assert_eq!(tree.get(1190).unwrap(), Some(1191));
+            }
             let ((hold, held), (end, ended)) = (channel(), channel());
             let (release, released) = channel::<()>();
             std::thread::scope(|scope| {

@@ -56,7 +56,7 @@ const BATCH: usize = 64;
 impl FixedTree {
     /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one moment.
     ///
-    /// Starts again when one of the leaves changed meanwhile, and waits for no writer that does nothing. Where writers never let it end, as they
+    /// Starts again when one of the leaves changed meanwhile, or somebody came to know one that it had read from media. Where writers never let it end, as they
     /// may if it takes many leaves, it makes them wait after some tries, and waits itself for those that are in the middle of a change. That
     /// [`range`](Self::range) comes to this is unlikely, since it takes some dozens of records at one moment.
     ///
@@ -256,7 +256,7 @@ impl Tree {
                     locks.extend(Locked::new(leaf, &self.bias));
                     Station::Known(leaf)
                 }
-                None => match self.leaf_at(from, &seen, pin)? {
+                None => match self.leaf_at(from, &seen, cold.is_empty(), pin)? {
                     Some(station) => station,
                     None => return Ok(false),
                 },
@@ -269,6 +269,14 @@ impl Tree {
                     self.read_leaf((leaf, version), range, full, direction, records, pin)?
                 }
                 Station::Cold(off, leaf) => {
+                    // Nothing else tells that bounds are damaged here. Who has the lock of structure changes compares them with what is above.
+                    let is_next = match direction {
+                        Direction::Up => leaf.low == from,
+                        Direction::Down => !leaf.floor.load(Ordering::Relaxed) == from + 1,
+                    };
+                    if !is_next && !(seen.is_empty() && cold.is_empty()) {
+                        return Ok(false);
+                    }
                     cold.push((*off, from));
                     self.read_leaf((leaf, begin(&leaf.version)), range, full, direction, records, pin)?
                 }
@@ -304,11 +312,13 @@ impl Tree {
         Ok(Some((region.load_u64(key_off(leaf.off, slot))?, region.load_u64(value_off(leaf.off, slot))?)))
     }
 
-    /// The leaf for a key, made known if it was not and nobody is changing the structure; `None` if it could not be found just now.
+    /// The leaf for a key, made known if it was not, nobody is changing the structure, and the scan `may_warm`: not behind a leaf that it read
+    /// while that was cold, which may be below the same node. `None` if the leaf could not be found just now.
     fn leaf_at<'g>(
         &'g self,
         key: u64,
         seen: &[Seen<'g>],
+        may_warm: bool,
         pin: &'g BriefPin<'_>,
     ) -> Result<Option<Station<'g>>> {
         // Upwards it is the right neighbour of the leaf before, most likely.
@@ -330,7 +340,7 @@ impl Tree {
                     }
                     return Ok(Some(Station::Known(leaf)));
                 }
-                Place::Cold(_) if self.try_warm(key)? => {}
+                Place::Cold(_) if may_warm && self.try_warm(key)? => {}
                 Place::Cold(off) => {
                     let leaf = self.load_cold(off, key, pin)?;
                     return Ok(leaf.map(|leaf| Station::Cold(off, Box::new(leaf))));

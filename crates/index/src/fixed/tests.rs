@@ -1,6 +1,7 @@
 //! Tests of the tree of fixed-size keys that look inside; `tests/fixed.rs` has those that do not.
 
 use super::FixedTree;
+use super::get::Place;
 use super::lanes::Lanes;
 use super::layout::{
     NODE_BYTES, RESERVED_OF_HEADER, RESERVED_OF_INNER, RESERVED_OF_LEAF, SLOTS, floor_off, key_off, root_off,
@@ -98,6 +99,29 @@ fn readers_do_not_wait_for_a_change_of_the_structure_and_read_cold_nodes_beside_
     assert_eq!(tree.first().unwrap().zip(tree.last().unwrap()), Some((records[0], records[2999])));
     assert_eq!(tree.count().unwrap(), 3000);
     assert!(matches!(tree.tree.root.follow(&stopped), Child::Cold(_)), "nothing could be made known");
+}
+
+/// A leaf that is known was compared with the node above it; of one that is cold only its neighbour tells.
+#[test]
+fn a_scan_does_not_trust_a_damaged_bound_of_a_cold_leaf() {
+    let pool = pool();
+    let tree = filled(&pool, 0..600);
+    let first = match tree.tree.find_place(0, &pool.pin_briefly()) {
+        Place::Leaf(leaf) => leaf.off,
+        Place::Cold(_) => panic!("the leaf was stored to"),
+    };
+    drop(tree);
+    pool.region().store_u64(floor_off(first), !400).unwrap();
+    let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+    let pin = pool.pin_briefly();
+    let lock = tree.tree.lock_structure();
+    for direction in [Direction::Up, Direction::Down] {
+        let mut records = Vec::new();
+        let ended = tree.tree.try_scan((0, 700), 1000, direction, &mut records, &pin, None);
+        assert!(!ended.unwrap(), "who has the lock is to look");
+    }
+    drop(lock);
+    assert!(tree.scan(0, 1000, &mut Vec::new()).is_err());
 }
 
 #[test]
