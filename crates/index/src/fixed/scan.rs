@@ -56,7 +56,7 @@ const BATCH: usize = 64;
 impl FixedTree {
     /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one moment.
     ///
-    /// Starts again when one of the leaves changed meanwhile, or somebody came to know one that it had read from media. Where writers never let it end, as they
+    /// Starts again when one of the leaves changed meanwhile, or was read for the first time by others, too. Where writers never let it end, as they
     /// may if it takes many leaves, it makes them wait after some tries, and waits itself for those that are in the middle of a change. That
     /// [`range`](Self::range) comes to this is unlikely, since it takes some dozens of records at one moment.
     ///
@@ -274,7 +274,8 @@ impl Tree {
                         Direction::Up => leaf.low == from,
                         Direction::Down => !leaf.floor.load(Ordering::Relaxed) == from + 1,
                     };
-                    if !is_next && !(seen.is_empty() && cold.is_empty()) {
+                    let is_first = seen.is_empty() && cold.is_empty();
+                    if !(is_first || is_next) {
                         return Ok(false);
                     }
                     cold.push((*off, from));
