@@ -15,6 +15,8 @@ use crate::figures::Error;
 use crate::progress::Progress;
 use crate::table::number;
 use serde::Serialize;
+use std::sync::Barrier;
+use std::time::Instant;
 use tembo_pmem::Durability;
 use tembo_pool::{Options, Pool};
 
@@ -58,6 +60,24 @@ pub struct Row {
     pub against: &'static str,
     /// What the ratio should be.
     pub goal: Goal,
+}
+
+/// Seconds that so many threads take for some work with each of the items, divided among them.
+fn seconds<T: Sync>(threads: usize, items: &[T], work: &(dyn Fn(&T) + Sync)) -> f64 {
+    let begin = Barrier::new(threads + 1);
+    std::thread::scope(|scope| {
+        for part in items.chunks(items.len().div_ceil(threads)) {
+            let begin = &begin;
+            scope.spawn(move || {
+                begin.wait();
+                part.iter().for_each(work);
+            });
+        }
+        begin.wait();
+        Instant::now()
+    })
+    .elapsed()
+    .as_secs_f64()
 }
 
 /// What was measured for a row.

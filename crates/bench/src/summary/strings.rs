@@ -1,7 +1,7 @@
 //! The map for byte strings beside `BTreeMap<Vec<u8>, u64>`, with the flushes and fences of persistent memory.
 
 use super::compare::{Contender, SCAN_LENGTH, compare};
-use super::{Goal, Measurement, Row, Scale, Value, temporary_pool};
+use super::{Goal, Measurement, Row, Scale, Value, seconds, temporary_pool};
 use crate::figures::Error;
 use crate::workload::Keys;
 use rand::SeedableRng;
@@ -9,8 +9,6 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::sync::Barrier;
-use std::time::Instant;
 use tembo_index::{WbTree, Writers};
 use tembo_pool::{Lane, Pool};
 
@@ -135,29 +133,13 @@ fn two_threads(scale: Scale) -> Result<Vec<Value>, Error> {
             let mut tx = writers.begin();
             let map = WbTree::create(&mut tx, "summary")?;
             tx.commit()?;
-            let seconds = |work: &(dyn Fn(&Vec<u8>) + Sync)| {
-                let begin = Barrier::new(threads + 1);
-                std::thread::scope(|scope| {
-                    for part in keys.chunks(keys.len().div_ceil(threads)) {
-                        let begin = &begin;
-                        scope.spawn(move || {
-                            begin.wait();
-                            part.iter().for_each(work);
-                        });
-                    }
-                    begin.wait();
-                    Instant::now()
-                })
-                .elapsed()
-                .as_secs_f64()
-            };
-            let insert = seconds(&|key| {
+            let insert = seconds(threads, &keys, &|key| {
                 assert!(
                     map.beside(&writers).put(key, &[&1_u64.to_le_bytes()]).is_ok(),
                     "an insertion failed"
                 );
             });
-            let lookup = seconds(&|key| {
+            let lookup = seconds(threads, &keys, &|key| {
                 let value = map.get_pinned(key);
                 assert!(black_box(value).is_ok_and(|value| value.is_some()), "a key is lost");
             });

@@ -2,7 +2,7 @@
 //! cost in lines and fences; and two threads beside one.
 
 use super::compare::{Contender, SCAN_LENGTH, compare};
-use super::{Goal, Measurement, Row, Scale, Value, temporary_pool};
+use super::{Goal, Measurement, Row, Scale, Value, seconds, temporary_pool};
 use crate::figures::Error;
 use crate::workload::Keys;
 use rand::SeedableRng;
@@ -10,8 +10,6 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::sync::Barrier;
-use std::time::Instant;
 use tembo_index::FixedTree;
 use tembo_pmem::{Counts, snapshot};
 
@@ -149,25 +147,11 @@ fn two_threads(scale: Scale) -> Result<Vec<Value>, Error> {
     for _ in 0..ROUNDS {
         for threads in [1, 2] {
             let tree = new_tree(false)?;
-            let seconds = |keys: &[u64], work: &(dyn Fn(u64) + Sync)| {
-                let begin = Barrier::new(threads + 1);
-                std::thread::scope(|scope| {
-                    for part in keys.chunks(keys.len().div_ceil(threads)) {
-                        let begin = &begin;
-                        scope.spawn(move || {
-                            begin.wait();
-                            part.iter().for_each(|key| work(*key));
-                        });
-                    }
-                    begin.wait();
-                    Instant::now()
-                })
-                .elapsed()
-                .as_secs_f64()
-            };
-            let insert = seconds(&keys, &|key| assert!(tree.put(key, 1).is_ok_and(|old| old.is_none())));
-            let lookup =
-                seconds(&others, &|key| assert!(black_box(tree.get(key)).is_ok_and(|v| v == Some(1))));
+            let insert =
+                seconds(threads, &keys, &|key| assert!(tree.put(*key, 1).is_ok_and(|old| old.is_none())));
+            let lookup = seconds(threads, &others, &|key| {
+                assert!(black_box(tree.get(*key)).is_ok_and(|v| v == Some(1)))
+            });
             let best = &mut best[threads - 1];
             *best = [best[0].min(insert), best[1].min(lookup)];
         }

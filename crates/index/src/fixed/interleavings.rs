@@ -105,6 +105,16 @@ fn scanned(tree: &FixedTree, up: bool) -> Vec<(u64, u64)> {
     records
 }
 
+/// Both values become 7, the cause's first.
+fn assert_cause_shown(tree: &FixedTree, up: bool, (cause, effect): (u64, u64), at: i64) {
+    let records = scanned(tree, up);
+    let value_of = |key| records.iter().find(|(found, _)| *found == key).unwrap().1;
+    assert!(
+        value_of(effect) != 7 || value_of(cause) == 7,
+        "upwards {up}: {cause} is old and {effect} is new with a change at load {at}"
+    );
+}
+
 /// A writer is stopped in one leaf. Its new value is seen by somebody, who then writes to another leaf: a scan that
 /// shows the second change shows the first.
 #[test]
@@ -126,14 +136,7 @@ fn a_scan_that_shows_an_effect_shows_its_cause() {
                 assert_eq!(tree.get(cause).unwrap(), Some(7), "visible, hence durable");
                 tree.put(effect, 7).unwrap();
             };
-            let read = || {
-                let records = scanned(&tree, up);
-                let value_of = |key| records.iter().find(|(found, _)| *found == key).unwrap().1;
-                assert!(
-                    value_of(effect) != 7 || value_of(cause) == 7,
-                    "upwards {up}: {cause} is old and {effect} is new with a change at load {at}"
-                );
-            };
+            let read = || assert_cause_shown(&tree, up, (cause, effect), at);
             let was_made = meddler.read(at, change, read);
             store(cause + 1);
             tree.put(effect, effect + 1).unwrap();
@@ -181,14 +184,7 @@ fn a_scan_of_cold_leaves_that_shows_an_effect_shows_its_cause() {
                     lock_of.put(cause, 7).unwrap();
                     lock_of.put(effect, 7).unwrap();
                 };
-                let read = || {
-                    let records = scanned(&tree, up);
-                    let value_of = |key| records.iter().find(|(found, _)| *found == key).unwrap().1;
-                    assert!(
-                        value_of(effect) != 7 || value_of(cause) == 7,
-                        "upwards {up}: {cause} is old and {effect} is new with a change at load {at}"
-                    );
-                };
+                let read = || assert_cause_shown(&tree, up, (cause, effect), at);
                 let was_made = meddler.read(at, change, read);
                 drop(release);
                 was_made
