@@ -5,8 +5,8 @@ use crate::describe::{PointerKind, TypeInfo};
 use crate::error::{Error, Result, corrupt};
 use crate::handle::for_each_slot;
 use crate::layout::{
-    ARRAY_HEAD_BYTES, Counts, Kind, LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmDying, PmHeap,
-    PmOrphans, ROOT_KIND, ROOT_NAME, block_of, counts_off, is_tagged, kind_off, tagged_object, value_off,
+    Counts, Kind, LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmDying, PmHeap, PmOrphans, ROOT_KIND,
+    ROOT_NAME, array_head_bytes, block_of, counts_off, is_tagged, kind_off, tagged_object, value_off,
 };
 use crate::types::{Types, for_each_pointer};
 use std::collections::HashMap;
@@ -293,7 +293,7 @@ impl Walk<'_> {
             false => Some(OBJECT_HEAD_BYTES + info.bytes),
             true => {
                 let len = self.region.load_u64(object + OBJECT_HEAD_BYTES)?;
-                len.checked_mul(info.bytes).and_then(|bytes| bytes.checked_add(ARRAY_HEAD_BYTES))
+                len.checked_mul(info.bytes).and_then(|bytes| bytes.checked_add(array_head_bytes(info.bytes)))
             }
         };
         let fits = bytes.is_some_and(|bytes| bytes <= block_bytes);
@@ -385,7 +385,7 @@ impl Walk<'_> {
                         released,
                     ));
                 }
-                (object + ARRAY_HEAD_BYTES + released * info.bytes, len - released)
+                (object + array_head_bytes(info.bytes) + released * info.bytes, len - released)
             }
         };
         for _ in 0..count {
@@ -464,7 +464,7 @@ impl Walk<'_> {
             false => OBJECT_HEAD_BYTES + info.bytes,
             true => {
                 let len = self.region.load_u64(object + OBJECT_HEAD_BYTES)? & 0xFFFF_FFFF;
-                ARRAY_HEAD_BYTES + len * info.bytes
+                array_head_bytes(info.bytes) + len * info.bytes
             }
         };
         match is_tagged(object) {
@@ -477,7 +477,8 @@ impl Walk<'_> {
         usage.bytes += bytes;
         if kind.is_array() {
             usage.arrays += 1;
-            usage.elements += bytes.saturating_sub(ARRAY_HEAD_BYTES).checked_div(info.bytes).unwrap_or(0);
+            usage.elements +=
+                bytes.saturating_sub(array_head_bytes(info.bytes)).checked_div(info.bytes).unwrap_or(0);
         } else {
             usage.objects += 1;
         }

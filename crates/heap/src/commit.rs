@@ -25,7 +25,7 @@ use crate::describe::PointerKind;
 use crate::error::{Error, Result, corrupt};
 use crate::handle::{Claim, FoundSlot};
 use crate::layout::{
-    ARRAY_HEAD_BYTES, Counts, Kind, OBJECT_HEAD_BYTES, ORPHAN_SLOTS, PmHeap, PmOrphans, block_of, counts_off,
+    Counts, Kind, OBJECT_HEAD_BYTES, ORPHAN_SLOTS, PmHeap, PmOrphans, array_head_bytes, block_of, counts_off,
     is_tagged, kind_off, value_off,
 };
 use crate::orec::Orecs;
@@ -674,7 +674,7 @@ fn take_dying(core: &Core, session: &mut Session) -> Result<usize> {
         let mut of = Deaths { core, session: &mut *session, budget: 0 };
         for element in first..first + count {
             let value = match each {
-                Some(_) => object + ARRAY_HEAD_BYTES + element * info.bytes,
+                Some(_) => object + array_head_bytes(info.bytes) + element * info.bytes,
                 None => value_off(object),
             };
             let key = match each {
@@ -690,7 +690,7 @@ fn take_dying(core: &Core, session: &mut Session) -> Result<usize> {
         }
         for element in first..first + count {
             let value = match each {
-                Some(_) => object + ARRAY_HEAD_BYTES + element * info.bytes,
+                Some(_) => object + array_head_bytes(info.bytes) + element * info.bytes,
                 None => value_off(object),
             };
             let word = |off| Ok(core.region().load_u64(value + off)?);

@@ -10,14 +10,14 @@ pub(crate) const ROOT_KIND: u32 = 0x4845_4150;
 /// The name of that root.
 pub(crate) const ROOT_NAME: &str = "heap";
 /// The first word of a heap; the last digits are the version of its layout.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TMBHEAP2");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TMBHEAP3");
 /// In place of it, of the same version, while objects are made anew with the layouts of another program (`migrate.rs`).
-pub(crate) const MAGIC_MIGRATING: u64 = u64::from_le_bytes(*b"TMBHEAM2");
+pub(crate) const MAGIC_MIGRATING: u64 = u64::from_le_bytes(*b"TMBHEAM3");
 
 media_struct! {
     /// The heap, found by the pool's root `heap`. A line per lane ([`PmDying`]) and the orphan slots follow in blocks of their own.
     pub(crate) struct PmHeap: 64 {
-        /// The bytes `TMBHEAP2`; `TMBHEAM2` as long as a migration is not over.
+        /// The bytes `TMBHEAP3`; `TMBHEAM3` as long as a migration is not over.
         0 => magic: u64,
         /// How often the heap was opened for writing. A generational lock with another number is free.
         8 => generation: u64,
@@ -48,7 +48,7 @@ media_struct! {
 }
 
 media_struct! {
-    /// The head of an object. Its value follows; that of an array is a [`PmArray`] and the elements. A value of 64 bytes has a line for itself, and
+    /// The head of an object. Its value follows; that of an array is a [`PmArray`] and the elements, which begin with a line if each takes whole lines. A value of 64 bytes has a line for itself, and
     /// the head is that line's tag: pointers to such an object lead to 8 bytes before the value, others to the head.
     pub(crate) struct PmObject: 16 {
         /// Type number (16 bits), flags (array 16, dying 17, shell 18, moved 19), and, of a dying object, the pointer to the next one, of a moved one that to its successor, divided by 8 (bits 20 to 63).
@@ -124,8 +124,15 @@ media_struct! {
 pub(crate) const OBJECT_HEAD_BYTES: u64 = size_of::<PmObject>() as u64;
 /// From an object to its value, where the head is a line's tag. So the offsets of these objects, and of no others, are no multiples of 16.
 const TAGGED_HEAD_BYTES: u64 = 8;
-/// From an array object to its first element.
-pub(crate) const ARRAY_HEAD_BYTES: u64 = OBJECT_HEAD_BYTES + size_of::<PmArray>() as u64;
+/// From an array object to its first element, which takes so many bytes: if these are whole lines, elements begin with lines, as does the
+/// block, whose length then is a multiple of lines too.
+#[inline(always)]
+pub(crate) const fn array_head_bytes(element_bytes: u64) -> u64 {
+    match element_bytes != 0 && element_bytes.is_multiple_of(LINE) {
+        true => LINE,
+        false => OBJECT_HEAD_BYTES + size_of::<PmArray>() as u64,
+    }
+}
 /// Bytes of a line.
 pub(crate) const LINE: u64 = 64;
 /// Slots of a block of them.

@@ -2,13 +2,13 @@
 //!
 //! # Media layout
 //!
-//! While a migration runs the heap begins with another number (`TMBHEAM2`), so that nobody takes it for one that is
+//! While a migration runs the heap begins with another number (`TMBHEAM3`), so that nobody takes it for one that is
 //! as it should be. It has both layouts of the types that change. An old object of which a new one has been made is *moved*: the
 //! first word of its head leads to its successor, and counts as a strong pointer to it.
 //!
 //! # Order
 //!
-//! 1. The new types are added, and the number is `TMBHEAM2`: one transaction.
+//! 1. The new types are added, and the number is `TMBHEAM3`: one transaction.
 //! 2. Of each old object a new one is made, a transaction each. Its pointers lead where the old ones do. No pointer
 //!    leads to it but the first word of the old object's head.
 //! 3. All pointers to moved objects are led to their successors, except those in moved objects: nothing dies. Then those are
@@ -36,13 +36,13 @@
 use crate::brand::Brand;
 use crate::check::{is_migrating, objects};
 use crate::collections::MapKey;
-use crate::collections::hash_node::{Node, copy_but_value, value_of};
+use crate::collections::buckets::{Bucket, Entry, convert_bucket, convert_entry};
 use crate::core::Core;
 use crate::describe::{PointerKind, TargetFn, TypeInfo};
 use crate::error::{Error, Result, corrupt};
 use crate::layer::Layer;
 use crate::layout::{
-    ARRAY_HEAD_BYTES, Kind, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, PmType, ROOT_KIND, ROOT_NAME,
+    Kind, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, PmType, ROOT_KIND, ROOT_NAME, array_head_bytes,
     block_of, kind_off, value_off,
 };
 use crate::node::Room;
@@ -192,7 +192,11 @@ impl Migrations {
     /// Values of hash maps with keys of the type `K` ([`PHashMap<K, Old>`](crate::collections::PHashMap)) become `New`.
     pub fn add_hash_values<K: MapKey, Old: Persist, New: Migrate<Old>>(mut self) -> Migrations {
         const { assert_versions::<Old, New>() }
-        self.push::<Node<K, Old>, Node<K, New>>(convert_node::<K, Old, New>);
+        // Buckets that lead to entries elsewhere are what they were.
+        if Bucket::<K, Old>::HASH != Bucket::<K, New>::HASH {
+            self.push::<Bucket<K, Old>, Bucket<K, New>>(convert_buckets::<K, Old, New>);
+        }
+        self.push::<Entry<K, Old>, Entry<K, New>>(convert_entries::<K, Old, New>);
         self
     }
 
@@ -307,21 +311,33 @@ fn convert<'t, Old: Persist, New: Migrate<Old>>(
     Ok(new.off)
 }
 
-fn convert_node<'t, K: MapKey, Old: Persist, New: Migrate<Old>>(
+fn convert_buckets<'t, K: MapKey, Old: Persist, New: Migrate<Old>>(
+    tx: &mut Tx<'t, Moving>,
+    object: u64,
+    len: Option<u64>,
+) -> Result<u64> {
+    let Some(len) = len else {
+        let old = tx.object::<Bucket<K, Old>>(object);
+        let new = tx.alloc_image::<Bucket<K, New>>(Room::<Bucket<K, New>>::new().zeroed().words())?;
+        convert_bucket(tx, *old, *new)?;
+        return Ok(new.object_off());
+    };
+    let old = Arr::<Moving, Bucket<K, Old>>::new(object, len, false);
+    let new = tx.alloc_blanks::<Bucket<K, New>>(old.len())?;
+    (0..old.len()).try_for_each(|i| convert_bucket(tx, old.at(i), new.at(i)))?;
+    Ok(new.off)
+}
+
+fn convert_entries<'t, K: MapKey, Old: Persist, New: Migrate<Old>>(
     tx: &mut Tx<'t, Moving>,
     object: u64,
     len: Option<u64>,
 ) -> Result<u64> {
     if len.is_some() {
-        return Err(corrupt("a hash map's node", object, "an object", "an array"));
+        return Err(corrupt("a hash map's entry", object, "an object", "an array"));
     }
-    let old = tx.object::<Node<K, Old>>(object);
-    let value = New::migrate(tx, value_of(old))?;
-    let new = tx.alloc_image::<Node<K, New>>(Room::<Node<K, New>>::new().zeroed().words())?;
-    copy_but_value(tx, old, new)?;
-    tx.put(value_of(new), value)?;
-    New::link(tx, value_of(old), value_of(new))?;
-    Ok(new.object_off())
+    let old = tx.object::<Entry<K, Old>>(object);
+    Ok(convert_entry::<Moving, K, Old, New>(tx, *old)?.object_off())
 }
 
 /// Pointers that one transaction changes, at most, and objects that it frees.
@@ -450,7 +466,7 @@ impl Migration<'_> {
             false => (value_off(object), 1),
             true => {
                 let len = self.core.region().load_u64(object + OBJECT_HEAD_BYTES)?;
-                (object + ARRAY_HEAD_BYTES, len & 0xFFFF_FFFF)
+                (object + array_head_bytes(info.bytes), len & 0xFFFF_FFFF)
             }
         };
         for value in (0..count).map(|i| first + i * info.bytes) {

@@ -8,13 +8,13 @@
 
 use crate::brand::Brand;
 use crate::describe::{PointerKind, TypeInfo};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::layout::OBJECT_HEAD_BYTES;
 use crate::node::{Room, Words};
 use crate::persist::Persist;
 use crate::place::{Arr, FRESH, Obj, Ref};
 use crate::slots::PRc;
-use crate::tx::{ReadTx, Tx, array_image};
+use crate::tx::{ArrayImage, ReadTx, Tx};
 use crate::types::for_each_pointer;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -227,13 +227,10 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     /// Allocates an array that begins with these elements, followed by blanks.
     fn alloc_elements<T: Persist>(&mut self, len: usize, first: &[u8]) -> Result<Arr<'t, B, T>> {
-        let too_long = || Error::ArrayTooLong { len: len as u64 };
         let type_number = self.core.types.number_of::<T>()?;
-        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
-        u32::try_from(len).map_err(|_| too_long())?;
-        let mut image = array_image(len, bytes);
-        bytemuck::cast_slice_mut(&mut image[1..])[..first.len()].copy_from_slice(first);
-        let off = self.alloc_words(type_number, true, &image)?;
+        let mut image = ArrayImage::new::<T>(len)?;
+        image.elements_mut()[..first.len()].copy_from_slice(first);
+        let off = self.alloc_words(type_number, true, &image.words)?;
         Ok(Arr::new(off, len as u64, true))
     }
 

@@ -180,8 +180,11 @@ impl<'t, B: Brand, T: Persist> Arr<'t, B, T> {
 
     #[inline(always)]
     fn element(self, index: u64) -> Ref<'t, B, T> {
-        let off = self.off + crate::layout::ARRAY_HEAD_BYTES + index * size_of::<T>() as u64;
-        let key = if self.is_fresh { FRESH } else { element_key(self.off, off, size_of::<T>() as u64) };
+        let bytes = size_of::<T>() as u64;
+        // Who looks before knowing whether what leads here is good may have any offset.
+        let first = self.off.wrapping_add(crate::layout::array_head_bytes(bytes));
+        let off = first.wrapping_add(index.wrapping_mul(bytes));
+        let key = if self.is_fresh { FRESH } else { element_key(self.off, off, bytes) };
         Ref::new(off, key)
     }
 }

@@ -4,7 +4,8 @@ use crate::brand::Brand;
 use crate::core::Core;
 use crate::error::{Error, Result, corrupt};
 use crate::layout::{
-    Counts, Kind, LINE, OBJECT_HEAD_BYTES, counts_off, has_line, head_bytes, kind_off, tagged_object,
+    Counts, Kind, LINE, OBJECT_HEAD_BYTES, array_head_bytes, counts_off, has_line, head_bytes, kind_off,
+    tagged_object,
 };
 use crate::node::Room;
 use crate::persist::{Persist, Plain};
@@ -149,6 +150,20 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         self.array_at(off)
     }
 
+    /// As [`array`](Self::array), of an array that has so many elements, or whose user looks for no others than there are.
+    #[inline(always)]
+    pub(crate) fn array_of<T: Persist>(
+        &self,
+        slot: Ref<'t, B, PArr<T>>,
+        len: usize,
+    ) -> Result<Option<Arr<'t, B, T>>> {
+        if let Some(off) = self.quiet_word(slot.off).or_else(|| self.word_beside_own(slot.off)) {
+            return Ok((off != 0).then(|| Arr::new(off, len as u64, false)));
+        }
+        let off = self.copied().read_word_with_care(slot.key, slot.off)?;
+        Ok((off != 0).then(|| Arr::new(off, len as u64, self.is_fresh(off))))
+    }
+
     /// The array that a pointer with this value leads to.
     #[inline(always)]
     pub(crate) fn array_at<T: Persist>(&self, off: u64) -> Result<Option<Arr<'t, B, T>>> {
@@ -260,6 +275,18 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     fn quiet_word(&self, off: u64) -> Option<u64> {
         let word = self.words.load(off)?;
         self.core.clock.stands_at(self.state.quiet_at()).then_some(word)
+    }
+
+    /// A word that may be looked at, and is good if [`is_still_quiet`](Self::is_still_quiet) then: until that is asked, anything may be in it.
+    #[inline(always)]
+    pub(crate) fn word_if_quiet(&self, off: u64) -> Option<u64> {
+        self.words.load(off)
+    }
+
+    /// Whether nobody has changed anything since the transaction began, nor has it written anything.
+    #[inline(always)]
+    pub(crate) fn is_still_quiet(&self) -> bool {
+        self.core.clock.stands_at(self.state.quiet_at())
     }
 
     /// Words that may be looked at, and are good if the clock stands at [`State::quiet_at`] then.
@@ -535,15 +562,11 @@ impl<'t, B: Brand> Tx<'t, B> {
         mut value: impl FnMut(usize) -> T,
     ) -> Result<Arr<'t, B, T>> {
         let type_number = self.core.types.number_of::<T>()?;
-        let too_long = || Error::ArrayTooLong { len: len as u64 };
-        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
-        u32::try_from(len).map_err(|_| too_long())?;
-        let mut image = array_image(len, bytes);
-        let elements = &mut bytemuck::cast_slice_mut(&mut image[1..])[..bytes];
-        for (i, out) in elements.chunks_exact_mut(size_of::<T>().max(1)).enumerate() {
+        let mut image = ArrayImage::new::<T>(len)?;
+        for (i, out) in image.elements_mut().chunks_exact_mut(size_of::<T>().max(1)).enumerate() {
             value(i).encode(out);
         }
-        let off = self.alloc_words(type_number, true, &image)?;
+        let off = self.alloc_words(type_number, true, &image.words)?;
         Ok(Arr::new(off, len as u64, true))
     }
 
@@ -765,11 +788,27 @@ pub(crate) fn first_head(type_number: u16, is_array: bool) -> [u64; 2] {
     [Kind::new(type_number, is_array).0, Counts { strong: 1, weak: 0 }.encode()]
 }
 
-/// Room for an array of `len` elements, of so many bytes together, behind the word that has its length.
-pub(crate) fn array_image(len: usize, bytes: usize) -> Vec<u64> {
-    let mut image = vec![0; 1 + bytes.div_ceil(8)];
-    image[0] = len as u64;
-    image
+/// What follows the head of an array of `len` elements: its length, and zeros.
+pub(crate) struct ArrayImage {
+    pub(crate) words: Vec<u64>,
+    /// Where the elements lie in them, in bytes.
+    elements: std::ops::Range<usize>,
+}
+
+impl ArrayImage {
+    pub(crate) fn new<T>(len: usize) -> Result<ArrayImage> {
+        let too_long = || Error::ArrayTooLong { len: len as u64 };
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
+        u32::try_from(len).map_err(|_| too_long())?;
+        let first = (array_head_bytes(size_of::<T>() as u64) - OBJECT_HEAD_BYTES) as usize;
+        let mut words = vec![0; (first + bytes).div_ceil(8)];
+        words[0] = len as u64;
+        Ok(ArrayImage { words, elements: first..first + bytes })
+    }
+
+    pub(crate) fn elements_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[self.elements.clone()]
+    }
 }
 
 /// A borrowed value of a heap. Changes of it are written when it is dropped.

@@ -21,8 +21,8 @@ mod unique;
 mod vec;
 
 /// What a migration needs to know of hash maps.
-pub(crate) mod hash_node {
-    pub(crate) use super::hash::{Node, copy_but_value, value_of};
+pub(crate) mod buckets {
+    pub(crate) use super::hash::{Bucket, Entry, convert_bucket, convert_entry};
 }
 
 pub use hash::{Entries, PHashMap};

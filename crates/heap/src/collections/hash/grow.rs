@@ -1,0 +1,265 @@
+//! Growth.
+
+use super::node::{
+    BUCKET_WORDS, Bucket, BucketFields, EntryFields, Slots, absent, first_slot, present, with_tag,
+};
+use super::{
+    DIVIDED, FIRST, MOST, PHashMap, PHashMapPrivateFields, SEGMENT, SMALL_MAX, SMALL_STEP, Size, TALLIES,
+    Table, free_slot, part_of, set_tag, unlink_bucket,
+};
+use crate::Persist;
+use crate::brand::Brand;
+use crate::collections::MapKey;
+use crate::collections::tally::{self, Tally, TallyFields, tallies};
+use crate::error::Result;
+use crate::place::{Arr, Ref};
+use crate::tx::Tx;
+
+/// Segments of a map with so many buckets.
+fn segments_of(buckets: usize) -> usize {
+    buckets.div_ceil(SEGMENT)
+}
+
+/// Whether there are so many entries that a map, or a part of it, with so many buckets is to grow: two thirds of the slots.
+fn is_full<K: MapKey, V: Persist>(entries: i64, buckets: u64) -> bool {
+    entries >= 0 && 3 * entries as u64 >= 2 * Slots::<K, V>::COUNT as u64 * buckets
+}
+
+impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
+    /// A bucket, whose segment is made if it was not there.
+    pub(super) fn make_bucket(self, tx: &mut Tx<'t, B>, index: usize) -> Result<Ref<'t, B, Bucket<K, V>>> {
+        if let Some(bucket) = self.bucket(tx, index)? {
+            return Ok(bucket);
+        }
+        let segment = tx.alloc_blanks(SEGMENT)?;
+        let slot = self.segments.get(index / SEGMENT).ok_or_else(|| self.damage())?;
+        tx.link_array(slot, segment)?;
+        Ok(segment.at(index % SEGMENT))
+    }
+
+    /// Divides a bucket, and what is behind it: entries that belong into the one that is `buckets` further go there.
+    fn divide(self, tx: &mut Tx<'t, B>, index: usize) -> Result<()> {
+        let Some(first) = self.bucket(tx, index)? else { return Ok(()) };
+        if Slots::<K, V>::MOVE_AS_WORDS
+            && Bucket::<K, V>::HAS_WHOLE_WORDS
+            && self.divide_words(tx, index, first)?
+        {
+            return Ok(());
+        }
+        let (mut bucket, mut before) = (first, None);
+        loop {
+            let mut left = present::<K, V>(tx.get(bucket.tags())?);
+            while left != 0 {
+                let slot = first_slot(left);
+                left &= left - 1;
+                let to = self.index(K::hash_at(tx, bucket.entry(tx, slot)?.key())?);
+                if to != index {
+                    let target = self.make_bucket(tx, to)?;
+                    let free = free_slot(tx, target)?;
+                    move_entry(tx, (bucket, slot), free)?;
+                } else if before.is_some() {
+                    let free = absent::<K, V>(tx.get(first.tags())?);
+                    if free != 0 {
+                        move_entry(tx, (bucket, slot), (first, first_slot(free)))?;
+                    }
+                }
+            }
+            let slot = match before {
+                Some(before) if present::<K, V>(tx.get(bucket.tags())?) == 0 => {
+                    unlink_bucket(tx, before, bucket)?;
+                    before
+                }
+                _ => bucket.next(),
+            };
+            match tx.load(slot)? {
+                Some(next) => (bucket, before) = (*next, Some(slot)),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// As [`divide`](Self::divide), where it is but words of two lines that change. Says whether that was so.
+    fn divide_words(self, tx: &mut Tx<'t, B>, index: usize, from: Ref<'t, B, Bucket<K, V>>) -> Result<bool> {
+        let mut old = [0; BUCKET_WORDS];
+        tx.read_words(from.key, from.off, &mut old)?;
+        let (mut stay, mut go) = (old, None);
+        let mut left = present::<K, V>(old[0]);
+        if old[1] != 0 {
+            return Ok(false);
+        }
+        while left != 0 {
+            let slot = first_slot(left);
+            left &= left - 1;
+            if self.index(K::hash_at(tx, from.entry(tx, slot)?.key())?) == index {
+                continue;
+            }
+            let (_, words) = match &mut go {
+                Some(go) => go,
+                None => {
+                    let target = self.make_bucket(tx, index + self.buckets)?;
+                    let mut words = [0; BUCKET_WORDS];
+                    tx.read_words(target.key, target.off, &mut words)?;
+                    go.insert((target, words))
+                }
+            };
+            let free = absent::<K, V>(words[0]);
+            if free == 0 {
+                return Ok(false);
+            }
+            let (range, to) = (Bucket::<K, V>::words_of(slot), Bucket::<K, V>::words_of(first_slot(free)));
+            words[to].copy_from_slice(&old[range.clone()]);
+            words[0] = with_tag(words[0], first_slot(free), old[0] >> (8 * slot) & 0xFF);
+            stay[range].fill(0);
+            stay[0] = with_tag(stay[0], slot, 0);
+        }
+        if let Some((target, words)) = go {
+            for (bucket, words) in [(from, &stay), (target, &words)] {
+                tx.own_place(bucket)?;
+                tx.write_words(bucket.key, bucket.off, words)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Has buckets brought into the cache, all at once.
+    fn fetch(self, tx: &Tx<'t, B>, from: usize, to: usize) -> Result<()> {
+        for index in (from..to).chain(from + self.buckets..to + self.buckets) {
+            if let Some(bucket) = self.bucket(tx, index)? {
+                tx.fetch(bucket);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Moves an entry to a slot that has none.
+fn move_entry<'t, B: Brand, K: MapKey, V: Persist>(
+    tx: &mut Tx<'t, B>,
+    (from, slot): (Ref<'t, B, Bucket<K, V>>, usize),
+    (to, free): (Ref<'t, B, Bucket<K, V>>, usize),
+) -> Result<()> {
+    if Slots::<K, V>::ARE_INLINE {
+        tx.move_value(from.inline_entry(slot), to.inline_entry(free))?;
+    } else {
+        tx.move_value(from.lead(slot), to.lead(free))?;
+    }
+    let tag = tx.get(from.tags())? >> (8 * slot) & 0xFF;
+    set_tag(tx, from, slot, 0)?;
+    set_tag(tx, to, free, tag).map(drop)
+}
+
+impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
+    /// The first buckets of a map.
+    pub(super) fn begin(self, tx: &mut Tx<'t, B>) -> Result<Table<'t, B, K, V>> {
+        let segments = tx.alloc_blanks(1)?;
+        let first = tx.alloc_blanks(FIRST)?;
+        tx.link_array(segments.at(0), first)?;
+        tx.link_array(self.segments(), segments)?;
+        tx.set(self.size(), Size { buckets: FIRST as u32, is_growing: 0 })?;
+        tally::spread(tx, self.tallies(), 1, 0)?;
+        Ok(Table { buckets: FIRST, is_growing: false, segments })
+    }
+
+    /// Lets the map grow, if it is to, before an entry with this hash comes. What it is then.
+    pub(super) fn make_room(
+        self,
+        tx: &mut Tx<'t, B>,
+        table: Table<'t, B, K, V>,
+        hash: u64,
+    ) -> Result<Table<'t, B, K, V>> {
+        let tallies = tallies(tx, self.tallies())?;
+        let part = part_of(hash, tallies.len());
+        let place = tallies.at(part);
+        let buckets = (table.buckets / tallies.len()) as u64;
+        if table.is_growing {
+            let grown = tx.get(place.grown())?;
+            if grown >= buckets {
+                return Ok(table);
+            }
+            let end = buckets.min(grown + DIVIDED);
+            tx.set(place.grown(), end)?;
+            let first = part * buckets as usize;
+            table.fetch(tx, first + grown as usize, first + end as usize)?;
+            for i in grown..end {
+                table.divide(tx, first + i as usize)?;
+            }
+            return if end == buckets { self.end_growth(tx, table, tallies) } else { Ok(table) };
+        }
+        if !is_full::<K, V>(tx.get(place.count())?, buckets) || table.buckets >= MOST {
+            return Ok(table);
+        }
+        if table.buckets < SMALL_MAX {
+            self.grow_small(tx, table)
+        } else {
+            self.begin_growth(tx, table, tallies)
+        }
+    }
+
+    /// Makes a map of few buckets larger.
+    fn grow_small(self, tx: &mut Tx<'t, B>, table: Table<'t, B, K, V>) -> Result<Table<'t, B, K, V>> {
+        let buckets = SMALL_MAX.min(table.buckets * SMALL_STEP);
+        let is_last = buckets == SMALL_MAX;
+        let segment: Arr<'t, B, Bucket<K, V>> = tx.alloc_blanks(if is_last { SEGMENT } else { buckets })?;
+        for index in 0..table.buckets {
+            let mut next = table.bucket(tx, index)?;
+            while let Some(bucket) = next {
+                let mut left = present::<K, V>(tx.get(bucket.tags())?);
+                while left != 0 {
+                    let slot = first_slot(left);
+                    left &= left - 1;
+                    let hash = K::hash_at(tx, bucket.entry(tx, slot)?.key())?;
+                    let to = free_slot(tx, segment.at(hash as usize & (buckets - 1)))?;
+                    move_entry(tx, (bucket, slot), to)?;
+                }
+                next = tx.load(bucket.next())?.map(|next| *next);
+            }
+        }
+        tx.link_array(table.segments.at(0), segment)?;
+        tx.set(self.size(), Size { buckets: buckets as u32, is_growing: 0 })?;
+        if is_last {
+            let count = tally::sum(tx, tallies(tx, self.tallies())?)?;
+            tally::spread(tx, self.tallies(), TALLIES, count)?;
+        }
+        Ok(Table { buckets, ..table })
+    }
+
+    fn begin_growth(
+        self,
+        tx: &mut Tx<'t, B>,
+        table: Table<'t, B, K, V>,
+        tallies: Arr<'t, B, Tally>,
+    ) -> Result<Table<'t, B, K, V>> {
+        for i in 0..tallies.len() {
+            tx.set(tallies.at(i).grown(), 0)?;
+        }
+        if table.segments.len() != segments_of(table.buckets) {
+            return Err(table.damage());
+        }
+        let segments = tx.grow_array(table.segments, segments_of(2 * table.buckets))?;
+        tx.link_array(self.segments(), segments)?;
+        tx.set(self.size(), Size { buckets: table.buckets as u32, is_growing: 1 })?;
+        Ok(Table { is_growing: true, segments, ..table })
+    }
+
+    /// Ends the growth if all parts are done.
+    fn end_growth(
+        self,
+        tx: &mut Tx<'t, B>,
+        table: Table<'t, B, K, V>,
+        tallies: Arr<'t, B, Tally>,
+    ) -> Result<Table<'t, B, K, V>> {
+        let buckets = (table.buckets / tallies.len()) as u64;
+        for i in 0..tallies.len() {
+            if tx.get(tallies.at(i).grown())? < buckets {
+                return Ok(table);
+            }
+        }
+        // No entry may have been in a bucket of a new segment yet.
+        for segment in 0..segments_of(2 * table.buckets) {
+            table.make_bucket(tx, (segment * SEGMENT).max(table.buckets))?;
+        }
+        let table = Table { buckets: 2 * table.buckets, is_growing: false, ..table };
+        tx.set(self.size(), Size { buckets: table.buckets as u32, is_growing: 0 })?;
+        Ok(table)
+    }
+}

@@ -1,0 +1,665 @@
+//! A hash table whose buckets are lines, and which grows a little with every insertion.
+//!
+//! # Media layout
+//!
+//! `PHashMap` leads to an array of segments, each an array of [`SEGMENT`] buckets, but for that of a map with fewer. A bucket is a line: a word with a
+//! tag for each slot, the pointer to another bucket where one was not enough, and slots. A slot has an entry, if it is small, so that an entry is found with one
+//! miss of the cache, and else a pointer to one, which is an object then. The tallies (`tally.rs`) say how many entries there are.
+//!
+//! # Invariants
+//!
+//! - I1: an entry is in the bucket that the low bits of its key's hash say, or behind it, out of `size.buckets`, which is a power of two; while the map
+//!   grows, out of twice as many or out of `size.buckets`.
+//! - I2: while it grows, the first `grown` buckets of each tally's part of the buckets have been divided: of these, entries are in the right one of
+//!   twice as many.
+//! - I3: a slot's tag is zero, or has its highest bit and seven bits of the hash of the key that is there.
+//! - I4: pointers in slots without an entry are null (`moves.rs`), or what programs have linked there by places that they kept for too long.
+//!
+//! # Growth
+//!
+//! Up to [`SMALL_MAX`] buckets the map becomes eight times as large in one transaction. Beyond, it doubles: the array of
+//! segments is made anew, and each insertion divides a few buckets of its tally's part, and makes the segments that
+//! it needs. Who looks for a key meanwhile looks at two buckets at most, and what is behind them.
+//!
+//! # Commit point
+//!
+//! The transaction's, as everything that it does.
+//!
+//! # Recovery
+//!
+//! The pool's alone.
+//!
+//! # Concurrency
+//!
+//! The heap's: buckets are in conflict each alone, with the entries that lie in them, larger entries each alone, tallies each alone. The map itself changes only when it
+//! begins or ends growing.
+//!
+//! # Source
+//!
+//! Linear hashing (Litwin), D1: with one position for each tally instead of one, so that insertions of several threads do not meet
+//! there. Buckets of a line, with tags, as tables in DRAM have them; D2: filled to two thirds on average at most, and what overflows is in buckets behind, so that
+//! no entry moves for another but when the map grows.
+
+mod convert;
+mod grow;
+#[expect(unsafe_code, reason = "an implementation of an unsafe trait")]
+mod node;
+
+pub(crate) use convert::{convert_bucket, convert_entry};
+pub(crate) use node::{Bucket, Entry};
+
+use super::keys::MapKey;
+use super::tally::{self, Tally, TallyFields, tallies};
+use crate::brand::Brand;
+use crate::error::{Result, corrupt};
+use crate::look::value_in;
+use crate::place::{Arr, Obj, Ref};
+use crate::slots::{PArr, PRc};
+use crate::tx::{ReadTx, Tx};
+use crate::{Persist, Plain};
+use node::{
+    BUCKET_WORDS, BucketFields, EntryFields, Seen, Slots, absent, first_slot, look_for, present, tag_of,
+    with_tag,
+};
+use std::mem::offset_of;
+
+/// Where a map leads to its segments, behind its size.
+const SEGMENTS_OFF: u64 = 8;
+/// Buckets of a segment, which takes 16 KiB with its head.
+const SEGMENT: usize = 255;
+/// Buckets of a new map.
+const FIRST: usize = 2;
+/// How much larger a map of few buckets becomes.
+const SMALL_STEP: usize = 8;
+/// Buckets of a map that becomes larger at once; less than a segment.
+const SMALL_MAX: usize = 128;
+/// Tallies of a map of so many buckets and more.
+const TALLIES: usize = 16;
+/// Buckets that an insertion divides while the map grows.
+const DIVIDED: u64 = 2;
+/// Most buckets.
+const MOST: usize = 1 << 31;
+
+#[derive(Debug, Clone, Copy, Default, Persist, Plain)]
+#[persist(crate = crate, name = "PHashMap::Size")]
+#[repr(C)]
+struct Size {
+    buckets: u32,
+    is_growing: u32,
+}
+
+/// A map from `K` to `V` in no order: as a field of a type of your own, or in an object of its own.
+///
+/// The methods are those of its place, `Ref<'t, B, PHashMap<K, V>>`. Keys are given by reference: `&u64` for a map with keys
+/// of type `u64`, `&str` for [`PString`](super::PString).
+///
+/// ```
+/// # use tembo_heap::{Error, Heap, Options, Persist, collections::{PHashMap, PString}};
+/// #[derive(Default, Persist)]
+/// #[repr(C)]
+/// struct Words { counts: PHashMap<PString, u64> }
+///
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let mut options = Options::new();
+/// # options.create = true;
+/// # Heap::<_, Words>::with(dir.path().join("words.heap"), &options, |heap| {
+/// heap.write::<_, Error>(|tx, words| {
+///     for word in "to be or not to be".split(' ') {
+///         let count = words.counts().get_or_insert_with(tx, word, || 0)?;
+///         *tx.get_mut(count)? += 1;
+///     }
+///     assert_eq!(words.counts().value(tx, "to")?, Some(2));
+///     assert_eq!(words.counts().len(tx)?, 4);
+///     Ok(())
+/// })
+/// # }).unwrap();
+/// ```
+///
+/// # Cost and conflicts
+///
+/// An operation looks at one bucket, which is a line with two to six entries, or pointers to larger ones, and one time in ten at another. An insertion
+/// writes to it, and allocates if the entry takes more than 24 bytes or the bucket is full; in a map that is growing it moves a few others. No transaction moves more than some hundreds of
+/// entries, however large the map.
+///
+/// Two transactions are in conflict if one changes what the other looks at: an entry of the same bucket, or, for one insertion
+/// or removal in sixteen, the same count; or the object that the map is a field of. [`len`](Ref::len) is in conflict with all insertions and
+/// removals. The map takes no more room for entries once it has it: `clear` gives it back.
+///
+/// # Places
+///
+/// The place of a value is good until an entry is inserted or removed: it may be another entry's afterwards, or nobody's.
+#[derive(Debug, Persist)]
+#[persist(crate = crate)]
+#[repr(C)]
+pub struct PHashMap<K: MapKey, V: Persist> {
+    size: Size,
+    segments: PArr<PArr<Bucket<K, V>>>,
+    tallies: PArr<Tally>,
+}
+
+impl<K: MapKey, V: Persist> PHashMap<K, V> {
+    /// A map of nothing, which takes no memory beside itself.
+    pub const fn new() -> PHashMap<K, V> {
+        PHashMap { size: Size { buckets: 0, is_growing: 0 }, segments: PArr::null(), tallies: PArr::null() }
+    }
+}
+
+impl<K: MapKey, V: Persist> Default for PHashMap<K, V> {
+    fn default() -> PHashMap<K, V> {
+        PHashMap::new()
+    }
+}
+
+type Segments<'t, B, K, V> = Arr<'t, B, PArr<Bucket<K, V>>>;
+
+/// A map that has buckets.
+struct Table<'t, B: Brand, K: MapKey, V: Persist> {
+    buckets: usize,
+    is_growing: bool,
+    segments: Segments<'t, B, K, V>,
+}
+
+impl<B: Brand, K: MapKey, V: Persist> Copy for Table<'_, B, K, V> {}
+impl<B: Brand, K: MapKey, V: Persist> Clone for Table<'_, B, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
+    /// The bucket where a new entry with this hash goes.
+    #[inline(always)]
+    fn index(self, hash: u64) -> usize {
+        let buckets = if self.is_growing { 2 * self.buckets } else { self.buckets };
+        hash as usize & (buckets - 1)
+    }
+
+    /// A bucket, unless its segment was not made yet.
+    #[inline(always)]
+    fn bucket(self, tx: &ReadTx<'t, B>, index: usize) -> Result<Option<Ref<'t, B, Bucket<K, V>>>> {
+        let Some(slot) = self.segments.get(index / SEGMENT) else { return Err(self.damage()) };
+        // How long a segment is follows from the number of buckets, and lies in a line that nothing else is looked for in.
+        match tx.array_of(slot, SEGMENT)? {
+            Some(segment) => Ok(Some(segment.at(index % SEGMENT))),
+            None if self.is_growing && index >= self.buckets => Ok(None),
+            None => Err(self.damage()),
+        }
+    }
+
+    #[cold]
+    fn damage(self) -> crate::Error {
+        corrupt("a hash map's segments", self.segments.off, self.buckets, "fewer buckets")
+    }
+
+    /// The entry of a key.
+    #[inline]
+    fn find(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<Found<'t, B, K, V>>> {
+        let index = self.index(hash);
+        let (first, second) = match index.checked_sub(self.buckets) {
+            None => (self.bucket(tx, index)?, None),
+            Some(old) => (self.bucket(tx, index)?, self.bucket(tx, old)?),
+        };
+        if let Some(bucket) = second {
+            tx.fetch(bucket);
+        }
+        for bucket in [first, second].into_iter().flatten() {
+            if let Some(found) = find_in(tx, bucket, hash, key)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The entry of a key in a map that may not have any buckets.
+#[inline]
+fn find<'t, B: Brand, K: MapKey, V: Persist>(
+    tx: &ReadTx<'t, B>,
+    table: Option<Table<'t, B, K, V>>,
+    hash: u64,
+    key: &K::Query,
+) -> Result<Option<Found<'t, B, K, V>>> {
+    table.map_or(Ok(None), |table| table.find(tx, hash, key))
+}
+
+/// Where an entry is.
+struct Found<'t, B: Brand, K: MapKey, V: Persist> {
+    entry: Ref<'t, B, Entry<K, V>>,
+    bucket: Ref<'t, B, Bucket<K, V>>,
+    slot: usize,
+    /// The pointer that leads to the bucket, if that is not the first.
+    before: Option<Ref<'t, B, PRc<Bucket<K, V>>>>,
+}
+
+/// The entry of a key in a bucket or behind it.
+#[inline]
+fn find_in<'t, B: Brand, K: MapKey, V: Persist>(
+    tx: &ReadTx<'t, B>,
+    mut bucket: Ref<'t, B, Bucket<K, V>>,
+    hash: u64,
+    key: &K::Query,
+) -> Result<Option<Found<'t, B, K, V>>> {
+    let mut before = None;
+    loop {
+        let (mut maybe, next) = match bucket.look_for(tx, tag_of(hash), key, |_, _| ())? {
+            Seen::In(slot, ()) => {
+                return Ok(Some(Found { entry: bucket.entry(tx, slot)?, bucket, slot, before }));
+            }
+            Seen::Maybe(slots, next) => (slots, next),
+        };
+        while maybe != 0 {
+            let slot = first_slot(maybe);
+            maybe &= maybe - 1;
+            let entry = bucket.entry(tx, slot)?;
+            if is_entry_of(tx, entry, key)? {
+                return Ok(Some(Found { entry, bucket, slot, before }));
+            }
+        }
+        if next == 0 {
+            return Ok(None);
+        }
+        before = Some(bucket.next());
+        bucket = *tx.object(next);
+    }
+}
+
+/// Whether an entry has this key.
+#[inline]
+fn is_entry_of<'t, B: Brand, K: MapKey, V: Persist>(
+    tx: &ReadTx<'t, B>,
+    entry: Ref<'t, B, Entry<K, V>>,
+    key: &K::Query,
+) -> Result<bool> {
+    const { assert!(offset_of!(Entry<K, V>, key) == 0) };
+    if !Slots::<K, V>::ARE_INLINE {
+        let words = size_of::<K>().div_ceil(8);
+        if let Some(is_it) = tx.look(entry.key, entry.off, words, |words| K::is_in(words, 0, key))? {
+            return Ok(is_it);
+        }
+    }
+    K::is(tx, entry.key(), key)
+}
+
+/// A slot in a bucket, or in one behind it, that has no entry; there is another bucket afterwards if there was none.
+fn free_slot<'t, B: Brand, K: MapKey, V: Persist>(
+    tx: &mut Tx<'t, B>,
+    first: Ref<'t, B, Bucket<K, V>>,
+) -> Result<(Ref<'t, B, Bucket<K, V>>, usize)> {
+    let mut bucket = first;
+    loop {
+        let free = absent::<K, V>(tx.get(bucket.tags())?);
+        if free != 0 {
+            return Ok((bucket, first_slot(free)));
+        }
+        match tx.load(bucket.next())? {
+            Some(next) => bucket = *next,
+            None => break,
+        }
+    }
+    let new: Obj<'t, B, Bucket<K, V>> = tx.alloc(Bucket::empty())?;
+    tx.link_before(first.next(), new, new.next())?;
+    Ok((*new, 0))
+}
+
+/// Says that a slot has an entry with this tag, or none where it is 0.
+fn set_tag<'t, B: Brand, K: MapKey, V: Persist>(
+    tx: &mut Tx<'t, B>,
+    bucket: Ref<'t, B, Bucket<K, V>>,
+    slot: usize,
+    tag: u64,
+) -> Result<u64> {
+    let tags = with_tag(tx.get(bucket.tags())?, slot, tag);
+    tx.set(bucket.tags(), tags)?;
+    Ok(tags)
+}
+
+/// Takes a bucket in which nothing is out of the list that `before` is in.
+fn unlink_bucket<'t, B: Brand, K: MapKey, V: Persist>(
+    tx: &mut Tx<'t, B>,
+    before: Ref<'t, B, PRc<Bucket<K, V>>>,
+    bucket: Ref<'t, B, Bucket<K, V>>,
+) -> Result<()> {
+    // What comes after takes its place, and no count but the bucket's own changes.
+    tx.swap(before, bucket.next())?;
+    tx.link(bucket.next(), None)
+}
+
+impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
+    #[inline(always)]
+    fn table(self, tx: &ReadTx<'t, B>) -> Result<Option<Table<'t, B, K, V>>> {
+        const {
+            assert!(
+                offset_of!(PHashMap<K, V>, size) == 0
+                    && offset_of!(PHashMap<K, V>, segments) as u64 == SEGMENTS_OFF
+            )
+        };
+        tx.check_stamp(self.stamp)?;
+        let mut words = [0; 2];
+        tx.read_words(self.key, self.off, &mut words)?;
+        let Some(segments) = tx.array_at(words[1])? else { return Ok(None) };
+        let size = Size::decode(&words[0].to_ne_bytes()).unwrap_or_default();
+        if !size.buckets.is_power_of_two() {
+            return Err(corrupt("a hash map", self.off, "a power of two buckets", size.buckets));
+        }
+        Ok(Some(Table { buckets: size.buckets as usize, is_growing: size.is_growing != 0, segments }))
+    }
+
+    /// Number of entries. In conflict with every insertion and removal.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`](crate::Error::Conflict), as in all methods.
+    pub fn len(self, tx: &ReadTx<'t, B>) -> Result<usize> {
+        if self.table(tx)?.is_none() {
+            return Ok(0);
+        }
+        Ok(tally::sum(tx, tallies(tx, self.tallies())?)?.max(0) as usize)
+    }
+
+    /// Whether there is no entry.
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Self::len).
+    pub fn is_empty(self, tx: &ReadTx<'t, B>) -> Result<bool> {
+        Ok(self.len(tx)? == 0)
+    }
+
+    /// The place of a key's value.
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Self::len).
+    #[inline]
+    pub fn get(self, tx: &ReadTx<'t, B>, key: &K::Query) -> Result<Option<Ref<'t, B, V>>> {
+        let Some(table) = self.table(tx)? else { return Ok(None) };
+        Ok(table.find(tx, K::hash(key), key)?.map(|found| found.entry.value()))
+    }
+
+    /// Whether there is an entry with this key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Self::len).
+    pub fn contains(self, tx: &ReadTx<'t, B>, key: &K::Query) -> Result<bool> {
+        Ok(self.get(tx, key)?.is_some())
+    }
+
+    /// Sets the value of a key, whether it was there or not, and returns its place. Pointers of a value that was there let go of what
+    /// they led to.
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Self::len); the pool's own, when it is full.
+    pub fn insert(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<Ref<'t, B, V>> {
+        let hash = K::hash(key);
+        let table = self.table(tx)?;
+        if let Some(found) = find(tx, table, hash, key)? {
+            tx.put(found.entry.value(), value)?;
+            return Ok(found.entry.value());
+        }
+        self.insert_new(tx, table, hash, key, value)
+    }
+
+    /// The place of a key's value, which is made if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn get_or_insert_with(
+        self,
+        tx: &mut Tx<'t, B>,
+        key: &K::Query,
+        value: impl FnOnce() -> V,
+    ) -> Result<Ref<'t, B, V>> {
+        let hash = K::hash(key);
+        let table = self.table(tx)?;
+        if let Some(found) = find(tx, table, hash, key)? {
+            return Ok(found.entry.value());
+        }
+        self.insert_new(tx, table, hash, key, value())
+    }
+
+    fn insert_new(
+        self,
+        tx: &mut Tx<'t, B>,
+        table: Option<Table<'t, B, K, V>>,
+        hash: u64,
+        key: &K::Query,
+        value: V,
+    ) -> Result<Ref<'t, B, V>> {
+        let table = match table {
+            Some(table) => self.make_room(tx, table, hash)?,
+            None => self.begin(tx)?,
+        };
+        let first = table.make_bucket(tx, table.index(hash))?;
+        let (bucket, slot) = free_slot(tx, first)?;
+        let new = Entry { key: K::new(key), value };
+        let entry = if Slots::<K, V>::ARE_INLINE {
+            let entry = bucket.inline_entry(slot);
+            tx.put(entry, new)?;
+            entry
+        } else {
+            let entry = tx.alloc(new)?;
+            tx.link(bucket.lead(slot), entry)?;
+            *entry
+        };
+        K::complete(tx, entry.key(), key)?;
+        set_tag(tx, bucket, slot, tag_of(hash))?;
+        self.count(tx, hash, 1)?;
+        Ok(entry.value())
+    }
+
+    /// Counts an entry more or less.
+    fn count(self, tx: &mut Tx<'t, B>, hash: u64, by: i64) -> Result<()> {
+        let tallies = tallies(tx, self.tallies())?;
+        let place = tallies.at(part_of(hash, tallies.len())).count();
+        let count = tx.get(place)?;
+        tx.set(place, count.wrapping_add(by))
+    }
+
+    /// Removes the entry of a key. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn remove(self, tx: &mut Tx<'t, B>, key: &K::Query) -> Result<bool> {
+        let hash = K::hash(key);
+        let Some(table) = self.table(tx)? else { return Ok(false) };
+        let Some(Found { bucket, slot, before, .. }) = table.find(tx, hash, key)? else { return Ok(false) };
+        if Slots::<K, V>::ARE_INLINE {
+            tx.clear_value(bucket.inline_entry(slot))?;
+        } else {
+            tx.link(bucket.lead(slot), None)?;
+        }
+        let left = set_tag(tx, bucket, slot, 0)?;
+        if let Some(before) = before.filter(|_| present::<K, V>(left) == 0) {
+            unlink_bucket(tx, before, bucket)?;
+        }
+        self.count(tx, hash, -1)?;
+        Ok(true)
+    }
+
+    /// Removes all entries, and gives the buckets back. They die a bounded part with each commit, so that the size does not matter.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn clear(self, tx: &mut Tx<'t, B>) -> Result<()> {
+        tx.set(self.size(), Size::default())?;
+        tx.link_array(self.segments(), None)?;
+        tx.link_array(self.tallies(), None)
+    }
+
+    /// All entries, in no order: copies of the keys, and the places of the values.
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Self::len); so may each step.
+    pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Entries<'x, 't, B, K, V>> {
+        let table = self.table(tx)?;
+        Ok(Entries { tx, table, index: 0, bucket: None, slots: 0 })
+    }
+}
+
+/// The tally that counts entries with this hash: by other bits than buckets.
+fn part_of(hash: u64, parts: usize) -> usize {
+    (hash >> 56) as usize & (parts - 1)
+}
+
+impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
+    /// The value of a key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Ref::len).
+    #[inline(always)]
+    pub fn value(self, tx: &ReadTx<'t, B>, key: &K::Query) -> Result<Option<V>> {
+        let hash = K::hash(key);
+        match self.quick_value(tx, hash, key) {
+            Some(value) => Ok(value),
+            None => self.value_with_care(tx.copied(), hash, key),
+        }
+    }
+
+    #[inline(never)]
+    fn value_with_care(self, tx: ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<V>> {
+        let Some(table) = self.table(&tx)? else { return Ok(None) };
+        table.find(&tx, hash, key)?.map(|found| tx.get(found.entry.value())).transpose()
+    }
+
+    /// The value of a key, if it, or that there is none, is seen at a first look at all that leads there, with one look at the clock. What is read before that
+    /// may be anything.
+    #[inline(always)]
+    fn quick_value(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Option<Option<V>> {
+        if !Slots::<K, V>::ARE_INLINE || self.stamp != 0 {
+            return None;
+        }
+        let size = Size::decode(&tx.word_if_quiet(self.off)?.to_ne_bytes())?;
+        let segments = tx.word_if_quiet(self.off.wrapping_add(SEGMENTS_OFF))?;
+        if segments == 0 || !size.buckets.is_power_of_two() {
+            return None;
+        }
+        // Where a bucket lies, or nothing if its segment was not made yet.
+        let bucket = |index: usize| {
+            let segment = Arr::<B, PArr<Bucket<K, V>>>::new(segments, u64::MAX, false).at(index / SEGMENT);
+            let segment = tx.word_if_quiet(segment.off)?;
+            let bucket = Arr::<B, Bucket<K, V>>::new(segment, SEGMENT as u64, false).at(index % SEGMENT);
+            Some((segment != 0).then_some(bucket.off))
+        };
+        let look = |bucket: Option<u64>| {
+            let Some(off) = bucket else { return Some(Seen::Maybe(0, 0)) };
+            let words = tx.quiet_words(off, BUCKET_WORDS as u64)?;
+            Some(look_for::<K, V, _>(words, tag_of(hash), key, value_in))
+        };
+        let (buckets, is_growing) = (size.buckets as usize, size.is_growing != 0);
+        let index = hash as usize & (buckets << usize::from(is_growing)).wrapping_sub(1);
+        let mut seen = None;
+        if is_growing && index >= buckets {
+            // Both lines come at once.
+            let (new, old) = (bucket(index)?, bucket(index - buckets)?);
+            tx.fetch_bytes(old?, 1);
+            seen = Some(look(new)?).filter(|seen| !matches!(seen, Seen::Maybe(0, 0)));
+            if seen.is_none() {
+                seen = Some(look(old)?);
+            }
+        }
+        let seen = match seen {
+            Some(seen) => seen,
+            None => look(Some(bucket(index)??))?,
+        };
+        match seen {
+            _ if !tx.is_still_quiet() => None,
+            Seen::In(_, Some(value)) => Some(Some(value)),
+            Seen::Maybe(0, 0) => Some(None),
+            _ => None,
+        }
+    }
+
+    /// Sets the value of a key, and returns the one that it had.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Ref::insert).
+    pub fn replace(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<Option<V>> {
+        let hash = K::hash(key);
+        let table = self.table(tx)?;
+        if let Some(found) = find(tx, table, hash, key)? {
+            let place = found.entry.value();
+            let old = tx.get(place)?;
+            tx.set(place, value)?;
+            return Ok(Some(old));
+        }
+        self.insert_new(tx, table, hash, key, value)?;
+        Ok(None)
+    }
+
+    /// Removes the entry of a key, and returns its value.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Ref::insert).
+    pub fn take(self, tx: &mut Tx<'t, B>, key: &K::Query) -> Result<Option<V>> {
+        let value = self.value(tx, key)?;
+        if value.is_some() {
+            self.remove(tx, key)?;
+        }
+        Ok(value)
+    }
+}
+
+/// The entries of a [`PHashMap`].
+pub struct Entries<'x, 't, B: Brand, K: MapKey, V: Persist> {
+    tx: &'x ReadTx<'t, B>,
+    table: Option<Table<'t, B, K, V>>,
+    /// The next bucket that is none behind another.
+    index: usize,
+    bucket: Option<Ref<'t, B, Bucket<K, V>>>,
+    /// Slots of the bucket whose entries are still to come.
+    slots: u64,
+}
+
+impl<B: Brand, K: MapKey, V: Persist> std::fmt::Debug for Entries<'_, '_, B, K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entries").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl<'t, B: Brand, K: MapKey, V: Persist> Entries<'_, 't, B, K, V> {
+    fn advance(&mut self) -> Result<Option<(K::Owned, Ref<'t, B, V>)>> {
+        let Some(table) = self.table else { return Ok(None) };
+        let buckets = if table.is_growing { 2 * table.buckets } else { table.buckets };
+        loop {
+            if let Some(bucket) = self.bucket {
+                if self.slots != 0 {
+                    let entry = bucket.entry(self.tx, first_slot(self.slots))?;
+                    self.slots &= self.slots - 1;
+                    return Ok(Some((K::get(self.tx, entry.key())?, entry.value())));
+                }
+                self.bucket = self.tx.load(bucket.next())?.map(|next| *next);
+            }
+            if self.bucket.is_none() {
+                if self.index == buckets {
+                    return Ok(None);
+                }
+                self.bucket = table.bucket(self.tx, self.index)?;
+                self.index += 1;
+            }
+            if let Some(bucket) = self.bucket {
+                self.slots = present::<K, V>(self.tx.get(bucket.tags())?);
+            }
+        }
+    }
+}
+
+impl<'t, B: Brand, K: MapKey, V: Persist> Iterator for Entries<'_, 't, B, K, V> {
+    type Item = Result<(K::Owned, Ref<'t, B, V>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.advance();
+        if next.is_err() {
+            self.table = None;
+        }
+        next.transpose()
+    }
+}

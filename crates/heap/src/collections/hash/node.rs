@@ -1,0 +1,288 @@
+//! What lies in a bucket, and where.
+
+use crate::Persist;
+use crate::brand::Brand;
+use crate::collections::MapKey;
+use crate::describe::Describe;
+use crate::error::Result;
+use crate::layout::LINE;
+use crate::look::word_in;
+use crate::persist::LayoutHash;
+use crate::place::Ref;
+use crate::slots::PRc;
+use crate::tx::ReadTx;
+use std::marker::PhantomData;
+use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
+
+/// Words of a bucket's slots.
+const SLOT_WORDS: usize = 6;
+/// Slots of a bucket, at most: bytes of its tags that may say something.
+const SLOTS_MAX: usize = 6;
+/// An entry of more bytes is an object of its own, to which a slot leads: of less, two or more lie in a bucket.
+const INLINE_MAX: usize = 8 * SLOT_WORDS / 2;
+/// Words of a bucket.
+pub(super) const BUCKET_WORDS: usize = (LINE / 8) as usize;
+
+/// A bit of each tag: that there is an entry.
+const PRESENT: u64 = 0x8080_8080_8080;
+const LOW: u64 = 0x0101_0101_0101;
+
+/// An entry.
+#[derive(Debug, Persist)]
+#[persist(crate = crate, name = "PHashMap::Entry")]
+#[repr(C)]
+pub(crate) struct Entry<K: Persist, V: Persist> {
+    pub key: K,
+    pub value: V,
+}
+
+/// A line of entries.
+#[derive(Debug, Persist)]
+#[persist(crate = crate, name = "PHashMap::Bucket")]
+#[repr(C)]
+pub(crate) struct Bucket<K: MapKey, V: Persist> {
+    /// A byte for each slot: zero, or the highest bit and seven of the hash of the key that is there.
+    pub tags: u64,
+    /// Where entries are for which there was no room.
+    pub next: PRc<Bucket<K, V>>,
+    pub slots: Slots<K, V>,
+}
+
+/// Entries, or pointers to such.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Slots<K, V> {
+    words: [u64; SLOT_WORDS],
+    of: PhantomData<(K, V)>,
+}
+
+impl<K: MapKey, V: Persist> Slots<K, V> {
+    /// Whether entries lie in the bucket.
+    pub(super) const ARE_INLINE: bool = size_of::<Entry<K, V>>() <= INLINE_MAX;
+    /// How many slots there are.
+    pub(super) const COUNT: usize = {
+        let most = if Self::ARE_INLINE && size_of::<Entry<K, V>>() > 8 {
+            8 * SLOT_WORDS / size_of::<Entry<K, V>>()
+        } else {
+            SLOTS_MAX
+        };
+        if most < SLOTS_MAX { most } else { SLOTS_MAX }
+    };
+    /// From one slot to the next.
+    const STRIDE: usize = if Self::ARE_INLINE { size_of::<Entry<K, V>>() } else { 8 };
+    /// The tags of slots that there are.
+    const TAGS: u64 = (1 << (8 * Self::COUNT)) - 1;
+    /// Whether moving a slot's words is all that there is to moving what is in it: no program has places of pointers in them.
+    pub(super) const MOVE_AS_WORDS: bool = !Self::ARE_INLINE || !Entry::<K, V>::HAS_POINTERS;
+
+    fn empty() -> Slots<K, V> {
+        Slots { words: [0; SLOT_WORDS], of: PhantomData }
+    }
+}
+
+// SAFETY: all that is ever encoded is zero, which is what `out` is. `describe` has each slot where `Ref::slot` finds it, as an entry or as the
+// pointer to one, and the hash tells entries apart by their types, and with that how many slots there are and what is in them.
+unsafe impl<K: MapKey, V: Persist> Persist for Slots<K, V> {
+    const NAME_HASH: u64 =
+        LayoutHash::new("PHashMap::Slots").number(K::NAME_HASH).number(V::NAME_HASH).finish();
+    const HASH: u64 = match Self::ARE_INLINE {
+        true => LayoutHash::new("PHashMap::Slots").number(Entry::<K, V>::HASH).finish(),
+        false => LayoutHash::new("PHashMap::Slots").number(PRc::<Entry<K, V>>::HASH).finish(),
+    };
+    const HAS_VARIANTS: bool = Self::ARE_INLINE && Entry::<K, V>::HAS_VARIANTS;
+    const HAS_POINTERS: bool = !Self::ARE_INLINE || Entry::<K, V>::HAS_POINTERS;
+
+    fn name() -> String {
+        format!("PHashMap::Slots<{}, {}>", K::name(), V::name())
+    }
+
+    fn describe(layout: &mut Describe) {
+        match Self::ARE_INLINE {
+            true => layout.array::<Entry<K, V>>(Self::COUNT),
+            false => layout.array::<PRc<Entry<K, V>>>(Self::COUNT),
+        }
+    }
+
+    fn encode(&self, _: &mut [u8]) {}
+}
+
+impl<K: MapKey, V: Persist> Bucket<K, V> {
+    const IS_A_LINE: () = assert!(size_of::<Self>() as u64 == LINE && Slots::<K, V>::COUNT >= 2);
+
+    /// With nothing in it.
+    pub(super) fn empty() -> Bucket<K, V> {
+        const { Self::IS_A_LINE }
+        Bucket { tags: 0, next: PRc::null(), slots: Slots::empty() }
+    }
+
+    /// The words of a slot, of those of a bucket, where slots are moved as words. They are whole words then, or there is but
+    /// one slot to each.
+    pub(super) fn words_of(slot: usize) -> std::ops::Range<usize> {
+        let first = offset_of!(Self, slots) / 8;
+        let words = Slots::<K, V>::STRIDE / 8;
+        first + slot * words..first + (slot + 1) * words
+    }
+
+    /// Whether slots are whole words.
+    pub(super) const HAS_WHOLE_WORDS: bool = Slots::<K, V>::STRIDE.is_multiple_of(8);
+}
+
+/// The tag of a key.
+#[inline(always)]
+pub(super) fn tag_of(hash: u64) -> u64 {
+    hash >> 48 & 0xFF | 0x80
+}
+
+/// The slots, by the highest bit of each byte, whose tags are this one; and perhaps others that have entries.
+#[inline(always)]
+fn candidates(tags: u64, tag: u64) -> u64 {
+    let other = (tags & (PRESENT | (PRESENT - LOW))) ^ (tag * LOW);
+    other.wrapping_sub(LOW) & !other & PRESENT
+}
+
+/// The number of the first of some slots.
+#[inline(always)]
+pub(super) fn first_slot(slots: u64) -> usize {
+    slots.trailing_zeros() as usize / 8
+}
+
+/// Slots that have an entry.
+#[inline(always)]
+pub(super) fn present<K: MapKey, V: Persist>(tags: u64) -> u64 {
+    tags & PRESENT & Slots::<K, V>::TAGS
+}
+
+/// Slots that have none.
+#[inline(always)]
+pub(super) fn absent<K: MapKey, V: Persist>(tags: u64) -> u64 {
+    !tags & PRESENT & Slots::<K, V>::TAGS
+}
+
+/// Tags with another one at a slot.
+#[inline(always)]
+pub(super) fn with_tag(tags: u64, slot: usize, tag: u64) -> u64 {
+    tags & !(0xFF << (8 * slot)) | tag << (8 * slot)
+}
+
+/// What a look at a bucket says of a key.
+pub(super) enum Seen<R> {
+    /// It is in this slot, and this is what was looked for.
+    In(usize, R),
+    /// It may be in these slots; if not, in the next bucket, if there is one.
+    Maybe(u64, u64),
+}
+
+impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, Bucket<K, V>> {
+    /// Where the entry of a slot lies, in the bucket.
+    #[inline(always)]
+    pub(super) fn inline_entry(self, slot: usize) -> Ref<'t, B, Entry<K, V>> {
+        debug_assert!(Slots::<K, V>::ARE_INLINE && slot < Slots::<K, V>::COUNT);
+        self.part((offset_of!(Bucket<K, V>, slots) + slot * size_of::<Entry<K, V>>()) as u64)
+    }
+
+    /// The pointer to the entry of a slot.
+    #[inline(always)]
+    pub(super) fn lead(self, slot: usize) -> Ref<'t, B, PRc<Entry<K, V>>> {
+        debug_assert!(!Slots::<K, V>::ARE_INLINE && slot < Slots::<K, V>::COUNT);
+        self.part((offset_of!(Bucket<K, V>, slots) + slot * 8) as u64)
+    }
+
+    /// The entry of a slot that has one.
+    #[inline(always)]
+    pub(super) fn entry(self, tx: &ReadTx<'t, B>, slot: usize) -> Result<Ref<'t, B, Entry<K, V>>> {
+        if Slots::<K, V>::ARE_INLINE {
+            return Ok(self.inline_entry(slot));
+        }
+        match tx.load(self.lead(slot))? {
+            Some(entry) => Ok(*entry),
+            None => Err(self.damage()),
+        }
+    }
+
+    #[cold]
+    pub(super) fn damage(self) -> crate::Error {
+        crate::error::corrupt("a hash map's bucket", self.off, "as many entries as tags", "fewer")
+    }
+
+    /// Looks for a key in the bucket, and, where the key is, at what lies so many bytes from the words' start.
+    #[inline(always)]
+    pub(super) fn look_for<R>(
+        self,
+        tx: &ReadTx<'t, B>,
+        tag: u64,
+        key: &K::Query,
+        look: impl Fn(&[AtomicU64], usize) -> R,
+    ) -> Result<Seen<R>> {
+        tx.look(self.key, self.off, BUCKET_WORDS, |words| look_for::<K, V, R>(words, tag, key, &look))
+    }
+}
+
+/// What the words of a bucket say of a key.
+#[inline(always)]
+pub(super) fn look_for<K: MapKey, V: Persist, R>(
+    words: &[AtomicU64],
+    tag: u64,
+    key: &K::Query,
+    look: impl Fn(&[AtomicU64], usize) -> R,
+) -> Seen<R> {
+    let word = |at| word_in(words, at).unwrap_or_default();
+    let mut left = candidates(word(0), tag) & Slots::<K, V>::TAGS;
+    let mut maybe = 0;
+    while left != 0 {
+        let slot = first_slot(left);
+        let bit = left & left.wrapping_neg();
+        left ^= bit;
+        if !Slots::<K, V>::ARE_INLINE {
+            maybe |= bit;
+            continue;
+        }
+        let entry = offset_of!(Bucket<K, V>, slots) + slot * size_of::<Entry<K, V>>();
+        match K::is_in(words, entry + offset_of!(Entry<K, V>, key), key) {
+            Some(true) => return Seen::In(slot, look(words, entry + offset_of!(Entry<K, V>, value))),
+            Some(false) => {}
+            None => maybe |= bit,
+        }
+    }
+    Seen::Maybe(maybe, word(offset_of!(Bucket<K, V>, next) / 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_have_all_slots_with_the_tag_and_none_without_an_entry() {
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        for _ in 0..100_000 {
+            let bytes: [u8; 8] = std::array::from_fn(|_| match next() % 4 {
+                0 => 0,
+                1 => 0x81,
+                _ => 0x80 | next() as u8,
+            });
+            let tag = tag_of(next() << 40);
+            let found = candidates(u64::from_le_bytes(bytes), tag);
+            for (slot, byte) in bytes[..SLOTS_MAX].iter().enumerate() {
+                let is_found = found >> (8 * slot + 7) & 1 == 1;
+                assert!(is_found || u64::from(*byte) != tag, "{bytes:x?} {tag:x}");
+                assert!(!is_found || *byte != 0, "{bytes:x?} {tag:x}");
+            }
+            assert_eq!(found & !PRESENT, 0);
+        }
+    }
+
+    #[test]
+    fn small_entries_lie_in_the_bucket_and_large_ones_elsewhere() {
+        assert_eq!((Slots::<u64, u64>::ARE_INLINE, Slots::<u64, u64>::COUNT), (true, 3));
+        assert_eq!((Slots::<u64, ()>::ARE_INLINE, Slots::<u64, ()>::COUNT), (true, 6));
+        assert_eq!((Slots::<u8, ()>::ARE_INLINE, Slots::<u8, ()>::COUNT), (true, 6));
+        assert_eq!((Slots::<u32, u64>::ARE_INLINE, Slots::<u32, u64>::COUNT), (true, 3));
+        assert_eq!((Slots::<u64, [u64; 2]>::ARE_INLINE, Slots::<u64, [u64; 2]>::COUNT), (true, 2));
+        assert_eq!((Slots::<u64, [u64; 3]>::ARE_INLINE, Slots::<u64, [u64; 3]>::COUNT), (false, 6));
+        assert_eq!(size_of::<Bucket<u64, [u8; 4096]>>(), 64);
+    }
+}
