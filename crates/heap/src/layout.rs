@@ -61,7 +61,7 @@ media_struct! {
 media_struct! {
     /// Between an array's head and its elements.
     pub(crate) struct PmArray: 8 {
-        /// Number of elements (low 32 bits), and, while it is dying, how many of them have been released (high 32 bits).
+        /// Number of elements (low 32 bits), and, while it is dying, how many of them have been released (high 32 bits). They begin 24 bytes after the object's start, or, if each takes whole lines, 64.
         0 => len: u64,
     }
 }

@@ -36,7 +36,7 @@
 use crate::brand::Brand;
 use crate::check::{is_migrating, objects};
 use crate::collections::MapKey;
-use crate::collections::buckets::{Bucket, Entry, convert_bucket, convert_entry};
+use crate::collections::buckets::{Bucket, Entry, convert_bucket, convert_entry, lie_in_buckets};
 use crate::core::Core;
 use crate::describe::{PointerKind, TargetFn, TypeInfo};
 use crate::error::{Error, Result, corrupt};
@@ -165,7 +165,8 @@ struct Step {
     old: u64,
     new: u64,
     describe: TargetFn,
-    convert: Convert,
+    /// None for objects that die when those which lead to them are converted.
+    convert: Option<Convert>,
 }
 
 /// The brand of heaps that are migrated.
@@ -196,13 +197,20 @@ impl Migrations {
         if Bucket::<K, Old>::HASH != Bucket::<K, New>::HASH {
             self.push::<Bucket<K, Old>, Bucket<K, New>>(convert_buckets::<K, Old, New>);
         }
-        self.push::<Entry<K, Old>, Entry<K, New>>(convert_entries::<K, Old, New>);
+        if lie_in_buckets::<K, New>() {
+            // What the buckets had led to dies with them.
+            let describe = TargetFn(TypeInfo::of::<Bucket<K, New>>);
+            let (old, new) = (Entry::<K, Old>::HASH, Bucket::<K, New>::HASH);
+            self.steps.push(Step { old, new, describe, convert: None });
+        } else {
+            self.push::<Entry<K, Old>, Entry<K, New>>(convert_entries::<K, Old, New>);
+        }
         self
     }
 
     fn push<Old: Persist, New: Persist>(&mut self, convert: Convert) {
         let describe = TargetFn(TypeInfo::of::<New>);
-        self.steps.push(Step { old: Old::HASH, new: New::HASH, describe, convert });
+        self.steps.push(Step { old: Old::HASH, new: New::HASH, describe, convert: Some(convert) });
     }
 
     /// Runs the migrations on the heap in a file, if there is one. Returns how many objects have been made anew.
@@ -397,6 +405,7 @@ impl Migration<'_> {
         let info = self.core.types.get(kind.type_number());
         let step = self.steps.iter().find(|step| info.is_some_and(|info| info.hash == step.old));
         let Some(step) = step.filter(|_| kind.successor().is_none()) else { return Ok(false) };
+        let Some(convert) = step.convert else { return Ok(false) };
         if kind.is_shell() {
             let number = self.core.types.look_up(step.new);
             let number = number.ok_or_else(|| corrupt("a type", object, "added before", "none"))?;
@@ -408,7 +417,7 @@ impl Migration<'_> {
             false => None,
         };
         self.write(|tx| {
-            let new = (step.convert)(tx, object, len)?;
+            let new = convert(tx, object, len)?;
             // What is there must stay as it is, and alive: it may be converted later, and this may be done again.
             if session_of(tx.core, tx.state)?.wants_any() {
                 return Err(Error::MigrationChanges);

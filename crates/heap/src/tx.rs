@@ -150,20 +150,6 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         self.array_at(off)
     }
 
-    /// As [`array`](Self::array), of an array that has so many elements, or whose user looks for no others than there are.
-    #[inline(always)]
-    pub(crate) fn array_of<T: Persist>(
-        &self,
-        slot: Ref<'t, B, PArr<T>>,
-        len: usize,
-    ) -> Result<Option<Arr<'t, B, T>>> {
-        if let Some(off) = self.quiet_word(slot.off).or_else(|| self.word_beside_own(slot.off)) {
-            return Ok((off != 0).then(|| Arr::new(off, len as u64, false)));
-        }
-        let off = self.copied().read_word_with_care(slot.key, slot.off)?;
-        Ok((off != 0).then(|| Arr::new(off, len as u64, self.is_fresh(off))))
-    }
-
     /// The array that a pointer with this value leads to.
     #[inline(always)]
     pub(crate) fn array_at<T: Persist>(&self, off: u64) -> Result<Option<Arr<'t, B, T>>> {

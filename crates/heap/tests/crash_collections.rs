@@ -37,6 +37,8 @@ struct Shelf {
     items: PVec<PRc<Item>>,
     text: PString,
     by_key: PHashMap<u64, PRc<Item>>,
+    /// The same keys, and values without pointers, which move as words when the map grows.
+    words: PHashMap<u64, u64>,
     by_name: PHashMap<PString, u64>,
     in_order: PMap<u64, PRc<Item>>,
     names: PMap<PString, u64>,
@@ -203,12 +205,16 @@ fn perform<'t>(tx: &mut Tx<'t, Goods>, shelf: Obj<'t, Goods, Shelf>, op: &Op) ->
         }
         Op::ClearItems => shelf.items().clear(tx)?,
         Op::Text { len } => shelf.text().set(tx, &text_of(len))?,
-        Op::ClearKeys => shelf.by_key().clear(tx)?,
+        Op::ClearKeys => {
+            shelf.by_key().clear(tx)?;
+            shelf.words().clear(tx)?;
+        }
         Op::Insert { from, count } => {
             for key in from..from + count {
                 let item = tx.alloc(Item { id: key + 1 })?;
                 let place = shelf.by_key().insert(tx, &key, PRc::null())?;
                 tx.link(place, item)?;
+                shelf.words().insert(tx, &key, !key)?;
             }
         }
         Op::InsertInOrder { from, count } => {
@@ -226,7 +232,10 @@ fn perform<'t>(tx: &mut Tx<'t, Goods>, shelf: Obj<'t, Goods, Shelf>, op: &Op) ->
         | Op::UnnameInOrder { from, count } => {
             for key in from..from + count {
                 match op {
-                    Op::Remove { .. } => drop(shelf.by_key().remove(tx, &key)?),
+                    Op::Remove { .. } => {
+                        let is_there = shelf.by_key().remove(tx, &key)?;
+                        assert_eq!(shelf.words().remove(tx, &key)?, is_there);
+                    }
                     Op::Unname { .. } => drop(shelf.by_name().remove(tx, &name_of(key))?),
                     Op::RemoveInOrder { .. } => drop(shelf.in_order().remove(tx, &key)?),
                     Op::Name { .. } => drop(shelf.by_name().replace(tx, &name_of(key), key)?),
@@ -312,6 +321,13 @@ impl Store {
                     let (key, place) = entry?;
                     model.by_key.insert(key, id(place)?);
                 }
+                let mut words = BTreeMap::new();
+                for entry in shelf.words().iter(tx)? {
+                    let (key, place) = entry?;
+                    words.insert(key, tx.get(place)?);
+                }
+                assert_eq!(words, model.by_key.keys().map(|key| (*key, !key)).collect());
+                assert_eq!(shelf.words().len(tx)?, words.len());
                 for entry in shelf.by_name().iter(tx)? {
                     let (key, place) = entry?;
                     model.by_name.insert(key, tx.get(place)?);
@@ -329,6 +345,7 @@ impl Store {
                 assert_eq!(shelf.in_order().len(tx)?, model.in_order.len());
                 for key in model.by_key.keys() {
                     assert!(shelf.by_key().contains(tx, key)?, "key {key}");
+                    assert_eq!(shelf.words().value(tx, key)?, Some(!key));
                 }
                 for name in model.by_name.keys() {
                     assert!(shelf.by_name().contains(tx, name)?, "{name}");

@@ -22,7 +22,7 @@ mod vec;
 
 /// What a migration needs to know of hash maps.
 pub(crate) mod buckets {
-    pub(crate) use super::hash::{Bucket, Entry, convert_bucket, convert_entry};
+    pub(crate) use super::hash::{Bucket, Entry, convert_bucket, convert_entry, lie_in_buckets};
 }
 
 pub use hash::{Entries, PHashMap};

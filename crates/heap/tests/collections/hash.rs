@@ -4,7 +4,7 @@ use crate::{Place, compare, objects, prove};
 use rand::Rng;
 use std::collections::{BTreeMap, HashMap};
 use tembo_heap::collections::{MapKey, PHashMap, PString};
-use tembo_heap::{Error, Heap, Obj, PRc, Persist, Result, Tx, brand};
+use tembo_heap::{Error, Heap, Obj, PRc, Persist, Plain, Result, Tx, brand};
 use tembo_pmem::{Counts, snapshot};
 
 #[derive(Persist)]
@@ -247,6 +247,112 @@ struct AllSizes {
     large: PHashMap<u64, [u8; 200]>,
     pointers: PHashMap<u64, PRc<Leaf>>,
     texts: PHashMap<PString, PString>,
+}
+
+/// An enum whose variants have fields.
+#[derive(Debug, Clone, Copy, PartialEq, Persist, Plain)]
+#[repr(u8)]
+enum Kind {
+    Nothing,
+    Number { number: u32 },
+    Letter { letter: char },
+}
+
+fn kind(key: u64) -> Kind {
+    match key % 3 {
+        0 => Kind::Nothing,
+        1 => Kind::Number { number: key as u32 },
+        _ => Kind::Letter { letter: 'x' },
+    }
+}
+
+/// Entries whose sizes and alignments fit into words badly.
+#[derive(Default, Persist)]
+#[repr(C)]
+struct OddSizes {
+    wide: PHashMap<u128, ()>,
+    wider: PHashMap<u128, u64>,
+    two: PHashMap<u16, ()>,
+    twelve: PHashMap<u16, [u8; 10]>,
+    twenty: PHashMap<[u8; 4], [u8; 16]>,
+    nine: PHashMap<[u8; 3], [u8; 6]>,
+    kinds: PHashMap<u32, Kind>,
+    one: PHashMap<(), u64>,
+}
+
+brand!(Odd);
+
+#[test]
+fn maps_with_entries_of_odd_sizes_have_what_was_put_into_them() {
+    let place = Place::new();
+    let heap = place.open::<Odd, OddSizes>();
+    let mut random = crate::random("odd sizes");
+    let mut there = BTreeMap::new();
+    let parts = |key: u64| {
+        (u128::from(key) << 64 | 5, key as u16, (key as u32).to_ne_bytes(), [key as u8, (key >> 8) as u8, 7])
+    };
+    for round in 0..60 {
+        let changes: Vec<(u64, bool)> =
+            (0..80).map(|_| (random.random_range(0..2000), random.random_bool(0.75))).collect();
+        heap.write::<_, Error>(|tx, root| {
+            for (key, is_there) in &changes {
+                let (wide, two, four, three) = parts(*key);
+                if *is_there {
+                    root.wide().insert(tx, &wide, ())?;
+                    root.wider().insert(tx, &wide, *key)?;
+                    root.two().insert(tx, &two, ())?;
+                    root.twelve().insert(tx, &two, [*key as u8; 10])?;
+                    root.twenty().insert(tx, &four, [*key as u8; 16])?;
+                    root.nine().insert(tx, &three, [*key as u8; 6])?;
+                    root.kinds().insert(tx, &(*key as u32), kind(*key))?;
+                    root.one().insert(tx, &(), *key)?;
+                } else {
+                    let removed = [
+                        root.wide().remove(tx, &wide)?,
+                        root.wider().remove(tx, &wide)?,
+                        root.two().remove(tx, &two)?,
+                        root.twelve().remove(tx, &two)?,
+                        root.twenty().remove(tx, &four)?,
+                        root.nine().remove(tx, &three)?,
+                        root.kinds().remove(tx, &(*key as u32))?,
+                    ];
+                    assert_eq!(removed, [removed[0]; 7]);
+                    root.one().remove(tx, &())?;
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+        for (key, is_there) in changes {
+            if is_there {
+                there.insert(key, ())
+            } else {
+                there.remove(&key)
+            };
+        }
+        heap.read::<_, Error>(|tx, root| {
+            for key in 0..2000_u64 {
+                let (wide, two, four, three) = parts(key);
+                let is_there = there.contains_key(&key);
+                assert_eq!(root.wide().value(tx, &wide)?.is_some(), is_there);
+                assert_eq!(root.wider().value(tx, &wide)?, is_there.then_some(key));
+                assert_eq!(root.two().value(tx, &two)?.is_some(), is_there);
+                assert_eq!(root.twelve().value(tx, &two)?, is_there.then_some([key as u8; 10]));
+                assert_eq!(root.twenty().value(tx, &four)?, is_there.then_some([key as u8; 16]));
+                assert_eq!(root.nine().value(tx, &three)?, is_there.then_some([key as u8; 6]));
+                assert_eq!(root.kinds().value(tx, &(key as u32))?, is_there.then(|| kind(key)));
+            }
+            let lens = [root.wide().len(tx)?, root.twelve().iter(tx)?.count(), root.nine().iter(tx)?.count()];
+            assert_eq!(lens, [there.len(); 3]);
+            assert!(root.one().len(tx)? < 2 && root.one().iter(tx)?.count() < 2);
+            Ok(())
+        })
+        .unwrap();
+        if round % 20 == 0 {
+            prove(&heap);
+        }
+    }
+    prove(&heap);
 }
 
 /// Puts a key into all maps, or takes it out of all.

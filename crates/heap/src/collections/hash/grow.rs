@@ -22,7 +22,8 @@ fn segments_of(buckets: usize) -> usize {
 
 /// Whether there are so many entries that a map, or a part of it, with so many buckets is to grow: two thirds of the slots.
 fn is_full<K: MapKey, V: Persist>(entries: i64, buckets: u64) -> bool {
-    entries >= 0 && 3 * entries as u64 >= 2 * Slots::<K, V>::COUNT as u64 * buckets
+    u64::try_from(entries)
+        .is_ok_and(|entries| entries.saturating_mul(3) >= 2 * Slots::<K, V>::COUNT as u64 * buckets)
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
@@ -40,10 +41,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
     /// Divides a bucket, and what is behind it: entries that belong into the one that is `buckets` further go there.
     fn divide(self, tx: &mut Tx<'t, B>, index: usize) -> Result<()> {
         let Some(first) = self.bucket(tx, index)? else { return Ok(()) };
-        if Slots::<K, V>::MOVE_AS_WORDS
-            && Bucket::<K, V>::HAS_WHOLE_WORDS
-            && self.divide_words(tx, index, first)?
-        {
+        if Slots::<K, V>::MOVE_AS_WORDS && self.divide_words(tx, index, first)? {
             return Ok(());
         }
         let (mut bucket, mut before) = (first, None);
@@ -113,6 +111,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
             stay[0] = with_tag(stay[0], slot, 0);
         }
         if let Some((target, words)) = go {
+            tx.note_variants::<Bucket<K, V>>();
             for (bucket, words) in [(from, &stay), (target, &words)] {
                 tx.own_place(bucket)?;
                 tx.write_words(bucket.key, bucket.off, words)?;
@@ -151,12 +150,13 @@ fn move_entry<'t, B: Brand, K: MapKey, V: Persist>(
 impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     /// The first buckets of a map.
     pub(super) fn begin(self, tx: &mut Tx<'t, B>) -> Result<Table<'t, B, K, V>> {
+        // What may find no room comes first.
         let segments = tx.alloc_blanks(1)?;
         let first = tx.alloc_blanks(FIRST)?;
+        tally::spread(tx, self.tallies(), 1, 0)?;
         tx.link_array(segments.at(0), first)?;
         tx.link_array(self.segments(), segments)?;
         tx.set(self.size(), Size { buckets: FIRST as u32, is_growing: 0 })?;
-        tally::spread(tx, self.tallies(), 1, 0)?;
         Ok(Table { buckets: FIRST, is_growing: false, segments })
     }
 
@@ -177,13 +177,15 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                 return Ok(table);
             }
             let end = buckets.min(grown + DIVIDED);
-            tx.set(place.grown(), end)?;
             let first = part * buckets as usize;
             table.fetch(tx, first + grown as usize, first + end as usize)?;
             for i in grown..end {
                 table.divide(tx, first + i as usize)?;
             }
-            return if end == buckets { self.end_growth(tx, table, tallies) } else { Ok(table) };
+            let table = if end == buckets { self.end_growth(tx, table, tallies, part)? } else { table };
+            // Only now: where there was no room for some of that, it is done again by the next insertion.
+            tx.set(place.grown(), end)?;
+            return Ok(table);
         }
         if !is_full::<K, V>(tx.get(place.count())?, buckets) || table.buckets >= MOST {
             return Ok(table);
@@ -214,12 +216,12 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                 next = tx.load(bucket.next())?.map(|next| *next);
             }
         }
-        tx.link_array(table.segments.at(0), segment)?;
-        tx.set(self.size(), Size { buckets: buckets as u32, is_growing: 0 })?;
         if is_last {
             let count = tally::sum(tx, tallies(tx, self.tallies())?)?;
             tally::spread(tx, self.tallies(), TALLIES, count)?;
         }
+        tx.link_array(table.segments.at(0), segment)?;
+        tx.set(self.size(), Size { buckets: buckets as u32, is_growing: 0 })?;
         Ok(Table { buckets, ..table })
     }
 
@@ -241,21 +243,22 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok(Table { is_growing: true, segments, ..table })
     }
 
-    /// Ends the growth if all parts are done.
+    /// Ends the growth if all parts but this one are done, as this is now.
     fn end_growth(
         self,
         tx: &mut Tx<'t, B>,
         table: Table<'t, B, K, V>,
         tallies: Arr<'t, B, Tally>,
+        last: usize,
     ) -> Result<Table<'t, B, K, V>> {
         let buckets = (table.buckets / tallies.len()) as u64;
-        for i in 0..tallies.len() {
+        for i in (0..tallies.len()).filter(|i| *i != last) {
             if tx.get(tallies.at(i).grown())? < buckets {
                 return Ok(table);
             }
         }
         // No entry may have been in a bucket of a new segment yet.
-        for segment in 0..segments_of(2 * table.buckets) {
+        for segment in table.buckets / SEGMENT..segments_of(2 * table.buckets) {
             table.make_bucket(tx, (segment * SEGMENT).max(table.buckets))?;
         }
         let table = Table { buckets: 2 * table.buckets, is_growing: false, ..table };

@@ -46,7 +46,7 @@ mod grow;
 mod node;
 
 pub(crate) use convert::{convert_bucket, convert_entry};
-pub(crate) use node::{Bucket, Entry};
+pub(crate) use node::{Bucket, Entry, lie_in_buckets};
 
 use super::keys::MapKey;
 use super::tally::{self, Tally, TallyFields, tallies};
@@ -71,9 +71,9 @@ const SEGMENT: usize = 255;
 const FIRST: usize = 2;
 /// How much larger a map of few buckets becomes.
 const SMALL_STEP: usize = 8;
-/// Buckets of a map that becomes larger at once; less than a segment.
+/// A map of fewer buckets becomes larger at once. Less than a segment.
 const SMALL_MAX: usize = 128;
-/// Tallies of a map of so many buckets and more.
+/// Tallies of a map of [`SMALL_MAX`] buckets and more.
 const TALLIES: usize = 16;
 /// Buckets that an insertion divides while the map grows.
 const DIVIDED: u64 = 2;
@@ -178,9 +178,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
     #[inline(always)]
     fn bucket(self, tx: &ReadTx<'t, B>, index: usize) -> Result<Option<Ref<'t, B, Bucket<K, V>>>> {
         let Some(slot) = self.segments.get(index / SEGMENT) else { return Err(self.damage()) };
-        // How long a segment is follows from the number of buckets, and lies in a line that nothing else is looked for in.
-        match tx.array_of(slot, SEGMENT)? {
-            Some(segment) => Ok(Some(segment.at(index % SEGMENT))),
+        match tx.array(slot)? {
+            Some(segment) => segment.get(index % SEGMENT).map(Some).ok_or_else(|| self.damage()),
             None if self.is_growing && index >= self.buckets => Ok(None),
             None => Err(self.damage()),
         }
@@ -440,11 +439,14 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
             tx.put(entry, new)?;
             entry
         } else {
-            let entry = tx.alloc(new)?;
-            tx.link(bucket.lead(slot), entry)?;
-            *entry
+            *tx.alloc(new)?
         };
+        // Linked afterwards: if there is no room for the rest of the key, the slot is as it was.
         K::complete(tx, entry.key(), key)?;
+        if !Slots::<K, V>::ARE_INLINE {
+            let entry: Obj<'t, B, Entry<K, V>> = Obj::new(entry.off, entry.key);
+            tx.link(bucket.lead(slot), entry)?;
+        }
         set_tag(tx, bucket, slot, tag_of(hash))?;
         self.count(tx, hash, 1)?;
         Ok(entry.value())
@@ -536,6 +538,8 @@ impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
             return None;
         }
         let size = Size::decode(&tx.word_if_quiet(self.off)?.to_ne_bytes())?;
+        // How many segments there are, and buckets in each, follows from the number of buckets; what says so lies in lines that nothing else is looked
+        // for in. Where the map is damaged, a bucket is some line of the pool, or none.
         let segments = tx.word_if_quiet(self.off.wrapping_add(SEGMENTS_OFF))?;
         if segments == 0 || !size.buckets.is_power_of_two() {
             return None;

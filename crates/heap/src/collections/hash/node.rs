@@ -24,6 +24,8 @@ const INLINE_MAX: usize = 8 * SLOT_WORDS / 2;
 /// Words of a bucket.
 pub(super) const BUCKET_WORDS: usize = (LINE / 8) as usize;
 
+/// The bytes that are tags.
+const TAG_BYTES: u64 = (1 << (8 * SLOTS_MAX)) - 1;
 /// A bit of each tag: that there is an entry.
 const PRESENT: u64 = 0x8080_8080_8080;
 const LOW: u64 = 0x0101_0101_0101;
@@ -73,8 +75,10 @@ impl<K: MapKey, V: Persist> Slots<K, V> {
     const STRIDE: usize = if Self::ARE_INLINE { size_of::<Entry<K, V>>() } else { 8 };
     /// The tags of slots that there are.
     const TAGS: u64 = (1 << (8 * Self::COUNT)) - 1;
-    /// Whether moving a slot's words is all that there is to moving what is in it: no program has places of pointers in them.
-    pub(super) const MOVE_AS_WORDS: bool = !Self::ARE_INLINE || !Entry::<K, V>::HAS_POINTERS;
+    /// Whether moving a slot's words is all that there is to moving what is in it: they are whole words, and no program has places of pointers in them, so
+    /// that those of slots without an entry are null.
+    pub(super) const MOVE_AS_WORDS: bool =
+        Self::STRIDE.is_multiple_of(8) && !(Self::ARE_INLINE && Entry::<K, V>::HAS_POINTERS);
 
     fn empty() -> Slots<K, V> {
         Slots { words: [0; SLOT_WORDS], of: PhantomData }
@@ -82,13 +86,18 @@ impl<K: MapKey, V: Persist> Slots<K, V> {
 }
 
 // SAFETY: all that is ever encoded is zero, which is what `out` is. `describe` has each slot where `Ref::slot` finds it, as an entry or as the
-// pointer to one, and the hash tells entries apart by their types, and with that how many slots there are and what is in them.
+// pointer to one, and the hash tells how many there are, and entries apart by their types.
 unsafe impl<K: MapKey, V: Persist> Persist for Slots<K, V> {
     const NAME_HASH: u64 =
         LayoutHash::new("PHashMap::Slots").number(K::NAME_HASH).number(V::NAME_HASH).finish();
     const HASH: u64 = match Self::ARE_INLINE {
-        true => LayoutHash::new("PHashMap::Slots").number(Entry::<K, V>::HASH).finish(),
-        false => LayoutHash::new("PHashMap::Slots").number(PRc::<Entry<K, V>>::HASH).finish(),
+        true => {
+            LayoutHash::new("PHashMap::Slots").number(Self::COUNT as u64).number(Entry::<K, V>::HASH).finish()
+        }
+        false => LayoutHash::new("PHashMap::Slots")
+            .number(Self::COUNT as u64)
+            .number(PRc::<Entry<K, V>>::HASH)
+            .finish(),
     };
     const HAS_VARIANTS: bool = Self::ARE_INLINE && Entry::<K, V>::HAS_VARIANTS;
     const HAS_POINTERS: bool = !Self::ARE_INLINE || Entry::<K, V>::HAS_POINTERS;
@@ -116,16 +125,17 @@ impl<K: MapKey, V: Persist> Bucket<K, V> {
         Bucket { tags: 0, next: PRc::null(), slots: Slots::empty() }
     }
 
-    /// The words of a slot, of those of a bucket, where slots are moved as words. They are whole words then, or there is but
-    /// one slot to each.
+    /// The words of a slot, of those of a bucket, where slots are moved as words.
     pub(super) fn words_of(slot: usize) -> std::ops::Range<usize> {
         let first = offset_of!(Self, slots) / 8;
         let words = Slots::<K, V>::STRIDE / 8;
         first + slot * words..first + (slot + 1) * words
     }
+}
 
-    /// Whether slots are whole words.
-    pub(super) const HAS_WHOLE_WORDS: bool = Slots::<K, V>::STRIDE.is_multiple_of(8);
+/// Whether entries lie in buckets, or are objects.
+pub(crate) const fn lie_in_buckets<K: MapKey, V: Persist>() -> bool {
+    Slots::<K, V>::ARE_INLINE
 }
 
 /// The tag of a key.
@@ -137,7 +147,7 @@ pub(super) fn tag_of(hash: u64) -> u64 {
 /// The slots, by the highest bit of each byte, whose tags are this one; and perhaps others that have entries.
 #[inline(always)]
 fn candidates(tags: u64, tag: u64) -> u64 {
-    let other = (tags & (PRESENT | (PRESENT - LOW))) ^ (tag * LOW);
+    let other = (tags & TAG_BYTES) ^ (tag * LOW);
     other.wrapping_sub(LOW) & !other & PRESENT
 }
 
