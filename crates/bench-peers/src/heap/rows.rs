@@ -98,10 +98,15 @@ pub(super) const ROWS: &[About] = &[
         goal: None,
     },
     About { row: Row::Remove, name: "hash table: remove", goal: Some((500.0, 1790.0)) },
-    About { row: Row::MapInsert, name: "hash table that counts: insert", goal: None },
-    About { row: Row::MapUpdate, name: "hash table that counts: update", goal: None },
-    About { row: Row::MapLookup, name: "hash table that counts: lookup, in a random order", goal: None },
-    About { row: Row::MapRemove, name: "hash table that counts: remove", goal: None },
+    // The goals are those of the other table: a hash table is what is wanted, whatever lies in it.
+    About { row: Row::MapInsert, name: "hash table that counts: insert", goal: Some((600.0, 2076.0)) },
+    About { row: Row::MapUpdate, name: "hash table that counts: update", goal: Some((300.0, 1181.0)) },
+    About {
+        row: Row::MapLookup,
+        name: "hash table that counts: lookup, in a random order",
+        goal: Some((40.0, 36.0)),
+    },
+    About { row: Row::MapRemove, name: "hash table that counts: remove", goal: Some((500.0, 1790.0)) },
     About { row: Row::TreeInsert, name: "B-tree: insert", goal: Some((900.0, 1821.0)) },
     About { row: Row::TreeLookup, name: "B-tree: lookup, in a random order", goal: None },
 ];

@@ -4,8 +4,8 @@ use super::node::{
     BUCKET_WORDS, Bucket, BucketFields, EntryFields, Slots, absent, first_slot, present, with_tag,
 };
 use super::{
-    DIVIDED, FIRST, MOST, PHashMap, PHashMapPrivateFields, SEGMENT, SMALL_MAX, SMALL_STEP, Size, TALLIES,
-    Table, free_slot, part_of, set_tag, unlink_bucket,
+    Counted, DIVIDED, FIRST, Free, MOST, PHashMap, PHashMapPrivateFields, SEGMENT, SMALL_MAX, SMALL_STEP,
+    Size, TALLIES, Table, free_slot, part_of, unlink_bucket,
 };
 use crate::Persist;
 use crate::brand::Brand;
@@ -56,9 +56,11 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
                     let free = free_slot(tx, target)?;
                     move_entry(tx, (bucket, slot), free)?;
                 } else if before.is_some() {
-                    let free = absent::<K, V>(tx.get(first.tags())?);
+                    let tags = tx.get(first.tags())?;
+                    let free = absent::<K, V>(tags);
                     if free != 0 {
-                        move_entry(tx, (bucket, slot), (first, first_slot(free)))?;
+                        let free = Free { bucket: first, slot: first_slot(free), tags };
+                        move_entry(tx, (bucket, slot), free)?;
                     }
                 }
             }
@@ -135,21 +137,21 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
 fn move_entry<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     (from, slot): (Ref<'t, B, Bucket<K, V>>, usize),
-    (to, free): (Ref<'t, B, Bucket<K, V>>, usize),
+    to: Free<'t, B, K, V>,
 ) -> Result<()> {
     if Slots::<K, V>::ARE_INLINE {
-        tx.move_value(from.inline_entry(slot), to.inline_entry(free))?;
+        tx.move_value(from.inline_entry(slot), to.bucket.inline_entry(to.slot))?;
     } else {
-        tx.move_value(from.lead(slot), to.lead(free))?;
+        tx.move_value(from.lead(slot), to.bucket.lead(to.slot))?;
     }
-    let tag = tx.get(from.tags())? >> (8 * slot) & 0xFF;
-    set_tag(tx, from, slot, 0)?;
-    set_tag(tx, to, free, tag).map(drop)
+    let tags = tx.get(from.tags())?;
+    tx.set(from.tags(), with_tag(tags, slot, 0))?;
+    to.take(tx, tags >> (8 * slot) & 0xFF)
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
-    /// The first buckets of a map.
-    pub(super) fn begin(self, tx: &mut Tx<'t, B>) -> Result<Table<'t, B, K, V>> {
+    /// The first buckets of a map, for an entry with this hash.
+    pub(super) fn begin(self, tx: &mut Tx<'t, B>, hash: u64) -> Result<(Table<'t, B, K, V>, Counted<'t, B>)> {
         // What may find no room comes first.
         let segments = tx.alloc_blanks(1)?;
         let first = tx.alloc_blanks(FIRST)?;
@@ -157,24 +159,25 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         tx.link_array(segments.at(0), first)?;
         tx.link_array(self.segments(), segments)?;
         tx.set(self.size(), Size { buckets: FIRST as u32, is_growing: 0 })?;
-        Ok(Table { buckets: FIRST, is_growing: false, segments })
+        Ok((Table { buckets: FIRST, is_growing: false, segments }, self.counted(tx, hash)?))
     }
 
-    /// Lets the map grow, if it is to, before an entry with this hash comes. What it is then.
+    /// Lets the map grow, if it is to, before an entry with this hash comes. What it is then, and the count that the entry is part of.
     pub(super) fn make_room(
         self,
         tx: &mut Tx<'t, B>,
         table: Table<'t, B, K, V>,
         hash: u64,
-    ) -> Result<Table<'t, B, K, V>> {
+    ) -> Result<(Table<'t, B, K, V>, Counted<'t, B>)> {
         let tallies = tallies(tx, self.tallies())?;
         let part = part_of(hash, tallies.len());
         let place = tallies.at(part);
+        let counted = Counted { place: place.count(), count: tx.get(place.count())? };
         let buckets = (table.buckets / tallies.len()) as u64;
         if table.is_growing {
             let grown = tx.get(place.grown())?;
             if grown >= buckets {
-                return Ok(table);
+                return Ok((table, counted));
             }
             let end = buckets.min(grown + DIVIDED);
             let first = part * buckets as usize;
@@ -185,16 +188,17 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
             let table = if end == buckets { self.end_growth(tx, table, tallies, part)? } else { table };
             // Only now: where there was no room for some of that, it is done again by the next insertion.
             tx.set(place.grown(), end)?;
-            return Ok(table);
+            return Ok((table, counted));
         }
-        if !is_full::<K, V>(tx.get(place.count())?, buckets) || table.buckets >= MOST {
-            return Ok(table);
+        if !is_full::<K, V>(counted.count, buckets) || table.buckets >= MOST {
+            return Ok((table, counted));
         }
         if table.buckets < SMALL_MAX {
-            self.grow_small(tx, table)
-        } else {
-            self.begin_growth(tx, table, tallies)
+            let table = self.grow_small(tx, table)?;
+            // By others, perhaps.
+            return Ok((table, self.counted(tx, hash)?));
         }
+        Ok((self.begin_growth(tx, table, tallies)?, counted))
     }
 
     /// Makes a map of few buckets larger.

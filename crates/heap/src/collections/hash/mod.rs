@@ -194,19 +194,19 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
     #[inline]
     fn find(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<Found<'t, B, K, V>>> {
         let index = self.index(hash);
-        let (first, second) = match index.checked_sub(self.buckets) {
-            None => (self.bucket(tx, index)?, None),
-            Some(old) => (self.bucket(tx, index)?, self.bucket(tx, old)?),
+        let first = self.bucket(tx, index)?;
+        let Some(old) = index.checked_sub(self.buckets) else {
+            return first.map_or(Ok(None), |bucket| find_in(tx, bucket, hash, key));
         };
-        if let Some(bucket) = second {
-            tx.fetch(bucket);
+        let second = self.bucket(tx, old)?.ok_or_else(|| self.damage())?;
+        // Both lines come at once.
+        tx.fetch(second);
+        if let Some(first) = first
+            && let Some(found) = find_in(tx, first, hash, key)?
+        {
+            return Ok(Some(found));
         }
-        for bucket in [first, second].into_iter().flatten() {
-            if let Some(found) = find_in(tx, bucket, hash, key)? {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
+        find_in(tx, second, hash, key)
     }
 }
 
@@ -279,16 +279,32 @@ fn is_entry_of<'t, B: Brand, K: MapKey, V: Persist>(
     K::is(tx, entry.key(), key)
 }
 
+/// A slot without an entry.
+struct Free<'t, B: Brand, K: MapKey, V: Persist> {
+    bucket: Ref<'t, B, Bucket<K, V>>,
+    slot: usize,
+    /// The bucket's.
+    tags: u64,
+}
+
+impl<'t, B: Brand, K: MapKey, V: Persist> Free<'t, B, K, V> {
+    /// Says that there is an entry now.
+    fn take(self, tx: &mut Tx<'t, B>, tag: u64) -> Result<()> {
+        tx.set(self.bucket.tags(), with_tag(self.tags, self.slot, tag))
+    }
+}
+
 /// A slot in a bucket, or in one behind it, that has no entry; there is another bucket afterwards if there was none.
 fn free_slot<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     first: Ref<'t, B, Bucket<K, V>>,
-) -> Result<(Ref<'t, B, Bucket<K, V>>, usize)> {
+) -> Result<Free<'t, B, K, V>> {
     let mut bucket = first;
     loop {
-        let free = absent::<K, V>(tx.get(bucket.tags())?);
+        let tags = tx.get(bucket.tags())?;
+        let free = absent::<K, V>(tags);
         if free != 0 {
-            return Ok((bucket, first_slot(free)));
+            return Ok(Free { bucket, slot: first_slot(free), tags });
         }
         match tx.load(bucket.next())? {
             Some(next) => bucket = *next,
@@ -297,19 +313,20 @@ fn free_slot<'t, B: Brand, K: MapKey, V: Persist>(
     }
     let new: Obj<'t, B, Bucket<K, V>> = tx.alloc(Bucket::empty())?;
     tx.link_before(first.next(), new, new.next())?;
-    Ok((*new, 0))
+    Ok(Free { bucket: *new, slot: 0, tags: 0 })
 }
 
-/// Says that a slot has an entry with this tag, or none where it is 0.
-fn set_tag<'t, B: Brand, K: MapKey, V: Persist>(
-    tx: &mut Tx<'t, B>,
-    bucket: Ref<'t, B, Bucket<K, V>>,
-    slot: usize,
-    tag: u64,
-) -> Result<u64> {
-    let tags = with_tag(tx.get(bucket.tags())?, slot, tag);
-    tx.set(bucket.tags(), tags)?;
-    Ok(tags)
+/// The count that an entry is part of, as it is now. (What a transaction has not written to is read faster before it writes.)
+struct Counted<'t, B: Brand> {
+    place: Ref<'t, B, i64>,
+    count: i64,
+}
+
+impl<'t, B: Brand> Counted<'t, B> {
+    /// Counts some entries more.
+    fn add(self, tx: &mut Tx<'t, B>, entries: i64) -> Result<()> {
+        tx.set(self.place, self.count.wrapping_add(entries))
+    }
 }
 
 /// Takes a bucket in which nothing is out of the list that `before` is in.
@@ -427,15 +444,15 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         key: &K::Query,
         value: V,
     ) -> Result<Ref<'t, B, V>> {
-        let table = match table {
+        let (table, counted) = match table {
             Some(table) => self.make_room(tx, table, hash)?,
-            None => self.begin(tx)?,
+            None => self.begin(tx, hash)?,
         };
         let first = table.make_bucket(tx, table.index(hash))?;
-        let (bucket, slot) = free_slot(tx, first)?;
+        let free = free_slot(tx, first)?;
         let new = Entry { key: K::new(key), value };
         let entry = if Slots::<K, V>::ARE_INLINE {
-            let entry = bucket.inline_entry(slot);
+            let entry = free.bucket.inline_entry(free.slot);
             tx.put(entry, new)?;
             entry
         } else {
@@ -445,19 +462,18 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         K::complete(tx, entry.key(), key)?;
         if !Slots::<K, V>::ARE_INLINE {
             let entry: Obj<'t, B, Entry<K, V>> = Obj::new(entry.off, entry.key);
-            tx.link(bucket.lead(slot), entry)?;
+            tx.link(free.bucket.lead(free.slot), entry)?;
         }
-        set_tag(tx, bucket, slot, tag_of(hash))?;
-        self.count(tx, hash, 1)?;
+        free.take(tx, tag_of(hash))?;
+        counted.add(tx, 1)?;
         Ok(entry.value())
     }
 
-    /// Counts an entry more or less.
-    fn count(self, tx: &mut Tx<'t, B>, hash: u64, by: i64) -> Result<()> {
+    /// The count that an entry with this hash is part of.
+    fn counted(self, tx: &ReadTx<'t, B>, hash: u64) -> Result<Counted<'t, B>> {
         let tallies = tallies(tx, self.tallies())?;
         let place = tallies.at(part_of(hash, tallies.len())).count();
-        let count = tx.get(place)?;
-        tx.set(place, count.wrapping_add(by))
+        Ok(Counted { place, count: tx.get(place)? })
     }
 
     /// Removes the entry of a key. Returns whether there was one.
@@ -469,16 +485,18 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let hash = K::hash(key);
         let Some(table) = self.table(tx)? else { return Ok(false) };
         let Some(Found { bucket, slot, before, .. }) = table.find(tx, hash, key)? else { return Ok(false) };
+        let (tags, counted) = (tx.get(bucket.tags())?, self.counted(tx, hash)?);
         if Slots::<K, V>::ARE_INLINE {
             tx.clear_value(bucket.inline_entry(slot))?;
         } else {
             tx.link(bucket.lead(slot), None)?;
         }
-        let left = set_tag(tx, bucket, slot, 0)?;
+        let left = with_tag(tags, slot, 0);
+        tx.set(bucket.tags(), left)?;
         if let Some(before) = before.filter(|_| present::<K, V>(left) == 0) {
             unlink_bucket(tx, before, bucket)?;
         }
-        self.count(tx, hash, -1)?;
+        counted.add(tx, -1)?;
         Ok(true)
     }
 
