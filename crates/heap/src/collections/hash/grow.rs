@@ -5,7 +5,7 @@ use super::node::{
 };
 use super::{
     Counted, DIVIDED, FIRST, Free, MOST, PHashMap, PHashMapPrivateFields, SEGMENT, SMALL_MAX, SMALL_STEP,
-    Size, TALLIES, Table, free_slot, part_of, unlink_bucket,
+    Size, TALLIES, Table, add_bucket, free_slot, part_of, unlink_bucket,
 };
 use crate::Persist;
 use crate::brand::Brand;
@@ -206,6 +206,13 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let buckets = SMALL_MAX.min(table.buckets * SMALL_STEP);
         let is_last = buckets == SMALL_MAX;
         let segment: Arr<'t, B, Bucket<K, V>> = tx.alloc_blanks(if is_last { SEGMENT } else { buckets })?;
+        // All that may find no room comes before anything is moved, since what is moved is lost if the segment is not linked.
+        if is_last {
+            let count = tally::sum(tx, tallies(tx, self.tallies())?)?;
+            tally::spread(tx, self.tallies(), TALLIES, count)?;
+        }
+        let mut moves = Vec::new();
+        let mut entries_of = vec![0; buckets];
         for index in 0..table.buckets {
             let mut next = table.bucket(tx, index)?;
             while let Some(bucket) = next {
@@ -213,16 +220,19 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                 while left != 0 {
                     let slot = first_slot(left);
                     left &= left - 1;
-                    let hash = K::hash_at(tx, bucket.entry(tx, slot)?.key())?;
-                    let to = free_slot(tx, segment.at(hash as usize & (buckets - 1)))?;
-                    move_entry(tx, (bucket, slot), to)?;
+                    let to = K::hash_at(tx, bucket.entry(tx, slot)?.key())? as usize & (buckets - 1);
+                    if entries_of[to] > 0 && entries_of[to] % Slots::<K, V>::COUNT == 0 {
+                        add_bucket(tx, segment.at(to))?;
+                    }
+                    entries_of[to] += 1;
+                    moves.push((bucket, slot, to));
                 }
                 next = tx.load(bucket.next())?.map(|next| *next);
             }
         }
-        if is_last {
-            let count = tally::sum(tx, tallies(tx, self.tallies())?)?;
-            tally::spread(tx, self.tallies(), TALLIES, count)?;
+        for (bucket, slot, to) in moves {
+            let to = free_slot(tx, segment.at(to))?;
+            move_entry(tx, (bucket, slot), to)?;
         }
         tx.link_array(table.segments.at(0), segment)?;
         tx.set(self.size(), Size { buckets: buckets as u32, is_growing: 0 })?;

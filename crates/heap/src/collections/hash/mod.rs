@@ -311,9 +311,17 @@ fn free_slot<'t, B: Brand, K: MapKey, V: Persist>(
             None => break,
         }
     }
+    Ok(Free { bucket: add_bucket(tx, first)?, slot: 0, tags: 0 })
+}
+
+/// Another bucket behind one.
+fn add_bucket<'t, B: Brand, K: MapKey, V: Persist>(
+    tx: &mut Tx<'t, B>,
+    first: Ref<'t, B, Bucket<K, V>>,
+) -> Result<Ref<'t, B, Bucket<K, V>>> {
     let new: Obj<'t, B, Bucket<K, V>> = tx.alloc(Bucket::empty())?;
     tx.link_before(first.next(), new, new.next())?;
-    Ok(Free { bucket: *new, slot: 0, tags: 0 })
+    Ok(*new)
 }
 
 /// The count that an entry is part of, as it is now. (What a transaction has not written to is read faster before it writes.)
