@@ -212,7 +212,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
             tally::spread(tx, self.tallies(), TALLIES, count)?;
         }
         let mut moves = Vec::new();
-        let mut entries_of = vec![0; buckets];
+        let mut entries_of = vec![0_usize; buckets];
         for index in 0..table.buckets {
             let mut next = table.bucket(tx, index)?;
             while let Some(bucket) = next {
@@ -221,7 +221,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                     let slot = first_slot(left);
                     left &= left - 1;
                     let to = K::hash_at(tx, bucket.entry(tx, slot)?.key())? as usize & (buckets - 1);
-                    if entries_of[to] > 0 && entries_of[to] % Slots::<K, V>::COUNT == 0 {
+                    if entries_of[to] > 0 && entries_of[to].is_multiple_of(Slots::<K, V>::COUNT) {
                         add_bucket(tx, segment.at(to))?;
                     }
                     entries_of[to] += 1;
