@@ -8,9 +8,9 @@
 //! 2. Work out the new counts, and who dies. A dying object's pointers are released in the same commit, as long as there
 //!    are few and all records can be had at once; otherwise it goes to the lane's list of dying objects, which [`collect`] goes
 //!    through afterwards, a bounded part in each transaction.
-//! 3. Mark all records as committing, advance the clock, validate what was read (`orec.rs`).
+//! 3. Mark all records as committing, get a number from the clock, validate what was read (`orec.rs`).
 //! 4. Commit the pool's transaction: one fence.
-//! 5. Release the records with the clock's new value.
+//! 5. Release the records with the number.
 //!
 //! # Invariants
 //!
@@ -207,7 +207,7 @@ fn prepare(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
     lock_counts(core, session);
     // Who has seen pointers that are gone would count objects that have died since. From here on none of those that it counts can.
     if let Some(state) = state
-        && core.clock.now() != state.rv()
+        && !core.clock.stands_at(state.rv())
         && !state.reads_hold(core)
     {
         return Err(Error::Conflict);
@@ -600,13 +600,18 @@ fn unknown_type(object: u64, kind: Kind) -> Error {
 fn publish(core: &Core, state: Option<&State>, session: &mut Session) -> Result<u64> {
     session.owned.iter().for_each(|index| core.orecs.mark_committing(*index));
     session.scratch.locks.iter().for_each(|index| core.count_orecs.mark_committing(*index));
-    core.storing.begin(session.number);
-    let version = if core.parts.isolates { core.clock.advance() } else { core.clock.now() };
-    if let Some(state) = state
-        && version != state.rv() + 1
-        && !state.reads_hold(core)
-    {
-        return Err(Error::Conflict);
+    let mut version = 0;
+    if core.parts.isolates {
+        let number = core.clock.number(&core.storing, session.number);
+        if let Some(state) = state
+            && !number.follows(state.rv())
+        {
+            core.clock.share();
+            if !state.reads_hold(core) {
+                return Err(Error::Conflict);
+            }
+        }
+        version = number.version;
     }
     // Whether it succeeds or not; after its fence this would wait.
     session.deltas.clear();

@@ -172,6 +172,11 @@ impl Core {
         unreachable!("the loop has no end")
     }
 
+    /// How many commits of sessions other than the one that this thread had last have begun or ended.
+    pub(crate) fn commits_of_others(&self) -> u64 {
+        self.storing.of_others(u64::from(LAST_SESSION.get()) + 1)
+    }
+
     fn new_session(&self, slot: u32) -> Result<Box<Session>> {
         let mut ptx = self.pool.lane()?.into_tx();
         if !self.parts.logs {

@@ -138,7 +138,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                 continue;
             }
             if !is_mine && seen.version() > state.rv() {
-                state.extend(core)?;
+                state.extend(core, seen.version())?;
                 continue;
             }
             let has_own = state.cares(Care::WRITTEN) && key != FRESH;

@@ -20,9 +20,29 @@
 //! rather than take what it has read away. What it owns nobody else changes, and its reads of that need no validation; so if there is a version newer than its clock, that
 //! is advanced first.
 //!
-//! ORDER: between marking and validating lies a locked instruction on the clock, so that of two transactions each of which read what
+//! ORDER: between marking and validating lies a locked instruction, on the clock or, where that is shared, on the owner's flag, so that of two transactions each of which read what
 //! the other writes, one sees the other's mark. Between the loads of places and the second load of the record lies an acquire fence;
 //! the marks are stored, and fenced, before the places.
+//!
+//! # When several commit
+//!
+//! If every commit advanced the clock, each thread that commits would wait for the line of the others' clock, and every reader for it, too. So once a
+//! commit finds that another was numbered since its transaction began, the clock is *shared*: commits leave it as it is, and have the version after it. They look at it
+//! behind a barrier, after they have marked their records. So who has read the clock before them sees that their version is newer, and who has read
+//! it after them sees their marks.
+//!
+//! - Who meets a version that is newer than its clock raises the shared clock to that, and then goes on as ever: if all that it has read is still so. Also
+//!   a thread that comes back to what it has committed itself; that is rare where there are many records.
+//! - Versions of one record still increase, as its next owner has a clock that is no older than the last version, and gets one that is newer.
+//! - The clock tells nothing of whether others have committed. So commits always validate, and no transaction runs in quiet.
+//!
+//! A thread that finds that no other has committed for a while *ends* sharing. From then on commits advance the clock again; those that had looked
+//! at it before may still be storing. Once none of them is, which their flags tell, the clock goes on by one, so that no version is newer, and transactions may be
+//! quiet again.
+//!
+//! ORDER: the flag of an owner is exchanged before it looks at a shared clock, and who ends sharing has a fence between the clock and the flags: one sees the other.
+//! A reader that sees the clock raised sees the marks of those who had looked at it before: their barrier lies between mark and clock, and loads of the
+//! clock and of records are sequentially consistent (which costs nothing on x86-64).
 //!
 //! # Quiet times
 //!
@@ -38,13 +58,14 @@
 //! # Source
 //!
 //! NV-heaps 3.5 (ownership records by the low bits of an object's number, eager conflict detection for writes, versions for reads), as in the
-//! transactional memories that it builds on: one clock and its extension for opacity. D1: changes are redone rather than undone, so that
+//! transactional memories that it builds on: one clock and its extension for opacity; that commits need not advance the clock is known from TL2 (its variant
+//! GV5). D1: changes are redone rather than undone, so that
 //! readers are not in conflict with an owner before it commits. D2: conflicts of writers are detected by commits, but for transactions that have met
 //! one. To become an owner takes a locked instruction, before which everything stored has to be in the cache, and after which the next load
 //! begins: with one for each object, the objects of a transaction would come from memory one after the other. In a commit they have been asked for
 //! by then, and come all at once.
 
-use super::sync::{AtomicU64, Ordering, fence, prefetch_word_for_store};
+use super::sync::{AtomicU64, Ordering, fence, fence_after_exchange, load_in_order, prefetch_for_store};
 
 /// A record's word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -105,13 +126,21 @@ impl Orecs {
     /// Has a record brought into the cache, for its owner-to-be.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: u32) {
-        prefetch_word_for_store(self.word(index));
+        prefetch_for_store(self.word(index));
     }
 
     #[inline(always)]
     pub(crate) fn load(&self, index: u32) -> Orec {
-        // ORDER: acquire, with the release of `release`: who sees a version sees what was committed with it.
-        Orec(self.word(index).load(Ordering::Acquire))
+        // ORDER: acquire, with the release of `release`: who sees a version sees what was committed with it. And in order with loads of the clock; see
+        // the module.
+        Orec(load_in_order(self.word(index)))
+    }
+
+    /// A record that nobody owns, of a version that is no newer than `rv`.
+    #[inline(always)]
+    pub(crate) fn load_idle(&self, index: u32, rv: u64) -> Option<Orec> {
+        let seen = self.load(index);
+        (seen.0 & ((1 << VERSION_SHIFT) - 1) == 0 && seen.version() <= rv).then_some(seen)
     }
 
     /// The record after places that it stands for were read.
@@ -130,7 +159,7 @@ impl Orecs {
         self.word(index).compare_exchange(seen.0, owned, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Says that the owner is going to store. The clock's advance, which follows, orders that before everything else.
+    /// Says that the owner is going to store. [`Clock::number`], which follows, orders that before everything else.
     #[inline(always)]
     pub(crate) fn mark_committing(&self, index: u32) {
         let word = self.word(index);
@@ -153,30 +182,140 @@ impl Orecs {
     }
 }
 
+/// What the clock tells: how many commits it has counted, and how commits are numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moment(u64);
+
+/// Each commit advances the clock.
+const ALONE: u64 = 0;
+/// Commits leave the clock as it is.
+const SHARED: u64 = 1;
+/// Each commit advances the clock again, but some that have not may still be storing.
+const ENDING: u64 = 2;
+const STATE_MASK: u64 = 3;
+const COUNT_SHIFT: u32 = 2;
+
+impl Moment {
+    #[inline(always)]
+    fn new(count: u64, state: u64) -> Moment {
+        Moment(count << COUNT_SHIFT | state)
+    }
+
+    #[inline(always)]
+    pub(crate) fn count(self) -> u64 {
+        self.0 >> COUNT_SHIFT
+    }
+
+    /// Whether each commit since the clock stood here has advanced it, and will.
+    #[inline(always)]
+    pub(crate) fn is_alone(self) -> bool {
+        self.0 & STATE_MASK == ALONE
+    }
+
+    #[inline(always)]
+    fn is_shared(self) -> bool {
+        self.0 & STATE_MASK == SHARED
+    }
+}
+
 /// The clock that numbers commits.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(AtomicU64);
 
+/// A commit's number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Number {
+    pub version: u64,
+    /// Where the clock stood before.
+    before: Moment,
+}
+
+impl Number {
+    /// Whether nobody has been numbered since the clock stood at `seen`.
+    #[inline(always)]
+    pub(crate) fn follows(self, seen: u64) -> bool {
+        self.before == Moment::new(seen, ALONE)
+    }
+}
+
 impl Clock {
     #[inline(always)]
-    pub(crate) fn now(&self) -> u64 {
-        // ORDER: acquire: everything committed up to this is to be seen, or seen as being committed.
-        self.0.load(Ordering::Acquire)
+    pub(crate) fn now(&self) -> Moment {
+        // ORDER: everything committed up to this is to be seen, or seen as being committed; see the module.
+        Moment(self.0.load(Ordering::SeqCst))
     }
 
-    /// The next number.
+    /// Numbers a commit whose records are marked, and says that its owner is going to store.
     #[inline(always)]
-    pub(crate) fn advance(&self) -> u64 {
+    pub(crate) fn number(&self, storing: &Storing, owner: u64) -> Number {
+        if Moment(self.0.load(Ordering::Relaxed)).is_shared() {
+            // ORDER: between the marks and the clock; see the module.
+            storing.begin_and_wait(owner);
+            let before = Moment(self.0.load(Ordering::Acquire));
+            if before.is_shared() {
+                return Number { version: before.count() + 1, before };
+            }
+        } else {
+            storing.begin(owner);
+        }
         // ORDER: between the marks and the validation of a commit; see the module.
-        self.0.fetch_add(1, Ordering::SeqCst) + 1
+        let before = Moment(self.0.fetch_add(1 << COUNT_SHIFT, Ordering::SeqCst));
+        if before.is_shared() {
+            fence(Ordering::SeqCst);
+        }
+        Number { version: before.count() + 1, before }
     }
 
-    /// Whether it still stands at `seen`, after places were read: then nobody has stored to them since.
+    /// Sees to it that the clock has counted so many.
+    #[inline]
+    pub(crate) fn raise(&self, count: u64) {
+        let mut now = self.now();
+        while now.count() < count {
+            let raised = Moment::new(count, now.0 & STATE_MASK);
+            match self.0.compare_exchange(now.0, raised.0, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return,
+                Err(other) => now = Moment(other),
+            }
+        }
+    }
+
+    /// From now on commits leave the clock as it is.
+    #[cold]
+    pub(crate) fn share(&self) {
+        let now = self.now();
+        if now.is_alone() {
+            let shared = Moment::new(now.count(), SHARED);
+            let _ = self.0.compare_exchange(now.0, shared.0, Ordering::SeqCst, Ordering::Relaxed);
+        }
+    }
+
+    /// From now on each commit advances the clock again, unless one that has not may still be storing: then that is tried again when this is called
+    /// again.
+    #[cold]
+    pub(crate) fn end_sharing(&self, storing: &Storing) {
+        let mut now = self.now();
+        if now.is_shared() {
+            let ending = Moment::new(now.count(), ENDING);
+            if self.0.compare_exchange(now.0, ending.0, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+                return;
+            }
+            now = ending;
+        }
+        // ORDER: of this thread and one that takes the clock for shared, one sees the other: this one the flag, or that one the state.
+        fence(Ordering::SeqCst);
+        if !storing.is_anyone() {
+            // No version is newer than the clock then.
+            let alone = Moment::new(now.count() + 1, ALONE);
+            let _ = self.0.compare_exchange(now.0, alone.0, Ordering::SeqCst, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it still stands at `seen`, and did when places were read: then nobody has stored to them since.
     #[inline(always)]
     pub(crate) fn stands_at(&self, seen: u64) -> bool {
-        // ORDER: the loads of the places are done before this one: whoever loads what a commit has stored sees that it has advanced the clock.
+        // ORDER: the loads of the places are done before this one: whoever loads what a commit has stored sees that it has advanced the clock, or that that is shared.
         fence(Ordering::Acquire);
-        self.0.load(Ordering::Relaxed) == seen
+        self.0.load(Ordering::Relaxed) == seen << COUNT_SHIFT
     }
 }
 
@@ -187,6 +326,12 @@ const LOOKED_AT_MAX: u64 = 4;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded<T>(T);
+
+/// A flag is the number of commits that the owner has begun or ended.
+#[inline(always)]
+fn is_storing(flag: u64) -> bool {
+    flag % 2 == 1
+}
 
 /// Which owners are storing what they have committed.
 #[derive(Debug)]
@@ -210,14 +355,41 @@ impl Storing {
     /// Says that the owner is going to store. The clock's advance, which follows, orders that before everything else.
     #[inline(always)]
     pub(crate) fn begin(&self, owner: u64) {
-        self.flags[owner as usize - 1].0.store(1, Ordering::Relaxed);
+        let flag = &self.flags[owner as usize - 1].0;
+        flag.store(flag.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The same, with everything that it has stored before visible to all before anything that it loads then.
+    #[inline(always)]
+    fn begin_and_wait(&self, owner: u64) {
+        let flag = &self.flags[owner as usize - 1].0;
+        flag.swap(flag.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        fence_after_exchange();
     }
 
     /// Says that it has stored, and released its records.
     #[inline(always)]
     pub(crate) fn end(&self, owner: u64) {
+        let flag = &self.flags[owner as usize - 1].0;
         // ORDER: release: who sees this sees what was stored.
-        self.flags[owner as usize - 1].0.store(0, Ordering::Release);
+        flag.store(flag.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// How many commits others than this owner have begun or ended.
+    pub(crate) fn of_others(&self, owner: u64) -> u64 {
+        let highest = self.highest.0.load(Ordering::Relaxed);
+        let flags = self.flags.iter().zip(1..=highest);
+        flags
+            .filter(|(_, of)| *of != owner)
+            .map(|(flag, _)| flag.0.load(Ordering::Relaxed))
+            .fold(0, u64::wrapping_add)
+    }
+
+    /// Whether anybody was storing who began to before the fence that precedes this.
+    fn is_anyone(&self) -> bool {
+        let highest = self.highest.0.load(Ordering::Acquire);
+        let mut flags = self.flags.iter().zip(1..=highest);
+        flags.any(|(flag, _)| is_storing(flag.0.load(Ordering::Acquire)))
     }
 
     /// Whether, after the clock was read, somebody may be storing what was numbered by then.
@@ -227,12 +399,12 @@ impl Storing {
         let highest = self.highest.0.load(Ordering::Acquire);
         // One writer, mostly: a transaction that reads spares a loop.
         if highest == 1 {
-            return self.flags[0].0.load(Ordering::Acquire) != 0;
+            return is_storing(self.flags[0].0.load(Ordering::Acquire));
         }
         if highest > LOOKED_AT_MAX {
             return true;
         }
         let flags = self.flags.get(..highest as usize).unwrap_or_default();
-        flags.iter().any(|flag| flag.0.load(Ordering::Acquire) != 0)
+        flags.iter().any(|flag| is_storing(flag.0.load(Ordering::Acquire)))
     }
 }

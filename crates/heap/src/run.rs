@@ -4,6 +4,7 @@ use crate::commit::{Failed, collect, commit};
 use crate::core::Core;
 use crate::current::{self, Running};
 use crate::error::{Error, Result};
+use crate::orec::Moment;
 use crate::session::{Backoff, Care, Manner, Session, State};
 use parking_lot::MutexGuard;
 use std::cell::Cell;
@@ -18,6 +19,10 @@ thread_local! {
     static LAST_SEEN: Cell<u64> = const { Cell::new(0) };
     /// Transactions that this thread still begins before it takes it for quiet again.
     static BUSY: Cell<u32> = const { Cell::new(0) };
+    /// Transactions that this thread still begins before it looks whether others still commit, where the clock does not tell.
+    static UNTIL_LOOK: Cell<u32> = const { Cell::new(0) };
+    /// What others had committed when it looked last.
+    static OTHERS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// So many transactions of a thread in a row have to find the clock where the one before left it, before the next looks whether it is quiet. Where
@@ -26,7 +31,15 @@ const BUSY_FOR: u32 = 16;
 
 /// Whether nobody else has committed for a while, by the clock of a transaction that begins.
 #[inline(always)]
-fn seems_quiet(now: u64) -> bool {
+fn seems_quiet(core: &Core, now: Moment) -> bool {
+    if !now.is_alone() {
+        match UNTIL_LOOK.get() {
+            0 => look_for_others(core),
+            left => UNTIL_LOOK.set(left - 1),
+        }
+        return false;
+    }
+    let now = now.count();
     if LAST_SEEN.get() != now {
         BUSY.set(BUSY_FOR);
         return false;
@@ -36,6 +49,19 @@ fn seems_quiet(now: u64) -> bool {
         BUSY.set(busy - 1);
     }
     busy == 0
+}
+
+/// So many transactions a thread begins between two looks whether others still commit. Each costs a miss of the cache for each of the others.
+const LOOK_EVERY: u32 = 255;
+
+/// Ends the sharing of the clock if nobody else has committed since this thread looked last.
+#[cold]
+fn look_for_others(core: &Core) {
+    UNTIL_LOOK.set(LOOK_EVERY);
+    let others = core.commits_of_others();
+    if OTHERS.replace(others) == others {
+        core.clock.end_sharing(&core.storing);
+    }
 }
 
 /// A thread whose trust in quiet times was disappointed runs so many transactions without: what an attempt costs that has to be made again is
@@ -386,7 +412,7 @@ fn commit_attempt(core: &Core, state: &State) -> std::result::Result<(), Failed>
 fn go_on_collecting(core: &Core, state: &State, session: &mut Session) {
     let _ = collect(core, session, COLLECT_MAX);
     // These commits are the thread's own, so that it is as quiet as before. (If there are others' among them, it may be wrong once.)
-    state.set_rv(core.clock.now());
+    state.set_rv(core.clock.now().count());
 }
 
 pub(crate) fn collect_all(core: &Core) -> Result<()> {

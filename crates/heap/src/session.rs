@@ -3,8 +3,11 @@
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::layout::LINE;
+use crate::orec::Moment;
+use crate::place::FRESH;
 use crate::small_map::SmallMap;
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Pointers to an object that a transaction adds (or, negative, takes away).
@@ -106,7 +109,7 @@ impl Session {
                 continue;
             }
             if seen.version() > state.rv() {
-                state.extend(core)?;
+                state.extend(core, seen.version())?;
                 continue;
             }
             if core.orecs.try_own(index, seen, self.number) {
@@ -189,6 +192,12 @@ thread_local! {
 
 /// Records, and versions that they are not newer than.
 type ReadList = Vec<(u32, u64)>;
+
+/// The thread's list, with room for what most transactions read.
+#[inline(never)]
+fn take_list() -> Box<ReadList> {
+    READS.take().unwrap_or_else(|| Box::new(Vec::with_capacity(64)))
+}
 
 /// Records that a transaction is going to own. Some may be there twice, but not many times.
 #[derive(Debug, Default)]
@@ -277,11 +286,12 @@ impl State {
         core: &Core,
         may_write: bool,
         manner: Manner,
-        seems_quiet: impl FnOnce(u64) -> bool,
+        seems_quiet: impl FnOnce(&Core, Moment) -> bool,
     ) -> State {
-        let rv = core.clock.now();
+        let now = core.clock.now();
+        let rv = now.count();
         // Where others are busy, looking for who is storing would cost more than it saves.
-        let is_quiet = seems_quiet(rv) && !core.storing.may_be_anyone();
+        let is_quiet = seems_quiet(core, now) && !core.storing.may_be_anyone();
         let care = if is_quiet && manner == Manner::Trusting && core.parts.isolates {
             Care::NONE
         } else {
@@ -298,7 +308,7 @@ impl State {
             variants: Cell::new(0),
             may_write,
             owns_early: may_write && manner == Manner::Again,
-            reads: RefCell::new(None),
+            reads: RefCell::new(if care.0 & Care::NOTES.0 != 0 { Some(take_list()) } else { None }),
             session: RefCell::new(None),
         }
     }
@@ -373,6 +383,22 @@ impl State {
         self.care_for(Care::WRITTEN);
     }
 
+    /// Whether it looks at records, and there is nothing in the way of that.
+    #[inline(always)]
+    fn reads_records(&self) -> bool {
+        let care = self.care.get();
+        care.0 & Care::RECORDS.0 != 0
+            && care.is_at_most(&[Care::RECORDS, Care::NOTES, Care::WRITTEN, Care::FRESH])
+    }
+
+    /// Whether it may have written to one of the lines of words from `off` on.
+    #[inline(always)]
+    fn may_have_written(&self, off: u64, words: usize) -> bool {
+        let last = off.wrapping_add(8 * words.saturating_sub(1) as u64);
+        let far = (last / LINE).wrapping_sub(off / LINE) > 1;
+        self.written.get() & (line_bit(off) | line_bit(last)) != 0 || far && self.written.get() != 0
+    }
+
     /// Whether there is nothing to look after but what it has written itself, of which nothing is in the line of `off`.
     #[inline(always)]
     pub(crate) fn is_quiet_beside_own(&self, off: u64) -> bool {
@@ -401,11 +427,29 @@ impl State {
     pub(crate) fn note_read(&self, index: u32, version: u64) {
         if self.cares(Care::NOTES) {
             let mut reads = self.reads.borrow_mut();
-            let reads = reads.get_or_insert_with(|| READS.take().unwrap_or_default());
+            let reads = reads.get_or_insert_with(take_list);
             if reads.last() != Some(&(index, version)) {
                 reads.push((index, version));
             }
         }
+    }
+
+    /// As [`note_read`](Self::note_read), where there is room in the list; whether that was done. It calls nothing, so that who calls it has no
+    /// registers to save.
+    #[inline(always)]
+    fn try_note_read(&self, index: u32, version: u64) -> bool {
+        if !self.cares(Care::NOTES) {
+            return true;
+        }
+        let Ok(mut reads) = self.reads.try_borrow_mut() else { return false };
+        let Some(reads) = reads.as_deref_mut() else { return false };
+        if reads.last() != Some(&(index, version)) {
+            if reads.len() == reads.capacity() {
+                return false;
+            }
+            reads.push((index, version));
+        }
+        true
     }
 
     /// Whether there may be a list of what was read.
@@ -446,8 +490,9 @@ impl State {
 
     /// Lets the transaction see the heap as it is now, if all that it has read is still so.
     #[cold]
-    pub(crate) fn extend(&self, core: &Core) -> Result<()> {
-        let now = core.clock.now();
+    pub(crate) fn extend(&self, core: &Core, version: u64) -> Result<()> {
+        core.clock.raise(version);
+        let now = core.clock.now().count();
         if !self.reads_hold(core) {
             return self.conflict();
         }
@@ -465,6 +510,41 @@ impl State {
                 let now = core.records(*index).load(index & !COUNT_RECORD);
                 now.version() <= *version && (!now.is_committing() || now.owner() == number)
             })
+    }
+}
+
+/// A word of an object that was there before, if its record allows it to be read, and it is none that the transaction may have written: what
+/// most reads are when others commit. What comes back goes in registers.
+#[inline(never)]
+pub(crate) fn word_by_record(core: &Core, state: &State, key: u64, off: u64) -> Option<u64> {
+    if !state.reads_records() || key == FRESH || state.may_have_written(off, 1) {
+        return None;
+    }
+    let index = core.orecs.index(key);
+    let seen = core.orecs.load_idle(index, state.rv())?;
+    let word = core.region().loadable_words().load(off)?;
+    let holds = core.orecs.load_again(index) == seen && state.try_note_read(index, seen.version());
+    holds.then_some(word)
+}
+
+/// As [`word_by_record`], of several words; whether they are there.
+#[inline(never)]
+pub(crate) fn words_by_record(core: &Core, state: &State, key: u64, off: u64, out: &mut [u64]) -> bool {
+    if !state.reads_records() || key == FRESH || state.may_have_written(off, out.len()) {
+        return false;
+    }
+    let index = core.orecs.index(key);
+    let Some(seen) = core.orecs.load_idle(index, state.rv()) else { return false };
+    let Some(words) = core.region().loadable_words().words(off, out.len() as u64) else { return false };
+    load_all(words, out);
+    core.orecs.load_again(index) == seen && state.try_note_read(index, seen.version())
+}
+
+#[inline(always)]
+pub(crate) fn load_all(words: &[AtomicU64], out: &mut [u64]) {
+    for (out, word) in out.iter_mut().zip(words) {
+        // ORDER: acquire, with the release of a commit's stores: whoever sees one sees the record marked.
+        *out = word.load(Ordering::Acquire);
     }
 }
 

@@ -10,12 +10,14 @@ use crate::layout::{
 use crate::node::Room;
 use crate::persist::{Persist, Plain};
 use crate::place::{Arr, FRESH, Obj, Ref, Tie};
-use crate::session::{COUNT_RECORD, Care, Delta, FreshObject, Session, State};
+use crate::session::{
+    COUNT_RECORD, Care, Delta, FreshObject, Session, State, load_all, word_by_record, words_by_record,
+};
 use crate::slots::{PArr, PRc, PWeak};
 use std::cell::RefMut as CellMut;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use tembo_pmem::LoadableWords;
 
 /// Lines of a value that is going to be written that are fetched before.
@@ -105,7 +107,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub fn load<T: Persist>(&self, slot: Ref<'t, B, PRc<T>>) -> Result<Option<Obj<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
-        if let Some(off) = self.quiet_word(slot.off).or_else(|| self.word_beside_own(slot.off)) {
+        if let Some(off) = self.word_at_once(slot.key, slot.off) {
             return Ok((off != 0).then(|| ReadTx::object_before(off)));
         }
         let off = self.copied().read_word_with_care(slot.key, slot.off)?;
@@ -146,7 +148,10 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         {
             return Ok(Some(Arr::new(off, len & LEN_MASK, false)));
         }
-        let off = self.copied().read_word_with_care(slot.key, slot.off)?;
+        let off = match word_by_record(self.core, self.state, slot.key, slot.off) {
+            Some(off) => off,
+            None => self.copied().read_word_with_care(slot.key, slot.off)?,
+        };
         self.array_at(off)
     }
 
@@ -221,7 +226,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                 continue;
             }
             if seen.version() > state.rv() {
-                state.extend(self.core)?;
+                state.extend(self.core, seen.version())?;
                 continue;
             }
             let kind = Kind(self.core.region().load_u64(kind_off(off))?);
@@ -239,10 +244,18 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub(crate) fn read_word(&self, key: u64, off: u64) -> Result<u64> {
         // What most reads are: nobody stores anything, and this transaction has not either.
-        match self.quiet_word(off).or_else(|| self.word_beside_own(off)) {
+        match self.word_at_once(key, off) {
             Some(word) => Ok(word),
             None => self.copied().read_word_with_care(key, off),
         }
+    }
+
+    /// A word that nothing is in the way of reading.
+    #[inline(always)]
+    fn word_at_once(&self, key: u64, off: u64) -> Option<u64> {
+        self.quiet_word(off)
+            .or_else(|| self.word_beside_own(off))
+            .or_else(|| word_by_record(self.core, self.state, key, off))
     }
 
     /// A word of which the transaction has written nothing, nor of its line, if there is nothing to look after but that, and the clock still stands
@@ -326,6 +339,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             if self.core.clock.stands_at(self.state.quiet_at()) {
                 return Ok(());
             }
+        } else if words_by_record(self.core, self.state, key, off, out) {
+            return Ok(());
         }
         self.copied().read_words_with_care(key, off, out)
     }
@@ -371,7 +386,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
                 continue;
             }
             if seen.version() > state.rv() {
-                state.extend(core)?;
+                state.extend(core, seen.version())?;
                 continue;
             }
             self.load_words(off, out)?;
@@ -427,14 +442,6 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             *out = words[(at + i) / 8].to_ne_bytes()[(at + i) % 8];
         }
         Ok(())
-    }
-}
-
-#[inline(always)]
-fn load_all(words: &[AtomicU64], out: &mut [u64]) {
-    for (out, word) in out.iter_mut().zip(words) {
-        // ORDER: acquire, with the release of a commit's stores: whoever sees one sees the record marked.
-        *out = word.load(Ordering::Acquire);
     }
 }
 

@@ -11,14 +11,14 @@ mod orec;
 
 /// What `orec.rs` is built on, with weakenings.
 mod sync {
-    use super::{Mutant, is};
+    use super::{Mutant, Sharing, WAY, is};
     pub(super) use std::sync::atomic::Ordering;
 
     #[derive(Debug, Default)]
     pub(super) struct AtomicU64(loom::sync::atomic::AtomicU64);
 
     /// Changes nothing.
-    pub(super) fn prefetch_word_for_store(_: &AtomicU64) {}
+    pub(super) fn prefetch_for_store(_: &AtomicU64) {}
 
     impl AtomicU64 {
         pub(super) fn new(value: u64) -> AtomicU64 {
@@ -49,15 +49,38 @@ mod sync {
             self.0.fetch_max(value, order)
         }
 
+        pub(super) fn swap(&self, value: u64, order: Ordering) -> u64 {
+            self.0.swap(value, if is(Mutant::SharesUnfenced) { Ordering::Relaxed } else { order })
+        }
+
         pub(super) fn fetch_add(&self, by: u64, order: Ordering) -> u64 {
             self.0.fetch_add(by, if is(Mutant::ClockRelaxed) { Ordering::Relaxed } else { order })
         }
     }
 
     pub(super) fn fence(order: Ordering) {
-        if !is(Mutant::NoOrderOfLoads) {
+        let is_weak = match order {
+            Ordering::SeqCst => is(Mutant::EndsUnfenced),
+            _ => is(Mutant::NoOrderOfLoads),
+        };
+        if !is_weak {
             loom::sync::atomic::fence(order);
         }
+    }
+
+    pub(super) fn fence_after_exchange() {
+        if !is(Mutant::SharesUnfenced) {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Loom takes sequentially consistent loads for ones that acquire. That a record is loaded after the clock in the order that all agree about is what a fence
+    /// between the two gives as well. Where the clock is never shared it need only acquire.
+    pub(super) fn load_in_order(word: &AtomicU64) -> u64 {
+        if WAY.get().sharing != Sharing::Never && !is(Mutant::LoadsOutOfOrder) {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+        word.load(Ordering::Acquire)
     }
 }
 
@@ -114,12 +137,34 @@ enum Mutant {
     StaysQuiet,
     /// One that knows not what it has read goes on when the clock moves.
     TrustsForever,
+    /// A commit that leaves the clock as it is does not wait for its marks to be visible.
+    SharesUnfenced,
+    /// Nor does who ends sharing look at who is storing only after the others can know.
+    EndsUnfenced,
+    /// Loads of the clock and of records are not in one order for all.
+    LoadsOutOfOrder,
+    /// Who meets a version that is newer than its clock does not raise that.
+    NeverRaises,
+    /// A transaction takes the clock for one that every commit advances.
+    NeverSeesSharing,
+    /// A commit before which the clock did not move validates nothing, although others leave it as it is.
+    ValidatesByClock,
 }
+
+/// Those that only matter where commits leave the clock as it is.
+const SHARING: [Mutant; 6] = [
+    Mutant::SharesUnfenced,
+    Mutant::EndsUnfenced,
+    Mutant::LoadsOutOfOrder,
+    Mutant::NeverRaises,
+    Mutant::NeverSeesSharing,
+    Mutant::ValidatesByClock,
+];
 
 thread_local! {
     // Loom runs the threads of a model on one thread.
     static MUTANT: Cell<Mutant> = const { Cell::new(Mutant::None) };
-    static WAY: Cell<Way> = const { Cell::new(Way { quiet: false, trusting: false, early: false }) };
+    static WAY: Cell<Way> = const { Cell::new(WAYS[0]) };
 }
 
 /// A way in which transactions run.
@@ -131,14 +176,33 @@ struct Way {
     trusting: bool,
     /// They own what they write at once, rather than in their commits.
     early: bool,
+    sharing: Sharing,
 }
 
-const WAYS: [Way; 5] = [
-    Way { quiet: false, trusting: false, early: false },
-    Way { quiet: true, trusting: false, early: false },
-    Way { quiet: true, trusting: true, early: false },
-    Way { quiet: false, trusting: false, early: true },
-    Way { quiet: true, trusting: false, early: true },
+/// When commits leave the clock as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Sharing {
+    #[default]
+    Never,
+    Always,
+    /// From when the main thread begins its transactions.
+    Begun,
+    /// Until then, if that can be had.
+    Ended,
+}
+
+const ALONE: Way = Way { quiet: false, trusting: false, early: false, sharing: Sharing::Never };
+
+const WAYS: [Way; 9] = [
+    ALONE,
+    Way { quiet: true, ..ALONE },
+    Way { quiet: true, trusting: true, ..ALONE },
+    Way { early: true, ..ALONE },
+    Way { quiet: true, early: true, ..ALONE },
+    Way { sharing: Sharing::Always, ..ALONE },
+    Way { early: true, sharing: Sharing::Always, ..ALONE },
+    Way { quiet: true, trusting: true, sharing: Sharing::Begun, ..ALONE },
+    Way { quiet: true, trusting: true, sharing: Sharing::Ended, ..ALONE },
 ];
 
 fn is(mutant: Mutant) -> bool {
@@ -167,8 +231,22 @@ impl Shared {
         let records = [orecs.index(key(0)), orecs.index(key(1))];
         let storing = Storing::new(2);
         (1..=2).for_each(|owner| storing.add(owner));
+        assert_eq!(storing.of_others(1), 0, "nobody has stored anything");
         let words = [AtomicU64::new(0), AtomicU64::new(0)];
-        Shared { orecs, clock: Clock::default(), storing, words, records }
+        let shared = Shared { orecs, clock: Clock::default(), storing, words, records };
+        if matches!(WAY.get().sharing, Sharing::Always | Sharing::Ended) {
+            shared.clock.share();
+        }
+        shared
+    }
+
+    /// What the main thread does before a transaction.
+    fn change_sharing(&self) {
+        match WAY.get().sharing {
+            Sharing::Never | Sharing::Always => (),
+            Sharing::Begun => self.clock.share(),
+            Sharing::Ended => self.clock.end_sharing(&self.storing),
+        }
     }
 }
 
@@ -190,8 +268,11 @@ struct Tx<'s> {
 
 impl<'s> Tx<'s> {
     fn begin(shared: &'s Shared, me: u64) -> Tx<'s> {
-        let rv = shared.clock.now();
-        let is_quiet = WAY.get().quiet && (is(Mutant::AlwaysQuiet) || !shared.storing.may_be_anyone());
+        let now = shared.clock.now();
+        let rv = now.count();
+        let is_alone = now.is_alone() || is(Mutant::NeverSeesSharing);
+        let is_quiet =
+            WAY.get().quiet && (is(Mutant::AlwaysQuiet) || is_alone && !shared.storing.may_be_anyone());
         let notes = !(WAY.get().trusting && is_quiet);
         Tx { shared, me, rv, is_quiet, notes, reads: vec![], writes: vec![], wanted: vec![], owned: vec![] }
     }
@@ -208,8 +289,11 @@ impl<'s> Tx<'s> {
     }
 
     /// As `State::extend`.
-    fn extend(&mut self) -> Result<(), Conflict> {
-        let now = self.shared.clock.now();
+    fn extend(&mut self, version: u64) -> Result<(), Conflict> {
+        if !is(Mutant::NeverRaises) {
+            self.shared.clock.raise(version);
+        }
+        let now = self.shared.clock.now().count();
         if !is(Mutant::ExtendsBlindly) && !self.reads_hold() {
             return Err(Conflict);
         }
@@ -250,6 +334,17 @@ impl<'s> Tx<'s> {
             }
             self.end_quiet()?;
         }
+        // As `word_by_record`.
+        if WAY.get().sharing != Sharing::Never
+            && self.writes.is_empty()
+            && let Some(seen) = self.shared.orecs.load_idle(record, self.rv)
+        {
+            let value = self.shared.words[place].load(Acquire);
+            if self.shared.orecs.load_again(record) == seen {
+                self.note_read(place, seen.version());
+                return Ok(value);
+            }
+        }
         let mut seen = self.shared.orecs.load(record);
         if seen.owner() == self.me {
             return Ok(own.map_or_else(|| self.shared.words[place].load(Acquire), |(_, value)| value));
@@ -258,7 +353,7 @@ impl<'s> Tx<'s> {
             return Err(Conflict);
         }
         if seen.version() > self.rv && !is(Mutant::TakesNewer) {
-            self.extend()?;
+            self.extend(seen.version())?;
             seen = self.shared.orecs.load(record);
             if seen.is_committing() || seen.version() > self.rv {
                 return Err(Conflict);
@@ -307,7 +402,7 @@ impl<'s> Tx<'s> {
                 return Err(Conflict);
             }
             if seen.version() > self.rv && !is(Mutant::OwnsNewer) {
-                self.extend()?;
+                self.extend(seen.version())?;
             }
             if !self.shared.orecs.try_own(record, seen, self.me) {
                 return Err(Conflict);
@@ -333,14 +428,19 @@ impl<'s> Tx<'s> {
             self.mark();
         }
         let storing = &self.shared.storing;
-        if !is(Mutant::SaysLate) {
-            storing.begin(self.me);
-        }
-        let version = self.shared.clock.advance();
-        if is(Mutant::SaysLate) {
-            storing.begin(self.me);
-        }
-        if version != self.rv + 1 && !is(Mutant::NoValidation) && !self.reads_hold() {
+        let number = match is(Mutant::SaysLate) {
+            // It says so of somebody else, and of itself only then.
+            true => {
+                let number = self.shared.clock.number(&Storing::new(2), self.me);
+                self.shared.storing.begin(self.me);
+                number
+            }
+            false => self.shared.clock.number(storing, self.me),
+        };
+        let version = number.version;
+        let is_next =
+            if is(Mutant::ValidatesByClock) { version == self.rv + 1 } else { number.follows(self.rv) };
+        if !is_next && !is(Mutant::NoValidation) && !self.reads_hold() {
             storing.end(self.me);
             return Err(Conflict);
         }
@@ -393,6 +493,11 @@ fn write_both(shared: &Shared, me: u64, value: u64) -> Result<(), Conflict> {
 
 /// Reads both words, in a transaction that need not be committed.
 fn read_both(shared: &Shared, me: u64) -> Result<u64, Conflict> {
+    shared.change_sharing();
+    read_both_as_it_is(shared, me)
+}
+
+fn read_both_as_it_is(shared: &Shared, me: u64) -> Result<u64, Conflict> {
     let mut tx = Tx::begin(shared, me);
     let first = tx.read(0)?;
     let second = tx.read(1)?;
@@ -404,10 +509,19 @@ fn read_both(shared: &Shared, me: u64) -> Result<u64, Conflict> {
 fn readers_see_one_state() {
     explore(3, || {
         let shared = Arc::new(Shared::new());
-        let writer = spawn(&shared, |shared| _ = write_both(shared, 1, 1));
+        let done = Arc::new(AtomicU64::new(0));
+        let count = done.clone();
+        let writer = spawn(&shared, move |shared| {
+            if write_both(shared, 1, 1).is_ok() {
+                count.store(1, Relaxed);
+            }
+        });
         let _ = read_both(&shared, 9);
         writer.join().unwrap();
-        assert!(matches!(read_both(&shared, 9), Ok(1)), "the writer met nobody");
+        let done = done.load(Relaxed);
+        assert!(matches!(read_both(&shared, 9), Ok(both) if both == done), "what was committed is read");
+        let may_fail = matches!(WAY.get().sharing, Sharing::Begun | Sharing::Ended);
+        assert!(may_fail || done == 1, "the writer met nobody");
     });
 }
 
@@ -431,6 +545,7 @@ fn writers_see_one_state() {
     explore(3, || {
         let shared = Arc::new(Shared::new());
         let writer = spawn(&shared, |shared| _ = write_both(shared, 1, 1));
+        shared.change_sharing();
         let attempt = || {
             let mut tx = Tx::begin(&shared, 2);
             let first = tx.read(0)?;
@@ -459,6 +574,7 @@ fn no_write_is_skewed_after_an_extension() {
             };
             let _ = attempt();
         });
+        shared.change_sharing();
         let attempt = || {
             let mut tx = Tx::begin(&shared, 1);
             tx.write(1, 0)?;
@@ -496,6 +612,7 @@ fn no_update_is_lost() {
             }
         };
         let other = spawn(&shared, add(1, done.clone()));
+        shared.change_sharing();
         add(2, done.clone())(&shared);
         other.join().unwrap();
         assert_eq!(shared.words[0].load(Relaxed), done.load(Relaxed), "every commit counts");
@@ -520,6 +637,7 @@ fn no_write_is_skewed() {
             }
         };
         let other = spawn(&shared, take(1, 0));
+        shared.change_sharing();
         take(2, 1)(&shared);
         other.join().unwrap();
         let both = [shared.words[0].load(Relaxed), shared.words[1].load(Relaxed)];
@@ -551,13 +669,41 @@ fn who_writes_sees_it_and_loses_nothing() {
             }
         };
         let other = spawn(&shared, add(1, done.clone()));
+        shared.change_sharing();
         add(2, done.clone())(&shared);
         other.join().unwrap();
         assert_eq!(shared.words[0].load(Relaxed), done.load(Relaxed), "every commit counts");
     });
 }
 
-const MODELS: [(&str, fn()); 7] = [
+/// A reader has met a version of somebody else's, and raised the clock to it; the commit that goes on meanwhile has the same.
+fn readers_see_one_state_after_raising_the_clock() {
+    explore(3, || {
+        let shared = Arc::new(Shared::new());
+        let writer = spawn(&shared, |shared| _ = write_both(shared, 1, 1));
+        shared.clock.raise(1);
+        let _ = read_both(&shared, 9);
+        writer.join().unwrap();
+    });
+}
+
+/// Somebody else finds that nobody stores any more, so that readers look at the clock again.
+fn readers_see_one_state_when_another_ends_sharing() {
+    if WAY.get().sharing != Sharing::Ended {
+        return;
+    }
+    explore(2, || {
+        let shared = Arc::new(Shared::new());
+        let threads = [
+            spawn(&shared, |shared| _ = write_both(shared, 1, 1)),
+            spawn(&shared, Shared::change_sharing),
+            spawn(&shared, |shared| _ = read_both_as_it_is(shared, 9)),
+        ];
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+const MODELS: [(&str, fn()); 9] = [
     ("readers see one state", readers_see_one_state),
     ("writers see one state", writers_see_one_state),
     ("no update is lost", no_update_is_lost),
@@ -565,6 +711,8 @@ const MODELS: [(&str, fn()); 7] = [
     ("no write is skewed", no_write_is_skewed),
     ("no write is skewed after an extension", no_write_is_skewed_after_an_extension),
     ("readers see one state between two commits", readers_see_one_state_between_two_commits),
+    ("readers see one state after raising the clock", readers_see_one_state_after_raising_the_clock),
+    ("readers see one state when another ends sharing", readers_see_one_state_when_another_ends_sharing),
 ];
 
 #[test]
@@ -607,10 +755,12 @@ fn weakenings_are_caught() {
         Mutant::TrustsForever,
     ];
     let mut missed = Vec::new();
-    for mutant in mutants {
+    for mutant in mutants.into_iter().chain(SHARING) {
         MUTANT.set(mutant);
+        let of_sharing = SHARING.contains(&mutant);
+        let ways = || WAYS.into_iter().rev().filter(|way| (way.sharing != Sharing::Never) == of_sharing);
         let is_caught = |model: &fn()| {
-            WAYS.into_iter().rev().any(|way| {
+            ways().any(|way| {
                 WAY.set(way);
                 std::panic::catch_unwind(model).is_err()
             })

@@ -943,10 +943,10 @@ fn env_non_temporal() -> Result<Option<bool>, RegionError> {
         Ok(value) => Err(RegionError::Environment { name: ENV_NON_TEMPORAL, value, expected: "0 or 1" }),
     }
 }
-/// Asks the processor to bring the line of a word of ordinary memory into its cache, to be stored to.
+/// Asks the processor to bring the line where a value in ordinary memory begins into its cache, to be stored to.
 #[inline(always)]
-pub fn prefetch_word_for_store(word: &AtomicU64) {
-    prefetch_line_for_store(std::ptr::from_ref(word).cast());
+pub fn prefetch_for_store<T>(value: &T) {
+    prefetch_line_for_store(std::ptr::from_ref(value).cast());
 }
 
 #[inline(always)]

@@ -7,6 +7,10 @@ use tembo_pmem::{OutOfBounds, RegionError, SyncError};
 /// Result of pool operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// How something ended behind a commit's fence, or what is called there: it goes in a register. An [`Error`] by itself would be written to memory
+/// by words and copied by more than a word at a time, and a load of what two stores have written waits for both, hence for the fence.
+pub(crate) type Done = std::result::Result<(), Box<Error>>;
+
 /// What can go wrong with a pool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -185,6 +189,12 @@ impl Error {
 
     pub(crate) fn io(what: &'static str, path: &std::path::Path, source: impl Into<io::Error>) -> Error {
         Error::Io { what, path: path.to_owned(), source: source.into() }
+    }
+}
+
+impl From<Box<Error>> for Error {
+    fn from(e: Box<Error>) -> Error {
+        *e
     }
 }
 

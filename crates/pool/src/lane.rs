@@ -43,10 +43,9 @@
 //!   cannot be begun before. So a half has two records at least, the other half counts as long as there is but one,
 //!   and is written over only after.
 //!
-//! L3 is kept by the *touch table*, once more than one lane is in use: a volatile word per hashed line,
-//! naming the lane and commit that changed or covered it last, or freed it. Before a commit, lanes found there that may still have
-//! live records are *settled*: their home lines are made durable and their records retired. After the commit,
-//! the lines are registered; a lane that is displaced from the table is settled before it is.
+//! L3 is kept by the *touch table* (`touch.rs`), once more than one lane is in use: it tells which commits of which lanes changed or covered
+//! a line last, or freed it. Before a commit, lanes found there that may still have live records are *settled*: their home lines are made durable
+//! and their records retired. After the commit, the lines are registered.
 //!
 //! # Recovery
 //!
@@ -69,7 +68,7 @@ use crate::layout::{Geometry, PmLane};
 use crate::pool::{Pool, PoolInner};
 use crate::record::{RecordImage, record_bytes};
 use crate::tx::{Tx, TxWork};
-use crate::{Error, Result};
+use crate::{Done, Error, Result};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
@@ -77,7 +76,7 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tembo_pmem::{LINE_BYTES, offset_of, prefetch_word_for_store};
+use tembo_pmem::{LINE_BYTES, offset_of};
 
 /// A writer's context in a pool: at most one transaction at a time is begun on it.
 ///
@@ -458,9 +457,15 @@ impl LaneSlot {
         self.state.lock()
     }
 
+    /// Commits up to this one have no live record.
+    #[inline(always)]
+    pub(crate) fn settled(&self) -> u64 {
+        self.settled.load(Ordering::Acquire)
+    }
+
     /// Whether the record of a commit may still be live.
-    fn may_be_live(&self, commit: u64) -> bool {
-        commit > self.settled.load(Ordering::Acquire)
+    pub(crate) fn may_be_live(&self, commit: u64) -> bool {
+        commit > self.settled()
     }
 
     /// Notes, under the lane's lock, that commit number `commits` was the second in its half: all records before the
@@ -553,12 +558,7 @@ impl LaneSlot {
     ///
     /// Another lane may have stored to a block, in a transaction that had begun when this lane freed it, and was committed after that. It is over,
     /// since it was pinned; its record is in the touch table, and dead after this (L2). No lane's lock is held, as others' are taken.
-    pub(crate) fn release(
-        &self,
-        pool: &PoolInner,
-        blocks: &mut Vec<Block>,
-        arena: Option<&Arena>,
-    ) -> Result<()> {
+    pub(crate) fn release(&self, pool: &PoolInner, blocks: &mut Vec<Block>, arena: Option<&Arena>) -> Done {
         blocks.iter().for_each(|block| pool.alloc.expect_release(block));
         let settled = blocks
             .iter()
@@ -580,116 +580,11 @@ impl LaneSlot {
         state.safe_before = 0;
         self.leave_limbo(pool, &mut state, &mut blocks, usize::MAX);
         drop(state);
-        self.release(pool, &mut blocks, None)
+        Ok(self.release(pool, &mut blocks, None)?)
     }
 
     pub(crate) fn limbo_bytes(&self) -> u64 {
         self.lock().limbo_bytes
-    }
-}
-
-/// The touch table: which lane changed a line last (I: L3).
-#[derive(Debug)]
-pub(crate) struct TouchTable {
-    /// Set once a second lane is in use, or something else that ends epochs; never unset.
-    on: AtomicBool,
-    /// Lane number (high 16 bits) and commit number (low 48) by hashed line; 0 = none.
-    words: std::sync::OnceLock<Box<[AtomicU64]>>,
-    /// Whether every record from before the table was turned on is dead.
-    complete: Mutex<bool>,
-}
-
-const TOUCH_WORDS: usize = if cfg!(miri) { 1 << 8 } else { 1 << 16 };
-
-impl TouchTable {
-    pub(crate) fn new() -> TouchTable {
-        TouchTable {
-            on: AtomicBool::new(false),
-            words: std::sync::OnceLock::new(),
-            complete: Mutex::new(false),
-        }
-    }
-
-    pub(crate) fn is_on(&self) -> bool {
-        self.on.load(Ordering::SeqCst)
-    }
-
-    /// Begins to register touches, and settles every record from before: nobody but the first lane writes before that
-    /// is done, by whichever thread.
-    pub(crate) fn turn_on(&self, pool: &PoolInner) -> Result<()> {
-        let mut complete = self.complete.lock();
-        if !*complete {
-            self.words.get_or_init(|| (0..TOUCH_WORDS).map(|_| AtomicU64::new(0)).collect());
-            self.on.store(true, Ordering::SeqCst);
-            pool.lanes.iter().try_for_each(|lane| lane.settle(pool).map(drop))?;
-            *complete = true;
-        }
-        Ok(())
-    }
-
-    fn word(&self, line: u64) -> Option<&AtomicU64> {
-        let hash = line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - TOUCH_WORDS.trailing_zeros());
-        self.words.get().map(|words| &words[hash as usize])
-    }
-
-    /// Has what the table says about lines brought here, for a commit that is going to look there and to register: they come while
-    /// it makes its record.
-    #[inline]
-    pub(crate) fn prefetch(&self, lines: &[u64]) {
-        lines.iter().filter_map(|line| self.word(*line)).for_each(prefetch_word_for_store);
-    }
-
-    /// Settles every other lane that may have a live record for one of the lines; returns the highest of
-    /// their sequence numbers.
-    pub(crate) fn settle_others(&self, pool: &PoolInner, me: u32, lines: &[u64]) -> Result<u64> {
-        let mut seq = 0;
-        for line in lines {
-            let touch = self.word(*line).map_or(0, |word| word.load(Ordering::Acquire));
-            seq = seq.max(settle_touch(pool, me, touch)?);
-        }
-        Ok(seq)
-    }
-
-    /// As [`settle_others`](Self::settle_others), of the lines of a block.
-    fn settle_others_in(&self, pool: &PoolInner, me: u32, off: u64, bytes: u64) -> Result<()> {
-        let lines = off / LINE_BYTES..(off + bytes).div_ceil(LINE_BYTES);
-        match self.words.get() {
-            None => Ok(()),
-            // So many lines have every word of the table, or nearly.
-            Some(words) if lines.end - lines.start >= words.len() as u64 => words
-                .iter()
-                .try_for_each(|word| settle_touch(pool, me, word.load(Ordering::Acquire)).map(drop)),
-            Some(_) => lines.into_iter().try_for_each(|line| self.settle_others(pool, me, &[line]).map(drop)),
-        }
-    }
-
-    /// Registers this lane's commit for the lines, settling lanes that this displaces.
-    pub(crate) fn register(&self, pool: &PoolInner, me: u32, commit: u64, lines: &[u64]) -> Result<()> {
-        for line in lines {
-            let Some(word) = self.word(*line) else { continue };
-            let mine = u64::from(me) << 48 | commit;
-            let mut displaced = word.load(Ordering::Acquire);
-            while displaced != mine {
-                // Before it leaves the table: who looks there meanwhile has to find it, or its record dead.
-                settle_touch(pool, me, displaced)?;
-                match word.compare_exchange(displaced, mine, Ordering::AcqRel, Ordering::Acquire) {
-                    Ok(_) => break,
-                    Err(found) => displaced = found,
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn settle_touch(pool: &PoolInner, me: u32, touch: u64) -> Result<u64> {
-    let (lane, commit) = ((touch >> 48) as u32, touch & ((1 << 48) - 1));
-    if lane == me || commit == 0 {
-        return Ok(0);
-    }
-    match pool.lanes.get(lane as usize) {
-        Some(other) if other.may_be_live(commit) => other.settle(pool),
-        _ => Ok(0),
     }
 }
 
@@ -701,7 +596,7 @@ impl PoolInner {
                 continue;
             }
             if lane.number > 0
-                && let Err(e) = self.touches.turn_on(self)
+                && let Err(e) = self.touches.turn_on(self, lane.number)
             {
                 lane.in_use.store(false, Ordering::Release);
                 return Err(e);

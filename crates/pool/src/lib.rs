@@ -88,6 +88,7 @@ mod record;
 mod recover;
 mod roots;
 mod sync;
+mod touch;
 mod tx;
 
 #[cfg(test)]
@@ -96,6 +97,7 @@ mod tests;
 pub use bias::Bias;
 pub use biased::{ArcBiasedGuard, BiasedGuard, BiasedMutex};
 pub use check::{BlockInfo, Marks, Usage};
+pub(crate) use error::Done;
 pub use error::{Error, Result};
 pub use lane::{Lane, Writer};
 pub use layout::{Geometry, TAG_BYTES, tag_off};

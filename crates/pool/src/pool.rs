@@ -3,10 +3,11 @@
 use crate::alloc::Allocator;
 use crate::epoch::{Epochs, Place};
 use crate::header::{self, Header};
-use crate::lane::{Lane, LaneSlot, TouchTable};
+use crate::lane::{Lane, LaneSlot};
 use crate::layout::{COMMITTED_BITS, Geometry, PAGE_BYTES, PmHeader, seal};
 use crate::recover::{self, Recovery};
 use crate::sync::has_remote_barriers;
+use crate::touch::TouchTable;
 use crate::{Error, Options, Result, create, lock};
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -237,7 +238,7 @@ impl Pool {
             seed,
             alloc,
             lanes,
-            touches: TouchTable::new(),
+            touches: TouchTable::new(geometry.lane_count),
             epochs: Epochs::new(),
             claims: Mutex::default(),
             failed: AtomicBool::new(false),
@@ -320,7 +321,7 @@ impl Pool {
     /// As for a commit.
     pub fn claim(&self, off: u64) -> Result<Option<Claim>> {
         // ORDER: from here on no lane believes to be alone, so that a claim can end epochs beside it.
-        self.inner.touches.turn_on(&self.inner)?;
+        self.inner.touches.turn_on(&self.inner, 0)?;
         Ok(self.inner.claims.lock().insert(off).then(|| Claim { pool: self.clone(), off }))
     }
 

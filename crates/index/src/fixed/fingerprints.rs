@@ -9,7 +9,7 @@
 use super::layout::{SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE};
 use super::node::simd::{Portable, Search};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tembo_pmem::prefetch_word_for_store;
+use tembo_pmem::prefetch_for_store;
 
 /// The byte of an unused slot.
 const UNUSED: u8 = 0;
@@ -163,13 +163,13 @@ impl Fingerprints {
     /// Asks for the lines of bytes, to be stored to.
     #[inline(always)]
     pub(super) fn fetch_to_change(&self) {
-        self.words.iter().step_by(WORDS_PER_LINE).for_each(prefetch_word_for_store);
+        self.words.iter().step_by(WORDS_PER_LINE).for_each(prefetch_for_store);
     }
 
     /// Asks for the line of nibbles, to be stored to.
     #[inline(always)]
     pub(super) fn fetch_to_set(&self) {
-        prefetch_word_for_store(&self.nibbles[0]);
+        prefetch_for_store(&self.nibbles[0]);
     }
 
     /// The slots with this fingerprint, a bit each.

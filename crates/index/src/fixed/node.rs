@@ -18,7 +18,7 @@ use super::structure::{SharedStructure, Structure};
 use crate::error::{Result, corrupt};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use tembo_pmem::{Region, prefetch_word_for_store};
+use tembo_pmem::{Region, prefetch_for_store};
 use tembo_pool::{BriefPin, Claim};
 
 /// Proof that what was found in the tree is not dropped meanwhile: a pin, or the lock of structure changes, which nobody else has, or
@@ -298,7 +298,7 @@ impl Leaf {
     /// Asks for what every change loads and stores to, which another thread's processor may hold.
     #[inline(always)]
     pub(super) fn fetch_to_change(&self) {
-        prefetch_word_for_store(&self.version);
+        prefetch_for_store(&self.version);
         self.fingerprints.fetch_to_change();
     }
 

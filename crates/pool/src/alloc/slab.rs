@@ -7,7 +7,7 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use tembo_pmem::{Region, prefetch_word_for_store, size_of};
+use tembo_pmem::{Region, prefetch_for_store, size_of};
 
 /// A slab in use by this process. What whoever frees a block looks at comes first, and does not lie beside what changes.
 #[derive(Debug)]
@@ -280,12 +280,12 @@ impl Slab {
 
     /// Has what [`release`](Self::release) changes come.
     pub(crate) fn expect_release(&self, index: u64) {
-        prefetch_word_for_store(&self.words[(index / 64) as usize].busy);
+        prefetch_for_store(&self.words[(index / 64) as usize].busy);
     }
 
     /// Has what [`claim`](Self::claim) looks at come.
     pub(crate) fn prefetch(&self, bit: BitPlace) {
-        prefetch_word_for_store(&self.words[bit.word].media);
+        prefetch_for_store(&self.words[bit.word].media);
     }
 
     /// Takes a claim back.

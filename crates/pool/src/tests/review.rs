@@ -305,19 +305,40 @@ impl Held {
 #[test]
 fn a_lane_leaves_the_touch_table_only_when_it_is_settled() {
     let held = Held::new();
-    let mut lanes: Vec<Lane> = (0..3).map(|_| held.pool.lane().unwrap()).collect();
-    (0..10).for_each(|i| held.store(&mut lanes[1], i));
-    let number = lanes[1].number;
+    // The last two of four have no columns.
+    let mut lanes: Vec<Lane> = (0..4).map(|_| held.pool.lane().unwrap()).collect();
+    (0..10).for_each(|i| held.store(&mut lanes[2], i));
+    let number = lanes[2].number;
     let seq = held.pool.inner.lanes[number as usize].lock().seq;
     let inner = &held.pool.inner;
-    // The third lane changed another word of the line, at the same time as the second changed its own.
+    // The last lane changed another word of the line, at the same time as the third changed its own.
     held.meanwhile(
-        || inner.touches.register(inner, 2, 1, &[held.table / LINE_BYTES]).unwrap(),
+        || inner.touches.register(inner, 3, 1, &[held.table / LINE_BYTES]).unwrap(),
         || {
             held.store(&mut lanes[0], 99);
             held.assert_dead(number, seq);
         },
     );
+}
+
+/// Who changes a word has the lane settled that did so before, whichever part of the touch table tells of the two.
+#[test]
+fn lanes_that_change_a_word_by_turns_settle_each_other() {
+    let pool = tiny_pool(256 << 10);
+    let mut lanes: Vec<Lane> = (0..4).map(|_| pool.lane().unwrap()).collect();
+    let table = model::make_table(&mut lanes[0]).unwrap();
+    for (first, second) in (0..4).flat_map(|a| (0..4).map(move |b| (a, b))).filter(|(a, b)| a != b) {
+        for (lane, value) in [(first, 1), (first, 2), (second, 3)] {
+            let mut tx = lanes[lane].begin();
+            tx.store(table, value).unwrap();
+            tx.commit().unwrap();
+        }
+        let slots = &pool.inner.lanes;
+        let commits = [first, second].map(|lane| slots[lane].lock().commits);
+        assert!(!slots[first].may_be_live(commits[0]), "lane {first} before {second}");
+        assert!(slots[second].may_be_live(commits[1]), "lane {second} itself");
+        assert!(slots[first].lock().seq < slots[second].lock().seq, "later, and numbered higher");
+    }
 }
 
 /// Two threads take lanes at once, while the first lane has a live record that the touch table does not know. Neither

@@ -10,15 +10,13 @@ use crate::lane::{Lane, LaneSlot, LaneState};
 use crate::layout::MAX_SEQ;
 use crate::pool::PoolInner;
 use crate::record::RecordImage;
-use crate::{Error, Result};
+use crate::{Done, Error, Result};
 use spin::mutex::SpinMutexGuard;
 use std::sync::atomic::Ordering;
 use tembo_pmem::{Domain, LINE_BYTES, SyncError};
 
 /// Commits the lane's transaction. See `lane.rs` for the order of things.
-///
-/// The error is boxed so that what is returned goes in a register.
-pub(super) fn commit(lane: &mut Lane) -> std::result::Result<(), Box<Error>> {
+pub(super) fn commit(lane: &mut Lane) -> Done {
     if lane.work.is_untouched() {
         return Ok(());
     }
@@ -26,10 +24,10 @@ pub(super) fn commit(lane: &mut Lane) -> std::result::Result<(), Box<Error>> {
     let only_stores = lane.work.only_stores_lines();
     collect_homes(&mut lane.work, &lane.pool.inner, only_stores)?;
     if lane.work.home_lines.is_empty() {
-        return Ok(finish(lane, None)?);
+        return finish(lane, None);
     }
     if lane.leaves_log_out {
-        return Ok(unlogged::commit(lane)?);
+        return unlogged::commit(lane);
     }
     if lane.pool.inner.touches.is_on() {
         collect_touched_lines(&mut lane.work);
@@ -94,14 +92,14 @@ pub(super) fn commit(lane: &mut Lane) -> std::result::Result<(), Box<Error>> {
         work.stored_lines.apply(&inner.region)?;
         drop(state);
         work.stored_lines.clear();
-        return if alone { Ok(()) } else { Ok(register(inner, *number, commits, work)?) };
+        return if alone { Ok(()) } else { register(inner, *number, commits, work) };
     }
     store_homes(inner, work, alone)?;
     if !work.freed.is_empty() {
         slot.retire(inner, &mut state, &mut work.freed, alone);
     }
     drop(state);
-    Ok(release_and_finish(lane, (!alone).then_some(commits))?)
+    release_and_finish(lane, (!alone).then_some(commits))
 }
 
 /// Locks the lane, when no other one has a live record for any of the lines. Tells whether no other lane is in use, and the number that the record's is
@@ -170,12 +168,12 @@ fn write_record(image: &RecordImage, inner: &PoolInner, off: u64, chain: u64) ->
 
 /// Makes blocks available that may be, which lie in place of those that were freed, and [finishes](finish).
 #[inline(always)]
-pub(super) fn release_and_finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
+pub(super) fn release_and_finish(lane: &mut Lane, done: Option<u64>) -> Done {
     if !lane.work.freed.is_empty() { release(lane, done) } else { finish(lane, done) }
 }
 
 #[inline(never)]
-fn release(lane: &mut Lane, done: Option<u64>) -> Result<()> {
+fn release(lane: &mut Lane, done: Option<u64>) -> Done {
     let Lane { pool, number, arena, work, .. } = &mut *lane;
     let released = pool.inner.lanes[*number as usize].release(&pool.inner, &mut work.freed, Some(arena));
     // The commit is over, whatever became of them.
@@ -184,7 +182,7 @@ fn release(lane: &mut Lane, done: Option<u64>) -> Result<()> {
 
 /// Puts the volatile state in order after a commit, and registers the lines that it touched.
 #[inline(always)]
-fn finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
+fn finish(lane: &mut Lane, done: Option<u64>) -> Done {
     let Lane { pool, number, arena, work, .. } = lane;
     let inner: &PoolInner = &pool.inner;
     work.stored_lines.clear();
@@ -197,7 +195,7 @@ fn finish(lane: &mut Lane, done: Option<u64>) -> Result<()> {
     }
 }
 
-fn register(inner: &PoolInner, lane: u32, commit: u64, work: &mut TxWork) -> Result<()> {
+fn register(inner: &PoolInner, lane: u32, commit: u64, work: &mut TxWork) -> Done {
     let outcome = inner.touches.register(inner, lane, commit, &work.touched);
     if work.touched.len() > TOUCHED_KEPT {
         work.touched = Vec::new();

@@ -3,9 +3,9 @@
 use super::Tx;
 use super::commit::{release_and_finish, store_homes};
 use super::slabs::write_slab_head;
-use crate::Result;
 use crate::lane::Lane;
 use crate::pool::PoolInner;
+use crate::{Done, Result};
 
 impl Tx<'_> {
     /// From now on commits of this lane write no records, and flush and fence nothing: they only store. What they do is isolated as ever,
@@ -26,7 +26,7 @@ impl Tx<'_> {
 
 /// What is left of a commit without a record ([`Tx::leave_log_out`]).
 #[cold]
-pub(super) fn commit(lane: &mut Lane) -> Result<()> {
+pub(super) fn commit(lane: &mut Lane) -> Done {
     let Lane { pool, number, work, .. } = &mut *lane;
     let inner: &PoolInner = &pool.inner;
     for slab in &work.new_slabs {
