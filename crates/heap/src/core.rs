@@ -172,7 +172,8 @@ impl Core {
         unreachable!("the loop has no end")
     }
 
-    /// How many commits of sessions other than the one that this thread had last have begun or ended.
+    /// How many commits of sessions other than the one that this thread had last have begun or ended. (One that has never written leaves the first out, for which
+    /// the clock may be taken for quiet too early, which costs time only.)
     pub(crate) fn commits_of_others(&self) -> u64 {
         self.storing.of_others(u64::from(LAST_SESSION.get()) + 1)
     }

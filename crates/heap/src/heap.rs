@@ -42,7 +42,7 @@ impl<T: UnwindSafe> Repeatable for T {}
 ///
 /// It may be shared by any number of threads, each of which runs transactions of its own.
 pub struct Heap<B: Brand, R: Persist> {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     of: Of<B, R>,
 }
 

@@ -33,8 +33,10 @@
 //!
 //! - Who meets a version that is newer than its clock raises the shared clock to that, and then goes on as ever: if all that it has read is still so. Also
 //!   a thread that comes back to what it has committed itself; that is rare where there are many records.
-//! - Versions of one record still increase, as its next owner has a clock that is no older than the last version, and gets one that is newer.
-//! - The clock tells nothing of whether others have committed. So commits always validate, and no transaction runs in quiet.
+//! - Two commits of one record may have the same version, but nobody can take the one for the other: who has used a version had a clock that was no older
+//!   before it loaded the record, and a commit that marks the record after that sees that clock, and gets a newer one.
+//! - The clock tells nothing of whether others have committed. So commits always validate, and no transaction runs in quiet; those that only read keep a
+//!   list of what they read from the start.
 //!
 //! A thread that finds that no other has committed for a while *ends* sharing. From then on commits advance the clock again; those that had looked
 //! at it before may still be storing. Once none of them is, which their flags tell, the clock goes on by one, so that no version is newer, and transactions may be
@@ -206,7 +208,7 @@ impl Moment {
         self.0 >> COUNT_SHIFT
     }
 
-    /// Whether each commit since the clock stood here has advanced it, and will.
+    /// Whether commits advance the clock.
     #[inline(always)]
     pub(crate) fn is_alone(self) -> bool {
         self.0 & STATE_MASK == ALONE
@@ -261,6 +263,7 @@ impl Clock {
         // ORDER: between the marks and the validation of a commit; see the module.
         let before = Moment(self.0.fetch_add(1 << COUNT_SHIFT, Ordering::SeqCst));
         if before.is_shared() {
+            // It was taken for one that commits advance: what `begin_and_wait` orders is ordered here.
             fence(Ordering::SeqCst);
         }
         Number { version: before.count() + 1, before }
@@ -279,12 +282,12 @@ impl Clock {
         }
     }
 
-    /// From now on commits leave the clock as it is.
+    /// From now on commits leave the clock as it is. It never comes back to where it stood, so that who is ending that knows of it.
     #[cold]
     pub(crate) fn share(&self) {
         let now = self.now();
-        if now.is_alone() {
-            let shared = Moment::new(now.count(), SHARED);
+        if !now.is_shared() {
+            let shared = Moment::new(now.count() + u64::from(!now.is_alone()), SHARED);
             let _ = self.0.compare_exchange(now.0, shared.0, Ordering::SeqCst, Ordering::Relaxed);
         }
     }
@@ -294,6 +297,9 @@ impl Clock {
     #[cold]
     pub(crate) fn end_sharing(&self, storing: &Storing) {
         let mut now = self.now();
+        if now.is_alone() {
+            return;
+        }
         if now.is_shared() {
             let ending = Moment::new(now.count(), ENDING);
             if self.0.compare_exchange(now.0, ending.0, Ordering::SeqCst, Ordering::Relaxed).is_err() {
@@ -367,12 +373,15 @@ impl Storing {
         fence_after_exchange();
     }
 
-    /// Says that it has stored, and released its records.
+    /// Says that it has stored, and released its records; nothing if it has not [begun](Clock::number), as a commit that failed before.
     #[inline(always)]
     pub(crate) fn end(&self, owner: u64) {
         let flag = &self.flags[owner as usize - 1].0;
-        // ORDER: release: who sees this sees what was stored.
-        flag.store(flag.load(Ordering::Relaxed) + 1, Ordering::Release);
+        let now = flag.load(Ordering::Relaxed);
+        if is_storing(now) {
+            // ORDER: release: who sees this sees what was stored.
+            flag.store(now + 1, Ordering::Release);
+        }
     }
 
     /// How many commits others than this owner have begun or ended.

@@ -19,7 +19,7 @@ thread_local! {
     static LAST_SEEN: Cell<u64> = const { Cell::new(0) };
     /// Transactions that this thread still begins before it takes it for quiet again.
     static BUSY: Cell<u32> = const { Cell::new(0) };
-    /// Transactions that this thread still begins before it looks whether others still commit, where the clock does not tell.
+    /// Transactions that this thread still begins before it looks whether others still commit, where the clock does not tell. (Of several heaps, too; so below.)
     static UNTIL_LOOK: Cell<u32> = const { Cell::new(0) };
     /// What others had committed when it looked last.
     static OTHERS: Cell<u64> = const { Cell::new(0) };
@@ -456,5 +456,70 @@ fn collect_leftovers(core: &Core, session: &mut Session) -> Result<()> {
             leftovers.pop();
         }
         outcome?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Brand, Heap, PRc};
+    use std::sync::atomic::AtomicU64;
+    use tembo_pmem::Region;
+    use tembo_pool::{Geometry, Pool};
+
+    fn pool() -> Pool {
+        let region = Region::simulated(&[0; 64 << 10], 4 << 20, None).unwrap();
+        Pool::create_in(region, &Geometry::tiny()).unwrap()
+    }
+
+    fn write_once<B: Brand>(heap: &Heap<B, PRc<u64>>) {
+        let made = heap.write::<_, Error>(|tx, root| {
+            let new = tx.alloc(1_u64)?;
+            tx.link(*root, new)
+        });
+        made.unwrap();
+    }
+
+    /// A writer that another had met is alone again after a while, and stays so.
+    #[test]
+    fn who_is_alone_again_has_the_clock_alone() {
+        let run = Heap::<_, PRc<u64>>::with_pool(pool(), |heap| {
+            let core = &heap.core;
+            write_once(&heap);
+            core.clock.share();
+            (0..2 * LOOK_EVERY).for_each(|_| write_once(&heap));
+            let ended = core.clock.now();
+            assert!(ended.is_alone(), "{ended:?}");
+            (0..4 * LOOK_EVERY).for_each(|_| write_once(&heap));
+            let later = core.clock.now();
+            assert_eq!(later.count(), ended.count() + u64::from(4 * LOOK_EVERY), "it was not shared again");
+            Ok::<_, Error>(())
+        });
+        run.unwrap();
+    }
+
+    /// A commit that is given up before it has a number says nothing about storing.
+    #[test]
+    fn a_commit_that_fails_early_is_not_storing() {
+        let run = Heap::<_, PRc<u64>>::with_pool(pool(), |heap| {
+            write_once(&heap);
+            let attempts = AtomicU64::new(0);
+            let changed = heap.write::<_, Error>(|tx, root| {
+                let old = tx.load(*root)?.expect("made above");
+                let attempt = attempts.fetch_add(1, Ordering::Relaxed);
+                let new = tx.alloc(2_u64)?;
+                tx.link(*root, new)?;
+                if attempt == 0 {
+                    // It reads nothing, so that it is not in the way of this one until that is committed.
+                    std::thread::scope(|scope| scope.spawn(|| write_once(&heap)).join().unwrap());
+                }
+                tx.get(*old)
+            });
+            changed.unwrap();
+            assert!(attempts.into_inner() > 1, "it has met the other");
+            assert!(!heap.core.storing.may_be_anyone(), "nobody is");
+            Ok::<_, Error>(())
+        });
+        run.unwrap();
     }
 }

@@ -288,14 +288,18 @@ impl State {
         manner: Manner,
         seems_quiet: impl FnOnce(&Core, Moment) -> bool,
     ) -> State {
-        let now = core.clock.now();
-        let rv = now.count();
+        let mut now = core.clock.now();
         // Where others are busy, looking for who is storing would cost more than it saves.
         let is_quiet = seems_quiet(core, now) && !core.storing.may_be_anyone();
+        if !now.is_alone() {
+            // That may just have ended.
+            now = core.clock.now();
+        }
+        let rv = now.count();
         let care = if is_quiet && manner == Manner::Trusting && core.parts.isolates {
             Care::NONE
         } else {
-            State::care_at_first(core, may_write, manner, is_quiet)
+            State::care_at_first(core, may_write || !now.is_alone(), manner, is_quiet)
         };
         State {
             rv: Cell::new(rv),
@@ -314,10 +318,10 @@ impl State {
     }
 
     #[inline(never)]
-    fn care_at_first(core: &Core, may_write: bool, manner: Manner, is_quiet: bool) -> Care {
+    fn care_at_first(core: &Core, may_note: bool, manner: Manner, is_quiet: bool) -> Care {
         let is_bare = !core.parts.isolates;
         let notes = match manner {
-            Manner::Trusting => may_write && (!is_quiet || is_bare),
+            Manner::Trusting => may_note && (!is_quiet || is_bare),
             Manner::Noting | Manner::Again => true,
         };
         Care::NONE.with(Care::RECORDS, !is_quiet).with(Care::NOTES, notes).with(Care::BARE, is_bare)

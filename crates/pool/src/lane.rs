@@ -228,8 +228,7 @@ impl std::fmt::Debug for Lane {
 pub(crate) struct LaneSlot {
     pub number: u32,
     pub in_use: AtomicBool,
-    /// Commits up to this one have no live record. Others look at this with each line that this lane changed last, so that it does not
-    /// lie beside what changes with each commit.
+    /// Commits up to this one have no live record. Others look at this with each commit, so that it does not lie beside what changes with each.
     settled: CachePadded<AtomicU64>,
     state: CachePadded<SpinMutex<LaneState>>,
 }

@@ -28,7 +28,9 @@ const HASH_BITS: u32 = if cfg!(miri) { 8 } else { 16 };
 const COLUMNS: usize = 4;
 
 /// Numbers of commits, of which the low bits are kept: another that has the same is [taken for live](is_newer) at worst. 0: none.
-type Columns = [AtomicU32; COLUMNS];
+#[derive(Debug, Default)]
+#[repr(align(16))]
+struct Columns([AtomicU32; COLUMNS]);
 
 /// The touch table.
 #[derive(Debug)]
@@ -64,7 +66,7 @@ fn hash(line: u64) -> usize {
 }
 
 impl TouchTable {
-    /// For a pool with so many lanes: half of them have columns, if that is no more than there are.
+    /// For a pool with so many lanes: half of them may have columns, at least one and no more than there are.
     pub(crate) fn new(lanes: u32) -> TouchTable {
         TouchTable {
             on: AtomicBool::new(false),
@@ -148,7 +150,7 @@ impl TouchTable {
                 let slot = &pool.lanes[lane as usize];
                 // What is dead now stays so.
                 let settled = slot.settled();
-                let newest = hashes().map(|hash| columns[hash][lane as usize].load(Ordering::Acquire));
+                let newest = hashes().map(|hash| columns[hash].0[lane as usize].load(Ordering::Acquire));
                 if newest.fold(false, |is, commit| is | is_newer(commit, settled)) {
                     seq = seq.max(slot.settle(pool)?);
                 }
@@ -170,7 +172,7 @@ impl TouchTable {
         }
         let Some(columns) = self.columns.get() else { return Ok(()) };
         for line in lines {
-            columns[hash(*line)][me as usize].store(short(commit), Ordering::Release);
+            columns[hash(*line)].0[me as usize].store(short(commit), Ordering::Release);
         }
         Ok(())
     }
