@@ -462,7 +462,7 @@ fn collect_leftovers(core: &Core, session: &mut Session) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Brand, Heap, PRc};
+    use crate::{Heap, PArr, PRc};
     use std::sync::atomic::AtomicU64;
     use tembo_pmem::Region;
     use tembo_pool::{Geometry, Pool};
@@ -472,25 +472,31 @@ mod tests {
         Pool::create_in(region, &Geometry::tiny()).unwrap()
     }
 
-    fn write_once<B: Brand>(heap: &Heap<B, PRc<u64>>) {
-        let made = heap.write::<_, Error>(|tx, root| {
-            let new = tx.alloc(1_u64)?;
-            tx.link(*root, new)
-        });
-        made.unwrap();
-    }
-
     /// A writer that another had met is alone again after a while, and stays so.
     #[test]
     fn who_is_alone_again_has_the_clock_alone() {
-        let run = Heap::<_, PRc<u64>>::with_pool(pool(), |heap| {
+        let run = Heap::<_, PArr<u64>>::with_pool(pool(), |heap| {
+            let made = heap.write::<_, Error>(|tx, root| {
+                let numbers = tx.alloc_array(8 << 10, |_| 0)?;
+                tx.link_array(*root, numbers)
+            });
+            made.unwrap();
             let core = &heap.core;
-            write_once(&heap);
+            // Each in a line of its own, and hence with its own record, or nearly, so that the clock is hardly raised.
+            let write = |times: u32| {
+                for i in 0..times {
+                    let written = heap.write::<_, Error>(|tx, root| {
+                        let numbers = tx.array(*root)?.expect("made above");
+                        tx.set(numbers.at(8 * i as usize), 1)
+                    });
+                    written.unwrap();
+                }
+            };
             core.clock.share();
-            (0..2 * LOOK_EVERY).for_each(|_| write_once(&heap));
+            write(2 * LOOK_EVERY);
             let ended = core.clock.now();
             assert!(ended.is_alone(), "{ended:?}");
-            (0..4 * LOOK_EVERY).for_each(|_| write_once(&heap));
+            write(4 * LOOK_EVERY);
             let later = core.clock.now();
             assert_eq!(later.count(), ended.count() + u64::from(4 * LOOK_EVERY), "it was not shared again");
             Ok::<_, Error>(())
@@ -501,22 +507,31 @@ mod tests {
     /// A commit that is given up before it has a number says nothing about storing.
     #[test]
     fn a_commit_that_fails_early_is_not_storing() {
-        let run = Heap::<_, PRc<u64>>::with_pool(pool(), |heap| {
-            write_once(&heap);
-            let attempts = AtomicU64::new(0);
-            let changed = heap.write::<_, Error>(|tx, root| {
-                let old = tx.load(*root)?.expect("made above");
-                let attempt = attempts.fetch_add(1, Ordering::Relaxed);
-                let new = tx.alloc(2_u64)?;
-                tx.link(*root, new)?;
-                if attempt == 0 {
-                    // It reads nothing, so that it is not in the way of this one until that is committed.
-                    std::thread::scope(|scope| scope.spawn(|| write_once(&heap)).join().unwrap());
-                }
-                tx.get(*old)
+        let run = Heap::<_, PArr<PRc<u64>>>::with_pool(pool(), |heap| {
+            let made = heap.write::<_, Error>(|tx, root| {
+                let pointers = tx.alloc_array(32, |_| PRc::null())?;
+                tx.link_array(*root, pointers)
             });
-            changed.unwrap();
-            assert!(attempts.into_inner() > 1, "it has met the other");
+            made.unwrap();
+            let link = |at: usize, meanwhile: &(dyn Fn() + std::panic::RefUnwindSafe)| {
+                let linked = heap.write::<_, Error>(|tx, root| {
+                    let pointers = tx.array(*root)?.expect("made above");
+                    let new = tx.alloc(1_u64)?;
+                    tx.link(pointers.at(at), new)?;
+                    meanwhile();
+                    Ok(())
+                });
+                linked.unwrap();
+            };
+            link(0, &|| ());
+            let attempts = AtomicU64::new(0);
+            link(0, &|| {
+                if attempts.fetch_add(1, Ordering::Relaxed) == 0 {
+                    // The first attempt finds that when it has the records of counts, and has no number yet.
+                    std::thread::scope(|scope| scope.spawn(|| link(31, &|| ())).join().unwrap());
+                }
+            });
+            assert_eq!(attempts.into_inner(), 2, "the first has met the other");
             assert!(!heap.core.storing.may_be_anyone(), "nobody is");
             Ok::<_, Error>(())
         });
