@@ -500,7 +500,7 @@ fn hash_maps_that_grow_survive_crashes() {
     Stock::new("hash maps", vec![], ops).survives(6);
 }
 
-/// From one segment on maps grow a little with each insertion: the crash comes while some of the buckets are divided.
+/// From 128 buckets on maps grow a little with each insertion: the crash comes while some of the buckets are divided.
 #[test]
 fn large_hash_maps_that_grow_survive_crashes() {
     let _turn = turn();
