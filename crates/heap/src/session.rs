@@ -177,7 +177,8 @@ pub(crate) struct State {
 /// How an attempt at a transaction sees to it that what it has read still holds when it commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// In quiet times it keeps no list of what it reads: if it writes, it can neither go on nor be committed once the clock has moved.
+    /// In quiet times it keeps no list of what it reads: if it writes, it can neither go on nor be committed once the clock has moved. If it only
+    /// reads, it keeps one where commits leave the clock as it is.
     Trusting,
     /// It keeps one.
     Noting,

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicUsize;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
+pub(crate) use tembo_pmem::fence_after_exchange;
 
 /// Slots of pins that may be sent to other threads.
 pub(crate) const SLOTS: usize = 64;
@@ -77,17 +78,6 @@ fn take_thread_number() -> usize {
     let number = NUMBER.try_with(|number| number.0).unwrap_or(UNKNOWN);
     KNOWN_NUMBER.set(number);
     number
-}
-
-/// A barrier between a locked instruction that was just made and any later load. On x86 every locked instruction is such
-/// a barrier, and the explicit one would cost as much again. (Miri goes by the language, in which it is none.)
-#[inline]
-pub(crate) fn fence_after_exchange() {
-    if cfg!(all(any(target_arch = "x86", target_arch = "x86_64"), not(miri))) {
-        compiler_fence(Ordering::SeqCst);
-    } else {
-        fence(Ordering::SeqCst);
-    }
 }
 
 /// Miri has no such call.
