@@ -42,7 +42,10 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         self.check_stamp(place.stamp)?;
         let mut words = room.zeroed();
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
-            self.read_words(place.key, place.off, words.words_mut())?;
+            match words.words_mut() {
+                [word] => *word = self.read_word(place.key, place.off)?,
+                words => self.read_words(place.key, place.off, words)?,
+            }
         } else {
             self.copied().read_bytes(place.key, place.off, words.value_bytes_mut())?;
         }
@@ -80,13 +83,18 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// # Errors
     ///
     /// As for [`set`](Self::set).
+    #[inline(always)]
     pub fn swap<T: Persist>(&mut self, a: Ref<'t, B, T>, b: Ref<'t, B, T>) -> Result<()> {
         if a.off == b.off {
             return Ok(());
         }
-        // Both come while they are being owned.
+        // Both come while they are being owned; asked for before anything is stored, as a call does.
         self.core.region().prefetch_for_store(a.off);
         self.core.region().prefetch_for_store(b.off);
+        self.exchange(a, b)
+    }
+
+    fn exchange<T: Persist>(&mut self, a: Ref<'t, B, T>, b: Ref<'t, B, T>) -> Result<()> {
         self.own_place(a)?;
         self.own_place(b)?;
         let (mut room_a, mut room_b) = (Room::new(), Room::new());

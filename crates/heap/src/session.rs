@@ -195,9 +195,30 @@ thread_local! {
 type ReadList = Vec<(u32, u64)>;
 
 /// The thread's list, with room for what most transactions read.
-#[inline(never)]
+#[inline(always)]
 fn take_list() -> Box<ReadList> {
-    READS.take().unwrap_or_else(|| Box::new(Vec::with_capacity(64)))
+    READS.take().unwrap_or_else(new_list)
+}
+
+#[cold]
+#[inline(never)]
+fn new_list() -> Box<ReadList> {
+    Box::new(Vec::with_capacity(64))
+}
+
+/// Keeps a list for the thread's next transaction.
+#[inline(always)]
+fn keep_list(list: Box<ReadList>) {
+    // Not `set`, which is a call that stores more than it keeps.
+    if let Some(other) = READS.with(|kept| kept.replace(Some(list))) {
+        drop_list(other);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn drop_list(list: Box<ReadList>) {
+    drop(list);
 }
 
 /// Records that a transaction is going to own. Some may be there twice, but not many times.
@@ -464,11 +485,11 @@ impl State {
     }
 
     /// Forgets what was read.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn forget_reads(&self) {
         if let Some(mut reads) = self.reads.take() {
             reads.clear();
-            READS.set(Some(reads));
+            keep_list(reads);
         }
     }
 

@@ -737,6 +737,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         let index = core.orecs.index(key);
         core.orecs.prefetch(index);
         let mut session = self.session()?;
+        session.ptx.expect_store(off);
         if state.owns_early {
             return session.own(core, state, index);
         }

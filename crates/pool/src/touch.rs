@@ -117,6 +117,16 @@ impl TouchTable {
         }
     }
 
+    /// The same for the line at `off`, long before the commit: what another processor has stored to takes longer than a record to make.
+    #[inline(always)]
+    pub(crate) fn prefetch_early(&self, off: u64) {
+        if self.on.load(Ordering::Relaxed)
+            && let Some(columns) = self.columns.get()
+        {
+            prefetch_for_store(&columns[hash(off / LINE_BYTES)]);
+        }
+    }
+
     /// Settles every other lane that may have a live record for one of the lines; returns the highest of
     /// their sequence numbers.
     #[inline]

@@ -192,11 +192,13 @@ pub fn in_dram(kind: Kind, size: &Size) -> Result<Box<dyn Program>, Fault> {
 }
 
 /// The entries that an operation of SPS exchanges.
+#[inline(always)]
 pub fn choose_entries(random: &mut Random, len: usize) -> [usize; 2] {
     [random.random_range(0..len), random.random_range(0..len)]
 }
 
 /// The key that an operation of a tree or table inserts or removes.
+#[inline(always)]
 pub fn choose_key(random: &mut Random, keys: u64) -> u64 {
     random.random_range(0..keys)
 }

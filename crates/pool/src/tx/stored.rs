@@ -30,6 +30,13 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// Says that words of the line at `off` are going to be stored, so that what the commit looks up about that line is in the cache by then. Changes
+    /// nothing else.
+    #[inline(always)]
+    pub fn expect_store(&self, off: u64) {
+        self.lane.pool.inner.touches.prefetch_early(off);
+    }
+
     /// As [`store_words`](Self::store_words), of all words of the line at `off`.
     ///
     /// # Errors
