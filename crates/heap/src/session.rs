@@ -7,6 +7,7 @@ use crate::orec::Moment;
 use crate::place::FRESH;
 use crate::small_map::SmallMap;
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -187,8 +188,18 @@ pub(crate) enum Manner {
 }
 
 thread_local! {
-    /// The list of what is read, kept from one transaction to the next.
-    static READS: Cell<Option<Box<ReadList>>> = const { Cell::new(None) };
+    /// The list of what is read, kept from one transaction to the next. Nothing is dropped by itself, so that to take it is a load and a store.
+    static READS: Cell<Option<ManuallyDrop<Box<ReadList>>>> = const { Cell::new(None) };
+    /// Drops the list when the thread ends.
+    static READS_END: ReadsEnd = const { ReadsEnd };
+}
+
+struct ReadsEnd;
+
+impl Drop for ReadsEnd {
+    fn drop(&mut self) {
+        drop(READS.take().map(ManuallyDrop::into_inner));
+    }
 }
 
 /// Records, and versions that they are not newer than.
@@ -197,28 +208,32 @@ type ReadList = Vec<(u32, u64)>;
 /// The thread's list, with room for what most transactions read.
 #[inline(always)]
 fn take_list() -> Box<ReadList> {
-    READS.take().unwrap_or_else(new_list)
+    match READS.take() {
+        Some(list) => ManuallyDrop::into_inner(list),
+        None => new_list(),
+    }
 }
 
 #[cold]
 #[inline(never)]
 fn new_list() -> Box<ReadList> {
+    // A thread that is ending keeps it for good.
+    let _ = READS_END.try_with(|_| ());
     Box::new(Vec::with_capacity(64))
 }
 
 /// Keeps a list for the thread's next transaction.
 #[inline(always)]
 fn keep_list(list: Box<ReadList>) {
-    // Not `set`, which is a call that stores more than it keeps.
-    if let Some(other) = READS.with(|kept| kept.replace(Some(list))) {
+    if let Some(other) = READS.replace(Some(ManuallyDrop::new(list))) {
         drop_list(other);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn drop_list(list: Box<ReadList>) {
-    drop(list);
+fn drop_list(list: ManuallyDrop<Box<ReadList>>) {
+    drop(ManuallyDrop::into_inner(list));
 }
 
 /// Records that a transaction is going to own. Some may be there twice, but not many times.

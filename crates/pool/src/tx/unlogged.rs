@@ -2,7 +2,7 @@
 
 use super::Tx;
 use super::commit::{release_and_finish, store_homes};
-use super::slabs::write_slab_head;
+use super::slabs::{LockedWords, write_slab_head};
 use crate::lane::Lane;
 use crate::pool::PoolInner;
 use crate::{Done, Result};
@@ -33,10 +33,14 @@ pub(super) fn commit(lane: &mut Lane) -> Done {
         write_slab_head(inner, work, slab)?;
     }
     let alone = !inner.touches.is_on();
-    store_homes(inner, work, alone)?;
+    let words = LockedWords::lock(inner, &work.bits, alone);
+    store_homes(inner, work, &words, alone)?;
+    drop(words);
     if !work.freed.is_empty() {
         let slot = &inner.lanes[*number as usize];
-        slot.retire(inner, &mut slot.lock(), &mut work.freed, alone);
+        let mut state = slot.lock();
+        slot.retire(inner, &mut state, &mut work.freed, alone);
+        state.retire_last(inner);
     }
     release_and_finish(lane, None)
 }
