@@ -6,6 +6,7 @@ use crate::layout::{PmEntry, PmRecord};
 use crate::{Error, Geometry, Lane, Pool, Result, Tx};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::sync::Mutex;
 use tembo_crashsim::{Audit, Scenario, Simulation, campaign};
 use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -244,6 +245,70 @@ fn what_is_freed_after_a_look_at_limbo_waits_for_readers_who_came_before() {
     drop(reader);
     let waiting = [(); 6].map(|()| free_40(&pool, &mut lane, words));
     assert!(waiting[5] < 200, "{waiting:?}");
+}
+
+/// Beside another lane, the commit after one that frees says since when readers have not come to its blocks: they leave limbo, and not before.
+#[test]
+fn what_is_freed_beside_another_lane_leaves_limbo_when_its_readers_have() {
+    let (pool, words) = pool_with_words();
+    let (mut lane, _other) = (pool.lane().unwrap(), pool.lane().unwrap());
+    let waiting = [(); 20].map(|()| free_40(&pool, &mut lane, words));
+    assert!(waiting.iter().all(|waiting| *waiting <= 200), "{waiting:?}");
+    let mut tx = lane.begin();
+    let block = tx.alloc(64).unwrap();
+    tx.commit().unwrap();
+    let mut tx = lane.begin();
+    tx.free(block).unwrap();
+    tx.commit().unwrap();
+    // It may look at the block: nobody has said yet that it may not.
+    let reader = pool.pin();
+    (0..4).for_each(|_| _ = free_40(&pool, &mut lane, words));
+    pool.inner.reclaim_all().unwrap();
+    assert!(pool.limbo_bytes() >= 64);
+    drop(reader);
+    pool.inner.reclaim_all().unwrap();
+    assert_eq!(pool.limbo_bytes(), 0);
+}
+
+/// Commits of several lanes that allocate and free blocks of the same slabs, few of them and many, lose no bit.
+#[test]
+fn bits_of_one_word_that_several_lanes_change_at_once_are_all_there() {
+    let rounds = if cfg!(miri) { 4 } else { 1500 };
+    let pool = tiny_pool(4 << 20);
+    let blocks = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let (pool, blocks) = (&pool, &blocks);
+            scope.spawn(move || {
+                let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+                let mut lane = pool.lane().unwrap();
+                for round in 0..rounds {
+                    let many = if round % 16 == 0 { 40 } else { 3 };
+                    let mut old: Vec<u64> = Vec::new();
+                    {
+                        let mut blocks = blocks.lock().unwrap();
+                        for _ in 0..rng.random_range(0..=many).min(blocks.len()) {
+                            let at = rng.random_range(0..blocks.len());
+                            old.push(blocks.swap_remove(at));
+                        }
+                    }
+                    let _pin = pool.pin();
+                    let mut tx = lane.begin();
+                    let new: Vec<u64> =
+                        (0..rng.random_range(0..=many)).map(|_| tx.alloc(16).unwrap()).collect();
+                    old.iter().for_each(|off| tx.free(*off).unwrap());
+                    tx.commit().unwrap();
+                    blocks.lock().unwrap().extend(new);
+                }
+            });
+        }
+    });
+    pool.inner.reclaim_all().unwrap();
+    for pool in [&pool, &open(&image_of(&pool))] {
+        let mut marks = pool.marks().unwrap();
+        blocks.lock().unwrap().iter().for_each(|off| marks.reach(*off, 16).unwrap());
+        marks.finish().unwrap();
+    }
 }
 
 /// Entries, covers and their sum leave the mark of a head to heads, wherever their lines begin.
