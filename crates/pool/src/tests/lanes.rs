@@ -6,9 +6,9 @@ use crate::layout::{PmEntry, PmRecord};
 use crate::{Error, Geometry, Lane, Pool, Result, Tx};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use tembo_crashsim::{Audit, Scenario, Simulation, campaign};
-use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
+use tembo_pmem::{LINE_BYTES, Observer, Region, ThreadTag, offset_of, size_of};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// More words than a record of the tiny geometry has room for.
@@ -270,11 +270,23 @@ fn what_is_freed_beside_another_lane_leaves_limbo_when_its_readers_have() {
     assert_eq!(pool.limbo_bytes(), 0);
 }
 
+/// Takes its time for each store, so that others come between what a thread reads and what it stores then.
+struct Slow;
+
+impl Observer for Slow {
+    fn store(&self, _: ThreadTag, _: u64, _: &[u8]) {
+        (0..if cfg!(miri) { 1 } else { 100 }).for_each(|_| std::hint::spin_loop());
+    }
+    fn flush(&self, _: ThreadTag, _: u64) {}
+    fn fence(&self, _: ThreadTag) {}
+}
+
 /// Commits of several lanes that allocate and free blocks of the same slabs, few of them and many, lose no bit.
 #[test]
 fn bits_of_one_word_that_several_lanes_change_at_once_are_all_there() {
     let rounds = if cfg!(miri) { 4 } else { 1500 };
-    let pool = tiny_pool(4 << 20);
+    let region = Region::simulated(&vec![0; 4 << 20], 4 << 20, Some(Arc::new(Slow))).unwrap();
+    let pool = Pool::create_in(region, &Geometry::tiny()).unwrap();
     let blocks = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for seed in 0..3 {
