@@ -157,6 +157,15 @@ impl StoredLines {
         }
     }
 
+    /// Stores the word at `off`, a multiple of 8.
+    #[inline(always)]
+    pub(crate) fn set_word(&mut self, off: u64, word: u64) {
+        let at = (off % LINE_BYTES / 8) as usize;
+        let line = self.line(off & !(LINE_BYTES - 1));
+        line.mask |= 1 << at;
+        line.words[MARGIN + at] = word;
+    }
+
     /// Stores the words of the line at `off` that are in the mask, which become visible in order.
     #[inline]
     pub(crate) fn set_line(&mut self, off: u64, mask: u8, words: &[u64; WORDS]) {

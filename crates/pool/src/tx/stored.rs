@@ -23,10 +23,27 @@ impl Tx<'_> {
         let lane: &mut Lane = &mut self.lane;
         let inner: &PoolInner = &lane.pool.inner;
         if off < inner.first_zone_off {
-            return Err(Error::corrupt("a store", off, "an offset in a block", "the pool's own structures"));
+            return Err(no_block(off));
         }
         inner.region.check_words(off, words.len() as u64)?;
         lane.work.stored_lines.set(off, words);
+        Ok(())
+    }
+
+    /// As [`store_words`](Self::store_words), of one word, with fewer instructions.
+    ///
+    /// # Errors
+    ///
+    /// As for [`store_words`](Self::store_words).
+    #[inline(always)]
+    pub fn store_word(&mut self, off: u64, word: u64) -> Result<()> {
+        let lane: &mut Lane = &mut self.lane;
+        let inner: &PoolInner = &lane.pool.inner;
+        if off < inner.first_zone_off {
+            return Err(no_block(off));
+        }
+        inner.region.check_words(off, 1)?;
+        lane.work.stored_lines.set_word(off, word);
         Ok(())
     }
 
@@ -91,6 +108,11 @@ impl Tx<'_> {
     pub fn has_stored_words(&self) -> bool {
         !self.lane.work.stored_lines.is_empty()
     }
+}
+
+#[cold]
+fn no_block(off: u64) -> Error {
+    Error::corrupt("a store", off, "an offset in a block", "the pool's own structures")
 }
 
 #[cold]
