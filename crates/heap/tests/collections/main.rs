@@ -2,6 +2,7 @@
 //! opened again, and checked.
 
 mod hash;
+mod hash_damage;
 mod hash_full;
 mod ordered;
 mod text;

@@ -5,7 +5,7 @@ use super::node::{
 };
 use super::{
     Counted, DIVIDED, FIRST, Free, MOST, PHashMap, PHashMapPrivateFields, SEGMENT, SMALL_MAX, SMALL_STEP,
-    Size, TALLIES, Table, add_bucket, free_slot, part_of, unlink_bucket,
+    Size, TALLIES, Table, Walk, add_bucket, free_slot, part_of, unlink_bucket,
 };
 use crate::Persist;
 use crate::brand::Brand;
@@ -45,6 +45,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
             return Ok(());
         }
         let (mut bucket, mut before) = (first, None);
+        let mut walk = Walk::from(first);
         loop {
             let mut left = present::<K, V>(tx.get(bucket.tags())?);
             while left != 0 {
@@ -75,6 +76,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
                 Some(next) => (bucket, before) = (*next, Some(slot)),
                 None => return Ok(()),
             }
+            walk.step(bucket)?;
         }
     }
 
@@ -215,6 +217,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let mut entries_of = vec![0_usize; buckets];
         for index in 0..table.buckets {
             let mut next = table.bucket(tx, index)?;
+            let mut walk = next.map(Walk::from);
             while let Some(bucket) = next {
                 let mut left = present::<K, V>(tx.get(bucket.tags())?);
                 while left != 0 {
@@ -228,6 +231,9 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                     moves.push((bucket, slot, to));
                 }
                 next = tx.load(bucket.next())?.map(|next| *next);
+                if let (Some(next), Some(walk)) = (next, &mut walk) {
+                    walk.step(next)?;
+                }
             }
         }
         for (bucket, slot, to) in moves {

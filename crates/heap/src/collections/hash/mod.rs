@@ -230,6 +230,43 @@ struct Found<'t, B: Brand, K: MapKey, V: Persist> {
     before: Option<Ref<'t, B, PRc<Bucket<K, V>>>>,
 }
 
+/// A walk along a list of buckets. Damage may have a list lead back to where it was, which ends the walk with an error, after at most three times as
+/// many steps as there are buckets (Brent, "An improved Monte Carlo factorization algorithm", 1980, section 2).
+#[derive(Debug, Clone, Copy)]
+struct Walk {
+    /// A bucket where it was.
+    mark: u64,
+    /// Steps before the mark is moved, and how many that were.
+    left: u64,
+    steps: u64,
+}
+
+impl Walk {
+    /// From this bucket on.
+    #[inline(always)]
+    fn from<'t, B: Brand, K: MapKey, V: Persist>(first: Ref<'t, B, Bucket<K, V>>) -> Walk {
+        Walk { mark: first.off, left: 1, steps: 1 }
+    }
+
+    /// To the next bucket.
+    fn step<'t, B: Brand, K: MapKey, V: Persist>(&mut self, next: Ref<'t, B, Bucket<K, V>>) -> Result<()> {
+        if next.off == self.mark {
+            return Err(corrupt(
+                "a hash map's bucket",
+                next.off,
+                "a list that ends",
+                "one that leads back to it",
+            ));
+        }
+        self.left -= 1;
+        if self.left == 0 {
+            self.steps *= 2;
+            *self = Walk { mark: next.off, left: self.steps, steps: self.steps };
+        }
+        Ok(())
+    }
+}
+
 /// The entry of a key in a bucket or behind it.
 #[inline]
 fn find_in<'t, B: Brand, K: MapKey, V: Persist>(
@@ -239,6 +276,7 @@ fn find_in<'t, B: Brand, K: MapKey, V: Persist>(
     key: &K::Query,
 ) -> Result<Option<Found<'t, B, K, V>>> {
     let mut before = None;
+    let mut walk = Walk::from(bucket);
     loop {
         let (mut maybe, next) = match bucket.look_for(tx, tag_of(hash), key, |_, _| ())? {
             Seen::In(slot, ()) => {
@@ -259,6 +297,7 @@ fn find_in<'t, B: Brand, K: MapKey, V: Persist>(
         }
         before = Some(bucket.next());
         bucket = *tx.object(next);
+        walk.step(bucket)?;
     }
 }
 
@@ -300,6 +339,7 @@ fn free_slot<'t, B: Brand, K: MapKey, V: Persist>(
     first: Ref<'t, B, Bucket<K, V>>,
 ) -> Result<Free<'t, B, K, V>> {
     let mut bucket = first;
+    let mut walk = Walk::from(first);
     loop {
         let tags = tx.get(bucket.tags())?;
         let free = absent::<K, V>(tags);
@@ -310,6 +350,7 @@ fn free_slot<'t, B: Brand, K: MapKey, V: Persist>(
             Some(next) => bucket = *next,
             None => break,
         }
+        walk.step(bucket)?;
     }
     Ok(Free { bucket: add_bucket(tx, first)?, slot: 0, tags: 0 })
 }
@@ -644,7 +685,7 @@ pub struct Entries<'x, 't, B: Brand, K: MapKey, V: Persist> {
     table: Option<Table<'t, B, K, V>>,
     /// The next bucket that is none behind another.
     index: usize,
-    bucket: Option<Ref<'t, B, Bucket<K, V>>>,
+    bucket: Option<(Ref<'t, B, Bucket<K, V>>, Walk)>,
     /// Slots of the bucket whose entries are still to come.
     slots: u64,
 }
@@ -660,22 +701,28 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Entries<'_, 't, B, K, V> {
         let Some(table) = self.table else { return Ok(None) };
         let buckets = if table.is_growing { 2 * table.buckets } else { table.buckets };
         loop {
-            if let Some(bucket) = self.bucket {
+            if let Some((bucket, mut walk)) = self.bucket {
                 if self.slots != 0 {
                     let entry = bucket.entry(self.tx, first_slot(self.slots))?;
                     self.slots &= self.slots - 1;
                     return Ok(Some((K::get(self.tx, entry.key())?, entry.value())));
                 }
-                self.bucket = self.tx.load(bucket.next())?.map(|next| *next);
+                self.bucket = match self.tx.load(bucket.next())? {
+                    Some(next) => {
+                        walk.step(*next)?;
+                        Some((*next, walk))
+                    }
+                    None => None,
+                };
             }
             if self.bucket.is_none() {
                 if self.index == buckets {
                     return Ok(None);
                 }
-                self.bucket = table.bucket(self.tx, self.index)?;
+                self.bucket = table.bucket(self.tx, self.index)?.map(|bucket| (bucket, Walk::from(bucket)));
                 self.index += 1;
             }
-            if let Some(bucket) = self.bucket {
+            if let Some((bucket, _)) = self.bucket {
                 self.slots = present::<K, V>(self.tx.get(bucket.tags())?);
             }
         }

@@ -1,0 +1,166 @@
+//! `PHashMap` in heaps with a word that is wrong: whatever is done there ends, with an error or without, and never by a panic.
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::sync::mpsc;
+use std::time::Duration;
+use tembo_heap::collections::{MapKey, PHashMap};
+use tembo_heap::{Brand, Error, Heap, NamedBrand, Persist, ReadTx, Ref, Result, Tx, brand};
+use tembo_pmem::Region;
+use tembo_pool::{Geometry, Pool};
+
+/// A number, of which very many have the same hash, so that maps have buckets behind buckets.
+#[derive(Persist)]
+#[repr(C)]
+struct Crowded {
+    number: u64,
+}
+
+impl MapKey for Crowded {
+    type Query = u64;
+    type Owned = u64;
+
+    fn hash(query: &u64) -> u64 {
+        <u64 as MapKey>::hash(&(query % 3))
+    }
+
+    fn hash_at<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>) -> Result<u64> {
+        Ok(Self::hash(&tx.get(place.number())?))
+    }
+
+    fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>, query: &u64) -> Result<bool> {
+        Ok(tx.get(place.number())? == *query)
+    }
+
+    fn new(query: &u64) -> Crowded {
+        Crowded { number: *query }
+    }
+
+    fn complete<'t, B: Brand>(_: &mut Tx<'t, B>, _: Ref<'t, B, Self>, _: &u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn get<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>) -> Result<u64> {
+        tx.get(place.number())
+    }
+}
+
+#[derive(Default, Persist)]
+#[repr(C)]
+struct Root {
+    words: PHashMap<u64, u64>,
+    crowded: PHashMap<Crowded, u64>,
+    large: PHashMap<u64, [u8; 40]>,
+}
+
+const BYTES: u64 = 1 << 20;
+
+fn open<B: NamedBrand>(image: &[u8]) -> Result<Heap<B, Root>> {
+    let region = Region::simulated(image, 2 * BYTES, None).unwrap();
+    Heap::open_pool(Pool::open_in(region)?)
+}
+
+fn insert<B: Brand>(heap: &Heap<B, Root>, key: u64) -> Result<()> {
+    heap.write(|tx, root| {
+        root.words().insert(tx, &key, !key)?;
+        root.crowded().insert(tx, &key, !key)?;
+        root.large().insert(tx, &key, [key as u8; 40]).map(drop)
+    })
+}
+
+/// Does with the maps all that can be done with them. An error is as good as an answer.
+fn use_maps<B: Brand>(heap: &Heap<B, Root>) {
+    for key in 0..KEYS + 2 {
+        let _ = heap.read::<_, Error>(|tx, root| root.words().value(tx, &key));
+        let _ = heap.read::<_, Error>(|tx, root| root.crowded().value(tx, &key));
+        let _ = heap.read::<_, Error>(|tx, root| Ok(root.large().get(tx, &key)?.is_some()));
+    }
+    let _ = heap.read::<_, Error>(|tx, root| {
+        root.words().iter(tx)?.map(|entry| entry.map(|_| 1)).sum::<Result<u64>>()
+    });
+    let _ = heap.read::<_, Error>(|tx, root| {
+        root.crowded().iter(tx)?.map(|entry| entry.map(|_| 1)).sum::<Result<u64>>()
+    });
+    let _ = heap.read::<_, Error>(|tx, root| Ok((root.words().len(tx)?, root.large().is_empty(tx)?)));
+    for key in (0..KEYS).step_by(5) {
+        let _ = heap.write::<_, Error>(|tx, root| root.words().remove(tx, &key));
+        let _ = heap.write::<_, Error>(|tx, root| root.crowded().remove(tx, &key));
+        let _ = heap.write::<_, Error>(|tx, root| root.large().take(tx, &key));
+    }
+    // They grow.
+    for key in KEYS..2 * KEYS {
+        let _ = insert(heap, key);
+    }
+    let _ = heap.write::<_, Error>(|tx, root| root.crowded().clear(tx));
+}
+
+fn words_of(image: &[u8]) -> Vec<u64> {
+    image.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+fn image_of<B: Brand, R: Persist>(heap: &Heap<B, R>) -> Vec<u8> {
+    let region = heap.pool().region();
+    // SAFETY: nobody writes meanwhile.
+    unsafe { region.bytes(0, region.len()) }.unwrap().to_vec()
+}
+
+const KEYS: u64 = 60;
+
+brand!(Damaged);
+
+/// Tries `cases` of them.
+fn damage(seed: u64, cases: usize) {
+    let region = Region::simulated(&vec![0; BYTES as usize], 2 * BYTES, None).unwrap();
+    let heap: Heap<Damaged, Root> =
+        Heap::open_pool(Pool::create_in(region, &Geometry::small()).unwrap()).unwrap();
+    let before = words_of(&image_of(&heap));
+    (0..KEYS).for_each(|key| insert(&heap, key).unwrap());
+    let image = image_of(&heap);
+    drop(heap);
+    let after = words_of(&image);
+    // Words of the maps, and of the pool's log and bitmaps: whatever they have changed.
+    let changed: Vec<usize> =
+        (0..after.len()).filter(|at| before.get(*at).is_none_or(|before| *before != after[*at])).collect();
+    let pointers: Vec<u64> =
+        changed.iter().map(|at| after[*at]).filter(|word| *word > 4096 && *word < BYTES).collect();
+    assert!(changed.len() > 300 && pointers.len() > 10, "{} {}", changed.len(), pointers.len());
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut opened = 0;
+    for _ in 0..cases {
+        let at = changed[rng.random_range(0..changed.len())];
+        let old = after[at];
+        let new = match rng.random_range(0..9) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => old ^ 1 << rng.random_range(0..64),
+            3 => old.wrapping_add(8),
+            4 => old.wrapping_sub(64),
+            _ => pointers[rng.random_range(0..pointers.len())],
+        };
+        println!("{new:#x} at {:#x}, which was {old:#x}", 8 * at);
+        let mut damaged = image.clone();
+        damaged[8 * at..][..8].copy_from_slice(&new.to_le_bytes());
+        if let Ok(heap) = open::<Damaged>(&damaged) {
+            opened += 1;
+            use_maps(&heap);
+            let _ = heap.collect();
+        }
+    }
+    assert!(opened > cases / 2, "{opened} of {cases} could be opened");
+}
+
+#[test]
+fn maps_with_a_word_that_is_wrong_neither_panic_nor_hang() {
+    let cases = std::env::var("DAMAGES")
+        .map_or(if cfg!(debug_assertions) { 300 } else { 1500 }, |n| n.parse().unwrap());
+    let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
+    let (done, is_done) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        damage(seed, cases);
+        done.send(()).unwrap();
+    });
+    match is_done.recv_timeout(Duration::from_secs(60 + cases as u64 / 10)) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs: SEED={seed}"),
+        _ => thread.join().unwrap(),
+    }
+}
