@@ -21,7 +21,7 @@ impl MapKey for Crowded {
     type Owned = u64;
 
     fn hash(query: &u64) -> u64 {
-        <u64 as MapKey>::hash(&(query % 3))
+        <u64 as MapKey>::hash(&(query % 2))
     }
 
     fn hash_at<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>) -> Result<u64> {
@@ -121,21 +121,22 @@ fn damage(seed: u64, cases: usize) {
     // Words of the maps, and of the pool's log and bitmaps: whatever they have changed.
     let changed: Vec<usize> =
         (0..after.len()).filter(|at| before.get(*at).is_none_or(|before| *before != after[*at])).collect();
-    let pointers: Vec<u64> =
-        changed.iter().map(|at| after[*at]).filter(|word| *word > 4096 && *word < BYTES).collect();
-    assert!(changed.len() > 300 && pointers.len() > 10, "{} {}", changed.len(), pointers.len());
+    let is_pointer = |at: &usize| (4096..BYTES).contains(&after[*at]) && after[*at].is_multiple_of(8);
+    let pointers: Vec<usize> = changed.iter().copied().filter(is_pointer).collect();
+    assert!(changed.len() > 300 && pointers.len() > 20, "{} {}", changed.len(), pointers.len());
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut opened = 0;
     for _ in 0..cases {
-        let at = changed[rng.random_range(0..changed.len())];
+        let words = if rng.random() { &changed } else { &pointers };
+        let at = words[rng.random_range(0..words.len())];
         let old = after[at];
-        let new = match rng.random_range(0..9) {
+        let new = match rng.random_range(0..10) {
             0 => 0,
             1 => u64::MAX,
             2 => old ^ 1 << rng.random_range(0..64),
             3 => old.wrapping_add(8),
             4 => old.wrapping_sub(64),
-            _ => pointers[rng.random_range(0..pointers.len())],
+            _ => after[pointers[rng.random_range(0..pointers.len())]],
         };
         println!("{new:#x} at {:#x}, which was {old:#x}", 8 * at);
         let mut damaged = image.clone();
