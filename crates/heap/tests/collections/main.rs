@@ -1,8 +1,9 @@
 //! Collections against those of the standard library: random changes, several to a transaction, some taken back, the heap closed and
 //! opened again, and checked.
 
+mod damage;
 mod hash;
-mod hash_damage;
+
 mod hash_full;
 mod ordered;
 mod text;

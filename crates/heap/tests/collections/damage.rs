@@ -1,10 +1,10 @@
-//! `PHashMap` in heaps with a word that is wrong: whatever is done there ends, with an error or without, and never by a panic.
+//! Collections in heaps with a word that is wrong: whatever is done there ends, with an error or without, and never by a panic.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::mpsc;
 use std::time::Duration;
-use tembo_heap::collections::{MapKey, PHashMap};
+use tembo_heap::collections::{MapKey, PHashMap, PMap, PString, PVec};
 use tembo_heap::{Brand, Error, Heap, NamedBrand, Persist, ReadTx, Ref, Result, Tx, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
@@ -51,6 +51,9 @@ struct Root {
     words: PHashMap<u64, u64>,
     crowded: PHashMap<Crowded, u64>,
     large: PHashMap<u64, [u8; 40]>,
+    ordered: PMap<u64, u64>,
+    texts: PMap<PString, u64>,
+    list: PVec<PString>,
 }
 
 const BYTES: u64 = 1 << 20;
@@ -64,8 +67,17 @@ fn insert<B: Brand>(heap: &Heap<B, Root>, key: u64) -> Result<()> {
     heap.write(|tx, root| {
         root.words().insert(tx, &key, !key)?;
         root.crowded().insert(tx, &key, !key)?;
-        root.large().insert(tx, &key, [key as u8; 40]).map(drop)
+        root.large().insert(tx, &key, [key as u8; 40])?;
+        root.ordered().insert(tx, &key, !key)?;
+        root.texts().insert(tx, &text(key), key)?;
+        let last = root.list().push(tx, PString::default())?;
+        last.set(tx, &text(key))
     })
+}
+
+/// Some are short, some not.
+fn text(key: u64) -> String {
+    format!("{key:03}{}", "-".repeat((key % 37) as usize))
 }
 
 /// Does with the maps all that can be done with them. An error is as good as an answer.
@@ -74,6 +86,12 @@ fn use_maps<B: Brand>(heap: &Heap<B, Root>) {
         let _ = heap.read::<_, Error>(|tx, root| root.words().value(tx, &key));
         let _ = heap.read::<_, Error>(|tx, root| root.crowded().value(tx, &key));
         let _ = heap.read::<_, Error>(|tx, root| Ok(root.large().get(tx, &key)?.is_some()));
+        let _ = heap.read::<_, Error>(|tx, root| root.ordered().value(tx, &key));
+        let _ = heap.read::<_, Error>(|tx, root| root.texts().value(tx, &text(key)));
+        let _ = heap.read::<_, Error>(|tx, root| match root.list().get(tx, key as usize)? {
+            Some(place) => place.get(tx).map(Some),
+            None => Ok(None),
+        });
     }
     let _ = heap.read::<_, Error>(|tx, root| {
         root.words().iter(tx)?.map(|entry| entry.map(|_| 1)).sum::<Result<u64>>()
@@ -82,16 +100,29 @@ fn use_maps<B: Brand>(heap: &Heap<B, Root>) {
         root.crowded().iter(tx)?.map(|entry| entry.map(|_| 1)).sum::<Result<u64>>()
     });
     let _ = heap.read::<_, Error>(|tx, root| Ok((root.words().len(tx)?, root.large().is_empty(tx)?)));
+    let _ = heap.read::<_, Error>(|tx, root| {
+        root.ordered().iter(tx)?.map(|entry| entry.map(|_| 1)).sum::<Result<u64>>()
+    });
+    let _ = heap.read::<_, Error>(|tx, root| {
+        root.texts().iter(tx)?.rev().map(|entry| entry.map(|_| 1)).sum::<Result<u64>>()
+    });
+    let _ = heap
+        .read::<_, Error>(|tx, root| root.list().iter(tx)?.map(|place| place.len(tx)).sum::<Result<usize>>());
     for key in (0..KEYS).step_by(5) {
         let _ = heap.write::<_, Error>(|tx, root| root.words().remove(tx, &key));
         let _ = heap.write::<_, Error>(|tx, root| root.crowded().remove(tx, &key));
         let _ = heap.write::<_, Error>(|tx, root| root.large().take(tx, &key));
+        let _ = heap.write::<_, Error>(|tx, root| root.ordered().remove(tx, &key));
+        let _ = heap.write::<_, Error>(|tx, root| root.texts().take(tx, &text(key)));
+        let _ = heap.write::<_, Error>(|tx, root| root.list().pop(tx));
     }
     // They grow.
     for key in KEYS..2 * KEYS {
         let _ = insert(heap, key);
     }
     let _ = heap.write::<_, Error>(|tx, root| root.crowded().clear(tx));
+    let _ = heap.write::<_, Error>(|tx, root| root.texts().clear(tx));
+    let _ = heap.write::<_, Error>(|tx, root| root.list().truncate(tx, 3));
 }
 
 fn words_of(image: &[u8]) -> Vec<u64> {
