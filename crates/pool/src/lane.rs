@@ -114,7 +114,6 @@ impl Lane {
             .rev()
             .take_while(|limbo| limbo.commit == commit)
             .for_each(|limbo| limbo.epoch = epoch);
-        state.unretired = 0;
     }
 
     /// Looks up the block at `off`, which the lane's next transaction is going to free, while the block's own lines are on their way. What is not
@@ -262,8 +261,6 @@ pub(crate) struct LaneState {
     /// Freed blocks that a live record or a reader may still look at.
     limbo: VecDeque<Limbo>,
     limbo_bytes: u64,
-    /// So many at its end are not [retired](LaneState::retire_last) yet.
-    unretired: usize,
     /// What was retired before this epoch has no readers, as it was when that was last asked for.
     safe_before: u64,
     /// What readers kept in limbo then, if they kept the first.
@@ -308,8 +305,6 @@ const fn second_bytes(half_bytes: u64) -> u64 {
         _ => 16 * LINE_BYTES,
     }
 }
-/// The epoch of blocks that are not [retired](LaneState::retire_last) yet: no reader is known to have come later.
-const NOT_RETIRED: u64 = u64::MAX;
 /// A record switches halves once this many home lines have gathered: one fence waits for about as many write-backs at
 /// little more than the cost of one.
 const HOME_LINES_MAX: usize = 64;
@@ -319,21 +314,6 @@ const SEARCHED_MAX: usize = 4 * HOME_LINES_MAX;
 const LIMBO_BYTES_MAX: u64 = 1 << 20;
 
 impl LaneState {
-    /// Retires what the last commit freed, if it did not itself: beside other lanes that takes a locked instruction, which would wait for
-    /// the commit's fence. Who pins until then keeps what was freed, too.
-    #[inline(always)]
-    pub(crate) fn retire_last(&mut self, pool: &PoolInner) {
-        if self.unretired > 0 {
-            self.retire_at(pool.epochs.retire(false));
-        }
-    }
-
-    #[inline(never)]
-    fn retire_at(&mut self, epoch: u64) {
-        self.limbo.iter_mut().rev().take(self.unretired).for_each(|limbo| limbo.epoch = epoch);
-        self.unretired = 0;
-    }
-
     /// Where the next record goes, of which `inline_bytes` of payload lie with the head.
     #[inline]
     pub(crate) fn place(&self, geometry: &Geometry, inline_bytes: u64, chained: bool) -> Place {
@@ -527,11 +507,7 @@ impl LaneSlot {
         blocks: &mut Vec<Block>,
         alone: bool,
     ) {
-        let (commit, freed) = (state.commits, blocks.len());
-        let epoch = if alone { pool.epochs.retire(true) } else { NOT_RETIRED };
-        if !alone {
-            state.unretired += freed;
-        }
+        let (commit, epoch, freed) = (state.commits, pool.epochs.retire(alone), blocks.len());
         while let Some(block) = blocks.pop() {
             state.limbo_bytes += block.bytes;
             state.limbo.push_back(Limbo { commit, epoch, block });
@@ -599,7 +575,6 @@ impl LaneSlot {
         self.settle(pool)?;
         let mut blocks = Vec::new();
         let mut state = self.lock();
-        state.retire_last(pool);
         // What readers had when it was last asked for they may have let go.
         state.safe_before = 0;
         self.leave_limbo(pool, &mut state, &mut blocks, usize::MAX);

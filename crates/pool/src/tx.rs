@@ -10,7 +10,7 @@ use commit::commit;
 
 use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::slab::SlabRef;
-use crate::alloc::{Block, Home, Wanted};
+use crate::alloc::{Block, Wanted};
 use crate::lane::{Lane, LaneHold, Tail};
 use crate::layout::{PmEntry, PmRecord, PmZone, TAG_BYTES, tag_off};
 use crate::lines::StoredLines;
@@ -236,10 +236,7 @@ impl<'l> Tx<'l> {
     fn alloc_wanted(&mut self, wanted: Wanted) -> Result<u64> {
         let Lane { pool, arena, work, .. } = &mut *self.lane;
         match pool.inner.alloc.reserve_held(arena, wanted) {
-            Some(block) => {
-                pool.inner.expect_touches(&block);
-                Ok(work.add_fresh(block))
-            }
+            Some(block) => Ok(work.add_fresh(block)),
             None => self.alloc_slowly(wanted),
         }
     }
@@ -323,7 +320,6 @@ impl<'l> Tx<'l> {
         }
         let Lane { pool, work, .. } = &mut *self.lane;
         let block = pool.inner.alloc.find_block(&pool.inner.region, off)?;
-        pool.inner.expect_touches(&block);
         work.freed.push(block);
         Ok(())
     }
@@ -914,15 +910,6 @@ fn no_chunk(inner: &PoolInner, least_bytes: u64) -> Error {
 }
 
 impl PoolInner {
-    /// Has what the table of touches says of a block, which the transaction allocates or frees, brought here.
-    #[inline(always)]
-    fn expect_touches(&self, block: &Block) {
-        self.touches.prefetch_early(block.off);
-        if let Home::Slab(slab, index) = &block.home {
-            self.touches.prefetch_early(slab.bit(*index).word_off);
-        }
-    }
-
     /// Takes back what waits in the limbos of all lanes, as far as readers allow.
     pub(crate) fn reclaim_all(&self) -> Result<()> {
         self.lanes.iter().try_for_each(|lane| lane.reclaim(self))

@@ -106,8 +106,9 @@ fn use_maps<B: Brand>(heap: &Heap<B, Root>) {
     let _ = heap.read::<_, Error>(|tx, root| {
         root.texts().iter(tx)?.rev().map(|entry| entry.map(|_| 1)).sum::<Result<u64>>()
     });
-    let _ = heap
-        .read::<_, Error>(|tx, root| root.list().iter(tx)?.map(|place| place.len(tx)).sum::<Result<usize>>());
+    let _ = heap.read::<_, Error>(|tx, root| {
+        root.list().iter(tx)?.map(|place| place.len(tx).map(|_| 1)).sum::<Result<u64>>()
+    });
     for key in (0..KEYS).step_by(5) {
         let _ = heap.write::<_, Error>(|tx, root| root.words().remove(tx, &key));
         let _ = heap.write::<_, Error>(|tx, root| root.crowded().remove(tx, &key));

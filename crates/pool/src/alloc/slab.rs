@@ -7,7 +7,6 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 use tembo_pmem::{Region, prefetch_for_store, size_of};
 
 /// A slab in use by this process. What whoever frees a block looks at comes first, and does not lie beside what changes.
@@ -38,18 +37,13 @@ pub(crate) struct Slab {
 
 /// A word of a slab's bitmap, as memory has it.
 #[derive(Debug, Default)]
-#[repr(C, align(32))]
 struct SlabWord {
     /// The media bitmap plus what only DRAM knows: blocks that a transaction reserved, and freed blocks that readers or
     /// live records may still look at. Only the lane that owns the slab sets bits; anyone may clear them.
     busy: AtomicU64,
-    /// Blocks that may be freed: those that media has allocated, or gets by a commit under way, less those that transactions under way free.
-    freeable: AtomicU64,
-    /// What the bitmap on media says. Kept here because reading that back from a line that was flushed a moment ago takes as long as the
-    /// flush. Changed by whoever has the word [locked](Slab::lock_word), or is the only lane.
+    /// What the bitmap on media says, less the blocks that transactions under way free. Kept here because reading that back from a line that was flushed a moment ago
+    /// takes as long as the flush.
     media: AtomicU64,
-    /// Whether a commit has the word locked.
-    is_locked: AtomicBool,
 }
 
 /// A slab that is known to stay: one of its blocks is not free.
@@ -159,7 +153,6 @@ impl Slab {
                 ));
             }
             word.busy.store(bits, Ordering::Relaxed);
-            word.freeable.store(bits, Ordering::Relaxed);
             word.media.store(bits, Ordering::Relaxed);
         }
         slab.published.store(true, Ordering::Relaxed);
@@ -282,7 +275,7 @@ impl Slab {
     /// Claims the block of this bit in order to free it; false if media does not have it allocated, or another
     /// transaction is about to free it. So a block is released once, whatever its owners do.
     pub(crate) fn claim(&self, bit: BitPlace) -> bool {
-        self.words[bit.word].freeable.fetch_and(!bit.mask, Ordering::AcqRel) & bit.mask != 0
+        self.words[bit.word].media.fetch_and(!bit.mask, Ordering::AcqRel) & bit.mask != 0
     }
 
     /// Has what [`release`](Self::release) changes come.
@@ -292,59 +285,36 @@ impl Slab {
 
     /// Has what [`claim`](Self::claim) looks at come.
     pub(crate) fn prefetch(&self, bit: BitPlace) {
-        prefetch_for_store(&self.words[bit.word].freeable);
+        prefetch_for_store(&self.words[bit.word].media);
     }
 
     /// Takes a claim back.
     pub(crate) fn unclaim(&self, bit: BitPlace) {
-        self.words[bit.word].freeable.fetch_or(bit.mask, Ordering::AcqRel);
+        self.words[bit.word].media.fetch_or(bit.mask, Ordering::AcqRel);
     }
 
-    /// Locks a word of the bitmap, so that nobody else changes it on media. Who has locked one waits for no lane, and for no other
-    /// word that lies before it.
-    #[inline]
-    pub(crate) fn lock_word(&self, word: usize) {
-        let is_locked = &self.words[word].is_locked;
-        // ORDER: acquire, with the release of `unlock_word`.
-        while is_locked.swap(true, Ordering::Acquire) {
-            wait_while(is_locked);
-        }
-    }
-
-    /// A plain store, behind which nothing waits.
-    #[inline]
-    pub(crate) fn unlock_word(&self, word: usize) {
-        self.words[word].is_locked.store(false, Ordering::Release);
-    }
-
-    /// Says that a commit is about to allocate the blocks of these bits on media, after which they may be freed. (Until it is over nobody knows of
-    /// them who would.) `alone`: no other lane is in use.
-    #[inline]
-    pub(crate) fn expect_allocated(&self, bits: BitPlace, alone: bool) {
-        let freeable = &self.words[bits.word].freeable;
-        if alone {
-            freeable.store(freeable.load(Ordering::Relaxed) | bits.mask, Ordering::Release);
-        } else {
-            freeable.fetch_or(bits.mask, Ordering::AcqRel);
-        }
-    }
-
-    /// Sets or clears bits of a word of the bitmap on media, which the caller has locked, unless it is the only lane. No locked instruction: that would
-    /// wait for all write-backs under way.
+    /// Sets or clears bits in the bitmap on media. `alone`: no other lane is in use.
     #[inline(always)]
-    pub(crate) fn change_media(&self, region: &Region, bits: BitPlace, set: bool) -> Result<()> {
-        let (media, mask) = (&self.words[bits.word].media, bits.mask);
-        let old = media.load(Ordering::Relaxed);
-        let new = if set { old | mask } else { old & !mask };
-        media.store(new, Ordering::Relaxed);
-        Ok(region.store_u64(bits.word_off, new)?)
+    pub(crate) fn change_media(&self, region: &Region, bits: BitPlace, set: bool, alone: bool) -> Result<()> {
+        let (mirror, mask) = (&self.words[bits.word].media, bits.mask);
+        if alone {
+            let old = mirror.load(Ordering::Relaxed);
+            let new = if set { old | mask } else { old & !mask };
+            mirror.store(new, Ordering::Release);
+            region.store_u64(bits.word_off, new)?;
+            return Ok(());
+        }
+        if set {
+            mirror.fetch_or(mask, Ordering::AcqRel);
+        } else {
+            mirror.fetch_and(!mask, Ordering::AcqRel);
+        }
+        Ok(region.change_bits(bits.word_off, mask, set, false)?)
     }
 
     /// Notes that the new head on media has the block of this bit allocated.
     pub(crate) fn note_allocated(&self, bit: BitPlace) {
-        let SlabWord { freeable, media, .. } = &self.words[bit.word];
-        media.fetch_or(bit.mask, Ordering::AcqRel);
-        freeable.fetch_or(bit.mask, Ordering::AcqRel);
+        self.words[bit.word].media.fetch_or(bit.mask, Ordering::AcqRel);
     }
 
     /// What the head and bitmap of a new slab look like on media when the blocks with the numbers `taken` are allocated.
@@ -366,19 +336,5 @@ impl Slab {
             let word = if back == 0 { ChunkWord::Slab { class } } else { ChunkWord::SlabRest { back } };
             (first + back, word)
         })
-    }
-}
-
-/// Waits for a word that is held for the time of a fence at most, unless its holder was stopped.
-#[cold]
-fn wait_while(is_locked: &AtomicBool) {
-    let mut round = 0;
-    while is_locked.load(Ordering::Relaxed) {
-        round += 1;
-        match round {
-            0..64 => std::hint::spin_loop(),
-            64..128 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(20)),
-        }
     }
 }

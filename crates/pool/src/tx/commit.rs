@@ -1,7 +1,6 @@
 //! Commits: the record, its fence, and the home words.
 
 use super::gather::{build_image, collect_fresh_lines, collect_homes, collect_touched_lines};
-use super::slabs::{LockedWords, change_bits};
 use super::{
     COVERED_MAX_BYTES, COVERED_MAX_SYNCED_BYTES, PREFETCHED_MAX, TOUCHED_KEPT, TxWork, redo_words, slabs,
     unlogged,
@@ -54,9 +53,6 @@ pub(super) fn commit(lane: &mut Lane) -> Done {
     if seq >= MAX_SEQ {
         return Err(Error::corrupt("the last sequence number", 0, format!("less than {MAX_SEQ}"), seq).into());
     }
-    // Locked instructions come before the fence.
-    state.retire_last(inner);
-    let words = LockedWords::lock(inner, &work.bits, alone);
     // Summed before any flush: the checksum reads new data, whose lines would be on their way out of the cache.
     image.complete(&inner.region, inner.seed, seq, chain)?;
     let inline_bytes = if chain == 0 { image.payload_bytes() } else { 0 };
@@ -94,14 +90,11 @@ pub(super) fn commit(lane: &mut Lane) -> Done {
     let commits = state.commits;
     if only_stores {
         work.stored_lines.apply(&inner.region)?;
-        // There are none, and nothing has to be stored to find that out.
-        std::mem::forget(words);
         drop(state);
         work.stored_lines.clear();
         return if alone { Ok(()) } else { register(inner, *number, commits, work) };
     }
-    store_homes(inner, work, &words, alone)?;
-    drop(words);
+    store_homes(inner, work, alone)?;
     if !work.freed.is_empty() {
         slot.retire(inner, &mut state, &mut work.freed, alone);
     }
@@ -138,12 +131,7 @@ fn lock<'s>(
 
 /// Stores the home words.
 #[inline(always)]
-pub(super) fn store_homes(
-    inner: &PoolInner,
-    work: &TxWork,
-    words: &LockedWords<'_>,
-    alone: bool,
-) -> Result<()> {
+pub(super) fn store_homes(inner: &PoolInner, work: &TxWork, alone: bool) -> Result<()> {
     for (off, value) in redo_words(&work.steps) {
         inner.region.store_u64(off, value)?;
     }
@@ -151,7 +139,10 @@ pub(super) fn store_homes(
         change.apply(&inner.region, *off, alone)?;
     }
     work.stored_lines.apply(&inner.region)?;
-    change_bits(inner, &work.bits, words, alone)
+    for change in &work.bits {
+        change.slab.change_media(&inner.region, change.place, change.set, alone)?;
+    }
+    Ok(())
 }
 
 /// How much new data a record covers rather than being preceded by a fence.

@@ -5,7 +5,6 @@ use crate::alloc::slab::{BitPlace, SlabRef};
 use crate::pool::PoolInner;
 use crate::record::Change;
 use crate::{Error, Result};
-use tembo_pmem::Domain;
 
 /// Bits of one word of a slab's bitmap that a commit changes.
 #[derive(Debug, Clone, Copy)]
@@ -21,75 +20,6 @@ impl BitChange {
         let BitPlace { word_off, mask, .. } = self.place;
         (word_off, if self.set { Change::SetBits(mask) } else { Change::ClearBits(mask) })
     }
-}
-
-/// So many words, at most, are locked before a commit's fence. Of more, each is locked when its turn has come.
-const LOCKED_MAX: usize = 8;
-
-/// Words of bitmaps that a commit has locked before its fence, so that it can change them behind it without a locked instruction, which would
-/// wait for the fence.
-pub(super) struct LockedWords<'b> {
-    bits: &'b [BitChange],
-}
-
-impl<'b> LockedWords<'b> {
-    /// Locks the words of these bits, in their order, which is the same for all. `alone`: no other lane is in use.
-    ///
-    /// Blocks that the commit allocates [may be freed](crate::alloc::slab::Slab::expect_allocated) from here on.
-    #[inline(always)]
-    pub(super) fn lock(inner: &PoolInner, bits: &'b [BitChange], alone: bool) -> LockedWords<'b> {
-        for change in bits {
-            inner.region.prefetch_for_store(change.place.word_off);
-            if change.set {
-                change.slab.expect_allocated(change.place, alone);
-            }
-        }
-        // A fence that waits for a device is one for which others need not wait, too.
-        let is_long = inner.region.domain() == Domain::Synced;
-        let bits = if alone || bits.len() > LOCKED_MAX || is_long { &[] } else { bits };
-        words_of(bits).for_each(|change| change.slab.lock_word(change.place.word));
-        LockedWords { bits }
-    }
-}
-
-impl Drop for LockedWords<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        words_of(self.bits).for_each(|change| change.slab.unlock_word(change.place.word));
-    }
-}
-
-/// One change of each word.
-#[inline(always)]
-fn words_of(bits: &[BitChange]) -> impl Iterator<Item = &BitChange> {
-    let before = |at: usize| at.checked_sub(1).map(|before| bits[before].place.word_off);
-    let first = move |(at, change): &(usize, &BitChange)| before(*at) != Some(change.place.word_off);
-    bits.iter().enumerate().filter(first).map(|(_, change)| change)
-}
-
-/// Changes the words of bitmaps on media. `alone`: no other lane is in use.
-#[inline(always)]
-pub(super) fn change_bits(
-    inner: &PoolInner,
-    bits: &[BitChange],
-    locked: &LockedWords<'_>,
-    alone: bool,
-) -> Result<()> {
-    if alone || locked.bits.len() == bits.len() {
-        return bits.iter().try_for_each(|c| c.slab.change_media(&inner.region, c.place, c.set));
-    }
-    change_many_bits(inner, bits)
-}
-
-#[inline(never)]
-fn change_many_bits(inner: &PoolInner, bits: &[BitChange]) -> Result<()> {
-    bits.iter().try_for_each(|change| {
-        let BitChange { place, set, slab } = change;
-        slab.lock_word(place.word);
-        let outcome = slab.change_media(&inner.region, *place, *set);
-        slab.unlock_word(place.word);
-        outcome
-    })
 }
 
 /// Joins the changes of one word's bits into one.

@@ -2,7 +2,7 @@
 
 use super::Tx;
 use super::commit::{release_and_finish, store_homes};
-use super::slabs::{LockedWords, write_slab_head};
+use super::slabs::write_slab_head;
 use crate::lane::Lane;
 use crate::pool::PoolInner;
 use crate::{Done, Result};
@@ -33,14 +33,10 @@ pub(super) fn commit(lane: &mut Lane) -> Done {
         write_slab_head(inner, work, slab)?;
     }
     let alone = !inner.touches.is_on();
-    let words = LockedWords::lock(inner, &work.bits, alone);
-    store_homes(inner, work, &words, alone)?;
-    drop(words);
+    store_homes(inner, work, alone)?;
     if !work.freed.is_empty() {
         let slot = &inner.lanes[*number as usize];
-        let mut state = slot.lock();
-        slot.retire(inner, &mut state, &mut work.freed, alone);
-        state.retire_last(inner);
+        slot.retire(inner, &mut slot.lock(), &mut work.freed, alone);
     }
     release_and_finish(lane, None)
 }
