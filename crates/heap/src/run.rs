@@ -351,8 +351,15 @@ impl Drop for Reading<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.state.may_have_list() {
-            self.state.forget_reads();
+            self.forget_list();
         }
+    }
+}
+
+impl Reading<'_> {
+    #[inline(never)]
+    fn forget_list(&self) {
+        self.state.forget_reads();
     }
 }
 

@@ -214,6 +214,11 @@ fn take_list() -> Box<ReadList> {
     }
 }
 
+#[inline(never)]
+fn take_list_to_read() -> Box<ReadList> {
+    take_list()
+}
+
 #[cold]
 #[inline(never)]
 fn new_list() -> Box<ReadList> {
@@ -349,7 +354,12 @@ impl State {
             variants: Cell::new(0),
             may_write,
             owns_early: may_write && manner == Manner::Again,
-            reads: RefCell::new(if care.0 & Care::NOTES.0 != 0 { Some(take_list()) } else { None }),
+            reads: RefCell::new(match care.0 & Care::NOTES.0 {
+                0 => None,
+                _ if may_write => Some(take_list()),
+                // Not often, and what only reads is to be short.
+                _ => Some(take_list_to_read()),
+            }),
             session: RefCell::new(None),
         }
     }
