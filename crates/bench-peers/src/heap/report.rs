@@ -47,7 +47,7 @@ pub(super) fn render(plan: &Plan, measured: &Measured, counts: &[Counts], opened
     if measured.rows.iter().any(|(row, _)| *row == Row::WriteOne) {
         let _ = writeln!(
             text,
-            "\nFlushing one random line and waiting for it, in the same run: {} ns.\n",
+            "\nStoring to one random line, flushing it and waiting for that, in the same run: {} ns.\n",
             cell(&measured.persist)
         );
     }

@@ -126,14 +126,9 @@ fn use_maps<B: Brand>(heap: &Heap<B, Root>) {
     let _ = heap.write::<_, Error>(|tx, root| root.list().truncate(tx, 3));
 }
 
-fn words_of(image: &[u8]) -> Vec<u64> {
-    image.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
-}
-
-fn image_of<B: Brand, R: Persist>(heap: &Heap<B, R>) -> Vec<u8> {
+fn words_of<B: Brand, R: Persist>(heap: &Heap<B, R>) -> Vec<u64> {
     let region = heap.pool().region();
-    // SAFETY: nobody writes meanwhile.
-    unsafe { region.bytes(0, region.len()) }.unwrap().to_vec()
+    (0..region.len()).step_by(8).map(|off| region.load_u64(off).unwrap()).collect()
 }
 
 const KEYS: u64 = 60;
@@ -145,11 +140,11 @@ fn damage(seed: u64, cases: usize) {
     let region = Region::simulated(&vec![0; BYTES as usize], 2 * BYTES, None).unwrap();
     let heap: Heap<Damaged, Root> =
         Heap::open_pool(Pool::create_in(region, &Geometry::small()).unwrap()).unwrap();
-    let before = words_of(&image_of(&heap));
+    let before = words_of(&heap);
     (0..KEYS).for_each(|key| insert(&heap, key).unwrap());
-    let image = image_of(&heap);
+    let after = words_of(&heap);
     drop(heap);
-    let after = words_of(&image);
+    let image: Vec<u8> = after.iter().flat_map(|word| word.to_le_bytes()).collect();
     // Words of the maps, and of the pool's log and bitmaps: whatever they have changed.
     let changed: Vec<usize> =
         (0..after.len()).filter(|at| before.get(*at).is_none_or(|before| *before != after[*at])).collect();
