@@ -117,7 +117,8 @@ impl TouchTable {
         }
     }
 
-    /// The same for the line at `off`, long before the commit: what another processor has stored to takes longer than a record to make.
+    /// The same for the line at `off`, long before the commit: what another processor has stored to takes longer than a record to make. (Of the
+    /// columns; what the other lanes share is asked for by the commit.)
     #[inline(always)]
     pub(crate) fn prefetch_early(&self, off: u64) {
         if self.on.load(Ordering::Relaxed)
