@@ -671,10 +671,6 @@ impl<'t, B: Brand> Tx<'t, B> {
     pub(crate) fn write_words(&mut self, key: u64, off: u64, words: &[u64]) -> Result<()> {
         let mut session = self.session()?;
         if key != FRESH {
-            if let [word] = words {
-                self.state.note_written_line(off);
-                return Ok(session.ptx.store_word(off, *word)?);
-            }
             if let Ok(line) = words.try_into()
                 && off.is_multiple_of(LINE)
             {

@@ -141,7 +141,7 @@ impl StoredLines {
     }
 
     /// Stores words from `off` on, a multiple of 8.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn set(&mut self, mut off: u64, mut words: &[u64]) {
         while let Some((eight, rest)) = words.split_first_chunk() {
             self.set_eight(off, eight);

@@ -408,7 +408,7 @@ impl<'l> Tx<'l> {
         }
         let inner: &PoolInner = &lane.pool.inner;
         if off < inner.first_zone_off {
-            return Err(Error::corrupt("a store", off, "an offset in a block", "the pool's own structures"));
+            return Err(stored::outside_blocks(off));
         }
         inner.region.check_word(off)?;
         debug_assert!(!lane.work.has_tag_at(off), "the tag of a new line is changed by `set_tag_word` (L4)");

@@ -80,8 +80,8 @@ fn text(key: u64) -> String {
     format!("{key:03}{}", "-".repeat((key % 37) as usize))
 }
 
-/// Does with the maps all that can be done with them. An error is as good as an answer.
-fn use_maps<B: Brand>(heap: &Heap<B, Root>) {
+/// Looks into all of them, and changes them. An error is as good as an answer.
+fn use_all<B: Brand>(heap: &Heap<B, Root>) {
     for key in 0..KEYS + 2 {
         let _ = heap.read::<_, Error>(|tx, root| root.words().value(tx, &key));
         let _ = heap.read::<_, Error>(|tx, root| root.crowded().value(tx, &key));
@@ -145,7 +145,7 @@ fn damage(seed: u64, cases: usize) {
     let after = words_of(&heap);
     drop(heap);
     let image: Vec<u8> = after.iter().flat_map(|word| word.to_le_bytes()).collect();
-    // Words of the maps, and of the pool's log and bitmaps: whatever they have changed.
+    // Words of the collections, and of the pool's log and bitmaps: whatever they have changed.
     let changed: Vec<usize> =
         (0..after.len()).filter(|at| before.get(*at).is_none_or(|before| *before != after[*at])).collect();
     let is_pointer = |at: &usize| (4096..BYTES).contains(&after[*at]) && after[*at].is_multiple_of(8);
@@ -170,7 +170,7 @@ fn damage(seed: u64, cases: usize) {
         damaged[8 * at..][..8].copy_from_slice(&new.to_le_bytes());
         if let Ok(heap) = open::<Damaged>(&damaged) {
             opened += 1;
-            use_maps(&heap);
+            use_all(&heap);
             let _ = heap.collect();
         }
     }
@@ -178,7 +178,7 @@ fn damage(seed: u64, cases: usize) {
 }
 
 #[test]
-fn maps_with_a_word_that_is_wrong_neither_panic_nor_hang() {
+fn collections_with_a_word_that_is_wrong_neither_panic_nor_hang() {
     let cases = std::env::var("DAMAGES")
         .map_or(if cfg!(debug_assertions) { 300 } else { 1500 }, |n| n.parse().unwrap());
     let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());

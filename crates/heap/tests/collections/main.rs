@@ -1,9 +1,8 @@
 //! Collections against those of the standard library: random changes, several to a transaction, some taken back, the heap closed and
-//! opened again, and checked.
+//! opened again, and checked; and in damaged heaps (`damage`).
 
 mod damage;
 mod hash;
-
 mod hash_full;
 mod ordered;
 mod text;

@@ -18,32 +18,19 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// [`Error::Corrupt`] if the offset leads nowhere, to the pool's own header or lanes, or is not aligned.
-    #[inline]
+    #[inline(always)]
     pub fn store_words(&mut self, off: u64, words: &[u64]) -> Result<()> {
         let lane: &mut Lane = &mut self.lane;
         let inner: &PoolInner = &lane.pool.inner;
         if off < inner.first_zone_off {
-            return Err(no_block(off));
+            return Err(outside_blocks(off));
         }
         inner.region.check_words(off, words.len() as u64)?;
-        lane.work.stored_lines.set(off, words);
-        Ok(())
-    }
-
-    /// As [`store_words`](Self::store_words), of one word, with fewer instructions.
-    ///
-    /// # Errors
-    ///
-    /// As for [`store_words`](Self::store_words).
-    #[inline(always)]
-    pub fn store_word(&mut self, off: u64, word: u64) -> Result<()> {
-        let lane: &mut Lane = &mut self.lane;
-        let inner: &PoolInner = &lane.pool.inner;
-        if off < inner.first_zone_off {
-            return Err(no_block(off));
+        match words {
+            // Most changes are of one, which is less than a call.
+            [word] => lane.work.stored_lines.set_word(off, *word),
+            words => lane.work.stored_lines.set(off, words),
         }
-        inner.region.check_words(off, 1)?;
-        lane.work.stored_lines.set_word(off, word);
         Ok(())
     }
 
@@ -111,7 +98,7 @@ impl Tx<'_> {
 }
 
 #[cold]
-fn no_block(off: u64) -> Error {
+pub(super) fn outside_blocks(off: u64) -> Error {
     Error::corrupt("a store", off, "an offset in a block", "the pool's own structures")
 }
 

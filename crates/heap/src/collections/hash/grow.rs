@@ -72,11 +72,10 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
                 }
                 _ => bucket.next(),
             };
-            match tx.load(slot)? {
-                Some(next) => (bucket, before) = (*next, Some(slot)),
+            match walk.follow(tx, slot)? {
+                Some(next) => (bucket, before) = (next, Some(slot)),
                 None => return Ok(()),
             }
-            walk.step(bucket)?;
         }
     }
 
@@ -216,9 +215,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let mut moves = Vec::new();
         let mut entries_of = vec![0_usize; buckets];
         for index in 0..table.buckets {
-            let mut next = table.bucket(tx, index)?;
-            let mut walk = next.map(Walk::from);
-            while let Some(bucket) = next {
+            let mut next = table.bucket(tx, index)?.map(|first| (first, Walk::from(first)));
+            while let Some((bucket, mut walk)) = next {
                 let mut left = present::<K, V>(tx.get(bucket.tags())?);
                 while left != 0 {
                     let slot = first_slot(left);
@@ -230,10 +228,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                     entries_of[to] += 1;
                     moves.push((bucket, slot, to));
                 }
-                next = tx.load(bucket.next())?.map(|next| *next);
-                if let (Some(next), Some(walk)) = (next, &mut walk) {
-                    walk.step(next)?;
-                }
+                next = walk.follow(tx, bucket.next())?.map(|next| (next, walk));
             }
         }
         for (bucket, slot, to) in moves {

@@ -265,6 +265,17 @@ impl Walk {
         }
         Ok(())
     }
+
+    /// To the bucket that a pointer leads to, if there is one.
+    fn follow<'t, B: Brand, K: MapKey, V: Persist>(
+        &mut self,
+        tx: &ReadTx<'t, B>,
+        slot: Ref<'t, B, PRc<Bucket<K, V>>>,
+    ) -> Result<Option<Ref<'t, B, Bucket<K, V>>>> {
+        let next = tx.load(slot)?.map(|next| *next);
+        next.map_or(Ok(()), |next| self.step(next))?;
+        Ok(next)
+    }
 }
 
 /// The entry of a key in a bucket or behind it.
@@ -346,11 +357,10 @@ fn free_slot<'t, B: Brand, K: MapKey, V: Persist>(
         if free != 0 {
             return Ok(Free { bucket, slot: first_slot(free), tags });
         }
-        match tx.load(bucket.next())? {
-            Some(next) => bucket = *next,
+        match walk.follow(tx, bucket.next())? {
+            Some(next) => bucket = next,
             None => break,
         }
-        walk.step(bucket)?;
     }
     Ok(Free { bucket: add_bucket(tx, first)?, slot: 0, tags: 0 })
 }
@@ -707,13 +717,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Entries<'_, 't, B, K, V> {
                     self.slots &= self.slots - 1;
                     return Ok(Some((K::get(self.tx, entry.key())?, entry.value())));
                 }
-                self.bucket = match self.tx.load(bucket.next())? {
-                    Some(next) => {
-                        walk.step(*next)?;
-                        Some((*next, walk))
-                    }
-                    None => None,
-                };
+                self.bucket = walk.follow(self.tx, bucket.next())?.map(|next| (next, walk));
             }
             if self.bucket.is_none() {
                 if self.index == buckets {
