@@ -30,10 +30,9 @@ use crate::layout::{
 };
 use crate::orec::Orecs;
 use crate::session::{Delta, Session, State};
-use crate::small_map::SmallMap;
 use crate::types::for_each_pointer;
-use std::time::Duration;
 use tembo_pmem::offset_of;
+use tembo_sync::{SmallMap, back_off};
 
 /// Objects that one commit destroys, at most; the others wait in the lane's list.
 const DEATHS_MAX: usize = 48;
@@ -238,12 +237,7 @@ fn lock_counts(core: &Core, session: &mut Session) {
         let mut round = 0_u32;
         while !try_lock(&core.count_orecs, *index, *number) {
             round += 1;
-            match round {
-                0..200 => std::hint::spin_loop(),
-                200..1000 => std::thread::yield_now(),
-                // Who owns it was stopped by the system.
-                _ => std::thread::sleep(Duration::from_micros(20)),
-            }
+            back_off(round);
         }
     }
 }

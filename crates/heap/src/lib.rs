@@ -122,7 +122,6 @@ mod session;
 mod sessions;
 #[allow(unsafe_code, reason = "implementations of unsafe traits")]
 mod slots;
-mod small_map;
 mod sync;
 mod tx;
 mod types;

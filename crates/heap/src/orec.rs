@@ -117,7 +117,7 @@ impl Orecs {
     /// The record of a key.
     #[inline(always)]
     pub(crate) fn index(&self, key: u64) -> u32 {
-        (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as u32
+        (tembo_sync::hash_u64(key) >> self.shift) as u32
     }
 
     #[inline(always)]

@@ -5,11 +5,11 @@ use crate::error::{Error, Result};
 use crate::layout::LINE;
 use crate::orec::Moment;
 use crate::place::FRESH;
-use crate::small_map::SmallMap;
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tembo_sync::{SmallMap, hash_u64};
 
 /// Pointers to an object that a transaction adds (or, negative, takes away).
 #[derive(Debug, Clone, Copy, Default)]
@@ -612,7 +612,7 @@ impl Backoff {
     pub(crate) fn new() -> Backoff {
         // Of two threads that conflict, one should wait longer: their stacks differ.
         let here = 0_u8;
-        let random = (&raw const here as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let random = hash_u64(&raw const here as u64) | 1;
         Backoff { attempts: 0, random }
     }
 

@@ -76,7 +76,7 @@ mod sync {
         pub(super) fn leave(&self) {}
     }
 
-    pub(super) fn wait(_: u32) {
+    pub(super) fn back_off(_: u32) {
         loom::thread::yield_now();
     }
 }

@@ -43,8 +43,7 @@ pub use flush::FlushInstruction;
 pub use media::{Field, MediaLayout};
 pub use observer::{Observer, ThreadTag};
 pub use region::{
-    Access, Line, LineStores, LoadableWords, Region, RegionOptions, WritableLine, fence_after_exchange,
-    prefetch_for_store,
+    Access, Line, LineStores, LoadableWords, Region, RegionOptions, WritableLine, prefetch_for_store,
 };
 
 #[doc(hidden)]

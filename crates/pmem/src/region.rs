@@ -949,18 +949,6 @@ pub fn prefetch_for_store<T>(value: &T) {
     prefetch_line_for_store(std::ptr::from_ref(value).cast());
 }
 
-/// A barrier between a locked instruction that was just made and any later load. On x86 every locked instruction is such
-/// a barrier, and the explicit one would cost as much again. (Miri goes by the language, in which it is none.)
-#[inline(always)]
-pub fn fence_after_exchange() {
-    use std::sync::atomic::{compiler_fence, fence};
-    if cfg!(all(any(target_arch = "x86", target_arch = "x86_64"), not(miri))) {
-        compiler_fence(Ordering::SeqCst);
-    } else {
-        fence(Ordering::SeqCst);
-    }
-}
-
 #[inline(always)]
 fn prefetch_line(line: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -71,12 +71,11 @@ use crate::tx::{Tx, TxWork};
 use crate::{Done, Error, Result};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
-use spin::mutex::{SpinMutex, SpinMutexGuard};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 use tembo_pmem::{LINE_BYTES, offset_of};
+use tembo_sync::{SpinMutex, SpinMutexGuard, hash_u64};
 
 /// A writer's context in a pool: at most one transaction at a time is begun on it.
 ///
@@ -345,7 +344,7 @@ impl LaneState {
         let switches = self.switches;
         // A line that many transactions change is flushed once.
         for line in lines {
-            let at = (line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> KNOWN_LINES_SHIFT) as usize;
+            let at = (hash_u64(*line) >> KNOWN_LINES_SHIFT) as usize;
             let known = &mut self.known_lines.0[at];
             if *known == (*line, switches) {
                 continue;
@@ -409,11 +408,6 @@ struct Limbo {
     block: Block,
 }
 
-/// So often a lane's lock is tried before the processor is given up, and before the thread sleeps. A commit without a device
-/// takes less than a microsecond.
-const SPINS: u32 = 64;
-const YIELDS: u32 = SPINS + 64;
-
 /// So many blocks leave limbo at once, if that is no less than an eighth of it, and twice what the commit frees: who waits for it shall not wait for many.
 const LEAVING_MAX: usize = 64;
 
@@ -434,25 +428,9 @@ impl LaneSlot {
         }
     }
 
-    /// The lane's state. Its lock is released by a plain store; who has to wait for it gives up the processor soon, since
-    /// the holder may be synchronising with a device.
+    /// Locks the lane's state.
     #[inline]
     pub(crate) fn lock(&self) -> SpinMutexGuard<'_, LaneState> {
-        self.state.try_lock().unwrap_or_else(|| self.wait_for_lock())
-    }
-
-    #[cold]
-    fn wait_for_lock(&self) -> SpinMutexGuard<'_, LaneState> {
-        for round in 0.. {
-            if let Some(state) = self.state.try_lock() {
-                return state;
-            }
-            match round {
-                0..SPINS => (0..8).for_each(|_| std::hint::spin_loop()),
-                SPINS..YIELDS => std::thread::yield_now(),
-                _ => std::thread::sleep(Duration::from_micros(20)),
-            }
-        }
         self.state.lock()
     }
 

@@ -57,7 +57,7 @@
 //! # Concurrency
 //!
 //! A lane has one writer at a time; lanes commit side by side (`lane.rs`). Readers pin an epoch and never wait
-//! (`epoch.rs`). The allocator's lock is taken once per slab (`alloc/mod.rs`).
+//! (`tembo_sync::Epochs`). The allocator's lock is taken once per slab (`alloc/mod.rs`).
 //!
 //! # Source
 //!
@@ -70,11 +70,8 @@
 //! `create.rs` and `header.rs` (files), `check.rs`.
 
 mod alloc;
-mod bias;
-mod biased;
 mod check;
 mod create;
-mod epoch;
 mod error;
 pub mod format;
 mod header;
@@ -87,15 +84,12 @@ mod pool;
 mod record;
 mod recover;
 mod roots;
-mod sync;
 mod touch;
 mod tx;
 
 #[cfg(test)]
 mod tests;
 
-pub use bias::Bias;
-pub use biased::{ArcBiasedGuard, BiasedGuard, BiasedMutex};
 pub use check::{BlockInfo, Marks, Usage};
 pub(crate) use error::Done;
 pub use error::{Error, Result};

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use tembo_pmem::{LINE_BYTES, Region};
+use tembo_sync::hash_u64;
 
 /// Words of a line.
 const WORDS: usize = 8;
@@ -93,13 +94,8 @@ impl Default for StoredLines {
 }
 
 #[inline(always)]
-fn hash(off: u64) -> u64 {
-    off.wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
-#[inline(always)]
 fn filter_bit(off: u64) -> u64 {
-    1 << (hash(off) >> 58)
+    1 << (hash_u64(off) >> 58)
 }
 
 impl StoredLines {
@@ -113,7 +109,7 @@ impl StoredLines {
     #[inline(always)]
     fn find_in_table(&self, off: u64) -> Result<usize, usize> {
         let mask = self.table.len() - 1;
-        let mut slot = (hash(off) >> 32) as usize & mask;
+        let mut slot = (hash_u64(off) >> 32) as usize & mask;
         loop {
             match self.table[slot] {
                 (generation, _) if generation != self.generation => return Err(slot),

@@ -1,12 +1,10 @@
 //! The pool: opening, creating, locking, and what all its users share.
 
 use crate::alloc::Allocator;
-use crate::epoch::{Epochs, Place};
 use crate::header::{self, Header};
 use crate::lane::{Lane, LaneSlot};
 use crate::layout::{COMMITTED_BITS, Geometry, PAGE_BYTES, PmHeader, seal};
 use crate::recover::{self, Recovery};
-use crate::sync::has_remote_barriers;
 use crate::touch::TouchTable;
 use crate::{Error, Options, Result, create, lock};
 use parking_lot::Mutex;
@@ -18,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tembo_pmem::{Access, LINE_BYTES, Region, RegionError, offset_of};
+use tembo_sync::{Epochs, PinSlot, has_heavy_fence};
 use uuid::Uuid;
 
 /// An open pool. Cheap to clone; closed when the last clone, lane and pin is gone.
@@ -64,7 +63,7 @@ pub struct Stats {
 /// lives long keeps freed memory from being reused.
 pub struct Pin {
     inner: Arc<PoolInner>,
-    place: Place<'static>,
+    place: PinSlot<'static>,
 }
 
 impl Drop for Pin {
@@ -83,7 +82,7 @@ impl Pin {
 /// A pin that lives no longer than a borrow of its pool, and stays on its thread.
 pub struct BriefPin<'p> {
     epochs: &'p Epochs,
-    place: Place<'p>,
+    place: PinSlot<'p>,
     thread: PhantomData<*const ()>,
 }
 
@@ -229,7 +228,7 @@ impl Pool {
         let (seq, recovery) = recover::recover(&region, &geometry, seed)?;
         let alloc = Allocator::open(&region, geometry);
         // Asked for once in a process, which takes long when there are other threads already: not by the first reader.
-        has_remote_barriers();
+        has_heavy_fence();
         let lanes = (0..geometry.lane_count).map(|number| LaneSlot::new(number, seq)).collect();
         let inner = PoolInner {
             region,
@@ -239,7 +238,7 @@ impl Pool {
             alloc,
             lanes,
             touches: TouchTable::new(geometry.lane_count),
-            epochs: Epochs::new(),
+            epochs: Epochs::default(),
             claims: Mutex::default(),
             failed: AtomicBool::new(false),
             read_only,

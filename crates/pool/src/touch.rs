@@ -62,7 +62,7 @@ fn is_newer(commit: u32, settled: u64) -> bool {
 
 #[inline(always)]
 fn hash(line: u64) -> usize {
-    (line.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - HASH_BITS)) as usize
+    tembo_sync::hash_u64_to_bits(line, HASH_BITS) as usize
 }
 
 impl TouchTable {

@@ -21,6 +21,7 @@ use slabs::BitChange;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
+use tembo_sync::hash_u64_to_bits;
 
 /// New data up to this many bytes is covered by the record's checksum; more is fenced before the record.
 /// At about 10 bytes per nanosecond this much costs as long to sum as a fence takes.
@@ -121,7 +122,7 @@ impl FreshFilter {
     const UNIT_SHIFT: u32 = 9;
 
     fn place(unit: u64) -> (usize, u64) {
-        let hash = unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52;
+        let hash = hash_u64_to_bits(unit, 12);
         ((hash / 64) as usize, 1 << (hash % 64))
     }
 
@@ -572,7 +573,7 @@ fn store_fresh(lane: &mut Lane, number: usize, off: u64, value: u64) -> Result<(
 /// The bit of a word in [`TxWork::redo_filter`].
 #[inline(always)]
 fn redo_bit(off: u64) -> u64 {
-    1 << (off.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58)
+    1 << hash_u64_to_bits(off, 6)
 }
 
 fn union(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {

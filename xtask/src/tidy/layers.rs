@@ -12,21 +12,18 @@ pub(super) const RULE: Rule = Rule {
 /// Every crate with the crates of this workspace that it may depend on.
 const LAYERS: &[(&str, &[&str])] = &[
     ("tembo-pmem", &[]),
+    ("tembo-sync", &[]),
     ("tembo-wire", &[]),
     ("tembo-heap-derive", &[]),
     ("tembo-crashsim", &["tembo-pmem"]),
-    ("tembo-pool", &["tembo-pmem"]),
-    ("tembo-heap", &["tembo-pmem", "tembo-pool", "tembo-heap-derive"]),
-    ("tembo-index", &["tembo-pmem", "tembo-pool"]),
-    ("tembo-kv", &["tembo-pmem", "tembo-pool", "tembo-index"]),
-    ("tembo", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-heap-derive", "tembo-kv"]),
-    ("tembo-server", &["tembo-pool", "tembo-index", "tembo-kv", "tembo", "tembo-wire"]),
+    ("tembo-pool", &["tembo-pmem", "tembo-sync"]),
+    ("tembo-heap", &["tembo-pmem", "tembo-sync", "tembo-pool", "tembo-heap-derive"]),
+    ("tembo-index", &["tembo-pmem", "tembo-sync", "tembo-pool"]),
+    ("tembo", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-heap-derive"]),
+    ("tembo-server", &["tembo-pool", "tembo-index", "tembo", "tembo-wire"]),
     ("tembo-cli", &["tembo", "tembo-server"]),
     ("tembo-capi", &["tembo"]),
-    (
-        "tembo-bench",
-        &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-kv", "tembo", "tembo-wire"],
-    ),
+    ("tembo-bench", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo", "tembo-wire"]),
     (
         "tembo-bench-peers",
         &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo", "tembo-wire", "tembo-bench"],

@@ -15,7 +15,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::Region;
-use tembo_pool::{BiasedGuard, BiasedMutex, Hold, Lane, Pool};
+use tembo_pool::{Hold, Lane, Pool};
+use tembo_sync::{BiasedGuard, BiasedMutex};
 
 /// A map from byte strings to byte strings, of which every version that is held by a snapshot can be read: a
 /// [`CddsTree`](crate::CddsTree) if `S` is [`CddsOrdered`](crate::CddsOrdered), a [`CddsHash`](crate::CddsHash) if it is

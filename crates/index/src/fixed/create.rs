@@ -12,7 +12,8 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use tembo_pmem::Region;
-use tembo_pool::{Bias, Claim, Lane, Pool, Tx};
+use tembo_pool::{Claim, Lane, Pool, Tx};
+use tembo_sync::Bias;
 
 /// An ordered map from 8-byte keys to 8-byte values in a pool, for any number of threads. Cheap to clone; all clones are
 /// one map.

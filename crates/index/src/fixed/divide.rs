@@ -13,11 +13,12 @@ use super::layout::{
 use super::lock::Locked;
 use super::node::simd::{Operation, Search};
 use super::node::{Child, Leaf, Link};
-use super::structure::{Path, Rewired, SharedStructure, Structure, soon};
+use super::structure::{Path, Rewired, SharedStructure, Structure};
 use crate::error::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::LINE_BYTES;
 use tembo_pool::{Lane, Tx};
+use tembo_sync::lock_soon;
 
 /// Records that a division moves, more or less. Each is two words written to media. With fewer, leaves are divided more often
 /// and hold less, but slowly: moving a third instead of half divides 9% more often, and moves two thirds as much.
@@ -60,7 +61,7 @@ impl Tree {
     fn divide_in_place(&self, key: u64) -> Result<bool> {
         let shared = self.share_structure();
         let Some(parent) = self.above_leaves(key, &shared) else { return Ok(false) };
-        let _lock = soon(|| parent.lock.try_lock(), || parent.lock.lock());
+        let _lock = lock_soon(|| parent.lock.try_lock(), || parent.lock.lock());
         let at = parent.taker(parent.position(key));
         match parent.child(at).follow(&shared) {
             // Very likely there is room for the new separator then, which is not known yet.

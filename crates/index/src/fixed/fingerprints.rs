@@ -10,6 +10,7 @@ use super::layout::{SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE};
 use super::node::simd::{Portable, Search};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::prefetch_for_store;
+use tembo_sync::hash_u64;
 
 /// The byte of an unused slot.
 const UNUSED: u8 = 0;
@@ -33,16 +34,10 @@ pub(super) struct Fingerprint {
     pub(super) nibbles: u8,
 }
 
-/// Multiplicative: the higher a bit, the more of the key decides it.
-#[inline(always)]
-fn hash(key: u64) -> u64 {
-    key.wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
 /// The fingerprint of a key.
 #[inline(always)]
 pub(super) fn fingerprint(key: u64) -> Fingerprint {
-    let hash = hash(key);
+    let hash = hash_u64(key);
     let byte = (hash >> 56) as u8;
     // What `lines_of` makes of its bits depends little on those of the nibbles.
     Fingerprint { byte: byte + u8::from(byte == UNUSED), nibbles: (hash >> 40) as u8 }
@@ -63,7 +58,7 @@ pub(super) fn lines_of(key: u64) -> [usize; 2] {
         ((product >> 64) as u64, product as u64)
     };
     // The byte of the fingerprint comes last.
-    let (first, rest) = part(hash(key).rotate_left(8), FIRST_LINES);
+    let (first, rest) = part(hash_u64(key).rotate_left(8), FIRST_LINES);
     let (other, _) = part(rest, OTHER_LINES);
     [first as usize, (FIRST_LINES + other) as usize]
 }

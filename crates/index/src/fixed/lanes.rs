@@ -4,11 +4,11 @@
 //! lane keeps in DRAM, and the lines of its records, would move from processor to processor otherwise. The tree keeps them until it is
 //! closed; who finds no new one takes one that is not in use just now, since its thread may have ended.
 
-use super::structure::soon;
 use crate::error::{Error, Result};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tembo_pool::{Lane, Pool};
+use tembo_sync::{lock_soon, thread_number};
 
 /// Lanes that threads may have for themselves.
 const OWN_LANES: usize = 7;
@@ -33,10 +33,15 @@ pub(super) struct Lanes {
 /// A lane that nobody else uses meanwhile.
 pub(super) type LaneGuard<'l> = MappedMutexGuard<'l, Lane>;
 
+/// The calling thread as an owner. A thread that ends leaves its lane to the next one that gets its number.
+fn owner_word() -> u64 {
+    thread_number() as u64 + 1
+}
+
 impl Slot {
     /// Waits for the lane, if there is one.
     fn lock(&self) -> Option<LaneGuard<'_>> {
-        MutexGuard::try_map(soon(|| self.0.try_lock(), || self.0.lock()), Option::as_mut).ok()
+        MutexGuard::try_map(lock_soon(|| self.0.try_lock(), || self.0.lock()), Option::as_mut).ok()
     }
 
     fn try_lock(&self) -> Option<LaneGuard<'_>> {
@@ -57,7 +62,7 @@ impl Lanes {
     /// A lane for the calling thread, which has the lock of structure changes, shared or not: who waits here waits for no one who waits
     /// for that.
     pub(super) fn lock(&self, pool: &Pool) -> Result<LaneGuard<'_>> {
-        let me = thread_number();
+        let me = owner_word();
         let mine = self.owners.iter().position(|owner| owner.load(Ordering::Relaxed) == me);
         if let Some(lane) = mine.and_then(|at| self.own[at].lock()) {
             return Ok(lane);
@@ -110,13 +115,4 @@ impl Lanes {
     pub(super) fn owned(&self) -> usize {
         self.owners.iter().filter(|owner| owner.load(Ordering::Relaxed) != 0).count()
     }
-}
-
-/// The calling thread's number, which no other thread has or had.
-fn thread_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local! {
-        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
-    }
-    NUMBER.with(|number| *number)
 }

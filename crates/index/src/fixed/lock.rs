@@ -15,7 +15,7 @@
 //! Changes of the structure lock the leaf without naming a slot: what they make visible is durable already.
 
 use super::node::Leaf;
-use super::sync::{AtomicU64, Bias, Ordering, fence, wait};
+use super::sync::{AtomicU64, Bias, Ordering, back_off, fence};
 
 const LOCKED: u64 = 1;
 const SLOT_SHIFT: u32 = 1;
@@ -152,7 +152,7 @@ impl<'g> Locked<'g> {
                 }
             }
             rounds += 1;
-            wait(rounds);
+            back_off(rounds);
         }
     }
 

@@ -17,6 +17,7 @@ use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use std::sync::atomic::Ordering;
 use tembo_pmem::LINE_BYTES;
 use tembo_pool::{Lane, Tx};
+use tembo_sync::lock_soon;
 
 /// Two nodes become one if what they hold together is at most this much.
 const JOINED_MAX: usize = SLOTS * 3 / 4;
@@ -51,30 +52,15 @@ pub(super) type Structure<'s> = RwLockWriteGuard<'s, ()>;
 /// The same, shared with threads that also divide leaves in place.
 pub(super) type SharedStructure<'s> = RwLockReadGuard<'s, ()>;
 
-/// Times that a lock is tried before a thread sleeps for it, and pauses between two.
-const LOCK_TRIES: u32 = 200;
-const PAUSES_PER_TRY: u32 = 8;
-
-/// Waits for a lock. A change of the structure takes microseconds, less than sleeping and being woken, so this tries for some time first.
-pub(super) fn soon<G>(try_lock: impl Fn() -> Option<G>, lock: impl FnOnce() -> G) -> G {
-    for _ in 0..LOCK_TRIES {
-        if let Some(guard) = try_lock() {
-            return guard;
-        }
-        (0..PAUSES_PER_TRY).for_each(|_| std::hint::spin_loop());
-    }
-    lock()
-}
-
 impl Tree {
     /// Waits for the lock of structure changes.
     pub(super) fn lock_structure(&self) -> Structure<'_> {
-        soon(|| self.structure.try_write(), || self.structure.write())
+        lock_soon(|| self.structure.try_write(), || self.structure.write())
     }
 
     /// Waits for the lock of structure changes, to share it.
     pub(super) fn share_structure(&self) -> SharedStructure<'_> {
-        soon(|| self.structure.try_read(), || self.structure.read())
+        lock_soon(|| self.structure.try_read(), || self.structure.read())
     }
 
     /// Makes the nodes on the way to a key known, if the lock is free; returns whether it was.

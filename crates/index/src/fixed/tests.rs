@@ -154,13 +154,22 @@ fn lanes_of_threads_that_have_ended_are_used_again() {
     let tree = filled(&pool, []);
     let lanes = &tree.tree.lanes;
     let first = lanes.lock(&pool).unwrap();
-    let others: Vec<String> = std::thread::scope(|scope| {
-        let taken = |_| scope.spawn(|| format!("{:?}", *lanes.lock(&pool).unwrap())).join().unwrap();
-        (0..20).map(taken).collect()
-    });
-    let different: std::collections::BTreeSet<&String> = others.iter().collect();
-    assert_eq!((different.len(), tree.own_lanes()), (7, 7));
-    assert!(!different.contains(&format!("{:?}", *first)));
+    let barrier = std::sync::Barrier::new(8);
+    let name_of_own = || {
+        let name = format!("{:?}", *lanes.lock(&pool).unwrap());
+        barrier.wait();
+        name
+    };
+    let mut names = std::collections::BTreeSet::new();
+    for _ in 0..3 {
+        // Eight threads live at once, so their numbers differ.
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(name_of_own)).collect();
+            names.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
+        });
+    }
+    assert_eq!((names.len(), tree.own_lanes()), (7, 7));
+    assert!(!names.contains(&format!("{:?}", *first)));
 }
 
 #[test]

@@ -6,17 +6,14 @@
 use super::layout::LENGTHS;
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tembo_sync::{SpinLock, hash_u64_to_bits, lock_soon};
 
 /// Leaves are locked by the hash of their offset. So many that two writers seldom meet by chance.
 const STRIPES: usize = 1 << 12;
 /// Stripes that one change holds at most: a leaf, its two neighbours and the one that takes the place of two; or a leaf and two
 /// new ones. With some to spare.
 const HELD_MAX: usize = 8;
-/// Times that the lock of structures is tried before a thread sleeps for it, and pauses between two.
-const STRUCTURE_TRIES: u32 = 200;
-const PAUSES_PER_TRY: u32 = 8;
 
 /// The locks of the trees of a pool.
 pub(crate) struct Locks {
@@ -34,49 +31,10 @@ pub(crate) struct Locks {
 #[derive(Default)]
 struct Line<T>(T);
 
-/// A lock that is released by a plain store: on x86 a locked instruction would wait for write-backs under way.
+/// A lock in a line of its own.
 #[repr(align(64))]
 #[derive(Default)]
-struct Lock(AtomicBool);
-
-/// Waits a little, longer the oftener it was for nothing.
-pub(super) fn pause(round: u32) {
-    match round {
-        0..100 => std::hint::spin_loop(),
-        100..116 => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_micros(20)),
-    }
-}
-
-impl Lock {
-    #[inline]
-    fn lock(&self) {
-        // ORDER: acquire, so that what follows sees everything that the holder before did.
-        if self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.wait();
-        }
-    }
-
-    /// Waits for a holder who commits: nanoseconds, or, where that means synchronising with a device, milliseconds.
-    #[cold]
-    fn wait(&self) {
-        for round in 0u32.. {
-            // ORDER: as above.
-            if !self.0.load(Ordering::Relaxed)
-                && self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                return;
-            }
-            pause(round);
-        }
-    }
-
-    #[inline]
-    fn unlock(&self) {
-        // ORDER: release, for the next to lock.
-        self.0.store(false, Ordering::Release);
-    }
-}
+struct Lock(SpinLock);
 
 impl Locks {
     pub(crate) fn new() -> Locks {
@@ -89,7 +47,7 @@ impl Locks {
     }
 
     fn stripe(leaf: u64) -> u32 {
-        (leaf.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - STRIPES.trailing_zeros())) as u32
+        hash_u64_to_bits(leaf, STRIPES.trailing_zeros()) as u32
     }
 
     /// The version of all structures. If it is the same before a way down and when the leaf at its end is locked, the way
@@ -104,7 +62,7 @@ impl Locks {
     #[inline]
     pub(crate) fn lock_length(&self, part: usize) -> LengthHeld<'_> {
         let lock = &self.lengths[part];
-        lock.lock();
+        lock.0.acquire();
         LengthHeld(lock)
     }
 
@@ -116,23 +74,16 @@ impl Locks {
         held
     }
 
-    /// Waits until nobody else changes a structure. A change takes microseconds, less than sleeping and being woken, so this
-    /// tries for some time first.
+    /// Waits until nobody else changes a structure.
     pub(crate) fn lock_structure(&self) -> Held<'_> {
-        for _ in 0..STRUCTURE_TRIES {
-            if let Some(structure) = self.structure.try_lock() {
-                return Held::new(self, Some(structure));
-            }
-            (0..PAUSES_PER_TRY).for_each(|_| std::hint::spin_loop());
-        }
-        Held::new(self, Some(self.structure.lock()))
+        Held::new(self, Some(lock_soon(|| self.structure.try_lock(), || self.structure.lock())))
     }
 }
 
 #[cfg(test)]
 impl Locks {
     pub(crate) fn has_leaf_locked(&self, leaf: u64) -> bool {
-        self.leaves[Locks::stripe(leaf) as usize].0.load(Ordering::Relaxed)
+        self.leaves[Locks::stripe(leaf) as usize].0.is_held()
     }
 
     pub(crate) fn has_structure_locked(&self) -> bool {
@@ -145,7 +96,7 @@ pub(crate) struct LengthHeld<'l>(&'l Lock);
 
 impl Drop for LengthHeld<'_> {
     fn drop(&mut self) {
-        self.0.unlock();
+        self.0.0.release();
     }
 }
 
@@ -174,7 +125,7 @@ impl<'l> Held<'l> {
             return;
         }
         assert!(count == 0 || self.has_structure(), "two writers could wait for each other's leaves");
-        self.locks.leaves[stripe as usize].lock();
+        self.locks.leaves[stripe as usize].0.acquire();
         self.leaves[count].set(stripe);
         self.count.set(count + 1);
     }
@@ -200,7 +151,7 @@ impl Drop for Held<'_> {
             version.store(version.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
         for stripe in &self.leaves[..self.count.get()] {
-            self.locks.leaves[stripe.get() as usize].unlock();
+            self.locks.leaves[stripe.get() as usize].0.release();
         }
     }
 }

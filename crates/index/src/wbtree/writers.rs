@@ -1,11 +1,12 @@
 //! Lanes with which threads write at once.
 
-use super::locks::{Locks, pause};
+use super::locks::Locks;
 use crate::error::Result;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use tembo_pool::{Error, Lane, Pool, Tx, Writer};
+use tembo_sync::back_off;
 
 /// Writers of a pool, at most.
 const WRITERS_MAX: usize = 16;
@@ -103,7 +104,7 @@ impl Writers {
         /// Scans last micro- or milliseconds.
         #[cold]
         fn wait(scans: &AtomicU32) {
-            (0u32..).take_while(|_| scans.load(Ordering::Relaxed) != 0).for_each(pause);
+            (0u32..).take_while(|_| scans.load(Ordering::Relaxed) != 0).for_each(back_off);
         }
         if self.scans.load(Ordering::Relaxed) != 0 {
             wait(&self.scans);

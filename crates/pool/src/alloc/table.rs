@@ -6,13 +6,13 @@
 //! in the table's epochs; what is taken out is retired there, and stays until nobody can look at it any more.
 
 use super::slab::{Slab, SlabRef};
-use crate::epoch::{Epochs, Place};
 use parking_lot::Mutex;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use tembo_sync::{Epochs, PinSlot};
 
 /// Chunks of a leaf: of 8 MiB of a pool, if chunks are of the usual size. A leaf takes a page, and to make it no more than that.
 const LEAF_CHUNKS: usize = 1 << 9;
@@ -20,7 +20,7 @@ const LEAF_CHUNKS: usize = 1 << 9;
 /// As long as it lives, slabs that are in the table stay, also if they are taken out of it.
 pub(super) struct TablePin<'t> {
     epochs: &'t Epochs,
-    place: Place<'t>,
+    place: PinSlot<'t>,
     /// It stays on its thread.
     thread: PhantomData<*const ()>,
 }
@@ -50,7 +50,7 @@ impl SlabTable {
         let leaves = (chunks as usize).div_ceil(LEAF_CHUNKS);
         SlabTable {
             leaves: bytemuck::zeroed_slice_box(leaves),
-            epochs: Epochs::new(),
+            epochs: Epochs::default(),
             removed: Mutex::new(Vec::new()),
         }
     }

@@ -2,7 +2,6 @@
 
 mod counts;
 mod crash;
-mod epochs;
 mod files;
 mod lanes;
 mod model;

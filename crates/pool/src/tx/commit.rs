@@ -11,9 +11,9 @@ use crate::layout::MAX_SEQ;
 use crate::pool::PoolInner;
 use crate::record::RecordImage;
 use crate::{Done, Error, Result};
-use spin::mutex::SpinMutexGuard;
 use std::sync::atomic::Ordering;
 use tembo_pmem::{Domain, LINE_BYTES, SyncError};
+use tembo_sync::SpinMutexGuard;
 
 /// Commits the lane's transaction. See `lane.rs` for the order of things.
 pub(super) fn commit(lane: &mut Lane) -> Done {

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::wbtree::Fate;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use tembo_pool::{ArcBiasedGuard, Tx};
+use tembo_pool::Tx;
+use tembo_sync::ArcBiasedGuard;
 
 /// What a transaction that changes several structures changes in a tree: a version, which is made durable by that
 /// transaction's commit. The tree's other writers wait as long as the part lives.

@@ -1,39 +1,41 @@
 //! Bias: locks that one thread takes without a locked instruction, as long as no other thread takes any of them.
 //!
-//! A locked instruction waits for all write-backs that its thread has under way. Between two changes that are each made durable that is the time
-//! of a whole fence, in which the second could otherwise look for its place already.
+//! A locked instruction waits for all write-backs that its thread has started. Between two durable changes that is the
+//! time of a whole fence, in which the search for the second change could run.
 //!
-//! The first thread that takes a lock gets the bias, and from then on says in a word of its own how many locks it holds, before it looks whether
-//! it still has the bias. Any other thread that wants a lock takes the bias away for good: it makes every thread of the process pass a
-//! barrier (`membarrier`), and waits until the holder has no lock. From then on locks are taken by locked instructions.
+//! The first thread that takes a lock gets the bias. From then on it stores, before each lock, how many locks it holds,
+//! and then checks that it still has the bias. Any other thread that wants a lock revokes the bias for good: it makes
+//! every thread of the process execute a fence ([`heavy_fence`]) and waits until the holder has no lock. From then on
+//! every lock takes a locked instruction.
 //!
-//! ORDER: the holder stores its word and then loads who holds the bias; who takes the bias away stores that and then, after the barrier,
-//! loads the word. So one of them sees the other's store. The barrier that the holder lacks is the other's. Where the system has no such call, nobody
-//! gets the bias.
+//! ORDER: the holder stores its count and then loads the holder's name. The revoking thread stores that name and then,
+//! after the heavy fence, loads the count. One of them therefore sees the other's store. Where the system has no such
+//! fence, no thread gets the bias.
 //!
 //! # Source
 //!
-//! Biased locking as in Dice, Moir and Scherer's "Quickly Reacquirable Locks" (2003); for many locks at once here, and never given back.
+//! Biased locking as in Dice, Moir and Scherer's "Quickly Reacquirable Locks" (2003). Deviations: one bias serves many
+//! locks, and is never given back.
 
-use crate::sync::{
-    AtomicU64, Mutex, Ordering, THREADS, compiler_fence, has_remote_barriers, pause, remote_barrier,
+use crate::primitives::{
+    AtomicU64, Mutex, Ordering, THREADS, back_off, compiler_fence, has_heavy_fence, heavy_fence,
     thread_number,
 };
 use crossbeam_utils::CachePadded;
 
-/// Holders that are no threads: nobody yet; somebody whose bias is being taken away; nobody any more.
+/// Values of `holder` that name no thread: no holder yet; a bias that is being revoked; no holder any more.
 const NOBODY: u64 = u64::MAX - 2;
 const LOSING: u64 = u64::MAX - 1;
 const SHARED: u64 = u64::MAX;
 
-/// Which thread, if any, takes some locks without locked instructions.
+/// The thread, if any, that takes a set of locks without locked instructions.
 #[derive(Debug)]
 pub struct Bias {
     holder: CachePadded<AtomicU64>,
-    /// The thread that has or had the bias, and the locks that it holds by it. Stored to by that thread only.
+    /// The thread that has or had the bias, and how many locks it holds by it. Only that thread stores these.
     first: AtomicU64,
     held: AtomicU64,
-    /// Held while the bias is taken away.
+    /// Held while the bias is revoked.
     losing: Mutex<()>,
 }
 
@@ -49,13 +51,14 @@ impl Default for Bias {
 }
 
 impl Bias {
-    /// Before a lock is taken: whether the thread has the bias, so that it takes the lock by a plain store, once it has seen that the lock is
-    /// free, and calls [`leave`](Self::leave) after it has let the lock go. Otherwise it takes the lock by a locked instruction.
+    /// Call before taking a lock. Returns whether the thread has the bias: it then takes the lock by a plain store, after
+    /// it has seen that the lock is free, and calls [`leave`](Self::leave) after it has released the lock. Otherwise it
+    /// takes the lock by a locked instruction.
     ///
-    /// Waits for the holder, if that is another thread and has locks.
+    /// Waits for the holder if that is another thread that holds locks.
     #[inline(always)]
     pub fn enter(&self) -> bool {
-        // ORDER: acquire: all that the last holder has stored is to be seen when it has lost the bias.
+        // ORDER: acquire: after a revocation, all that the last holder stored is visible.
         let holder = self.holder.load(Ordering::Acquire);
         if holder == SHARED {
             return false;
@@ -75,52 +78,52 @@ impl Bias {
         self.enter_slowly(me)
     }
 
-    /// Whether locks are taken by locked instructions now, since several threads take some. Only a hint.
+    /// Whether several threads take locks, so that locked instructions are in use. A hint only.
     #[inline(always)]
     pub fn is_shared(&self) -> bool {
         self.holder.load(Ordering::Relaxed) == SHARED
     }
 
-    /// After a lock that was taken by the bias was let go.
+    /// Call after releasing a lock that was taken by the bias.
     #[inline(always)]
     pub fn leave(&self) {
         let held = self.held.load(Ordering::Relaxed);
-        // ORDER: release: what was stored under the lock, and its end, are seen by who waits for this.
+        // ORDER: release: the revoking thread, which waits for this count, sees all stores made under the lock.
         self.held.store(held - 1, Ordering::Release);
     }
 
     #[cold]
     fn enter_slowly(&self, me: u64) -> bool {
-        // Of what this thread stores itself it sees the last.
+        // This thread sees the last of its own stores.
         if self.first.load(Ordering::Relaxed) == me && self.held.load(Ordering::Relaxed) > 0 {
-            // The bias is being taken away, and that waits for the locks that this thread has.
+            // The bias is being revoked, and the revocation waits for the locks that this thread holds.
             self.held.store(self.held.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return true;
         }
-        let may_have = has_remote_barriers() && me < THREADS as u64;
+        let may_have = has_heavy_fence() && me < THREADS as u64;
         if may_have && self.holder.compare_exchange(NOBODY, me, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.first.store(me, Ordering::Relaxed);
             return self.enter();
         }
-        self.take_away();
+        self.revoke();
         false
     }
 
-    fn take_away(&self) {
+    fn revoke(&self) {
         let _one = self.losing.lock();
         if self.holder.load(Ordering::Acquire) == SHARED {
             return;
         }
         self.holder.store(LOSING, Ordering::SeqCst);
-        if has_remote_barriers() {
+        if has_heavy_fence() {
             // ORDER: between that store and the loads below, and in the holder between its store and its load.
-            remote_barrier();
+            heavy_fence();
         }
         let mut rounds = 0;
         // ORDER: acquire, with the release of `leave`.
         while self.held.load(Ordering::Acquire) != 0 {
             rounds += 1;
-            pause(rounds);
+            back_off(rounds);
         }
         self.holder.store(SHARED, Ordering::Release);
     }

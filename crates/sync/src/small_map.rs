@@ -1,12 +1,15 @@
-//! What a transaction gathers by key.
+//! A map of a few entries that is emptied often.
 
-/// Maps keys to values of a transaction, and keeps the order in which they came. Emptied once for every transaction, so that this takes no time
-/// as long as there were never more than a few entries, and not much after that.
+use crate::hash_u64;
+
+/// Maps 8-byte keys to values and keeps the order of insertion. Made for the bookkeeping of a transaction, which empties
+/// it each time: emptying costs nothing while it never held more than a few entries, and little after that.
+/// Insertion and lookup are O(1).
 #[derive(Debug)]
-pub(crate) struct SmallMap<V> {
+pub struct SmallMap<V> {
     entries: Vec<(u64, V)>,
-    /// Number of the entry plus one, or 0, by the key's hash and linear probing; at most half of them are used. Empty until there were more
-    /// than a few keys: those are searched one by one.
+    /// Hash table with linear probing: the entry's number plus one, or 0. At most half full. Empty until there are more
+    /// than a few keys, which are searched one by one.
     table: Vec<u32>,
 }
 
@@ -21,14 +24,14 @@ impl<V> Default for SmallMap<V> {
 }
 
 impl<V> SmallMap<V> {
-    /// The number of the key's entry, or the place in the table where it belongs.
+    /// The number of the key's entry, or the slot of the table where it belongs.
     #[inline]
     fn find(&self, key: u64) -> Result<usize, usize> {
         if self.table.is_empty() {
             return self.entries.iter().position(|(known, _)| *known == key).ok_or(0);
         }
         let mask = self.table.len() - 1;
-        let mut slot = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
+        let mut slot = (hash_u64(key) >> 32) as usize & mask;
         loop {
             match self.table[slot] as usize {
                 0 => return Err(slot),
@@ -38,24 +41,27 @@ impl<V> SmallMap<V> {
         }
     }
 
+    /// The value of `key`.
     #[inline]
-    pub(crate) fn get(&self, key: u64) -> Option<&V> {
+    pub fn get(&self, key: u64) -> Option<&V> {
         self.find(key).ok().map(|at| &self.entries[at].1)
     }
 
+    /// The value of `key`, to be changed.
     #[inline]
-    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+    pub fn get_mut(&mut self, key: u64) -> Option<&mut V> {
         self.find(key).ok().map(|at| &mut self.entries[at].1)
     }
 
+    /// The value of `key`, which is inserted first if it is missing.
     #[inline]
-    pub(crate) fn get_or_insert_with(&mut self, key: u64, value: impl FnOnce() -> V) -> &mut V {
+    pub fn get_or_insert_with(&mut self, key: u64, value: impl FnOnce() -> V) -> &mut V {
         let at = match self.find(key) {
             Ok(at) => at,
             Err(slot) => {
                 self.entries.push((key, value()));
-                if let Some(place) = self.table.get_mut(slot) {
-                    *place = self.entries.len() as u32;
+                if let Some(entry) = self.table.get_mut(slot) {
+                    *entry = self.entries.len() as u32;
                 }
                 if self.entries.len() > FEW.max(self.table.len() / 2) {
                     self.grow();
@@ -76,31 +82,38 @@ impl<V> SmallMap<V> {
         }
     }
 
-    /// The entry that came as number `at`.
+    /// The entry that was inserted as number `at`.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer entries.
     #[inline]
-    pub(crate) fn entry(&self, at: usize) -> (u64, &V) {
+    pub fn entry(&self, at: usize) -> (u64, &V) {
         let (key, value) = &self.entries[at];
         (*key, value)
     }
 
+    /// How many entries there are.
     #[inline]
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The entries, in the order in which they came.
+    /// The entries, in order of insertion.
     #[inline]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> + '_ {
         self.entries.iter().map(|(key, value)| (*key, value))
     }
 
+    /// Whether there are none.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
+    /// Removes all entries.
     #[inline(always)]
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         if self.entries.is_empty() {
             return;
         }

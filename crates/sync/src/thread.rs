@@ -1,18 +1,11 @@
-//! What epochs and biases are made of. `tests/epochs.rs` and `tests/bias.rs` run `epoch.rs` and `bias.rs` with a model checker's in its place.
+//! Small numbers for threads: an index into an array of what each thread has for itself.
 
-pub(crate) use parking_lot::Mutex;
-use rustix::thread::{MembarrierCommand, membarrier};
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
-use std::sync::atomic::AtomicUsize;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
-use std::time::Duration;
-pub(crate) use tembo_pmem::fence_after_exchange;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Slots of pins that may be sent to other threads.
-pub(crate) const SLOTS: usize = 64;
-/// Threads with a slot of their own. Brief pins of more threads are pins like others.
+/// Threads with a place of their own in such arrays. More threads share what they do.
 pub(crate) const THREADS: usize = 256;
 
 /// A number that no other living thread has.
@@ -41,7 +34,7 @@ impl Drop for ThreadNumber {
 
 static NEXT_START: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
-    static START: usize = NEXT_START.fetch_add(1, Ordering::Relaxed) % SLOTS;
+    static START: usize = NEXT_START.fetch_add(1, Ordering::Relaxed) % crate::primitives::SLOTS;
     static NUMBER: ThreadNumber = ThreadNumber::take();
     /// The same, without a destructor, so that a look at it is one load; [`UNKNOWN`] before it was asked for, and when the
     /// thread is ending.
@@ -57,16 +50,17 @@ pub(crate) fn first_slot() -> usize {
     START.with(|start| *start)
 }
 
-/// The number of this thread, or a high one when it is ending and has none any more.
+/// The calling thread's number: the lowest that no other living thread has. A number over `u32::MAX / 2` while the thread
+/// ends and has none any more. A number that was given up goes to a later thread. Takes one load once it is known.
 #[inline(always)]
-pub(crate) fn thread_number() -> usize {
+pub fn thread_number() -> usize {
     match known_thread_number() {
         UNKNOWN => take_thread_number(),
         known => known,
     }
 }
 
-/// The same where somebody has asked for it already, or else a high one.
+/// The number if the thread has asked for it before, else [`UNKNOWN`].
 #[inline(always)]
 pub(crate) fn known_thread_number() -> usize {
     KNOWN_NUMBER.get()
@@ -78,31 +72,6 @@ fn take_thread_number() -> usize {
     let number = NUMBER.try_with(|number| number.0).unwrap_or(UNKNOWN);
     KNOWN_NUMBER.set(number);
     number
-}
-
-/// Miri has no such call.
-static REMOTE_BARRIERS: LazyLock<bool> =
-    LazyLock::new(|| !cfg!(miri) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok());
-
-/// Whether the system makes other threads pass a barrier when asked to.
-#[inline]
-pub(crate) fn has_remote_barriers() -> bool {
-    *REMOTE_BARRIERS
-}
-
-/// Makes every other thread of the process pass a barrier.
-pub(crate) fn remote_barrier() {
-    membarrier(MembarrierCommand::PrivateExpedited).expect("a command that was registered");
-}
-
-/// Waits a little for another thread, which may have been stopped.
-#[cold]
-pub(crate) fn pause(rounds: u32) {
-    match rounds {
-        0..64 => std::hint::spin_loop(),
-        64..96 => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_micros(20)),
-    }
 }
 
 #[cfg(test)]

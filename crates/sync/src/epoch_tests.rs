@@ -1,12 +1,12 @@
-//! Tests of the epochs by themselves. `tests/epochs.rs` tries their interleavings.
+//! Tests of the epochs with real threads. `tests/epochs.rs` tries all interleavings.
 
-use crate::epoch::{Epochs, Place};
-use crate::sync::{SLOTS, has_remote_barriers};
+use crate::primitives::SLOTS;
+use crate::{Epochs, PinSlot, has_heavy_fence};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 #[test]
 fn a_pin_holds_what_is_retired_after_it_and_nothing_else() {
-    let epochs = Epochs::new();
+    let epochs = Epochs::default();
     let before = epochs.retire(true);
     let pin = epochs.pin();
     let after = epochs.retire(true);
@@ -18,9 +18,9 @@ fn a_pin_holds_what_is_retired_after_it_and_nothing_else() {
 
 #[test]
 fn brief_pins_hold_as_well_and_nest() {
-    let epochs = Epochs::new();
+    let epochs = Epochs::default();
     let outer = epochs.pin_briefly();
-    assert_eq!(matches!(outer, Place::Own(_)), has_remote_barriers());
+    assert_eq!(matches!(outer, PinSlot::Own(_)), has_heavy_fence());
     let retired = epochs.retire(true);
     let inner = epochs.pin_briefly();
     assert!(retired >= epochs.safe_before());
@@ -32,14 +32,15 @@ fn brief_pins_hold_as_well_and_nest() {
 
 #[test]
 fn threads_have_slots_of_their_own() {
-    let epochs = Epochs::new();
+    let epochs = Epochs::default();
     let mine = epochs.pin_briefly();
-    let others: Vec<Place<'_>> = std::thread::scope(|scope| {
+    let others: Vec<PinSlot<'_>> = std::thread::scope(|scope| {
         (0..2).map(|_| scope.spawn(|| epochs.pin_briefly()).join().unwrap()).collect()
     });
-    let own =
-        |place: &Place<'_>| if let Place::Own(slot) = place { Some(std::ptr::from_ref(*slot)) } else { None };
-    assert!(others.iter().all(|other| own(other) != own(&mine) || !has_remote_barriers()));
+    let own = |slot: &PinSlot<'_>| {
+        if let PinSlot::Own(word) = slot { Some(std::ptr::from_ref(*word)) } else { None }
+    };
+    assert!(others.iter().all(|other| own(other) != own(&mine) || !has_heavy_fence()));
     // What a thread left behind when it ended is still a pin.
     let retired = epochs.retire(true);
     epochs.unpin(mine);
@@ -49,7 +50,7 @@ fn threads_have_slots_of_their_own() {
 /// A reader that takes what it finds must find it intact, however often the writer replaces it.
 #[test]
 fn nothing_is_reclaimed_under_a_brief_pin() {
-    let epochs = Epochs::new();
+    let epochs = Epochs::default();
     let (intact, broken) = (1, 2);
     let values: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(broken)).collect();
     let current = AtomicUsize::new(0);
@@ -93,8 +94,8 @@ fn nothing_is_reclaimed_under_a_brief_pin() {
 
 #[test]
 fn more_pins_than_slots_are_all_honoured() {
-    let epochs = Epochs::new();
-    let pins: Vec<Place<'_>> = (0..3 * SLOTS).map(|_| epochs.pin()).collect();
+    let epochs = Epochs::default();
+    let pins: Vec<PinSlot<'_>> = (0..3 * SLOTS).map(|_| epochs.pin()).collect();
     let retired = epochs.retire(true);
     let (last, others) = pins.split_last().unwrap();
     others.iter().for_each(|pin| epochs.unpin(*pin));

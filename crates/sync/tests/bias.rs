@@ -6,14 +6,14 @@
 //! What the system guarantees is assumed: `membarrier` interrupts every thread between two of its accesses, where it passes a barrier,
 //! and returns when all have. Here, a thread looks before each access whether it was asked to.
 //!
-//! Each of a list of weakenings has to be caught. `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-pool --test bias` is the long form.
+//! Each of a list of weakenings has to be caught. `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-sync --test bias` is the long form.
 
 #[expect(unreachable_pub, reason = "it is public in its own crate")]
 #[path = "../src/bias.rs"]
 mod bias;
 
 /// What `bias.rs` is built on, with weakenings.
-mod sync {
+mod primitives {
     use super::{Mutant, has_barriers, is};
     use loom::sync::atomic;
     use std::cell::Cell;
@@ -61,11 +61,11 @@ mod sync {
         }
     }
 
-    pub(crate) fn has_remote_barriers() -> bool {
+    pub(crate) fn has_heavy_fence() -> bool {
         has_barriers()
     }
 
-    pub(crate) fn remote_barrier() {
+    pub(crate) fn heavy_fence() {
         if is(Mutant::NoRemoteBarrier) {
             return;
         }
@@ -86,7 +86,7 @@ mod sync {
         NUMBER.with(Cell::get)
     }
 
-    pub(crate) fn pause(_: u32) {
+    pub(crate) fn back_off(_: u32) {
         interrupt();
         loom::thread::yield_now();
     }
@@ -139,7 +139,7 @@ mod sync {
                 if let Ok(guard) = self.0.try_lock() {
                     return guard;
                 }
-                pause(0);
+                back_off(0);
             }
         }
     }
@@ -148,9 +148,9 @@ mod sync {
 use bias::Bias;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
+use primitives::AtomicU64;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use sync::AtomicU64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mutant {
@@ -214,7 +214,7 @@ impl Shared {
             lock.store(1, Relaxed);
         } else {
             while lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-                sync::pause(0);
+                primitives::back_off(0);
             }
         }
         guarded.with_mut(|_| ());
@@ -238,7 +238,7 @@ fn two_threads_take_turns() {
         let shared = Shared::new();
         let threads = [(FIRST, 2), (FIRST + 1, 1)].map(|(number, times)| {
             let shared = shared.clone();
-            sync::spawn(number, move || (0..times).for_each(|_| shared.with_lock(0, || ())))
+            primitives::spawn(number, move || (0..times).for_each(|_| shared.with_lock(0, || ())))
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(shared.bias.is_shared(), "nobody has the bias when a second thread has had a lock");
@@ -251,11 +251,11 @@ fn a_holder_takes_another_lock() {
         let shared = Shared::new();
         let holder = {
             let shared = shared.clone();
-            sync::spawn(FIRST, move || shared.with_lock(0, || shared.with_lock(1, || ())))
+            primitives::spawn(FIRST, move || shared.with_lock(0, || shared.with_lock(1, || ())))
         };
         let other = {
             let shared = shared.clone();
-            sync::spawn(FIRST + 1, move || shared.with_lock(1, || ()))
+            primitives::spawn(FIRST + 1, move || shared.with_lock(1, || ()))
         };
         holder.join().unwrap();
         other.join().unwrap();

@@ -1,9 +1,8 @@
-//! A lock around a value, which one thread takes without a locked instruction as long as no other thread takes it ([`Bias`]).
+//! A mutex that one thread takes without a locked instruction as long as no other thread takes it ([`Bias`]).
 //!
-//! There are two ways to have the lock. The thread that has the bias notes in a word of its own that it has it; it does so only when it has
-//! entered its bias, and the mutex is free. All others have the mutex; they take the bias away first. That thread can take the mutex, too,
-//! as others cannot as long as it has the bias: for a guard that may be dropped by another thread, and where it has to wait for such a
-//! guard.
+//! There are two ways to hold the lock. The thread with the bias sets a flag of its own, after it entered the bias and
+//! saw the inner mutex free. Every other thread revokes the bias and takes the inner mutex. The thread with the bias may
+//! take the inner mutex too: for a guard that another thread may drop, and to wait for such a guard.
 
 use crate::Bias;
 use parking_lot::RawMutex;
@@ -14,19 +13,20 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// A value that one thread at a time has.
+/// A mutual exclusion lock around a value.
 ///
-/// A thread does not keep a guard in a thread-local value: the number by which the thread is known may be another's by the time that this is dropped.
+/// A thread must not keep a guard in a thread-local value: its thread number may belong to another thread by the time
+/// that the guard is dropped.
 #[doc(hidden)]
 pub struct BiasedMutex<T> {
     bias: Bias,
-    /// Whether the thread that has the bias has the lock by it. Stored to, and looked at, by that thread only.
+    /// Whether the thread with the bias holds the lock by it. Only that thread stores and loads this.
     is_held_by_bias: AtomicBool,
     mutex: RawMutex,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by whoever has the lock only.
+// SAFETY: only the holder of the lock reaches the value.
 unsafe impl<T: Send> Send for BiasedMutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for BiasedMutex<T> {}
@@ -232,7 +232,7 @@ mod tests {
     fn a_thread_that_takes_a_lock_twice_by_bias_panics() {
         let value = BiasedMutex::new(1);
         let _first = value.lock();
-        if crate::sync::has_remote_barriers() {
+        if crate::primitives::has_heavy_fence() {
             let _second = value.lock();
         } else {
             // Nobody has a bias.

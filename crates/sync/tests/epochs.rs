@@ -13,15 +13,16 @@
 //! * A store that one other thread has seen is seen by all. Loom does not know that, so that the load of the flag of brief pins
 //!   is followed by a barrier here, if it acquires. The store to the pin's slot comes after that.
 //!
-//! Each of a list of weakenings has to be caught. `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-pool --test epochs` is
+//! Each of a list of weakenings has to be caught. `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-sync --test epochs` is
 //! the long form.
 
 #[expect(clippy::modulo_one, reason = "one slot is enough here")]
+#[expect(unreachable_pub, reason = "it is public in its own crate")]
 #[path = "../src/epoch.rs"]
 mod epoch;
 
 /// What `epoch.rs` is built on, with weakenings.
-mod sync {
+mod primitives {
     use super::{Mutant, Setting, is};
     use loom::sync::atomic;
     use std::cell::Cell;
@@ -61,7 +62,7 @@ mod sync {
 
     /// The place between two accesses where a reader may be interrupted.
     pub(crate) fn interrupt() {
-        if !Setting::get().remote_barriers {
+        if !Setting::get().heavy_fences {
             return;
         }
         if let Some(word) = READERS.get(thread_number())
@@ -72,11 +73,11 @@ mod sync {
         }
     }
 
-    pub(crate) fn has_remote_barriers() -> bool {
-        Setting::get().remote_barriers
+    pub(crate) fn has_heavy_fence() -> bool {
+        Setting::get().heavy_fences
     }
 
-    pub(crate) fn remote_barrier() {
+    pub(crate) fn heavy_fence() {
         if is(Mutant::NoRemoteBarrier) {
             return;
         }
@@ -201,7 +202,7 @@ mod sync {
     }
 }
 
-use epoch::{Epochs, Place};
+use epoch::{Epochs, PinSlot};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
@@ -237,12 +238,12 @@ enum Mutant {
 #[derive(Clone, Copy)]
 struct Setting {
     mutant: Mutant,
-    remote_barriers: bool,
+    heavy_fences: bool,
 }
 
 thread_local! {
     // Loom runs the threads of a model on one thread.
-    static SETTING: Cell<Setting> = const { Cell::new(Setting { mutant: Mutant::None, remote_barriers: false }) };
+    static SETTING: Cell<Setting> = const { Cell::new(Setting { mutant: Mutant::None, heavy_fences: false }) };
 }
 
 impl Setting {
@@ -265,7 +266,7 @@ unsafe impl Send for Object {}
 
 impl Object {
     fn look(&self) {
-        sync::interrupt();
+        primitives::interrupt();
         self.0.with(|_| ());
     }
 
@@ -284,7 +285,7 @@ struct World {
 impl World {
     fn new() -> Arc<World> {
         Arc::new(World {
-            epochs: Epochs::new(),
+            epochs: Epochs::default(),
             current: AtomicU64::new(0),
             objects: [Object(UnsafeCell::new(())), Object(UnsafeCell::new(()))],
         })
@@ -303,9 +304,9 @@ impl World {
         }
     }
 
-    fn read(&self, pin: fn(&Epochs) -> Place<'_>) {
+    fn read(&self, pin: fn(&Epochs) -> PinSlot<'_>) {
         let find = || {
-            sync::interrupt();
+            primitives::interrupt();
             self.current.load(Acquire)
         };
         let early = is(Mutant::PinsLate).then(find);
@@ -330,7 +331,7 @@ fn replace(preemptions: usize, readers: usize, alone: bool, read: fn(&World)) {
         let readers: Vec<_> = (0..readers)
             .map(|number| {
                 let world = world.clone();
-                sync::spawn(number, move || read(&world))
+                primitives::spawn(number, move || read(&world))
             })
             .collect();
         world.unlink();
@@ -362,7 +363,7 @@ fn a_reader_with_more_pins_than_slots() {
     replace(5, 1, false, |world| {
         world.read(|epochs| {
             let (first, second) = (epochs.pin(), epochs.pin());
-            assert!(matches!(second, Place::Overflow(_)));
+            assert!(matches!(second, PinSlot::Overflow(_)));
             epochs.unpin(first);
             second
         });
@@ -378,7 +379,7 @@ fn two_readers_with_brief_pins() {
 fn a_block_that_is_unlinked_after_the_commit() {
     explore(4, || {
         let world = World::new();
-        let reader = sync::spawn(0, {
+        let reader = primitives::spawn(0, {
             let world = world.clone();
             move || world.read(Epochs::pin_briefly)
         });
@@ -405,11 +406,11 @@ const MODELS: [(&str, fn()); 6] = [
 #[test]
 fn nothing_is_used_again_that_a_pin_from_before_its_unlinking_holds() {
     for (name, model) in MODELS {
-        for remote_barriers in [false, true] {
-            SETTING.set(Setting { mutant: Mutant::None, remote_barriers });
+        for heavy_fences in [false, true] {
+            SETTING.set(Setting { mutant: Mutant::None, heavy_fences });
             let start = std::time::Instant::now();
             model();
-            println!("{name}, remote barriers: {remote_barriers}: {:?}", start.elapsed());
+            println!("{name}, remote barriers: {heavy_fences}: {:?}", start.elapsed());
         }
     }
 }
@@ -434,10 +435,10 @@ fn weakenings_are_caught() {
         (Mutant::UnlinkedBefore, true, a_block_that_is_unlinked_after_the_commit),
     ];
     let mut missed = Vec::new();
-    for (mutant, remote_barriers, model) in mutants {
-        SETTING.set(Setting { mutant, remote_barriers });
+    for (mutant, heavy_fences, model) in mutants {
+        SETTING.set(Setting { mutant, heavy_fences });
         if std::panic::catch_unwind(model).is_ok() {
-            missed.push((mutant, remote_barriers));
+            missed.push((mutant, heavy_fences));
         }
     }
     assert!(missed.is_empty(), "nothing caught {missed:?}");
