@@ -60,7 +60,6 @@ impl SpinLock {
 // SAFETY: the flag goes from false to true in one exchange, so one thread at a time has the lock; a `Mutex` gives its
 // lock out by an unsafe function only, so that nobody else can release it.
 unsafe impl RawMutex for SpinLock {
-    #[expect(clippy::declare_interior_mutable_const, reason = "the trait asks for it")]
     const INIT: SpinLock = SpinLock(AtomicBool::new(false));
     type GuardMarker = GuardNoSend;
 

@@ -23,10 +23,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tembo-server", &["tembo-pool", "tembo-index", "tembo", "tembo-wire"]),
     ("tembo-cli", &["tembo", "tembo-server"]),
     ("tembo-capi", &["tembo"]),
-    ("tembo-bench", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo", "tembo-wire"]),
+    ("tembo-goals", &["tembo-pmem", "tembo-pool", "tembo-index"]),
+    ("tembo-bench", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-goals"]),
     (
         "tembo-bench-peers",
-        &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo", "tembo-wire", "tembo-bench"],
+        &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo", "tembo-goals", "tembo-bench"],
     ),
 ];
 
@@ -34,9 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const TEST_INSTRUMENTS: &[&str] = &["tembo-crashsim", "tembo-wire"];
 
 fn check(tree: &Tree, report: &mut Report<'_>) {
-    let manifests = tree
-        .text_files()
-        .filter(|file| file.path.starts_with("crates/") && file.path.ends_with("/Cargo.toml"));
+    let manifests = tree.text_files().filter(|file| file.is_package_manifest());
     for manifest in manifests {
         check_manifest(manifest, report);
     }

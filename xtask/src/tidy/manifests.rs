@@ -12,11 +12,8 @@ pub(super) const RULE: Rule = Rule {
 const INHERITED: &[&str] = &["version", "edition", "rust-version", "license", "repository"];
 
 fn check(tree: &Tree, report: &mut Report<'_>) {
-    let packages = tree.text_files().filter(|file| {
-        file.path == "xtask/Cargo.toml"
-            || file.path.starts_with("crates/") && file.path.ends_with("/Cargo.toml")
-    });
-    for file in packages {
+    let packages = tree.text_files();
+    for file in packages.filter(|file| file.path == "xtask/Cargo.toml" || file.is_package_manifest()) {
         let Ok(manifest) = file.text.parse::<toml::Table>() else { continue };
         for key in INHERITED {
             if !inherits(manifest.get("package").and_then(|p| p.get(key))) {

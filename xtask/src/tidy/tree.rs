@@ -26,6 +26,15 @@ pub(super) struct TextFile {
     pub(super) text: String,
 }
 
+impl TextFile {
+    /// Whether this is the manifest of a crate that has a place in the layers.
+    pub(super) fn is_package_manifest(&self) -> bool {
+        let mut folders = self.path.split('/');
+        let parent = folders.next().is_some_and(|folder| ["crates", "tools", "research"].contains(&folder));
+        parent && folders.nth(1) == Some("Cargo.toml") && folders.next().is_none()
+    }
+}
+
 impl Tree {
     /// Reads the files below `root`.
     ///

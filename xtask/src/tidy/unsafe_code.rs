@@ -18,10 +18,10 @@ const TRUSTED: &[&str] = &["pmem", "sync", "pool"];
 const PARTLY_TRUSTED: &[&str] = &["index", "heap"];
 /// Single files: those at which code in C begins, and those of the heap that declare its unsafe traits and keep to them.
 const BOUNDARIES: &[&str] = &[
-    "crates/bench-peers/src/engines/floor.rs",
-    "crates/bench-peers/src/engines/native.rs",
-    "crates/bench-peers/src/heap/native.rs",
-    "crates/bench-peers/src/programs/native.rs",
+    "research/peers/src/engines/floor.rs",
+    "research/peers/src/engines/native.rs",
+    "research/peers/src/heap/native.rs",
+    "research/peers/src/programs/native.rs",
     "crates/capi/src/ffi/args.rs",
     "crates/capi/src/ffi/fixed.rs",
     "crates/capi/src/ffi/map.rs",
@@ -109,7 +109,7 @@ mod tests {
             "crates/crashsim/src/lib.rs",
             "xtask/src/main.rs",
             "tests/kill.rs",
-            "crates/bench-peers/src/engines/redb.rs",
+            "research/peers/src/engines/redb.rs",
             "crates/capi/src/status.rs",
             "crates/capi/tests/c.rs",
         ];
@@ -122,8 +122,8 @@ mod tests {
             "crates/index/src/wbtree/node.rs",
             "crates/index/src/wbtree/layout.rs",
             "crates/index/src/wbtree/node/search.rs",
-            "crates/bench-peers/src/engines/native.rs",
-            "crates/bench-peers/src/heap/native.rs",
+            "research/peers/src/engines/native.rs",
+            "research/peers/src/heap/native.rs",
             "crates/capi/src/ffi/map.rs",
         ];
         for path in inside {
