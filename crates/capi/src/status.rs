@@ -96,8 +96,10 @@ impl From<Error> for Failure {
 fn status_of(error: &Error) -> Status {
     match error {
         Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => Status::Invalid,
+        Error::ForeignMap | Error::WouldWait { .. } => Status::Invalid,
         Error::Full { .. } => Status::Full,
         Error::ReadOnly => Status::ReadOnly,
+        Error::Internal { .. } => Status::Bug,
         Error::Index(IndexError::Exists { .. }) => Status::Exists,
         Error::Pool(error) | Error::Index(IndexError::Pool(error)) => status_of_pool(error),
         _ => Status::Bug,
@@ -123,6 +125,7 @@ fn status_of_pool(error: &PoolError) -> Status {
             Status::Damaged
         }
         PoolError::NoLane { .. } | PoolError::NoRoot { .. } => Status::NoRoom,
+        PoolError::Internal { .. } => Status::Bug,
         _ => Status::Io,
     }
 }

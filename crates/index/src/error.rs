@@ -63,9 +63,26 @@ pub enum Error {
     /// The structure is open already, and keeps state in memory that must exist once.
     #[error("the tree is open already in this process; clone the handle that is open")]
     InUse,
-    /// The pool failed: it is full, damaged, or its device is.
+    /// The thread holds what it asks for, and would wait for itself for ever.
+    #[error(
+        "this thread holds {holds}, and asks for {asks}, for which it would wait for ever; make the change by what it holds, or end that first"
+    )]
+    WouldWait {
+        /// What it holds.
+        holds: &'static str,
+        /// What it asks for.
+        asks: &'static str,
+    },
+    /// The pool failed: it is full, damaged, or its device is; or there is a bug ([`Internal`](tembo_pool::Error::Internal)).
     #[error(transparent)]
     Pool(#[from] tembo_pool::Error),
+}
+
+impl Error {
+    /// Whether there was no space.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Error::Pool(tembo_pool::Error::Full { .. }))
+    }
 }
 
 impl From<OutOfBounds> for Error {
@@ -80,4 +97,10 @@ impl From<OutOfBounds> for Error {
 #[cold]
 pub(crate) fn corrupt(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
     Error::Pool(tembo_pool::Error::corrupt(what, off, expected, found))
+}
+
+/// A bug: what was found at `off` is not media's, but this crate's own state.
+#[cold]
+pub(crate) fn internal(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
+    Error::Pool(tembo_pool::Error::internal(what, off, expected, found))
 }

@@ -14,6 +14,7 @@ mod cdds;
 mod error;
 mod fixed;
 pub mod format;
+mod turns;
 mod wbtree;
 
 pub use cdds::{
@@ -25,5 +26,7 @@ pub use error::{Error, Result};
 #[doc(hidden)]
 pub use fixed::DramAccess;
 pub use fixed::{FixedRange, FixedTree};
+#[doc(hidden)]
+pub use turns::HeldHere;
 pub use wbtree::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 pub use wbtree::{Beside, Cursor, Entry, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers};

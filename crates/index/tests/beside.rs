@@ -197,3 +197,32 @@ fn threads_with_keys_of_their_own_and_shared_ones_lose_nothing() {
         assert_eq!(tree.len().unwrap(), SHARED);
     }
 }
+
+#[test]
+fn a_closure_that_writes_by_the_same_writers_is_refused_however_many_there_are() {
+    // With several writers it got another lane, and waited for its own leaf or for the structure for ever.
+    for writers in [1, 3] {
+        let trees = Trees::new(writers);
+        let beside = trees.tree.beside(&trees.writers);
+        beside.put(b"k", &[b"1"]).unwrap();
+        let refused = |outcome: tembo_index::Result<bool>| {
+            assert!(matches!(outcome, Err(tembo_index::Error::WouldWait { .. })), "{outcome:?}");
+        };
+        beside
+            .modify(b"k", |_| {
+                for key in [&b"k"[..], b"another"] {
+                    refused(beside.put(key, &[b"2"]));
+                    refused(beside.insert(b"new", b"2"));
+                    refused(beside.update(key, b"2"));
+                    refused(beside.remove(key));
+                    refused(beside.compare_and_swap(key, None, Some(b"2")));
+                    refused(beside.modify(key, |_| Some(b"2")));
+                    assert!(trees.writers.expect_other("the turn").is_err());
+                }
+                Some(b"3")
+            })
+            .unwrap();
+        beside.put(b"k", &[b"4"]).unwrap();
+        trees.check();
+    }
+}

@@ -343,6 +343,7 @@ fn tree_edges() -> Vec<Edge> {
     vec![
         edge("the first record: a leaf", vec![], one(put(1)), 2),
         edge("an entry without a record", vec![one(put(1))], one(small(5)), 0),
+        edge("a record that fills its block", vec![one(put(1))], one(Edit::Put(vec![b'k'; 568], vec![])), 1),
         edge("an entry without a record in place of another", vec![one(small(5))], one(small(5)), 0),
         // The first record that dies gets the queue its chunk.
         edge("a record in place of another", vec![puts([1, 2])], one(put(2)), 2),

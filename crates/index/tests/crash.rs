@@ -278,6 +278,18 @@ fn insertions() -> Vec<Edge> {
         edge("the first record: a leaf", [], vec![put(1)], 2),
         edge("a record into a leaf with room", [put(1)], vec![put(2)], 1),
         edge("a record in place of another", [put(1), put(2)], vec![Edit::Put(key(1), vec![9; 70])], 0),
+        edge(
+            "a record that fills its block, with an empty value",
+            [put(1)],
+            vec![Edit::Put(vec![b'k'; 568], vec![])],
+            1,
+        ),
+        edge(
+            "a value in whose place one fills its block",
+            [put(1)],
+            vec![Edit::Put(key(1), vec![9; 640 - 16])],
+            0,
+        ),
         edge("a root leaf is divided in the middle", full_leaves(1), vec![put(27)], 3),
         edge("a root leaf is continued on the right", full_leaves(1), vec![put(99)], 3),
         edge("a root leaf is continued on the left", full_leaves(1).split_off(1), vec![put(56), put(0)], 4),

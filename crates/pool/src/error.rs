@@ -114,6 +114,21 @@ pub enum Error {
         /// What is there.
         found: String,
     },
+    /// The program broke a rule of this library, or the library one of its own. Nothing on media is wrong, and what was under way
+    /// has not been made.
+    #[error(
+        "internal error: {what} at offset {off:#x}: expected {expected}, found {found}; this is a bug of the program, not damage of the pool: please report it"
+    )]
+    Internal {
+        /// What was done.
+        what: &'static str,
+        /// Where, in bytes from the start of the file.
+        off: u64,
+        /// What should have been there.
+        expected: String,
+        /// What was there.
+        found: String,
+    },
     /// The pool has no room and may not grow.
     #[error(
         "the pool is full: {needed_bytes} more bytes are needed ({why}); remove something, or allow it to grow"
@@ -187,6 +202,12 @@ impl Error {
         Error::Corrupt { what, off, expected: expected.to_string(), found: found.to_string() }
     }
 
+    /// A bug: of this library, or of a structure built on it. Media has no part in it; what media leads to is [`corrupt`](Self::corrupt).
+    #[cold]
+    pub fn internal(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
+        Error::Internal { what, off, expected: expected.to_string(), found: found.to_string() }
+    }
+
     pub(crate) fn io(what: &'static str, path: &std::path::Path, source: impl Into<io::Error>) -> Error {
         Error::Io { what, path: path.to_owned(), source: source.into() }
     }
@@ -199,7 +220,8 @@ impl From<Box<Error>> for Error {
 }
 
 impl From<OutOfBounds> for Error {
-    /// Offsets come from media, so one that leads nowhere is damage.
+    /// Offsets come from media, so one that leads nowhere is damage. (What writes to a transaction's own blocks, whose offsets are the
+    /// program's, says [`Error::Internal`] instead.)
     fn from(e: OutOfBounds) -> Error {
         Error::corrupt(
             "an offset",

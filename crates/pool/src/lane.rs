@@ -9,7 +9,7 @@
 //! long for a half, or for the rest of a half that has but one record, lies in pool space that is reserved in DRAM
 //! only, so that it is free after a crash; such a record is the first or the second of its half, so that a lane needs
 //! four blocks for them. Where no space is left, and the payload would fit into a new half, the half that has but one record gets
-//! another first, which changes nothing, so that the next can switch.
+//! another first, which changes nothing, so that the next can switch. A record that frees something may take the space that the pool keeps (`alloc/mod.rs`).
 //!
 //! After the last record of a half there may be anything that earlier, longer ones left. Nothing of that is taken for a
 //! record: heads are marked as no other line of a record can be (`HEAD_MARK`), and older heads have lower numbers.
@@ -67,7 +67,7 @@ use crate::alloc::{Arena, Block};
 use crate::layout::{Geometry, PmLane};
 use crate::pool::{Pool, PoolInner};
 use crate::record::{RecordImage, record_bytes};
-use crate::tx::{Tx, TxWork};
+use crate::tx::{KeptSpace, Tx, TxWork};
 use crate::{Done, Error, Result};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
@@ -88,6 +88,8 @@ pub struct Lane {
     pub(crate) image: RecordImage,
     /// As in the lane's state.
     pub(crate) tail: Tail,
+    /// What its transaction may use of the space that is kept ([`Tx::use_kept_space`]).
+    pub(crate) kept_space: KeptSpace,
     /// Its commits write no records ([`Tx::leave_log_out`]).
     pub(crate) leaves_log_out: bool,
 }
@@ -96,7 +98,7 @@ impl Lane {
     pub(crate) fn new(pool: Pool, number: u32) -> Lane {
         let tail = pool.inner.lanes[number as usize].lock().tail;
         let (arena, work, image) = (Arena::default(), TxWork::default(), RecordImage::default());
-        Lane { pool, number, arena, work, image, tail, leaves_log_out: false }
+        Lane { pool, number, arena, work, image, tail, kept_space: KeptSpace::None, leaves_log_out: false }
     }
 
     /// Lets the blocks that the last commit freed wait for the readers of this moment: for structures that lead readers to

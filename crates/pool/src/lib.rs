@@ -99,4 +99,4 @@ pub use options::Options;
 pub use pool::{BriefPin, Claim, Hold, Pin, Pool, Stats};
 pub use recover::Recovery;
 pub use roots::Root;
-pub use tx::{Savepoint, Tx, TxView};
+pub use tx::{KeptSpace, Savepoint, Tx, TxView};

@@ -10,7 +10,7 @@ use commit::commit;
 
 use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::slab::SlabRef;
-use crate::alloc::{Block, Wanted};
+use crate::alloc::{Block, Room, Wanted};
 use crate::lane::{Lane, LaneHold, Tail};
 use crate::layout::{PmEntry, PmRecord, PmZone, TAG_BYTES, tag_off};
 use crate::lines::StoredLines;
@@ -152,6 +152,18 @@ impl FreshFilter {
     }
 }
 
+/// How much a transaction may use of the space that is kept for those that give some back ([`Tx::use_kept_space`]).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum KeptSpace {
+    /// Nothing of it.
+    #[default]
+    None,
+    /// Half of it: for what will give space back, if not at once.
+    Half,
+    /// All of it: for what frees more than it takes.
+    All,
+}
+
 /// A point in a transaction to which it can be taken back.
 #[derive(Debug, Clone, Copy)]
 pub struct Savepoint {
@@ -200,6 +212,7 @@ pub struct Tx<'l> {
 impl<'l> Tx<'l> {
     pub(crate) fn new(lane: LaneHold<'l>) -> Tx<'l> {
         let mut tx = Tx { lane };
+        tx.lane.kept_space = KeptSpace::None;
         if !tx.lane.work.is_untouched() {
             // The one before was leaked.
             tx.take_back();
@@ -269,7 +282,7 @@ impl<'l> Tx<'l> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if it has allocated no such line.
+    /// [`Error::Internal`] if it has allocated no such line.
     ///
     /// # Panics
     ///
@@ -303,6 +316,14 @@ impl<'l> Tx<'l> {
         Ok(off)
     }
 
+    /// Says how much the transaction may use, from now on, of the space that is kept for those that give some back; until it says otherwise,
+    /// or another one of the lane is [begun](Lane::begin). A structure that copies what it changes says so before it allocates for a
+    /// removal. (Room for its record a transaction that frees anything takes from there in any case.)
+    #[inline(always)]
+    pub fn use_kept_space(&mut self, use_of_it: KeptSpace) {
+        self.lane.kept_space = use_of_it;
+    }
+
     /// Frees the block at `off`, which the commit will make so. Its memory is used again only when no reader
     /// that is pinned now, and no record, can look at it: nor that of a transaction of another lane that is under way, pinned, and stores to it.
     ///
@@ -325,12 +346,16 @@ impl<'l> Tx<'l> {
         Ok(())
     }
 
-    /// Writes bytes into a block that was allocated in this transaction.
+    /// Writes bytes into a block that was allocated in this transaction. No bytes lie in no block, so that the last part of what fills a block
+    /// may be empty.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the range does not lie in such a block.
+    /// [`Error::Internal`] if the range does not lie in such a block.
     pub fn write_fresh(&mut self, off: u64, data: &[u8]) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
         let end = off.saturating_add(data.len() as u64);
         let lane: &mut Lane = &mut self.lane;
         let (region, fresh) = (&lane.pool.inner.region, lane.work.fresh_with(off, end)?);
@@ -351,20 +376,23 @@ impl<'l> Tx<'l> {
     ///
     /// # Errors
     ///
-    /// As for [`write_fresh`](Self::write_fresh).
+    /// As for [`write_fresh`](Self::write_fresh), and if the offset is no multiple of 8.
     #[inline]
     pub fn write_fresh_words(&mut self, off: u64, head: &[u64], body: &[u64]) -> Result<()> {
         if 8 * body.len() >= WRITE_THROUGH_BYTES {
             self.write_fresh(off, bytemuck::cast_slice(head))?;
             return self.write_fresh(off.saturating_add(8 * head.len() as u64), bytemuck::cast_slice(body));
         }
+        if head.is_empty() && body.is_empty() {
+            return Ok(());
+        }
         let end = off.saturating_add(8 * (head.len() + body.len()) as u64);
         let lane: &mut Lane = &mut self.lane;
         let (region, fresh) = (&lane.pool.inner.region, lane.work.fresh_with(off, end)?);
         fresh.note_written(off, end);
         fresh.unflushed = union(fresh.unflushed, (off, end));
-        region.store_words(off, head)?;
-        Ok(region.store_words(off + 8 * head.len() as u64, body)?)
+        region.store_words(off, head).map_err(|_| not_fresh(off))?;
+        region.store_words(off + 8 * head.len() as u64, body).map_err(|_| not_fresh(off))
     }
 
     /// Loads a word as the transaction sees it.
@@ -422,6 +450,11 @@ impl<'l> Tx<'l> {
         self.inner().region.check_word(off)?;
         self.lane.work.push_redo(off, value);
         Ok(())
+    }
+
+    /// Whether nothing has been done since the beginning, or nothing of it is left.
+    pub fn is_empty(&self) -> bool {
+        self.lane.work.is_untouched()
     }
 
     /// A point to which [`rollback_to`](Self::rollback_to) goes back.
@@ -555,14 +588,14 @@ fn redo_words(steps: &[Step]) -> impl DoubleEndedIterator<Item = (u64, u64)> {
 
 #[cold]
 fn not_fresh(off: u64) -> Error {
-    Error::corrupt("a write", off, "memory allocated in this transaction", "other memory")
+    Error::internal("a write", off, "words of a block that this transaction has allocated", "other memory")
 }
 
 /// Stores a word of the transaction's own block with this number.
 fn store_fresh(lane: &mut Lane, number: usize, off: u64, value: u64) -> Result<()> {
     let region = &lane.pool.inner.region;
-    let old = region.load_u64(off)?;
-    region.store_u64(off, value)?;
+    let old = region.load_u64(off).map_err(|_| not_fresh(off))?;
+    region.store_u64(off, value).map_err(|_| not_fresh(off))?;
     let fresh = &mut lane.work.fresh[number];
     fresh.note_written(off, off + 8);
     fresh.unflushed = union(fresh.unflushed, (off, off + 8));
@@ -764,7 +797,10 @@ impl Lane {
     /// Reserves a block; when space runs out, first by dissolving empty slabs, then by growing, and then by taking back what waits in limbo.
     fn reserve(&mut self, wanted: Wanted) -> Result<Block> {
         match self.reserve_or_grow(wanted) {
-            Err(full @ Error::Full { .. }) => self.reclaim_and_reserve(wanted, full),
+            Err(full @ Error::Full { .. }) => {
+                let kept_space = self.kept_space;
+                self.reclaim_and_reserve(wanted, full, kept_space)
+            }
             outcome => outcome,
         }
     }
@@ -772,7 +808,8 @@ impl Lane {
     fn reserve_or_grow(&mut self, wanted: Wanted) -> Result<Block> {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;
-        let refuse = |least, _| Err(no_chunk(inner, least));
+        let kept_chunks = inner.alloc.kept_chunks(&inner.region);
+        let refuse = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks };
         match inner.alloc.reserve(&inner.region, &mut self.arena, wanted, &refuse) {
             Err(Error::Full { .. }) => {}
             outcome => return outcome,
@@ -782,21 +819,33 @@ impl Lane {
         {
             return Ok(block);
         }
-        let grow = |least, wanted| inner.grow(least, wanted);
+        let grow = Room { grow: &|least, wanted| inner.grow(least, wanted), kept_chunks };
         inner.alloc.reserve(&inner.region, &mut self.arena, wanted, &grow)
     }
 
     /// For a pool that has been found full.
     #[cold]
-    fn reclaim_and_reserve(&mut self, wanted: Wanted, full: Error) -> Result<Block> {
+    fn reclaim_and_reserve(&mut self, wanted: Wanted, full: Error, kept_space: KeptSpace) -> Result<Block> {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;
         // The slabs that this lane holds for other sizes may be empty too.
         inner.alloc.put_arena(&mut self.arena);
         inner.reclaim_all()?;
         self.dissolve_empty_slabs(true)?;
-        let refuse = |least, _| Err(no_chunk(inner, least));
-        inner.alloc.reserve(&inner.region, &mut self.arena, wanted, &refuse).map_err(|_| full)
+        let kept_chunks = inner.alloc.kept_chunks(&inner.region);
+        let mut room = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks };
+        match inner.alloc.reserve(&inner.region, &mut self.arena, wanted, &room) {
+            Err(Error::Full { .. }) if kept_space != KeptSpace::None => {}
+            outcome => return outcome.map_err(|_| full),
+        }
+        room.kept_chunks = if kept_space == KeptSpace::All { 0 } else { kept_chunks / 2 };
+        match (inner.alloc.reserve(&inner.region, &mut self.arena, wanted, &room), wanted) {
+            // Where no slab fits any more, a chunk may.
+            (Err(Error::Full { .. }), Wanted::Bytes(bytes)) => {
+                inner.alloc.reserve_whole_chunks(&inner.region, bytes, &room).map_err(|_| full)
+            }
+            (outcome, _) => outcome.map_err(|_| full),
+        }
     }
 
     /// Makes the chunks of slabs without blocks free, with a record of its own. Returns their number. `all` looks
@@ -869,7 +918,10 @@ impl Lane {
                 self.image = image;
                 return Ok(0);
             }
-            Err(full @ Error::Full { .. }) => self.reclaim_and_reserve(Wanted::Bytes(bytes), full),
+            Err(full @ Error::Full { .. }) => {
+                let frees = if self.work.freed.is_empty() { self.kept_space } else { KeptSpace::All };
+                self.reclaim_and_reserve(Wanted::Bytes(bytes), full, frees)
+            }
             outcome => outcome,
         };
         self.image = image;

@@ -221,7 +221,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     pub(crate) fn settle(&mut self, current: Option<Current<'_>>) {
         if let Err(error) = self.keys.commit() {
             let line = match error {
-                tembo::Error::Full { .. } => error_line(&error),
+                tembo::Error::Full { .. } | tembo::Error::Internal { .. } => error_line(&error),
                 error => format!("MISCONF The write could not be made durable and was undone: {error}"),
             };
             self.state.stats.errors += self.marks.len() as u64;

@@ -47,6 +47,27 @@ pub(crate) fn error_line(error: &tembo::Error) -> String {
         tembo::Error::ValueTooLong { .. } => {
             "ERR string exceeds maximum allowed size (proto-max-bulk-len)".to_owned()
         }
+        tembo::Error::Internal { what } => {
+            format!(
+                "ERR internal error: {what}; this is a bug of the server, not of the data: please report it"
+            )
+        }
         error => format!("ERR {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_is_not_called_damage() {
+        let bug = tembo::PoolError::internal("a write", 0x40, "its own memory", "other memory");
+        let line = error_line(&bug.into());
+        assert_eq!(
+            line,
+            "ERR internal error: a write at offset 0x40: expected its own memory, found other memory; this is a bug of the server, not of the \
+             data: please report it"
+        );
     }
 }

@@ -30,7 +30,8 @@
 //! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since a
 //!   deadline is stored with the value. Nothing is ever evicted.
 //! - **A failed commit** is answered with `-MISCONF` (`-OOM` if the pool was full) to each command that was part
-//!   of it, and nothing of them happened. One DEL of very many keys can end so in a full pool; several do not.
+//!   of it, and nothing of them happened. One DEL of tens of thousands of keys can end so in a full
+//!   pool; several do not. `-ERR internal error` says that there is a bug, and that the data is not to blame.
 //! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.

@@ -2,11 +2,12 @@
 
 use crate::map::Tree;
 use crate::open::Once;
-use crate::{Map, Result};
+use crate::pool::Shared;
+use crate::{Error, Map, Result};
 use std::ops::RangeBounds;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use tembo_index::{CddsPart, CddsTree, Writers};
+use tembo_index::{CddsPart, CddsTree, HeldHere, WbTree, Writers};
 use tembo_pool::Tx;
 
 /// A group of changes to any maps of a pool: after a crash all of them are there or none, and they share a
@@ -19,8 +20,9 @@ use tembo_pool::Tx;
 /// All or nothing is a promise about crashes. Who reads several maps beside the commit may meet it in one of them before another; in each
 /// by itself, they see all of it or nothing where the map keeps versions, or by [`Map::scan`].
 ///
-/// What else takes the lock of a map's writers waits forever in a thread whose batch has come to that map, be it only to read:
-/// changes beside the batch, [`Map::rollback_to`], [`Map::collect`], [`Map::drop_snapshot`] and [`Snapshot::keep`](crate::Snapshot::keep).
+/// What else takes the lock of a map's writers would wait forever in a thread whose batch has come to that map, be it only to read, and is refused
+/// with [`Error::WouldWait`]: changes beside the batch, another batch, [`Map::rollback_to`], [`Map::collect`], [`Map::drop_snapshot`] and
+/// [`Snapshot::keep`](crate::Snapshot::keep). Every call is refused with [`Error::ForeignMap`] for a map of another pool.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo::Error> {
@@ -39,6 +41,7 @@ use tembo_pool::Tx;
 #[derive(Debug)]
 pub struct Batch<'p> {
     tx: Tx<'p>,
+    shared: &'p Shared,
     writers: &'p Writers,
     /// Maps with versions that were looked at or changed.
     parts: Parts,
@@ -48,6 +51,8 @@ pub struct Batch<'p> {
     changes: u64,
     /// More than there were before the last savepoint, or 0 as long as there is none.
     savepoint: AtomicU64,
+    /// Until the turn has ended.
+    _held: HeldHere,
 }
 
 /// A list that grows behind shared references.
@@ -102,15 +107,45 @@ impl Parts {
 }
 
 impl<'p> Batch<'p> {
-    pub(crate) fn begin(writers: &'p Writers) -> Batch<'p> {
-        Batch {
-            tx: writers.begin(),
+    pub(crate) fn begin(shared: &'p Shared) -> Result<Batch<'p>> {
+        let writers = shared.writers()?;
+        shared.feed_starved()?;
+        let tx = shared.begin("a batch")?;
+        Ok(Batch {
+            tx,
+            shared,
             writers,
+            _held: writers.hold_here("a batch"),
             parts: Parts::default(),
             adding: Mutex::default(),
             changes: 0,
             savepoint: AtomicU64::new(0),
+        })
+    }
+
+    /// Makes a change that may need space.
+    #[inline(always)]
+    fn change_plain<T>(
+        &mut self,
+        tree: &WbTree,
+        body: impl FnOnce(&mut Tx<'p>) -> tembo_index::Result<T>,
+    ) -> Result<T> {
+        match body(&mut self.tx) {
+            Ok(outcome) => Ok(outcome),
+            Err(e) => {
+                let e = e.into();
+                if matches!(e, Error::Full { .. }) {
+                    self.shared.note_starved(tree);
+                }
+                Err(e)
+            }
         }
+    }
+
+    /// The map's tree, if it is of the batch's pool.
+    #[inline(always)]
+    fn tree<'m>(&self, map: &'m Map) -> Result<&'m Tree> {
+        if std::ptr::eq(&*map.pool.shared, self.shared) { Ok(&map.tree) } else { Err(Error::ForeignMap) }
     }
 
     /// The batch's part in a tree, whose other writers wait from now on. They wait for nothing that the batch has, and no other batch
@@ -127,7 +162,8 @@ impl<'p> Batch<'p> {
             }
             parts = &part.next;
         }
-        let part = Part { part: tree.part()?, _tree: tree.clone(), next: Parts::default() };
+        let part =
+            Part { part: tree.part_of(self.writers.key())?, _tree: tree.clone(), next: Parts::default() };
         Ok(&parts.0.get_or_init(|| Box::new(part)).part)
     }
 
@@ -149,10 +185,10 @@ impl Batch<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
+    /// [`Error::ForeignMap`]; [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     #[inline]
     pub fn get<'b>(&'b self, map: &'b Map, key: &[u8]) -> Result<Option<&'b [u8]>> {
-        Ok(match &map.tree {
+        Ok(match self.tree(map)? {
             Tree::Plain(tree) => tree.get_in(&self.tx, key)?,
             Tree::Versioned(tree) => self.part(tree)?.get(&self.tx, key)?,
         })
@@ -163,7 +199,7 @@ impl Batch<'_> {
     /// [`PREFETCH_KEYS_MAX`](crate::PREFETCH_KEYS_MAX) keys are looked at.
     #[inline]
     pub fn prefetch<'k>(&self, map: &Map, keys: impl IntoIterator<Item = &'k [u8]>) {
-        if let Tree::Plain(tree) = &map.tree {
+        if let Ok(Tree::Plain(tree)) = self.tree(map) {
             tree.prefetch(&self.tx, keys);
         }
     }
@@ -172,7 +208,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     ///
-    /// As for [`Map::put`].
+    /// [`Error::ForeignMap`] if the map is of another pool, and as for [`Map::put`]. So for all changes.
     pub fn put(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
         self.put_parts(map, key, &[value])
     }
@@ -184,8 +220,8 @@ impl Batch<'_> {
     /// As for [`Map::put`].
     #[inline]
     pub fn put_parts(&mut self, map: &Map, key: &[u8], value: &[&[u8]]) -> Result<bool> {
-        match &map.tree {
-            Tree::Plain(tree) => Ok(tree.put(&mut self.tx, key, value)?),
+        match self.tree(map)? {
+            Tree::Plain(tree) => self.change_plain(tree, |tx| tree.put(tx, key, value)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.put(tx, savepoint, key, value))
             }
@@ -198,8 +234,8 @@ impl Batch<'_> {
     ///
     /// As for [`Map::put`].
     pub fn insert(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
-        match &map.tree {
-            Tree::Plain(tree) => Ok(tree.insert(&mut self.tx, key, value)?),
+        match self.tree(map)? {
+            Tree::Plain(tree) => self.change_plain(tree, |tx| tree.insert(tx, key, value)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.insert(tx, savepoint, key, value))
             }
@@ -212,8 +248,8 @@ impl Batch<'_> {
     ///
     /// As for [`Map::put`].
     pub fn update(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
-        match &map.tree {
-            Tree::Plain(tree) => Ok(tree.update(&mut self.tx, key, value)?),
+        match self.tree(map)? {
+            Tree::Plain(tree) => self.change_plain(tree, |tx| tree.update(tx, key, value)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.update(tx, savepoint, key, value))
             }
@@ -232,8 +268,8 @@ impl Batch<'_> {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        match &map.tree {
-            Tree::Plain(tree) => Ok(tree.compare_and_swap(&mut self.tx, key, expected, new)?),
+        match self.tree(map)? {
+            Tree::Plain(tree) => self.change_plain(tree, |tx| tree.compare_and_swap(tx, key, expected, new)),
             Tree::Versioned(tree) => self
                 .change(tree, |part, tx, savepoint| part.compare_and_swap(tx, savepoint, key, expected, new)),
         }
@@ -250,8 +286,8 @@ impl Batch<'_> {
         key: &[u8],
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
-        match &map.tree {
-            Tree::Plain(tree) => Ok(tree.modify(&mut self.tx, key, change)?),
+        match self.tree(map)? {
+            Tree::Plain(tree) => self.change_plain(tree, |tx| tree.modify(tx, key, change)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.modify(tx, savepoint, key, change))
             }
@@ -264,7 +300,7 @@ impl Batch<'_> {
     ///
     /// As for [`Map::remove`].
     pub fn remove(&mut self, map: &Map, key: &[u8]) -> Result<bool> {
-        match &map.tree {
+        match self.tree(map)? {
             Tree::Plain(tree) => Ok(tree.remove(&mut self.tx, key)?),
             Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.remove(tx, savepoint, key)),
         }
@@ -276,7 +312,7 @@ impl Batch<'_> {
     ///
     /// As for [`Map::remove`].
     pub fn pop_first(&mut self, map: &Map) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        match &map.tree {
+        match self.tree(map)? {
             Tree::Plain(tree) => Ok(tree.pop_first(&mut self.tx)?),
             Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.pop_first(tx, savepoint)),
         }
@@ -288,7 +324,7 @@ impl Batch<'_> {
     ///
     /// As for [`Map::remove`].
     pub fn pop_last(&mut self, map: &Map) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        match &map.tree {
+        match self.tree(map)? {
             Tree::Plain(tree) => Ok(tree.pop_last(&mut self.tx)?),
             Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.pop_last(tx, savepoint)),
         }
@@ -301,7 +337,7 @@ impl Batch<'_> {
     ///
     /// As for [`Map::remove`].
     pub fn remove_range<K: AsRef<[u8]>>(&mut self, map: &Map, bounds: impl RangeBounds<K>) -> Result<u64> {
-        match &map.tree {
+        match self.tree(map)? {
             Tree::Plain(tree) => Ok(tree.remove_range(&mut self.tx, bounds)?),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.remove_range(tx, savepoint, bounds))
@@ -315,7 +351,7 @@ impl Batch<'_> {
     ///
     /// As for [`Map::clear`].
     pub fn clear(&mut self, map: &Map) -> Result<()> {
-        match &map.tree {
+        match self.tree(map)? {
             Tree::Plain(tree) => Ok(tree.clear(&mut self.tx)?),
             Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.clear(tx, savepoint)),
         }
@@ -328,7 +364,7 @@ impl Batch<'_> {
     ///
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn reclaim(&mut self, map: &Map, steps: usize) -> Result<bool> {
-        match &map.tree {
+        match self.tree(map)? {
             Tree::Plain(tree) => Ok(tree.reclaim(&mut self.tx, steps)?),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.reclaim(tx, savepoint, steps))
@@ -342,7 +378,7 @@ impl Batch<'_> {
     ///
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn len(&self, map: &Map) -> Result<u64> {
-        match &map.tree {
+        match self.tree(map)? {
             Tree::Plain(tree) => Ok(tree.len_in(&self.tx)?),
             Tree::Versioned(tree) => Ok(self.part(tree)?.len()?),
         }
@@ -383,7 +419,7 @@ impl Batch<'_> {
     /// then); [`Error::Pool`](crate::Error::Pool) if the device fails.
     pub fn commit(self) -> Result<()> {
         // In this order, so that, if one fails, the transaction is taken back before others may write to the maps.
-        let Batch { mut parts, mut tx, writers, .. } = self;
+        let Batch { mut parts, mut tx, writers, _held, .. } = self;
         parts.for_each(|part| part.finish(&mut tx))?;
         writers.commit(tx)?;
         // All of them are durable; readers see one after the other.

@@ -58,9 +58,28 @@ pub enum Error {
     /// A snapshot of one map was used with another.
     #[error("the snapshot is of another map; take one of this map")]
     ForeignSnapshot,
+    /// A map of one pool was used with a batch of another.
+    #[error("the map is of another pool; a batch reads and changes maps of the pool that it was begun on")]
+    ForeignMap,
+    /// The thread holds what it asks for, and would wait for itself for ever. Nothing was changed.
+    #[error(
+        "this thread holds {holds}, and asks for {asks}, for which it would wait for ever; make the change by what it holds, or end that first"
+    )]
+    WouldWait {
+        /// What it holds: a batch, or a map in a closure that one of its functions calls.
+        holds: &'static str,
+        /// What it asks for.
+        asks: &'static str,
+    },
     /// The pool was opened for reading only.
     #[error("the pool was opened for reading only")]
     ReadOnly,
+    /// There is a bug in the library. Nothing on media is wrong, and nothing was changed; please report it.
+    #[error("internal error: {what}; this is a bug of the program, not damage of the pool: please report it")]
+    Internal {
+        /// What was done, expected and found.
+        what: String,
+    },
     /// The pool cannot be opened, is damaged, or its device failed.
     #[error(transparent)]
     Pool(tembo_pool::Error),
@@ -90,6 +109,9 @@ impl From<tembo_pool::Error> for Error {
                 why: format!("blocks have at most {max_bytes} bytes"),
             },
             tembo_pool::Error::ReadOnly => Error::ReadOnly,
+            tembo_pool::Error::Internal { what, off, expected, found } => Error::Internal {
+                what: format!("{what} at offset {off:#x}: expected {expected}, found {found}"),
+            },
             other => Error::Pool(other),
         }
     }
@@ -100,6 +122,7 @@ impl From<tembo_index::Error> for Error {
         match e {
             tembo_index::Error::KeyTooLong { bytes, max_bytes } => Error::KeyTooLong { bytes, max_bytes },
             tembo_index::Error::ValueTooLong { bytes, max_bytes } => Error::ValueTooLong { bytes, max_bytes },
+            tembo_index::Error::WouldWait { holds, asks } => Error::WouldWait { holds, asks },
             tembo_index::Error::Pool(e) => e.into(),
             other => Error::Index(other),
         }

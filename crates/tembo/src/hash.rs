@@ -141,8 +141,8 @@ impl HashTable {
 
     /// Gives `key` the value that `change` makes of the one it has, where `None` stands for no record; returns whether it had one.
     ///
-    /// `change` is called exactly once, as the writer of the table: it may read, but must not write to the table, which would wait forever.
-    /// If it panics, nothing has changed.
+    /// `change` is called exactly once, as the writer of the table: it may read. If it writes to the table, that is refused with
+    /// [`Error::WouldWait`]. If it panics, nothing has changed.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl HashTable {
         Ok(self.table.modify(key.as_ref(), change)?)
     }
 
-    /// Removes `key`; returns whether it was there. It may need space, as changes of all structures do that keep versions.
+    /// Removes `key`; returns whether it was there. It works in a full pool too, as [`Map::remove`](crate::Map::remove) says.
     ///
     /// # Errors
     ///
@@ -175,8 +175,8 @@ impl HashTable {
     }
 
     /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence (two if they have more
-    /// than 2 KiB of new data), or none of them is made. Other writers wait meanwhile; `body` must not change the table otherwise, which
-    /// would wait forever.
+    /// than 2 KiB of new data), or none of them is made. Other writers wait meanwhile; what `body` itself does to the table otherwise is
+    /// refused with [`Error::WouldWait`].
     ///
     /// # Errors
     ///

@@ -51,6 +51,9 @@ pub struct Map {
     pub(crate) pool: Pool,
 }
 
+/// What a thread asks for that changes a map.
+const TURN: &str = "the turn to change a map";
+
 /// What a map is made of.
 #[derive(Clone, Debug)]
 pub(crate) enum Tree {
@@ -100,7 +103,9 @@ impl Map {
     /// [`Error::Full`](crate::Error::Full), [`Error::KeyTooLong`](crate::Error::KeyTooLong),
     /// [`Error::ValueTooLong`](crate::Error::ValueTooLong), [`Error::ReadOnly`](crate::Error::ReadOnly), and
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged or its device failed. After a failure of the device
-    /// the outcome is unknown until the pool is opened again; otherwise nothing was changed.
+    /// the outcome is unknown until the pool is opened again; otherwise nothing was changed. [`Error::WouldWait`](crate::Error::WouldWait)
+    /// in a thread that would wait for itself: since it has a [`Batch`](crate::Batch) that holds the map, or is in a closure that
+    /// [`modify`](Self::modify) calls. So for all changes.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         Ok(match &self.tree {
             Tree::Plain(tree) => self.beside(tree)?.put(key.as_ref(), &[value.as_ref()])?,
@@ -154,8 +159,8 @@ impl Map {
     /// Gives `key` the value that `change` makes of the one it has; returns whether it had one. `None` stands for no
     /// record: given, `key` is absent, and returned, it is removed, or stays absent. Nobody else writes to the key in between.
     ///
-    /// `change` is called exactly once, as a writer of the pool: it may read, but must not write to a [`Map`], begin a batch or
-    /// open a map of the pool, which could wait forever. If it panics, nothing has changed. A value that stays the same
+    /// `change` is called exactly once, as a writer of the pool: it may read. If it writes to a [`Map`], begins a batch or makes a map of the pool,
+    /// that is refused with [`Error::WouldWait`](crate::Error::WouldWait); of a map that keeps versions, if it writes to the same one. If it panics, nothing has changed. A value that stays the same
     /// is not written again.
     ///
     /// ```
@@ -188,8 +193,9 @@ impl Map {
         })
     }
 
-    /// Removes `key`; returns whether it was there. Needs no space: it works in a full pool too. So for all removals, but those of
-    /// a map that keeps versions, which may need some.
+    /// Removes `key`; returns whether it was there. It works in a full pool too: a 64th of the pool, and at most 2 MiB, is kept for changes that
+    /// give space back, and nothing else finds room there. So for all removals. (In a map that keeps versions a snapshot may hold what is
+    /// removed. Removals go on until half of that is used up; giving up the snapshot, and [`collect`](Self::collect), always work.)
     ///
     /// # Errors
     ///
@@ -237,9 +243,12 @@ impl Map {
     ///
     /// As for [`remove`](Self::remove); some records may have been removed by then.
     pub fn remove_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
-        let writers = self.pool.shared.writers()?;
         Ok(match &self.tree {
-            Tree::Plain(tree) => tree.remove_range_in_groups(bounds, || writers.begin())?,
+            Tree::Plain(tree) => {
+                let writers = self.pool.shared.writers()?;
+                writers.expect_other(TURN)?;
+                tree.remove_range_in_groups(bounds, || writers.begin())?
+            }
             Tree::Versioned(tree) => tree.remove_range_in_groups(bounds)?,
         })
     }
@@ -266,7 +275,7 @@ impl Map {
     /// Makes a change while nobody else writes.
     #[inline]
     fn alone<T>(&self, change: impl FnOnce(&mut Tx<'_>) -> tembo_index::Result<T>) -> Result<T> {
-        let mut tx = self.pool.shared.writers()?.begin();
+        let mut tx = self.pool.shared.begin(TURN)?;
         let outcome = change(&mut tx)?;
         tx.commit()?;
         Ok(outcome)

@@ -4,11 +4,12 @@ use crate::map::Tree;
 use crate::open::{Once, OpenTrees};
 use crate::{Batch, FixedMap, HashTable, Map, MapOptions, Result, VersionsReport};
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tembo_heap::{Description, Summary};
 use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree, Writers};
 use tembo_pmem::{Domain, FlushInstruction};
-use tembo_pool::{Recovery, Stats, Usage};
+use tembo_pool::{Recovery, Stats, Tx, Usage};
 
 /// An open pool: a file that holds named maps. Cheap to clone; closed with its last clone, map and
 /// guard.
@@ -22,11 +23,17 @@ pub struct Pool {
     pub(crate) shared: Arc<Shared>,
 }
 
+/// Nodes of a cleared map that are freed before a batch, at most: a millisecond or two.
+const STEPS_PER_TREE: usize = 500;
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub pool: tembo_pool::Pool,
     writers: OnceLock<Writers>,
     starting: Mutex<()>,
+    /// Trees in which a batch found no space although there is some to be freed, and whether there are any.
+    starved: Mutex<Vec<WbTree>>,
+    has_starved: AtomicBool,
     pub fixed_trees: OpenTrees<FixedTree>,
     pub versioned_trees: OpenTrees<CddsTree>,
     pub hash_tables: OpenTrees<CddsHash>,
@@ -38,6 +45,8 @@ impl Shared {
             pool,
             writers: OnceLock::new(),
             starting: Mutex::default(),
+            starved: Mutex::default(),
+            has_starved: AtomicBool::new(false),
             fixed_trees: OpenTrees::default(),
             versioned_trees: OpenTrees::default(),
             hash_tables: OpenTrees::default(),
@@ -51,6 +60,56 @@ impl Shared {
             Some(writers) => Ok(writers),
             None => self.start_writers(),
         }
+    }
+
+    /// Waits until nobody else writes to a map, unless this thread is who does.
+    pub(crate) fn begin(&self, asks: &'static str) -> Result<Tx<'_>> {
+        let writers = self.writers()?;
+        writers.expect_other(asks)?;
+        Ok(writers.begin())
+    }
+
+    /// Notes that a batch found no space in a tree. What was cleared there cannot be freed in the middle of the batch, and what it frees itself is
+    /// taken back with it.
+    #[cold]
+    pub(crate) fn note_starved(&self, tree: &WbTree) {
+        if !tree.has_cleared().unwrap_or(false) {
+            return;
+        }
+        let mut starved = self.lock_starved();
+        if !starved.iter().any(|other| other.is_same(tree)) {
+            starved.push(tree.clone());
+        }
+        self.has_starved.store(true, Ordering::Relaxed);
+    }
+
+    fn lock_starved(&self) -> MutexGuard<'_, Vec<WbTree>> {
+        self.starved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Frees some of what was cleared from trees in which a batch found no space, before the next one.
+    #[inline]
+    pub(crate) fn feed_starved(&self) -> Result<()> {
+        if self.has_starved.load(Ordering::Relaxed) { self.reclaim_starved() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn reclaim_starved(&self) -> Result<()> {
+        // The lock is not held while this waits for its turn: who has that may want it.
+        self.has_starved.store(false, Ordering::Relaxed);
+        let starved = std::mem::take(&mut *self.lock_starved());
+        for tree in &starved {
+            for _ in 0..STEPS_PER_TREE {
+                // A step at a time, as the record of one always finds room.
+                let mut tx = self.begin("a batch")?;
+                let has_more = tree.reclaim(&mut tx, 1)?;
+                tx.commit()?;
+                if !has_more {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     #[cold]
@@ -96,7 +155,8 @@ impl Pool {
     /// # Errors
     ///
     /// [`Error::Full`](crate::Error::Full), [`Error::Pool`](crate::Error::Pool) if the name is taken by something
-    /// else; [`Error::ReadOnly`](crate::Error::ReadOnly) if there is no such map and none can be made.
+    /// else; [`Error::ReadOnly`](crate::Error::ReadOnly) if there is no such map and none can be made; and
+    /// [`Error::WouldWait`](crate::Error::WouldWait) if there is none, and this thread has a [`Batch`] or is in a closure that [`Map::modify`] calls.
     pub fn open_map(&self, name: &str) -> Result<Map> {
         self.open_map_with(name, MapOptions::new())
     }
@@ -114,7 +174,7 @@ impl Pool {
         if let Some(map) = self.find_map(name)? {
             return options.accept(name, map);
         }
-        let mut tx = self.shared.writers()?.begin();
+        let mut tx = self.shared.begin("the turn to make a map")?;
         // Another thread may have made it while this one waited for its turn.
         if let Some(map) = self.find_map(name)? {
             return options.accept(name, map);
@@ -171,7 +231,7 @@ impl Pool {
             return Ok(map);
         }
         // Names are given by one thread at a time, which is the only writer, as for the other maps.
-        let _turn = self.shared.writers()?.begin();
+        let _turn = self.shared.begin("the turn to make a map")?;
         let create = || Ok(Some(FixedTree::create(&self.shared.pool, name)?));
         let tree = Once::open(self, name, create)?.expect("created if there was none");
         Ok(FixedMap { tree })
@@ -207,7 +267,7 @@ impl Pool {
             return Ok(table);
         }
         // Names are given by one thread at a time, which is the only writer, as for the maps.
-        let _turn = self.shared.writers()?.begin();
+        let _turn = self.shared.begin("the turn to make a map")?;
         let create = || Ok(Some(CddsHash::create(&self.shared.pool, name)?));
         let table = Once::open(self, name, create)?.expect("created if there was none");
         Ok(HashTable { table })
@@ -248,14 +308,12 @@ impl Pool {
 
     /// Waits until nobody else writes to a [`Map`] and begins a group of changes, which become durable together, with one fence.
     ///
-    /// Do not begin another, or write otherwise, in the same thread before it is over: that would wait forever.
-    ///
     /// # Errors
     ///
-    /// [`Error::ReadOnly`](crate::Error::ReadOnly), [`Error::Pool`](crate::Error::Pool) after the device failed.
+    /// [`Error::WouldWait`](crate::Error::WouldWait) in a thread whose own batch is not over, or in a closure that [`Map::modify`] calls: it would wait
+    /// for itself. [`Error::ReadOnly`](crate::Error::ReadOnly), [`Error::Pool`](crate::Error::Pool) after the device failed.
     pub fn batch(&self) -> Result<Batch<'_>> {
-        let writers = self.shared.writers()?;
-        Ok(Batch::begin(writers))
+        Batch::begin(&self.shared)
     }
 
     /// How long the pool is, and how much of that is not used.

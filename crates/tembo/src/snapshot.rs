@@ -114,7 +114,7 @@ impl Map {
     /// Takes time that follows the number of keys that changed since, and the nodes that they are in: some ten nodes are looked at for
     /// each of few keys far apart, and the whole map at most. All of it is one transaction, of which
     /// the pool holds both sides until it is durable. Who writes to the map waits meanwhile, and so does a batch that comes to it, with
-    /// all that wait for the batch. In a thread whose own batch has come to the map it would wait forever.
+    /// all that wait for the batch. In a full pool it has room for few changes besides removals.
     ///
     /// # Errors
     ///

@@ -2,6 +2,7 @@
 //! opened again, and checked; and in damaged heaps (`damage`).
 
 mod damage;
+mod exact;
 mod hash;
 mod hash_full;
 mod ordered;

@@ -10,6 +10,7 @@ use super::queue::Queues;
 use super::readers::Retained;
 use super::structure::CddsStructure;
 use crate::error::Result;
+use tembo_pool::KeptSpace;
 
 /// Items of one transaction.
 const STEPS_PER_TX: usize = 32;
@@ -53,13 +54,21 @@ impl<S: CddsStructure> CddsMap<S> {
     pub fn collect(&self, budget: usize) -> Result<bool> {
         let mut left = budget;
         loop {
-            let mut writing = self.lock_writer();
-            let (looked_at, has_more) = self.shared.collect_some(&mut writing, left.min(STEPS_PER_TX))?;
+            let (looked_at, has_more) = self.collect_up_to(left.min(STEPS_PER_TX))?;
             left = left.saturating_sub(looked_at);
             if !has_more || left == 0 || looked_at == 0 {
                 return Ok(has_more);
             }
         }
+    }
+
+    fn collect_up_to(&self, items: usize) -> Result<(usize, bool)> {
+        self.shared.collect_some(&mut *self.lock_writer()?, items)
+    }
+
+    /// One transaction of collection; returns how many blocks it looked at, and whether there are more.
+    pub(super) fn collect_once(&self) -> Result<(usize, bool)> {
+        self.collect_up_to(STEPS_PER_TX)
     }
 
     /// Which versions are held, and how much waits for them.
@@ -98,6 +107,7 @@ impl Shared {
         let mut retained = Retained::default();
         let next = self.intend(&mut retained);
         let mut tx = lane.begin();
+        tx.use_kept_space(KeptSpace::All);
         let mut queues = Queues::open(&tx, self.header)?;
         scan.resume(&retained, next - 1, queues.old(&tx)?.poppable());
         let mut looked_at = 0;

@@ -10,10 +10,11 @@ use super::seldom::Seldom;
 use super::structure::CddsStructure;
 use super::work::Work;
 use crate::error::{Error, Result, corrupt};
+use crate::turns;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::Region;
 use tembo_pool::{Hold, Lane, Pool};
 use tembo_sync::{BiasedGuard, BiasedMutex};
@@ -51,6 +52,10 @@ pub(crate) struct Shared {
     /// Mirrors the list of kept snapshots.
     pub(super) kept: Seldom<Vec<KeptSnapshot>>,
     pub(super) waiting: super::group::Waiting,
+    /// Whose turn the transaction is made in that has the writer ([`CddsTree::part_of`](super::CddsTree::part_of)), or 0.
+    pub(super) part_of: AtomicUsize,
+    /// A transaction of others found no space, which cannot be made again before what is dead is freed.
+    pub(super) had_no_room: AtomicBool,
 }
 
 /// What only the writer uses.
@@ -161,6 +166,8 @@ impl<S: CddsStructure> CddsMap<S> {
             held: Seldom::default(),
             kept: Seldom::new(kept::load(region, header, version.number)?),
             waiting: super::group::Waiting::default(),
+            part_of: AtomicUsize::new(0),
+            had_no_room: AtomicBool::new(false),
         };
         shared.show(version, &[]);
         let writing = Writing { lane, scan: OldScan::default(), spare: None };
@@ -177,8 +184,24 @@ impl<S: CddsStructure> CddsMap<S> {
         self.shared.current()
     }
 
-    pub(super) fn lock_writer(&self) -> BiasedGuard<'_, Writing<S>> {
-        self.writer.lock()
+    /// Waits for the writer.
+    pub(super) fn lock_writer(&self) -> Result<BiasedGuard<'_, Writing<S>>> {
+        if let Some(writing) = self.writer.try_lock() {
+            return Ok(writing);
+        }
+        self.expect_other()?;
+        Ok(self.writer.lock())
+    }
+
+    /// Refuses to let a thread wait for the writer that has it itself, in a closure or by a batch.
+    #[cold]
+    pub(super) fn expect_other(&self) -> Result<()> {
+        let asks = S::TURN;
+        turns::expect_other(self.shared.key(), asks)?;
+        match self.shared.part_of.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            whose => turns::expect_other(whose, asks),
+        }
     }
 }
 
@@ -279,6 +302,11 @@ impl Shared {
     pub(super) fn is_spared(&self, number: u64) -> bool {
         // ORDER: sequentially consistent, after the publication (`readers.rs`).
         self.intent.load(Ordering::SeqCst) <= number + 1
+    }
+
+    /// What stands for the turn to write to the map.
+    pub(super) fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// Begins to make a version, and finds which others have to be spared for it.

@@ -9,6 +9,7 @@ use super::structure::CddsStructure;
 use super::tree::CddsOrdered;
 use super::work::{Work, check_lengths};
 use crate::error::{Error, Result};
+use crate::turns::HeldHere;
 use crate::wbtree::Fate;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -229,7 +230,21 @@ impl<S: CddsStructure> CddsMap<S> {
     }
 
     pub(super) fn alone<T>(&self, body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>) -> Result<T> {
-        self.write(&mut self.lock_writer(), body).map(|(outcome, _)| outcome)
+        let change = || {
+            let mut writing = self.lock_writer()?;
+            let _held = HeldHere::note(self.shared.key(), S::IN_CLOSURE);
+            self.write(&mut writing, body)
+        };
+        self.with_room_after(change).map(|(outcome, _)| outcome)
+    }
+
+    /// Frees what is dead if a change found no space that cannot be made again, so that it finds some the next time.
+    fn with_room_after<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        change().inspect_err(|e| {
+            if e.is_full() {
+                self.make_room();
+            }
+        })
     }
 
     /// Removes a key; returns whether it was there. As [`put`](Self::put); costs nothing if the key was not there.
@@ -260,8 +275,7 @@ impl<S: CddsStructure> CddsMap<S> {
     /// What `body` returns; [`Error::Abandoned`](crate::Error::Abandoned) if it goes on after a change that failed half-way; [`Error::Pool`](crate::Error::Pool). Nothing has
     /// changed then.
     pub fn batch<T>(&self, body: impl FnOnce(&mut CddsBatch<'_, '_, S>) -> Result<T>) -> Result<T> {
-        let mut writing = self.lock_writer();
-        self.write(&mut writing, |work, tx| body(&mut CddsBatch { work, tx })).map(|(outcome, _)| outcome)
+        self.alone(|work, tx| body(&mut CddsBatch { work, tx }))
     }
 
     /// Makes a version of what `body` changes; returns the newest version after that, too.
@@ -304,11 +318,35 @@ impl<S: CddsStructure> CddsMap<S> {
         Ok((outcome, self.shared.current()))
     }
 
-    /// Makes a change, by itself or with those of other threads.
+    /// Makes a change, by itself or with those of other threads; once more, if there was no space, and what is dead gave some back.
+    #[inline]
     fn make_one(&self, change: &Change<&[u8]>) -> Result<bool> {
+        match self.try_one(change) {
+            Err(e) if e.is_full() && self.make_room() => self.try_one(change),
+            outcome => outcome,
+        }
+    }
+
+    /// Frees what is dead and no version needs; returns whether there was anything to look at.
+    #[cold]
+    pub(super) fn make_room(&self) -> bool {
+        let mut has_any = false;
+        while let Ok((looked_at, has_more)) = self.collect_once() {
+            has_any |= looked_at > 0;
+            if !has_more || looked_at == 0 {
+                break;
+            }
+        }
+        has_any
+    }
+
+    fn try_one(&self, change: &Change<&[u8]>) -> Result<bool> {
         match self.writer.try_lock() {
             Some(mut writing) => self.write_one(&mut writing, change),
-            None => self.join(change.to_owned()),
+            None => {
+                self.expect_other()?;
+                self.join(change.to_owned())
+            }
         }
     }
 
@@ -318,7 +356,7 @@ impl<S: CddsStructure> CddsMap<S> {
         self.shared.waiting.0.lock().push(Request { change, outcome: outcome.clone() });
         let _unless_panicking = TakeBack { waiting: &self.shared.waiting, outcome: &outcome };
         loop {
-            let mut writing = self.lock_writer();
+            let mut writing = self.writer.lock();
             if let Some(outcome) = outcome.lock().take() {
                 return outcome;
             }
@@ -388,7 +426,7 @@ mod tests {
         let key = |i: u32| i.to_be_bytes();
         (0..2000).for_each(|i| _ = tree.put(&key(i), b"before").unwrap());
         let make_beside_a_snapshot = |change: Change<&[u8]>| {
-            let mut writing = tree.lock_writer();
+            let mut writing = tree.lock_writer().unwrap();
             let Writing { lane, spare, .. } = &mut *writing;
             let work = Work::begin_one(&tree.shared, spare, lane.as_mut().unwrap(), change.key()).unwrap();
             let earlier = tree.snapshot();

@@ -89,7 +89,7 @@ impl<S: CddsStructure> CddsMap<S> {
             return Err(Error::SnapshotName { name: name.to_owned(), max_bytes: MAX_NAME_BYTES });
         }
         let shared = &*self.shared;
-        let mut writing = self.lock_writer();
+        let mut writing = self.lock_writer()?;
         let mut kept = shared.kept.lock();
         if kept.iter().any(|kept| kept.name == name) {
             return Err(Error::Exists { name: name.to_owned() });
@@ -134,7 +134,7 @@ impl<S: CddsStructure> CddsMap<S> {
     /// [`Error::Pool`].
     pub fn drop_kept(&self, name: &str) -> Result<bool> {
         let shared = &*self.shared;
-        let mut writing = self.lock_writer();
+        let mut writing = self.lock_writer()?;
         let mut kept = shared.kept.lock();
         let Some(idx) = kept.iter().position(|kept| kept.name == name) else { return Ok(false) };
         let Some(lane) = &mut writing.lane else { return Err(tembo_pool::Error::ReadOnly.into()) };

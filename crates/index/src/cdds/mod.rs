@@ -35,6 +35,12 @@
 //! word, and whose fence commits all of it: many changes cost the same fence. New nodes and records lie in fresh blocks that the
 //! record covers.
 //!
+//! # Full pools
+//!
+//! A removal copies nodes and puts what died into a queue, so that it takes space before it gives some back. A version that only removes may
+//! use half of the space that the pool keeps for such ([`KeptSpace`](tembo_pool::KeptSpace)), and collection all of it: so what was removed while a snapshot
+//! held it does not stand in the way of giving it back. A change that finds no space is made again when what is dead was collected.
+//!
 //! # Recovery
 //!
 //! None of its own: the pool replays the record of the last version, or it does not, and then everything is as before. What

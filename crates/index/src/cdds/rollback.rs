@@ -16,7 +16,7 @@ impl<S: CddsStructure> CddsMap<S> {
     /// damaged, or open for reading only. Nothing has changed then.
     pub fn rollback_to(&self, version: u64) -> Result<u64> {
         let target = self.snapshot_at(version)?;
-        let mut writing = self.lock_writer();
+        let mut writing = self.lock_writer()?;
         // Nothing else is made while the lock is held, so that this stays the newest.
         let newest = self.snapshot();
         let (_, version) = self.write(&mut writing, |work, tx| {

@@ -28,6 +28,11 @@ pub trait CddsStructure: Sized + 'static {
     /// The first word of its head: a magic and the format version.
     #[doc(hidden)]
     const FORMAT: u64;
+    /// What a thread asks for that wants to write, and what it holds as long as a closure is called; for errors.
+    #[doc(hidden)]
+    const TURN: &'static str;
+    #[doc(hidden)]
+    const IN_CLOSURE: &'static str;
     /// Whether its head has a seed.
     #[doc(hidden)]
     const HAS_SEED: bool;

@@ -14,7 +14,7 @@ use super::structure::CddsStructure;
 use super::tree::CddsOrdered;
 use crate::error::{Error, Result, corrupt};
 use tembo_pmem::Region;
-use tembo_pool::{Lane, Tx};
+use tembo_pool::{KeptSpace, Lane, Tx};
 
 /// Items that a version takes off the queue of the young beyond two for each that it puts there.
 const YOUNG_STEPS: usize = 2;
@@ -44,6 +44,8 @@ pub struct Work<S: CddsStructure = CddsOrdered> {
     pub(crate) is_changed: bool,
     /// A change failed half-way.
     pub(crate) is_broken: bool,
+    /// Nothing was put, so that all that it allocates serves to give space back.
+    pub(crate) only_removes: bool,
     /// Items of the queues to be looked at beyond those that every version looks at.
     pub(crate) more_steps: usize,
 }
@@ -64,6 +66,7 @@ impl<S: CddsStructure> Default for Work<S> {
             changes: 0,
             is_changed: false,
             is_broken: false,
+            only_removes: true,
             more_steps: 0,
         }
     }
@@ -113,6 +116,7 @@ impl<S: CddsStructure> Work<S> {
         self.owed.clear();
         self.dead.clear();
         (self.changes, self.is_changed, self.is_broken, self.more_steps) = (0, false, false, 0);
+        self.only_removes = true;
         Ok(())
     }
 
@@ -129,6 +133,7 @@ impl<S: CddsStructure> Work<S> {
         check_lengths(key, value)?;
         self.check_whole()?;
         self.change();
+        self.only_removes = false;
         let was_there = S::put(self, tx, key, value)?;
         self.length = self.length.saturating_add(u64::from(!was_there));
         self.is_broken = false;
@@ -185,6 +190,7 @@ impl<S: CddsStructure> Work<S> {
         if !self.is_changed && self.more_steps == 0 {
             return Ok(None);
         }
+        tx.use_kept_space(if self.only_removes { KeptSpace::Half } else { KeptSpace::None });
         if self.turn_queues(tx)? {
             scan.watch(&self.retained, self.before.number);
         }

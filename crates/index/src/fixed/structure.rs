@@ -16,7 +16,7 @@ use crate::error::{Result, corrupt};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use std::sync::atomic::Ordering;
 use tembo_pmem::LINE_BYTES;
-use tembo_pool::{Lane, Tx};
+use tembo_pool::{KeptSpace, Lane, Tx};
 use tembo_sync::lock_soon;
 
 /// Two nodes become one if what they hold together is at most this much.
@@ -172,6 +172,7 @@ impl Tree {
         self.fetch_leaf(left);
         let copied = self.copy_records(left, right)?;
         let mut tx = lane.begin();
+        tx.use_kept_space(KeptSpace::Half);
         let region = self.region();
         let floor = right.floor.load(Ordering::Relaxed);
         tx.store(next_off(left.off), region.load_u64(next_off(right.off))?)?;
@@ -186,11 +187,15 @@ impl Tree {
             tx.store(child_off(parent.off, parent.entry(next).slot.into()), 0)?;
             None
         } else {
-            Some(self.rewire(&mut tx, &nodes, 2, |left| vec![left], lock)?)
+            match self.rewire(&mut tx, &nodes, 2, |left| vec![left], lock) {
+                // The leaf stays sparse: a record is removed, or not, whatever space there is.
+                Err(e) if e.is_full() => return Ok(()),
+                rewired => Some(rewired?),
+            }
         };
         if let Err(e) = tx.commit() {
             rewired.into_iter().for_each(Rewired::undo);
-            return Err(e.into());
+            return if matches!(e, tembo_pool::Error::Full { .. }) { Ok(()) } else { Err(e.into()) };
         }
         left_lock.change_structure();
         copied.iter().for_each(|(key, slot)| left.fingerprints.set(*slot, fingerprint(*key)));

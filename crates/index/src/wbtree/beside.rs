@@ -83,10 +83,19 @@ impl Beside<'_> {
         };
         let value_bytes = check_lengths(key, value)?;
         let probe = Probe::new(key);
-        let record = write_record(&mut tx, key, value, value_bytes)?;
-        self.change(tx, locks, probe, Prospects { inserts: true, removes: false }, |tx, place| {
-            self.tree.change(tx, |tx| self.tree.put_record(tx, place, probe, record))
-        })
+        let prospects = Prospects { inserts: true, removes: false };
+        let outcome = write_record(&mut tx, key, value, value_bytes).and_then(|record| {
+            self.change(tx, locks, probe, prospects, |tx, place| {
+                self.tree.change(tx, |tx| self.tree.put_record(tx, place, probe, record))
+            })
+        });
+        match outcome {
+            // Where the record is written last, what was cleared can be freed before.
+            Err(e) if e.is_full() && self.tree.has_cleared()? => {
+                self.decide(key, prospects, |_| Fate::Put(value.concat()))
+            }
+            outcome => outcome,
+        }
     }
 
     /// As [`WbTree::remove`], durable on return.
@@ -143,7 +152,7 @@ impl Beside<'_> {
     }
 
     /// As [`WbTree::modify`], durable on return. Nobody writes to the key while `change` is called, which may read but not write:
-    /// that would wait for ever. (A scan by it ends when nobody changes what it looks at.)
+    /// that is refused with [`Error::WouldWait`](crate::Error::WouldWait). (A scan by it ends when nobody changes what it looks at.)
     ///
     /// # Errors
     ///
@@ -154,7 +163,11 @@ impl Beside<'_> {
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
         let prospects = Prospects { inserts: true, removes: true };
-        self.decide(key, prospects, |old| change(old).map_or(Fate::Remove, Fate::Put))
+        let mut held = None;
+        self.decide(key, prospects, |old| {
+            held = Some(self.writers.hold_here("a map, in a closure that `modify` calls"));
+            change(old).map_or(Fate::Remove, Fate::Put)
+        })
     }
 
     fn decide<V: AsRef<[u8]>>(

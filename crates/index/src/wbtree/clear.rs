@@ -6,12 +6,15 @@
 //! tree: first the leaves of an inner node from the last to the first, then the node. An inner node's
 //! `reclaimed` word says how many of its children are gone. Readers that are still in a doomed tree look at
 //! neither of these words, and its blocks are not used again while they are pinned.
+//!
+//! A change frees a little of what was cleared, in its own transaction. If it finds no space all the same, more is freed by transactions before it:
+//! otherwise what it frees would be taken back with it, each time.
 
 use super::WbTree;
 use super::layout::{LEAF_SLOTS, MAX_HEIGHT, SeparatorWord, TreeWord, field};
-use super::node::{Inner, Leaf, View};
-use crate::error::{Result, corrupt};
-use tembo_pool::Tx;
+use super::node::{Inner, Leaf, Media, View};
+use crate::error::{Error, Result, corrupt};
+use tembo_pool::{Savepoint, Tx};
 
 /// Steps of freeing a cleared tree that every change takes.
 const RECLAIM_STEPS: usize = 1;
@@ -69,6 +72,15 @@ impl WbTree {
         self.store_root(tx, TreeWord::EMPTY)
     }
 
+    /// Whether something that was cleared is not freed yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] when the pool is damaged.
+    pub fn has_cleared(&self) -> Result<bool> {
+        Ok(Media(self.region()).load(self.doomed_off())? != 0)
+    }
+
     /// Frees up to `steps` nodes, and the records in them, of trees that were cleared; returns whether any are
     /// left. A step frees at most 43 blocks.
     ///
@@ -97,20 +109,62 @@ impl WbTree {
         Ok(tx.load(self.doomed_off())? != 0)
     }
 
-    /// Makes a change of records, in full or not at all, and before it frees a little of what was cleared.
+    /// Makes a change of records, in full or not at all, and before it frees a little of what was cleared. If the change finds no space, and its
+    /// transaction is for nothing else, it is made again when more of that was freed.
     #[inline(always)]
     pub(crate) fn change<T>(
         &self,
         tx: &mut Tx<'_>,
-        change: impl FnOnce(&mut Tx<'_>) -> Result<T>,
+        mut change: impl FnMut(&mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
+        let begin = tx.savepoint();
         self.reclaim(tx, RECLAIM_STEPS)?;
         let before = tx.savepoint();
         let outcome = change(tx);
-        if outcome.is_err() {
-            tx.rollback_to(before);
+        match outcome {
+            Ok(outcome) => Ok(outcome),
+            Err(e) => {
+                tx.rollback_to(before);
+                self.change_with_room(tx, begin, e, &mut change)
+            }
         }
-        outcome
+    }
+
+    /// What is left to do for a change that failed.
+    #[cold]
+    fn change_with_room<T>(
+        &self,
+        tx: &mut Tx<'_>,
+        begin: Savepoint,
+        failure: Error,
+        change: &mut dyn FnMut(&mut Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        if !failure.is_full() || tx.load(self.doomed_off())? == 0 {
+            return Err(failure);
+        }
+        tx.rollback_to(begin);
+        if !tx.is_empty() {
+            // What else is in the transaction is not to be committed.
+            self.reclaim(tx, RECLAIM_STEPS)?;
+            return Err(failure);
+        }
+        // A step at a time, as the record of one always finds room. To try is to look through the whole pool for space, so it is done seldom.
+        for step in 1u64.. {
+            let has_more = self.reclaim(tx, 1)?;
+            tx.commit_and_begin()?;
+            if has_more && !step.is_power_of_two() {
+                continue;
+            }
+            match change(tx) {
+                Err(e) if e.is_full() && has_more => tx.roll_back(),
+                Err(e) => {
+                    tx.roll_back();
+                    return Err(e);
+                }
+                outcome => return outcome,
+            }
+        }
+        Err(failure)
     }
 
     /// Frees the last node of a doomed tree.

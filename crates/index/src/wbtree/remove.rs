@@ -9,7 +9,7 @@ use super::scan::Direction;
 use super::search::{Place, Probe};
 use crate::error::{Error, Result, corrupt};
 use std::ops::Bound;
-use tembo_pool::Tx;
+use tembo_pool::{KeptSpace, Tx};
 
 /// A leaf with fewer entries than this looks for a neighbour to join.
 const SPARSE_BELOW: usize = LEAF_SLOTS / 4;
@@ -124,10 +124,12 @@ impl WbTree {
     /// new nodes in the pool.
     fn tidy(&self, tx: &mut Tx<'_>, (tree, held): (TreeWord, Option<&Held<'_>>), key: &[u8]) -> Result<()> {
         let before = tx.savepoint();
+        tx.use_kept_space(KeptSpace::Half);
         let mut edit = Edit::new(self, tx, held);
         let joined = Path::to_key(edit.view(), tree, key)
             .and_then(|path| edit.join_leaf(&path, key))
             .and_then(|()| edit.finish());
+        tx.use_kept_space(KeptSpace::None);
         match joined {
             Err(Error::Pool(tembo_pool::Error::Full { .. })) => {
                 tx.rollback_to(before);

@@ -44,7 +44,8 @@ impl WbTree {
     /// If the transaction is not of this tree's pool.
     pub fn remove_range<K: AsRef<[u8]>>(&self, tx: &mut Tx<'_>, bounds: impl RangeBounds<K>) -> Result<u64> {
         self.assert_writes(tx);
-        self.change(tx, |tx| self.sweep(tx, &mut Rest::of(bounds), u64::MAX))
+        let rest = Rest::of(bounds);
+        self.change(tx, |tx| self.sweep(tx, &mut rest.clone(), u64::MAX))
     }
 
     /// Removes the records whose keys lie in `bounds` in the order of their keys, some dozens in each of the transactions
@@ -71,7 +72,10 @@ impl WbTree {
             let mut tx = begin();
             self.assert_writes(&tx);
             let mut after = rest.clone();
-            let removed = self.change(&mut tx, |tx| self.sweep(tx, &mut after, limit))?;
+            let removed = self.change(&mut tx, |tx| {
+                after = rest.clone();
+                self.sweep(tx, &mut after, limit)
+            })?;
             match tx.commit() {
                 Ok(()) => {}
                 // The redo record did not fit behind a large one of somebody's, nor anywhere else. That of a single removal may.

@@ -2,6 +2,7 @@
 
 use super::locks::Locks;
 use crate::error::Result;
+use crate::turns::{self, HeldHere};
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -84,11 +85,34 @@ impl Writers {
         }
     }
 
-    /// Waits until nobody writes and begins a transaction. As long as it lasts nobody else does.
+    /// Waits until nobody writes and begins a transaction. As long as it lasts nobody else does. In a thread that has a turn it waits for ever: see
+    /// [`expect_other`](Self::expect_other).
     #[inline]
     pub fn begin(&self) -> Tx<'_> {
         self.wait_for_scans();
         self.first.begin_before(|| (1..self.count()).filter_map(|number| self.writer(number)))
+    }
+
+    /// Refuses to let a thread wait that has a turn already, and has [said so](Self::hold_here). `asks` names what it wants the turn for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WouldWait`](crate::Error::WouldWait).
+    pub fn expect_other(&self, asks: &'static str) -> Result<()> {
+        turns::expect_other(self.key(), asks)
+    }
+
+    /// Notes that the thread has a turn, for what `holds` names, as long as the result lives: for turns in which code may run that asks for
+    /// another.
+    #[doc(hidden)]
+    pub fn hold_here(&self, holds: &'static str) -> HeldHere {
+        HeldHere::note(self.key(), holds)
+    }
+
+    /// What stands for the turns of these writers.
+    #[doc(hidden)]
+    pub fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// Lets nobody begin to write as long as the result lives. Who has begun goes on, and so changes something once more; after
@@ -221,6 +245,7 @@ impl Writers {
     }
 
     fn turn_of_many(&self) -> Result<Turn<'_>> {
+        self.expect_other("the turn to change a map")?;
         loop {
             let (count, preferred) = (self.count(), PREFERRED.get());
             for i in 0..count {

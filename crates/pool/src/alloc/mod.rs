@@ -26,6 +26,12 @@
 //! Reserving a block changes DRAM only. The record that links the block also sets its bit (or names its
 //! extent, or a new slab), so allocation adds no fence, and one line. Freeing clears the bit the same way.
 //!
+//! # The last of the space
+//!
+//! Some chunks are kept for transactions that free something ([`Tx::use_kept_space`](crate::Tx::use_kept_space)), which may need a block for
+//! that: a copy of a node, a place in a queue, a record that a lane has no room for. All others find the pool full, or make it longer, when
+//! no more than these are left. They are kept in DRAM only, by counting what is free, so that media says nothing of them.
+//!
 //! # Recovery
 //!
 //! Nothing is done here: a record is replayed or it is not. A block whose reservation was never committed
@@ -84,6 +90,14 @@ pub(crate) enum Wanted {
     Bytes(u64),
     /// A line with a tag.
     Tagged,
+}
+
+/// What a lane may take of the space that there is.
+pub(crate) struct Room<'r> {
+    /// Makes the pool longer: at least to the first length, to the second if it can be.
+    pub grow: &'r dyn Fn(u64, u64) -> Result<()>,
+    /// Chunks that are left for those who free something ([`Allocator::kept_chunks`]).
+    pub kept_chunks: u64,
 }
 
 /// What a block is part of.
@@ -187,6 +201,7 @@ pub(crate) struct Allocator {
 }
 
 const NEWEST_AT: u64 = offset_of!(PmZone, newest) as u64;
+const KEPT_BYTES_MAX: u64 = 2 << 20;
 /// How many unread slabs are looked into before a new slab is made.
 const READS_PER_MISS: usize = 8;
 
@@ -213,6 +228,16 @@ impl Allocator {
         (u64::from(self.geometry.zone_chunks) - self.geometry.zone_header_chunks()) * self.geometry.chunk()
     }
 
+    /// Chunks that are kept for transactions that free something: a 64th of the pool, and no more than 2 MiB.
+    pub(crate) fn kept_chunks(&self, region: &Region) -> u64 {
+        (region.len() / 64).min(KEPT_BYTES_MAX) / self.geometry.chunk()
+    }
+
+    /// Reserves a block that has whole chunks to itself, whatever its size.
+    pub(crate) fn reserve_whole_chunks(&self, region: &Region, bytes: u64, room: &Room<'_>) -> Result<Block> {
+        self.reserve_extent(region, bytes, room)
+    }
+
     /// Reserves a block from the slab that the lane holds for its size, if that has one.
     #[inline]
     pub(crate) fn reserve_held(&self, arena: &mut Arena, wanted: Wanted) -> Option<Block> {
@@ -230,16 +255,16 @@ impl Allocator {
         }
     }
 
-    /// Reserves a block. `grow` makes the pool longer, up to the given length.
+    /// Reserves a block.
     pub(crate) fn reserve(
         &self,
         region: &Region,
         arena: &mut Arena,
         wanted: Wanted,
-        grow: &dyn Fn(u64, u64) -> Result<()>,
+        room: &Room<'_>,
     ) -> Result<Block> {
         let class = match (self.class_of(wanted), wanted) {
-            (None, Wanted::Bytes(bytes)) => return self.reserve_extent(region, bytes, grow),
+            (None, Wanted::Bytes(bytes)) => return self.reserve_extent(region, bytes, room),
             (class, _) => class.unwrap_or(self.classes.tagged()),
         };
         if arena.current.is_empty() {
@@ -254,22 +279,17 @@ impl Allocator {
                 arena.current[class] = None;
                 self.shed(slab, &mut arena.pending);
             }
-            arena.current[class] = Some(self.find_slab(region, class, grow)?);
+            arena.current[class] = Some(self.find_slab(region, class, room)?);
         }
     }
 
-    fn reserve_extent(
-        &self,
-        region: &Region,
-        bytes: u64,
-        grow: &dyn Fn(u64, u64) -> Result<()>,
-    ) -> Result<Block> {
+    fn reserve_extent(&self, region: &Region, bytes: u64, room: &Room<'_>) -> Result<Block> {
         if bytes > self.max_block_bytes() {
             return Err(Error::TooLarge { asked_bytes: bytes, max_bytes: self.max_block_bytes() });
         }
         let chunks = bytes.div_ceil(self.geometry.chunk());
         let mut shared = self.shared.lock();
-        let (zone, chunk, is_zero) = self.take_chunks(&mut shared, region, chunks, grow)?;
+        let (zone, chunk, is_zero) = self.take_chunks(&mut shared, region, chunks, room)?;
         Ok(Block {
             off: self.geometry.chunk_off(zone, chunk),
             bytes: chunks * self.geometry.chunk(),
@@ -279,12 +299,7 @@ impl Allocator {
     }
 
     /// A slab of the class with a free block, held for the caller.
-    fn find_slab(
-        &self,
-        region: &Region,
-        class: usize,
-        grow: &dyn Fn(u64, u64) -> Result<()>,
-    ) -> Result<Arc<Slab>> {
+    fn find_slab(&self, region: &Region, class: usize, room: &Room<'_>) -> Result<Arc<Slab>> {
         let mut shared = self.shared.lock();
         if let Some(slab) = shared.partial[class].pop_front() {
             return Ok(slab);
@@ -296,7 +311,7 @@ impl Allocator {
             }
         }
         let shape = *self.classes.get(class).expect("a class of the table");
-        let (zone, chunk, is_zero) = self.take_chunks(&mut shared, region, shape.chunks, grow)?;
+        let (zone, chunk, is_zero) = self.take_chunks(&mut shared, region, shape.chunks, room)?;
         let off = self.geometry.chunk_off(zone, chunk);
         let slab = Slab::fresh(off, zone, chunk, class, shape, is_zero);
         let chunks = self.chunks_of(&slab);
@@ -348,18 +363,18 @@ impl Allocator {
         shared: &mut Shared,
         region: &Region,
         chunks: u64,
-        grow: &dyn Fn(u64, u64) -> Result<()>,
+        room: &Room<'_>,
     ) -> Result<(u64, u64, bool)> {
         loop {
-            if let Some(place) = self.take_used_or_new(shared, region, chunks)? {
+            if let Some(place) = self.take_used_or_new(shared, region, chunks, room.kept_chunks)? {
                 return Ok(place);
             }
             if self.scan_one(shared, region)? {
                 continue;
             }
             let committed = region.len();
-            let (least, wanted) = self.growth(shared, chunks, committed);
-            grow(least, wanted)?;
+            let (least, wanted) = self.growth(shared, chunks, room.kept_chunks, committed);
+            (room.grow)(least, wanted)?;
             for zone in shared.zones.len() as u64..self.geometry.zone_count(region.len()) {
                 shared.zones.push(Zone::new(zone));
             }
@@ -371,7 +386,11 @@ impl Allocator {
         shared: &mut Shared,
         region: &Region,
         chunks: u64,
+        kept_chunks: u64,
     ) -> Result<Option<(u64, u64, bool)>> {
+        if !self.leaves(shared, region, chunks, kept_chunks)? {
+            return Ok(None);
+        }
         for zone in &mut shared.zones {
             if let Some(chunk) = zone.take_run(chunks) {
                 let (off, bytes) =
@@ -401,6 +420,37 @@ impl Allocator {
             }
         }
         Ok(None)
+    }
+
+    /// Whether the chunks that would be taken leave as many beside each other as are kept; or several times as many, where nothing of that length
+    /// is left.
+    fn leaves(&self, shared: &mut Shared, region: &Region, chunks: u64, kept_chunks: u64) -> Result<bool> {
+        if kept_chunks == 0 {
+            return Ok(true);
+        }
+        let committed = region.len();
+        let Shared { zones, newest, .. } = shared;
+        let unused = |zone: &mut Zone| {
+            zone.read(region, &self.geometry)?;
+            Ok(self.geometry.zone_limit(zone.number, committed).saturating_sub(zone.frontier))
+        };
+        // Nearly always.
+        if unused(&mut zones[*newest])? >= chunks + kept_chunks {
+            return Ok(true);
+        }
+        let unused: Vec<u64> = zones.iter_mut().map(unused).collect::<Result<_>>()?;
+        let runs = || zones.iter().flat_map(|zone| zone.runs().map(|(_, length)| length));
+        let pieces = || runs().chain(unused.iter().copied());
+        if pieces().any(|length| length >= chunks + kept_chunks) {
+            return Ok(true);
+        }
+        // As they are taken: the first run of those that were used, or what was not used of a zone.
+        let in_order = (*newest..unused.len()).chain(0..*newest).map(|number| unused[number]);
+        let Some(taken) = runs().chain(in_order).find(|length| *length >= chunks) else { return Ok(true) };
+        let longest = pieces().filter(|length| *length != taken).max().unwrap_or(0);
+        let has_equal = pieces().filter(|length| *length == taken).nth(1).is_some();
+        let longest = longest.max(if has_equal { taken } else { taken - chunks });
+        Ok(longest >= kept_chunks || pieces().sum::<u64>() >= chunks + 4 * kept_chunks)
     }
 
     /// Scans one more zone; false if all are.
@@ -438,15 +488,18 @@ impl Allocator {
         }
     }
 
-    /// The least length of the pool that would have room for `chunks` more, and a length worth growing to.
-    fn growth(&self, shared: &Shared, chunks: u64, committed: u64) -> (u64, u64) {
+    /// The least length of the pool that would have room for `chunks` more, and `kept` beside them, and a length worth growing to.
+    fn growth(&self, shared: &Shared, chunks: u64, kept: u64, committed: u64) -> (u64, u64) {
         let g = &self.geometry;
+        let (header, zone_chunks) = (g.zone_header_chunks(), u64::from(g.zone_chunks));
         let last = shared.zones.last().map_or(0, |z| z.number);
-        let frontier = shared.zones.last().map_or(g.zone_header_chunks(), |z| z.frontier);
-        let least = if frontier + chunks <= u64::from(g.zone_chunks) {
-            g.chunk_off(last, frontier + chunks)
+        let frontier = shared.zones.last().map_or(header, |z| z.frontier);
+        let least = if frontier + chunks + kept <= zone_chunks {
+            g.chunk_off(last, frontier + chunks + kept)
+        } else if header + chunks + kept <= zone_chunks {
+            g.chunk_off(last + 1, header + chunks + kept)
         } else {
-            g.chunk_off(last + 1, g.zone_header_chunks() + chunks)
+            g.chunk_off(last + 2, header + kept)
         };
         let step = (committed / 16).clamp(16 << 20, 1 << 30);
         let wanted = committed + step;

@@ -212,15 +212,15 @@ fn tags_are_theirs_who_have_the_lines() {
     let lines: Vec<u64> = (0..9).map(|i| tx.alloc_tagged([i, 7]).unwrap()).collect();
     let plain = tx.alloc(64).unwrap();
     assert!(lines.iter().all(|off| off.is_multiple_of(LINE_BYTES)));
-    assert!(matches!(tx.set_tag_word(plain, 0, 1), Err(Error::Corrupt { .. })));
-    assert!(matches!(tx.set_tag_word(lines[0] + 8, 0, 1), Err(Error::Corrupt { .. })));
+    assert!(matches!(tx.set_tag_word(plain, 0, 1), Err(Error::Internal { .. })));
+    assert!(matches!(tx.set_tag_word(lines[0] + 8, 0, 1), Err(Error::Internal { .. })));
     tx.set_tag_word(lines[1], 1, 8).unwrap();
     tx.free(lines[2]).unwrap();
     tx.commit().unwrap();
     assert_eq!((tag(lines[0]), tag(lines[1]), tag(lines[8])), ([0, 7], [1, 8], [8, 7]));
     // Those of lines that were there are changed as all other words.
     let mut tx = lane.begin();
-    assert!(matches!(tx.set_tag_word(lines[0], 0, 1), Err(Error::Corrupt { .. })));
+    assert!(matches!(tx.set_tag_word(lines[0], 0, 1), Err(Error::Internal { .. })));
     tx.store_words(tag_off(lines[0]) + 8, &[9]).unwrap();
     tx.free(lines[8]).unwrap();
     tx.commit().unwrap();

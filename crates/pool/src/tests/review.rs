@@ -375,6 +375,33 @@ fn writes_at_impossible_offsets_are_refused() {
 }
 
 #[test]
+fn what_ends_with_its_block_may_have_an_empty_last_part() {
+    // An empty part at the end of a block was refused, as if it lay in other memory, and that was called damage of the pool.
+    let pool = tiny_pool(1 << 20);
+    let mut lane = pool.lane().unwrap();
+    for bytes in [16, 64, 80, 576, 1024, 4096, 32 << 10, 64 << 10, 128 << 10] {
+        let mut tx = lane.begin();
+        let block = tx.alloc(bytes).unwrap();
+        tx.write_fresh(block, &[]).unwrap();
+        tx.write_fresh(block, &vec![7; bytes as usize]).unwrap();
+        tx.write_fresh(block + bytes, &[]).unwrap();
+        tx.write_fresh_words(block + bytes, &[], &[]).unwrap();
+        tx.write_fresh_words(block + bytes - 16, &[1, 2], &[]).unwrap();
+        tx.write_fresh_words(block + bytes - 16, &[], &[1, 2]).unwrap();
+        for off in [block - 8, block + bytes - 8, block + bytes] {
+            let refused = [tx.write_fresh(off, &[1; 16]), tx.write_fresh_words(off, &[1], &[2])];
+            assert!(
+                refused.iter().all(|outcome| matches!(outcome, Err(Error::Internal { .. }))),
+                "{bytes}, {off:#x}: {refused:?}"
+            );
+        }
+        let uneven = tx.write_fresh_words(block + 4, &[1], &[]).unwrap_err();
+        assert!(uneven.to_string().contains("bug of the program, not damage"), "{uneven}");
+        tx.roll_back();
+    }
+}
+
+#[test]
 fn the_header_and_the_lanes_are_not_to_be_stored_to() {
     let pool = tiny_pool(256 << 10);
     let mut lane = pool.lane().unwrap();

@@ -133,3 +133,83 @@ fn deletes_in_a_pipeline_succeed_in_a_pool_that_is_full_to_the_brim() {
     assert!(again >= keys * 9 / 10, "{again} keys after {keys}");
     server.check();
 }
+
+/// A pool of 16 MiB in which all keys have a deadline, so that each is in two maps.
+fn fill_with_deadlines(client: &mut Client, deadline: &str, prefix: &str) -> Vec<String> {
+    let mut keys = Vec::new();
+    for bytes in [20_000, 3000, 300, 30, 1] {
+        loop {
+            let key = format!("{prefix}:{:08}", keys.len());
+            let value = vec![b'v'; 1 + keys.len() * 7 % bytes];
+            let reply = show(&client.run(&[b"SET", key.as_bytes(), &value, b"PX", deadline.as_bytes()]));
+            if reply == OOM {
+                break;
+            }
+            assert_eq!(reply, "+OK");
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+#[test]
+fn every_command_that_gives_space_back_works_in_a_full_pool() {
+    let mut server = Fixture::with(|_| {}, |options| options.initial_bytes(1 << 20).max_bytes(16 << 20));
+    let mut client = server.client();
+    let mut most = 0;
+    for (round, way) in [
+        "DEL",
+        "UNLINK",
+        "GETDEL",
+        "many",
+        "EXPIRE",
+        "PEXPIREAT",
+        "FLUSHDB",
+        "FLUSHALL",
+        "FLUSHALL ASYNC",
+        "time",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        if round % 3 == 0 {
+            server.restart();
+            client = server.client();
+        }
+        let deadline = if way == "time" { "1500" } else { "100000000" };
+        let keys = fill_with_deadlines(&mut client, deadline, way);
+        most = most.max(keys.len());
+        assert!(keys.len() >= most / 2, "{way}: {} keys after {most}", keys.len());
+        match way {
+            "many" => {
+                for chunk in keys.chunks(700) {
+                    let args: Vec<&[u8]> =
+                        [&b"DEL"[..]].into_iter().chain(chunk.iter().map(|key| key.as_bytes())).collect();
+                    assert_eq!(show(&client.run(&args)), format!(":{}", chunk.len()));
+                }
+            }
+            "FLUSHDB" | "FLUSHALL" | "FLUSHALL ASYNC" => assert_eq!(client.ask(way), "+OK"),
+            "time" => {
+                crate::support::eventually(|| client.ask("DBSIZE") == ":0");
+            }
+            _ => {
+                for key in &keys {
+                    let mut args = vec![way.as_bytes(), key.as_bytes()];
+                    args.extend(match way {
+                        "EXPIRE" => Some(&b"0"[..]),
+                        "PEXPIREAT" => Some(&b"1"[..]),
+                        _ => None,
+                    });
+                    let reply = show(&client.run(&args));
+                    assert!(
+                        reply == ":1" || way == "GETDEL" && reply.starts_with('$'),
+                        "{way} {key}: {reply}"
+                    );
+                }
+            }
+        }
+        assert_eq!(client.ask("DBSIZE"), ":0", "{way}");
+        client.talk("SET a 1 => +OK\nDEL a => :1");
+    }
+    server.check();
+}

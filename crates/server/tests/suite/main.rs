@@ -7,6 +7,7 @@ mod backpressure;
 mod connection;
 mod differential;
 mod durability;
+mod exact_fits;
 mod expiry;
 mod full;
 mod introspection;

@@ -12,7 +12,7 @@ use super::draft::{Draft, NEW, Remains};
 use super::get;
 use super::layout::{MAX_DEPTH, digit};
 use super::node::{Entry, Place, TrieNode, hash_of};
-use crate::error::{Result, corrupt};
+use crate::error::{Result, corrupt, internal};
 use tembo_pool::Tx;
 
 /// The nodes of a version in the making.
@@ -199,7 +199,7 @@ impl Work<CddsHashed> {
     fn child_draft(&mut self, tx: &Tx<'_>, parent: usize, place: usize) -> Result<usize> {
         let (depth, child) = match self.drafts.nodes[parent].place(place) {
             Place::Child(child) => (self.drafts.nodes[parent].depth + 1, child),
-            _ => return Err(corrupt("a table's node", self.header, "a child", "none")),
+            _ => return Err(internal("a changed node of a table", self.header, "a child", "none")),
         };
         if child & NEW != 0 {
             return Ok(index(child));

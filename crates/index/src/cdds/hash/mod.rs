@@ -136,6 +136,8 @@ impl CddsStructure for CddsHashed {
     const ROOT_KIND: u32 = layout::ROOT_KIND;
     const FORMAT: u64 = layout::FORMAT;
     const HAS_SEED: bool = true;
+    const TURN: &'static str = "the turn to write to a hash table";
+    const IN_CLOSURE: &'static str = "the hash table, in a closure that its `modify` or `batch` calls";
     type Drafts = HashDrafts;
 
     fn begin(drafts: &mut HashDrafts, before: View<'_>) -> Result<()> {

@@ -15,7 +15,7 @@ use super::node::{Node, after};
 use super::stamps::Touched;
 use super::undo::Undo;
 use super::view::{self, Goal, choose};
-use crate::error::{Result, corrupt};
+use crate::error::{Result, corrupt, internal};
 use crate::wbtree::bytes::{fingerprint, prefix8};
 use std::collections::HashMap;
 use tembo_pool::Tx;
@@ -297,7 +297,13 @@ impl Work {
     pub(crate) fn draft(&mut self, tx: &Tx<'_>, id: u64, level: usize) -> Result<usize> {
         if let Some(draft) = self.draft_of(id) {
             if self.drafts.nodes[draft].level != level || self.drafts.nodes[draft].is_gone {
-                return Err(corrupt("a tree node", id & !NEW, format!("a node of level {level}"), "another"));
+                let at_fault = if id & NEW == 0 { corrupt } else { internal };
+                return Err(at_fault(
+                    "a tree node",
+                    id & !NEW,
+                    format!("a node of level {level}"),
+                    "another",
+                ));
             }
             self.set_aside(draft);
             return Ok(draft);

@@ -149,6 +149,8 @@ impl CddsStructure for CddsOrdered {
     const ROOT_KIND: u32 = layout::ROOT_KIND;
     const FORMAT: u64 = layout::FORMAT;
     const HAS_SEED: bool = false;
+    const TURN: &'static str = "the turn to write to a map that keeps versions";
+    const IN_CLOSURE: &'static str = "the map, in a closure that its `modify` calls";
     type Drafts = TreeDrafts;
 
     fn begin(drafts: &mut TreeDrafts, before: View<'_>) -> Result<()> {

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::wbtree::Fate;
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tembo_pool::Tx;
 use tembo_sync::ArcBiasedGuard;
 
@@ -64,12 +65,28 @@ impl CddsTree {
     ///
     /// [`Error::Pool`] when the pool is open for reading only, or the head of the tree is damaged.
     pub fn part(&self) -> Result<CddsPart> {
+        self.part_of(0)
+    }
+
+    /// As [`part`](Self::part), of a transaction that is made in the turn that `whose` stands for ([`Writers::key`](crate::Writers::key)). A
+    /// thread that has said that it holds this turn is refused where it asks for the tree's writer otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As for [`part`](Self::part), and [`Error::WouldWait`].
+    #[doc(hidden)]
+    pub fn part_of(&self, whose: usize) -> Result<CddsPart> {
+        self.expect_other()?;
         let shared = self.shared.clone();
+        if shared.had_no_room.load(Ordering::Relaxed) && shared.had_no_room.swap(false, Ordering::Relaxed) {
+            self.make_room();
+        }
         let mut writing = self.writer.lock_arc();
         if writing.lane.is_none() {
             return Err(tembo_pool::Error::ReadOnly.into());
         }
         let work = Some(Work::begin(&shared, &mut writing.spare)?);
+        shared.part_of.store(whose, Ordering::Relaxed);
         Ok(CddsPart { shared, writing, work, finished: None })
     }
 }
@@ -79,6 +96,15 @@ impl CddsPart {
     #[inline]
     pub fn is_of(&self, tree: &CddsTree) -> bool {
         Arc::ptr_eq(&self.shared, &tree.shared)
+    }
+
+    /// Notes that there was no space, so that the next transaction finds some.
+    fn note_room<T>(&self, outcome: Result<T>) -> Result<T> {
+        outcome.inspect_err(|e| {
+            if e.is_full() {
+                self.shared.had_no_room.store(true, Ordering::Relaxed);
+            }
+        })
     }
 
     fn work(&self) -> Result<&Work> {
@@ -91,7 +117,8 @@ impl CddsPart {
         savepoint: u64,
         body: impl FnOnce(&mut Work, &mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.work.as_mut().ok_or(Error::Abandoned)?.attempt(tx, savepoint, body)
+        let outcome = self.work.as_mut().ok_or(Error::Abandoned)?.attempt(tx, savepoint, body);
+        self.note_room(outcome)
     }
 
     /// The value of a key, with the changes so far. O(log n).
@@ -283,7 +310,8 @@ impl CddsPart {
         debug_assert!(std::ptr::eq(region(tx), self.shared.region()), "a transaction of another pool");
         let mut work = self.work.take().ok_or(Error::Abandoned)?;
         let scan: &mut OldScan = &mut self.writing.scan;
-        self.finished = work.finish(tx, scan)?.map(|version| (version, work));
+        let finished = work.finish(tx, scan);
+        self.finished = self.note_room(finished)?.map(|version| (version, work));
         Ok(())
     }
 
@@ -293,6 +321,13 @@ impl CddsPart {
             self.shared.show(version, &work.owed);
             work.leave(&mut self.writing.spare);
         }
+    }
+}
+
+impl Drop for CddsPart {
+    fn drop(&mut self) {
+        // Before others get the writer, which comes with the fields.
+        self.shared.part_of.store(0, Ordering::Relaxed);
     }
 }
 

@@ -1,0 +1,76 @@
+//! What a thread holds of the locks that others' code runs under, so that it is told when it asks for one of them again, rather than waiting for
+//! itself for ever.
+//!
+//! Noted is what the callers of this library may do something else under: a batch, and what calls a closure. It is looked at only where a
+//! thread is about to wait, so that nobody who need not wait pays for it.
+
+use crate::error::{Error, Result};
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::MutexGuard;
+
+thread_local! {
+    /// Locks, each by its address, and what they are held for.
+    static HELD: RefCell<Vec<(usize, &'static str)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// As long as this lives, its thread is known to hold a lock.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct HeldHere {
+    lock: usize,
+    /// Stays in its thread, as the guards of locks do.
+    _stays: PhantomData<MutexGuard<'static, ()>>,
+}
+
+impl HeldHere {
+    pub(crate) fn note(lock: usize, holds: &'static str) -> HeldHere {
+        HELD.with_borrow_mut(|held| held.push((lock, holds)));
+        HeldHere { lock, _stays: PhantomData }
+    }
+}
+
+impl Drop for HeldHere {
+    fn drop(&mut self) {
+        // At the very end of a thread there is nothing left to take it out of.
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|(lock, _)| *lock == self.lock) {
+                held.remove(at);
+            }
+        });
+    }
+}
+
+/// Refuses to let a thread wait for a lock that it holds itself.
+///
+/// # Errors
+///
+/// [`Error::WouldWait`].
+pub(crate) fn expect_other(lock: usize, asks: &'static str) -> Result<()> {
+    let found = HELD.try_with(|held| held.borrow().iter().rfind(|(held, _)| *held == lock).copied());
+    match found.ok().flatten() {
+        Some((_, holds)) => Err(Error::WouldWait { holds, asks }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_told_of_what_it_holds_and_of_nothing_else() {
+        let outer = HeldHere::note(1, "one");
+        let inner = HeldHere::note(2, "two");
+        assert!(matches!(expect_other(1, "x"), Err(Error::WouldWait { holds: "one", asks: "x" })));
+        std::thread::scope(|scope| {
+            scope.spawn(|| expect_other(1, "x").unwrap());
+        });
+        // Not in the order in which they were noted.
+        drop(outer);
+        assert!(expect_other(1, "x").is_ok() && expect_other(2, "x").is_err());
+        drop(inner);
+        assert!(expect_other(2, "x").is_ok());
+    }
+}
