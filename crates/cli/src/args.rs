@@ -2,15 +2,16 @@
 
 use crate::size::Size;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use tembo::{Durability, FlushInstruction, Options};
+use tembo_server::LogLevel;
 
 const EXAMPLES: &str = "\
 Examples:
   tembo serve                                    serve ./tembo.pool to Redis clients on port 6379
-  tembo serve --pool /mnt/pmem/a.pool --listen 0.0.0.0:7000
+  tembo serve --pool /mnt/pmem/a.pool --listen 127.0.0.1:7000
   tembo check a.pool && tembo dump a.pool | gzip > a.jsonl.gz
   gunzip < a.jsonl.gz | tembo load b.pool
   tembo snapshot keep a.pool stock monday
@@ -86,7 +87,8 @@ impl PoolChoices {
 #[command(after_help = "\
 Examples:
   tembo serve
-  tembo serve --listen 0.0.0.0:7000 --pool /mnt/pmem/a.pool --durability dax
+  tembo serve --listen 127.0.0.1:7000 --pool /mnt/pmem/a.pool --durability dax
+  tembo serve --listen 10.0.0.5:6379 --protected-mode no
   tembo serve --durability synced --max-bytes 8G
 
 A write is acknowledged only when it is durable in the pool's domain; which failures that survives is \
@@ -106,6 +108,13 @@ pub(crate) struct Serve {
     /// Most clients at a time
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one())]
     pub(crate) maxclients: u64,
+    /// Refuse an address that other machines can reach. There are no passwords: whoever reaches it can read
+    /// and change everything
+    #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = yes_or_no(), action = ArgAction::Set)]
+    pub(crate) protected_mode: bool,
+    /// Log nothing that is less important than this, to standard error
+    #[arg(long, value_name = "LEVEL", default_value = "notice", value_parser = log_level())]
+    pub(crate) log_level: LogLevel,
 }
 
 /// `tembo info`
@@ -310,6 +319,16 @@ fn flush_instruction() -> ValueParser {
     PossibleValuesParser::new(known).try_map(|name| name.parse::<FlushInstruction>()).into()
 }
 
+fn yes_or_no() -> ValueParser {
+    PossibleValuesParser::new(["yes", "no"]).map(|word| word == "yes").into()
+}
+
+fn log_level() -> ValueParser {
+    PossibleValuesParser::new(LogLevel::ALL.map(|(_, name)| name))
+        .try_map(|name| LogLevel::from_name(&name).ok_or("no such level"))
+        .into()
+}
+
 fn at_least_one() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..)
 }
@@ -346,16 +365,19 @@ mod tests {
         assert_eq!(serve.choices.durability, Durability::Auto);
         assert_eq!((serve.max_bytes, serve.maxclients, serve.choices.flush), (None, 10_000, None));
         assert!(!serve.choices.no_non_temporal);
+        assert_eq!((serve.protected_mode, serve.log_level), (true, LogLevel::Notice));
     }
 
     #[test]
     fn serve_takes_every_option() {
-        let line = "tembo serve --listen [::1]:0 --pool a --durability emulated --no-non-temporal --max-bytes 8G --maxclients 5";
+        let line = "tembo serve --listen [::1]:0 --pool a --durability emulated --no-non-temporal --max-bytes 8G --maxclients 5 \
+            --protected-mode no --log-level debug";
         let Ok(Command::Serve(serve)) = parse(line) else { panic!("not serve") };
         assert!(serve.listen.is_ipv6() && serve.choices.no_non_temporal);
         assert_eq!(serve.choices.durability, Durability::Emulated);
         assert_eq!(serve.max_bytes, Some(Size { bytes: 8 << 30 }));
-        assert_eq!(serve.maxclients, 5);
+        assert_eq!((serve.maxclients, serve.protected_mode), (5, false));
+        assert_eq!(serve.log_level, LogLevel::Debug);
     }
 
     #[test]
@@ -374,6 +396,8 @@ mod tests {
             ("tembo serve --durability maybe", "page-cache"),
             ("tembo serve --max-bytes lots", "1024"),
             ("tembo serve --maxclients 0", "1.."),
+            ("tembo serve --protected-mode off", "[possible values: yes, no]"),
+            ("tembo serve --log-level info", "debug, verbose, notice, warning"),
             ("tembo check", "<POOL>"),
             ("tembo check a --seed 1", "--expect-seeded"),
             ("tembo bench --seeded", "--pool"),

@@ -11,6 +11,7 @@ mod dump;
 mod failure;
 mod info;
 mod load;
+mod log;
 mod progress;
 mod report;
 mod serve;

@@ -16,10 +16,14 @@ const INITIAL_BYTES: u64 = 64 << 20;
 /// Serves until a signal or a client stops the server.
 pub(crate) fn run(arguments: &Serve) -> Outcome {
     let begun = Instant::now();
+    refuse_exposure(arguments)?;
+    crate::log::start();
     let existed = arguments.pool.symlink_metadata().is_ok();
     let pool = open(arguments)?;
     let mut config = Config::default();
     config.listen = arguments.listen;
+    config.protected_mode = arguments.protected_mode;
+    config.log_level = arguments.log_level;
     config.max_clients = usize::try_from(arguments.maxclients).unwrap_or(usize::MAX);
     let mut server = Server::bind(config, pool.clone()).map_err(cannot_serve)?;
     stop_on_signals(server.handle())?;
@@ -32,6 +36,19 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     server.run().map_err(cannot_serve)?;
     eprintln!("tembo: stopped; every acknowledged write is in {}", arguments.pool.display());
     Ok(())
+}
+
+/// Refuses, before there is a pool, an address that is not for this machine alone, unless it is asked for
+/// in so many words.
+fn refuse_exposure(arguments: &Serve) -> Outcome {
+    let address = arguments.listen;
+    if !arguments.protected_mode || address.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "{}; listen on 127.0.0.1 or [::1], or add --protected-mode no",
+        tembo_server::Error::Exposed { address }
+    )))
 }
 
 fn open(arguments: &Serve) -> Outcome<Pool> {

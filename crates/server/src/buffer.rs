@@ -3,7 +3,10 @@
 //! A buffer is lent to a connection while it holds bytes and taken back when it is empty, so that idle clients cost
 //! no buffers and busy ones share few, which stay in the processor's cache.
 
-use std::io::{self, Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
+
+use crate::chunk::{Chunk, OWNED_BYTES_MIN};
 
 /// Bytes that one read asks for, and the size of a lent input buffer.
 pub(crate) const READ_BYTES: usize = 64 << 10;
@@ -11,10 +14,12 @@ pub(crate) const READ_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = READ_BYTES / 4;
 /// Larger buffers are not kept when they are empty.
 const KEPT_BYTES: usize = 1 << 20;
-/// Bytes of empty buffers that are kept, of each kind.
+/// Bytes of empty buffers that are kept at most, of each kind; a while later [`KEPT_BYTES`].
 const KEPT_BYTES_TOTAL: usize = 8 << 20;
 /// One write call is given no more than this, so that a large reply does not hold up a turn.
 const WRITE_BYTES: usize = 1 << 20;
+/// And no more parts than this.
+const WRITE_SLICES: usize = 16;
 
 /// Empty buffers.
 #[derive(Debug, Default)]
@@ -22,6 +27,14 @@ pub(crate) struct BufferPool {
     /// Initialised throughout, of at least [`READ_BYTES`].
     inputs: Shelf,
     outputs: Shelf,
+}
+
+impl BufferPool {
+    /// Gives memory back that was not needed lately, a little at a time.
+    pub(crate) fn shrink(&mut self) {
+        self.inputs.shrink();
+        self.outputs.shrink();
+    }
 }
 
 /// Empty buffers of one kind. The one that was used last is used next.
@@ -38,6 +51,13 @@ impl Shelf {
         let buffer = self.buffers.remove(index);
         self.bytes -= buffer.capacity();
         Some(buffer)
+    }
+
+    /// Drops the buffer that was longest not used, unless few are kept.
+    fn shrink(&mut self) {
+        if self.bytes > KEPT_BYTES {
+            self.bytes -= self.buffers.remove(0).capacity();
+        }
     }
 
     fn put(&mut self, buffer: Vec<u8>) {
@@ -122,6 +142,12 @@ impl Input {
             let mut larger = pool.inputs.take(wanted).unwrap_or_else(|| vec![0; wanted]);
             larger[..unread].copy_from_slice(self.unread());
             pool.inputs.put(std::mem::replace(&mut self.bytes, larger));
+        } else if len > KEPT_BYTES && wanted <= len / 4 {
+            // A large request is over, and what follows it is small.
+            let bytes = wanted.max(READ_BYTES);
+            let mut smaller = pool.inputs.take(bytes).unwrap_or_else(|| vec![0; bytes]);
+            smaller[..unread].copy_from_slice(self.unread());
+            self.bytes = smaller;
         } else if self.start > 0 && len - self.end < needed.max(READ_BYTES_MIN) {
             self.bytes.copy_within(self.start..self.end, 0);
         } else {
@@ -140,20 +166,39 @@ impl Input {
 }
 
 /// Replies that are not sent yet.
+///
+/// ```text
+///   queue: chunk, chunk, ...     of rounds before, as far as the client has not taken them
+///   bytes                        of this round; the executor appends to it
+/// ```
+///
+/// A client that takes its replies has no queue. The queue's memory follows what is in it, and each chunk
+/// goes back to the system as soon as it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
+    queue: VecDeque<Chunk>,
+    /// How much of what comes first, a chunk or `bytes`, is sent.
     sent: usize,
+    /// Bytes in the queue, sent ones of its first chunk included.
+    queued: usize,
+    /// Memory of the queue's chunks.
+    queue_capacity: usize,
 }
 
 impl Output {
     pub(crate) fn unsent(&self) -> usize {
-        self.bytes.len() - self.sent
+        self.queued + self.bytes.len() - self.sent
     }
 
     /// Memory held.
     pub(crate) fn capacity(&self) -> usize {
-        self.bytes.capacity()
+        self.queue_capacity + self.bytes.capacity()
+    }
+
+    /// Memory of the queue, and how many chunks it has.
+    pub(crate) fn queue_size(&self) -> (usize, usize) {
+        (self.queue_capacity, self.queue.len())
     }
 
     /// Takes a buffer if there is none.
@@ -165,30 +210,101 @@ impl Output {
 
     /// Writes once to `sink` and returns how much it took; less than asked, or nothing, means that it is full.
     pub(crate) fn flush(&mut self, sink: &mut impl Write) -> io::Result<Flushed> {
-        let unsent = &self.bytes[self.sent..];
-        let unsent = &unsent[..unsent.len().min(WRITE_BYTES)];
-        loop {
-            match sink.write(unsent) {
-                Ok(0) if !unsent.is_empty() => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(taken) => {
-                    self.sent += taken;
-                    return Ok(Flushed { bytes: taken, full: taken < unsent.len() });
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Flushed { bytes: 0, full: true });
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+        let flushed = if self.queue.is_empty() {
+            let unsent = &self.bytes[self.sent..];
+            let unsent = &unsent[..unsent.len().min(WRITE_BYTES)];
+            write_once(unsent.len(), || sink.write(unsent))?
+        } else {
+            self.flush_queue(sink)?
+        };
+        self.take_off(flushed.bytes);
+        Ok(flushed)
+    }
+
+    fn flush_queue(&self, sink: &mut impl Write) -> io::Result<Flushed> {
+        let mut slices = [IoSlice::new(&[]); WRITE_SLICES];
+        let (mut count, mut asked, mut skip) = (0, 0, self.sent);
+        for part in self.queue.iter().map(Chunk::bytes).chain([&self.bytes[..]]) {
+            let unsent = &part[skip..];
+            let unsent = &unsent[..unsent.len().min(WRITE_BYTES - asked)];
+            slices[count] = IoSlice::new(unsent);
+            (count, asked, skip) = (count + 1, asked + unsent.len(), 0);
+            if count == WRITE_SLICES || asked == WRITE_BYTES {
+                break;
             }
+        }
+        write_once(asked, || sink.write_vectored(&slices[..count]))
+    }
+
+    /// Counts `taken` bytes as sent, and gives the chunks back that are.
+    fn take_off(&mut self, taken: usize) {
+        self.sent += taken;
+        while let Some(chunk) = self.queue.front()
+            && self.sent >= chunk.bytes().len()
+        {
+            self.sent -= chunk.bytes().len();
+            self.queued -= chunk.bytes().len();
+            self.queue_capacity -= chunk.capacity();
+            self.queue.pop_front();
         }
     }
 
-    /// Gives the buffer back if all of it was sent.
+    /// Ends a round: lays what is not sent into the queue, and gives the buffer back.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
-        if self.unsent() == 0 {
-            self.sent = 0;
-            self.bytes.clear();
-            pool.outputs.put(std::mem::take(&mut self.bytes));
+        let sent = if self.queue.is_empty() { std::mem::take(&mut self.sent) } else { 0 };
+        if sent < self.bytes.len() {
+            self.enqueue(sent);
+        } else if self.queue.is_empty() && self.queue.capacity() > 0 {
+            self.queue = VecDeque::new();
+        }
+        self.bytes.clear();
+        pool.outputs.put(std::mem::take(&mut self.bytes));
+    }
+
+    /// Lays `bytes` from `sent` on into the queue.
+    #[cold]
+    fn enqueue(&mut self, sent: usize) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if bytes.len() - sent >= OWNED_BYTES_MIN {
+            if self.queue.is_empty() {
+                self.sent = sent;
+            }
+            bytes.shrink_to_fit();
+            return self.push(Chunk::Owned(bytes));
+        }
+        let mut unsent = &bytes[sent..];
+        if let Some(last) = self.queue.back_mut() {
+            let rest = last.fill(unsent);
+            self.queued += unsent.len() - rest.len();
+            unsent = rest;
+        }
+        while !unsent.is_empty() {
+            // As much as there is already, so that a client with few replies gets little.
+            let mut chunk = Chunk::new(unsent.len().max(self.queued));
+            unsent = chunk.fill(unsent);
+            self.push(chunk);
+        }
+        self.bytes = bytes;
+    }
+
+    fn push(&mut self, chunk: Chunk) {
+        self.queued += chunk.bytes().len();
+        self.queue_capacity += chunk.capacity();
+        self.queue.push_back(chunk);
+    }
+}
+
+/// Calls `write`, which is asked to take so many bytes, until it is not interrupted.
+fn write_once(asked: usize, mut write: impl FnMut() -> io::Result<usize>) -> io::Result<Flushed> {
+    loop {
+        match write() {
+            Ok(0) if asked > 0 => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(taken) => return Ok(Flushed { bytes: taken, full: taken < asked }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Ok(Flushed { bytes: 0, full: true });
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }
@@ -276,18 +392,43 @@ mod tests {
     }
 
     #[test]
-    fn output_goes_in_pieces_and_the_buffer_is_given_back() {
-        struct Sink(Vec<u8>, usize);
-        impl Write for Sink {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                let len = bytes.len().min(self.1);
-                self.0.extend_from_slice(&bytes[..len]);
-                Ok(len)
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
+    fn the_buffer_of_a_large_request_is_not_kept_for_small_ones() {
+        let bytes = vec![7; 8_000_000];
+        let (mut input, mut pool) = (Input::default(), BufferPool::default());
+        let mut source = Source { bytes: &bytes, piece: usize::MAX };
+        while input.unread().len() < bytes.len() {
+            input.fill(&mut source, bytes.len() - input.unread().len(), &mut pool).unwrap();
         }
+        // The beginning of the next request is there already, so the buffer is never empty.
+        input.consume(bytes.len() - 10);
+        assert!(input.capacity() >= bytes.len());
+        input.fill(&mut Source { bytes: b"more", piece: usize::MAX }, 1, &mut pool).unwrap();
+        assert_eq!(input.unread(), [&[7; 10][..], b"more"].concat());
+        assert!(input.capacity() <= KEPT_BYTES, "{}", input.capacity());
+    }
+
+    /// Takes so many bytes at each call.
+    struct Sink(Vec<u8>, usize);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let len = bytes.len().min(self.1);
+            self.0.extend_from_slice(&bytes[..len]);
+            Ok(len)
+        }
+
+        fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            self.write(&all)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn output_goes_in_pieces_and_the_buffer_is_given_back() {
         let (mut output, mut pool) = (Output::default(), BufferPool::default());
         output.borrow(&mut pool);
         output.bytes.extend_from_slice(b"0123456789");
@@ -299,6 +440,53 @@ mod tests {
         assert_eq!(output.flush(&mut sink).unwrap(), Flushed { bytes: 2, full: false });
         assert_eq!(sink.0, b"0123456789");
         output.release(&mut pool);
-        assert_eq!((output.capacity(), pool.outputs.buffers.len()), (0, 1));
+        assert_eq!((output.unsent(), output.capacity(), output.queue_size()), (0, 0, (0, 0)));
+        assert!(!pool.outputs.buffers.is_empty());
+    }
+
+    #[test]
+    fn output_that_waits_keeps_its_order_and_its_memory_follows_it() {
+        let (mut output, mut pool) = (Output::default(), BufferPool::default());
+        let (mut expected, mut sink) = (Vec::new(), Sink(Vec::new(), 0));
+        let mut next = 0_u32;
+        for round in 0..2000 {
+            output.borrow(&mut pool);
+            // Rounds of small replies, and now and then of many.
+            let count = if round % 50 == 0 { 20_000 } else { 7 };
+            for _ in 0..count {
+                let reply = next.wrapping_mul(2_654_435_761).to_le_bytes();
+                output.bytes.extend_from_slice(&reply);
+                expected.extend_from_slice(&reply);
+                next += 1;
+            }
+            // A reader that takes a little, then nothing, then much.
+            sink.1 = [0, 1001, 0, 3 << 20][(round / 500) % 4];
+            while sink.1 > 0 && output.unsent() > 0 && !output.flush(&mut sink).unwrap().full {}
+            output.release(&mut pool);
+            assert_eq!(output.bytes.capacity(), 0, "the buffer is lent for a round");
+            assert_eq!(output.unsent(), expected.len() - sink.0.len(), "round {round}");
+            let (held, unsent) = (output.capacity(), output.unsent());
+            // The first chunk may be sent in part, and the last has room.
+            assert!(held <= unsent + (2 << 20), "{held} bytes for {unsent}");
+            assert!(!sink.0.is_empty() || held <= 2 * unsent + (16 << 10), "{held} bytes for {unsent}");
+        }
+        assert!(sink.0 == expected);
+        output.borrow(&mut pool);
+        output.bytes.resize(OWNED_BYTES_MIN + 10, 7);
+        sink.1 = 4;
+        output.flush(&mut sink).unwrap();
+        output.release(&mut pool);
+        assert_eq!((output.unsent(), output.queue_size().1), (OWNED_BYTES_MIN + 6, 1));
+        sink.1 = usize::MAX;
+        while output.unsent() > 0 {
+            output.flush(&mut sink).unwrap();
+        }
+        output.release(&mut pool);
+        assert_eq!((output.unsent(), output.capacity(), output.queue.capacity()), (0, 0, 0));
+        assert_eq!(pool.outputs.bytes, pool.outputs.buffers.iter().map(Vec::capacity).sum::<usize>());
+        assert!(pool.outputs.bytes <= KEPT_BYTES_TOTAL);
+        (0..10_000).for_each(|_| pool.shrink());
+        assert!(pool.outputs.bytes <= KEPT_BYTES);
+        assert_eq!(pool.outputs.bytes, pool.outputs.buffers.iter().map(Vec::capacity).sum::<usize>());
     }
 }

@@ -9,6 +9,8 @@ pub(crate) struct Clients {
     vacant: Vec<usize>,
     /// Slots of connections to be closed.
     killed: Vec<usize>,
+    /// Memory of all connections, as of the end of their last rounds.
+    memory_bytes: usize,
 }
 
 impl Clients {
@@ -31,9 +33,17 @@ impl Clients {
         self.slots[slot] = Some(conn);
     }
 
-    /// Makes a slot vacant that its connection was taken out of.
-    pub(crate) fn vacate(&mut self, slot: usize) {
+    /// [`Clients::put_back`] at the end of a round, when the connection's memory may be another.
+    pub(crate) fn settle(&mut self, slot: usize, mut conn: Box<Conn>) {
+        let memory = conn.memory_bytes();
+        self.memory_bytes = self.memory_bytes + memory - std::mem::replace(&mut conn.counted_bytes, memory);
+        self.put_back(slot, conn);
+    }
+
+    /// Drops a connection, which closes it, and makes the slot vacant that it was taken out of.
+    pub(crate) fn vacate(&mut self, slot: usize, conn: Box<Conn>) {
         debug_assert!(self.slots[slot].is_none());
+        self.memory_bytes -= conn.counted_bytes;
         self.vacant.push(slot);
     }
 
@@ -46,13 +56,36 @@ impl Clients {
         self.slots.iter().flatten().map(|conn| &**conn)
     }
 
+    /// Memory of all connections, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// The connections that have the most memory, so many that the others have at most `limit_bytes`
+    /// together; none of those that are exempt. With their slots, largest first.
+    pub(crate) fn largest(&self, limit_bytes: u64) -> Vec<usize> {
+        let mut sizes: Vec<_> = (0..self.slots.len())
+            .filter_map(|slot| self.slots[slot].as_ref().map(|conn| (conn, slot)))
+            .filter(|(conn, _)| !conn.session.no_evict && !conn.session.killed)
+            .map(|(conn, slot)| (conn.counted_bytes as u64, slot))
+            .collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let mut left = self.memory_bytes as u64;
+        let needed = sizes.iter().take_while(|(bytes, _)| {
+            let is_too_much = left > limit_bytes;
+            left = left.saturating_sub(*bytes);
+            is_too_much
+        });
+        needed.map(|(_, slot)| *slot).collect()
+    }
+
     /// How many connections there are, those that are being served included.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }
 
     /// Marks the connections that `wanted` picks to be closed, and returns their number.
-    pub(crate) fn kill(&mut self, wanted: impl Fn(&Conn) -> bool) -> i64 {
+    pub(crate) fn kill(&mut self, mut wanted: impl FnMut(&Conn) -> bool) -> i64 {
         let before = self.killed.len();
         for (slot, conn) in self.slots.iter_mut().enumerate() {
             if let Some(conn) = conn.as_mut().filter(|conn| !conn.session.killed && wanted(conn)) {

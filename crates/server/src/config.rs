@@ -6,6 +6,8 @@ use std::time::Duration;
 use tembo::Domain;
 use tembo_wire::Limits;
 
+use crate::machine;
+
 /// How a server listens and what it allows its clients. Those marked *settable* can be changed while it runs, by
 /// CONFIG SET.
 #[derive(Clone, Debug)]
@@ -13,6 +15,8 @@ use tembo_wire::Limits;
 pub struct Config {
     /// Address to listen on; port 0 lets the system choose. 127.0.0.1:6379.
     pub listen: SocketAddr,
+    /// An address beyond this machine is refused, since there are no passwords. `true`.
+    pub protected_mode: bool,
     /// Most clients at a time, *settable* as `maxclients`. 10000; fewer if the process may not open as many
     /// files.
     pub max_clients: usize,
@@ -24,8 +28,15 @@ pub struct Config {
     /// Limits on one request; `max_bulk_bytes` is *settable* as `proto-max-bulk-len`, `max_request_bytes`
     /// as `client-query-buffer-limit`. Redis's.
     pub limits: Limits,
-    /// A client with more unsent output than this is not read from until it has taken some of it. 1 MiB.
-    pub output_pause_bytes: usize,
+    /// How much of replies that a client does not take is kept for it before it is disconnected, *settable*
+    /// as `client-output-buffer-limit`. Redis's: no limit for ordinary clients, of which there are no
+    /// others yet.
+    pub output_limits: OutputLimits,
+    /// How much memory all clients may have together, *settable* as `maxmemory-clients`. Beyond it the
+    /// largest are disconnected. A quarter of the memory that this process may use, and at least 256 MiB.
+    pub client_memory: ClientMemory,
+    /// Bytes of replies for one client after which others are served, before it is again. 512 KiB.
+    pub turn_reply_bytes: usize,
     /// Longest reply to one command, *settable* as `reply-max-bytes`; a longer one becomes an error. 1 GiB.
     pub reply_bytes_max: usize,
     /// A batch with more pending words than this (an ordinary SET is about four) is committed in the middle of a
@@ -34,7 +45,105 @@ pub struct Config {
     pub batch_words_max: Option<usize>,
     /// Expired keys that one turn may remove. 128.
     pub expire_per_turn: usize,
+    /// Messages less important than this are not logged, *settable* as `loglevel`. [`LogLevel::Notice`].
+    pub log_level: LogLevel,
+    /// A turn of the event loop that takes longer is logged, *settable* as `slow-turn-ms` (0 for never).
+    /// 250 ms.
+    pub slow_turn: Option<Duration>,
 }
+
+/// How important a message of the log is, by Redis's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// For those who look for a fault in the server or a client.
+    Debug,
+    /// Clients that come and go.
+    Verbose,
+    /// Clients that are disconnected for a cause, and slow turns.
+    Notice,
+    /// Something that an operator should look at.
+    Warning,
+}
+
+impl LogLevel {
+    /// All, in order, with Redis's names.
+    pub const ALL: [(LogLevel, &'static str); 4] = [
+        (LogLevel::Debug, "debug"),
+        (LogLevel::Verbose, "verbose"),
+        (LogLevel::Notice, "notice"),
+        (LogLevel::Warning, "warning"),
+    ];
+
+    /// Redis's name.
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// The level of this name, in any case.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(level, _)| *level)
+    }
+}
+
+/// How much of replies that a client does not take is kept for it. A client beyond a limit is disconnected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputLimit {
+    /// At no time more bytes than this; 0 for no limit.
+    pub hard_bytes: u64,
+    /// Not more bytes than this for longer than [`soft_seconds`](OutputLimit::soft_seconds); 0 for no limit.
+    pub soft_bytes: u64,
+    /// See [`soft_bytes`](OutputLimit::soft_bytes).
+    pub soft_seconds: u64,
+}
+
+/// Redis's classes of clients, each with a limit. All clients are ordinary ones: there is neither
+/// replication nor publish and subscribe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputLimits {
+    /// For ordinary clients.
+    pub normal: OutputLimit,
+    /// For replicas.
+    pub replica: OutputLimit,
+    /// For subscribers.
+    pub pubsub: OutputLimit,
+}
+
+impl Default for OutputLimits {
+    fn default() -> Self {
+        let limit =
+            |hard_bytes, soft_bytes, soft_seconds| OutputLimit { hard_bytes, soft_bytes, soft_seconds };
+        OutputLimits {
+            normal: limit(0, 0, 0),
+            replica: limit(256 << 20, 64 << 20, 60),
+            pubsub: limit(32 << 20, 8 << 20, 60),
+        }
+    }
+}
+
+/// How much memory all clients may have together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientMemory {
+    /// So many bytes; 0 for no limit.
+    Bytes(u64),
+    /// So many hundredths of what the pool may grow to.
+    Percent(u8),
+}
+
+impl ClientMemory {
+    /// The limit in bytes, for a pool that may grow to `pool_bytes_max`; `None` for no limit.
+    pub(crate) fn limit_bytes(self, pool_bytes_max: u64) -> Option<u64> {
+        let bytes = match self {
+            ClientMemory::Bytes(bytes) => bytes,
+            ClientMemory::Percent(percent) => (u128::from(pool_bytes_max) * u128::from(percent) / 100) as u64,
+        };
+        Some(bytes).filter(|&bytes| bytes > 0)
+    }
+}
+
+/// The share of this process's memory that clients may have together.
+const CLIENT_MEMORY_SHARE: u64 = 4;
+/// Clients may have so much where that share is less, or the memory is not known.
+const CLIENT_MEMORY_MIN: u64 = 256 << 20;
 
 /// Where a commit costs a fence or two: some thirty SETs. What more of them would save by sharing is less than what
 /// a larger record costs to put together (measured at 1 KiB values: 1.58 us of CPU time per SET up to 64 words,
@@ -57,14 +166,45 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
+            protected_mode: true,
             max_clients: 10_000,
             idle_timeout: None,
             tcp_keepalive: Some(Duration::from_secs(300)),
             limits: Limits::default(),
-            output_pause_bytes: 1 << 20,
+            output_limits: OutputLimits::default(),
+            client_memory: ClientMemory::Bytes(
+                (machine::memory_bytes().unwrap_or(0) / CLIENT_MEMORY_SHARE).max(CLIENT_MEMORY_MIN),
+            ),
+            turn_reply_bytes: 512 << 10,
             reply_bytes_max: 1 << 30,
             batch_words_max: None,
             expire_per_turn: 128,
+            log_level: LogLevel::Notice,
+            slow_turn: Some(Duration::from_millis(250)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentage_is_of_what_the_pool_may_grow_to() {
+        assert_eq!(ClientMemory::Percent(5).limit_bytes(1000), Some(50));
+        assert_eq!(ClientMemory::Percent(100).limit_bytes(u64::MAX), Some(u64::MAX));
+        assert_eq!(ClientMemory::Percent(0).limit_bytes(1000), None);
+        assert_eq!(ClientMemory::Bytes(7).limit_bytes(1000), Some(7));
+        assert_eq!(ClientMemory::Bytes(0).limit_bytes(1000), None);
+    }
+
+    #[test]
+    fn levels_have_names_in_their_order() {
+        for (index, (level, name)) in LogLevel::ALL.into_iter().enumerate() {
+            assert_eq!((level as usize, level.name()), (index, name));
+            assert_eq!(LogLevel::from_name(&name.to_uppercase()), Some(level));
+        }
+        assert_eq!(LogLevel::from_name("nothing"), None);
+        assert!(LogLevel::Debug < LogLevel::Warning);
     }
 }

@@ -11,7 +11,17 @@ use tembo_wire::RequestParser;
 
 use crate::buffer::{BufferPool, Filled, Input, Output};
 use crate::commands::KeysJob;
+use crate::config::OutputLimit;
 use crate::session::{BufferSizes, Session};
+
+/// The limit on what is kept of its replies that a client breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OverOutput {
+    /// Too much.
+    Hard,
+    /// Too much for too long.
+    Soft,
+}
 
 #[derive(Debug)]
 pub(crate) struct Conn {
@@ -32,12 +42,18 @@ pub(crate) struct Conn {
     pub(crate) hung_up: bool,
     /// The client will send no more, and all it sent was read.
     pub(crate) ended: bool,
-    /// Whole requests may be waiting in the input, because the output is full.
+    /// Whole requests may be waiting in the input, because others are to be served first.
     pub(crate) stalled: bool,
     /// The socket failed.
     pub(crate) broken: bool,
     /// It is in the event loop's queue.
     pub(crate) queued: bool,
+    /// It has sent something.
+    pub(crate) heard: bool,
+    /// Since when more of its replies wait than the soft limit allows.
+    over_soft_limit: Option<Instant>,
+    /// Its share of [`Clients::memory_bytes`](crate::clients::Clients::memory_bytes).
+    pub(crate) counted_bytes: usize,
 }
 
 impl Conn {
@@ -60,6 +76,9 @@ impl Conn {
             stalled: false,
             broken: false,
             queued: false,
+            heard: false,
+            over_soft_limit: None,
+            counted_bytes: 0,
         })
     }
 
@@ -109,11 +128,8 @@ impl Conn {
     }
 
     /// Whether the client's requests must wait.
-    pub(crate) fn is_blocked(&self, output_pause_bytes: usize) -> bool {
-        self.job.is_some()
-            || self.session.quitting
-            || self.broken
-            || self.output.unsent() > output_pause_bytes
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.job.is_some() || self.session.quitting || self.session.killed || self.broken
     }
 
     /// Whether nothing is left to do.
@@ -124,19 +140,58 @@ impl Conn {
     }
 
     /// Whether something can be done for it without another event.
-    pub(crate) fn is_ready(&self, output_pause_bytes: usize) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         let can_send = self.writable && self.output.unsent() > 0;
-        let can_go_on = (self.readable || self.stalled) && !self.is_blocked(output_pause_bytes);
+        let can_go_on = (self.readable || self.stalled) && !self.is_blocked();
         can_send || can_go_on || self.job.is_some()
     }
 
-    pub(crate) fn describe(&self, now: Instant) -> Vec<u8> {
-        let buffers = BufferSizes {
+    /// Which limit on what is kept of its replies the connection breaks, at the end of a round.
+    pub(crate) fn check_output(&mut self, limit: &OutputLimit, now: Instant) -> Option<OverOutput> {
+        let unsent = self.output.unsent() as u64;
+        if limit.soft_bytes == 0 || unsent <= limit.soft_bytes {
+            self.over_soft_limit = None;
+        } else {
+            self.over_soft_limit.get_or_insert(now);
+        }
+        if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
+            return Some(OverOutput::Hard);
+        }
+        self.is_over_soft_limit(limit, now).then_some(OverOutput::Soft)
+    }
+
+    /// Whether too much waited for too long, also if nothing has happened since.
+    pub(crate) fn is_over_soft_limit(&self, limit: &OutputLimit, now: Instant) -> bool {
+        let patience = Duration::from_secs(limit.soft_seconds);
+        limit.soft_bytes > 0
+            && self.over_soft_limit.is_some_and(|since| now.saturating_duration_since(since) >= patience)
+    }
+
+    /// All memory that the connection has, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.input.capacity()
+            + self.output.capacity()
+            + self.parser.memory_bytes()
+            + self.job.as_ref().map_or(0, KeysJob::memory_bytes)
+            + self.session.memory_bytes()
+    }
+
+    pub(crate) fn buffer_sizes(&self) -> BufferSizes {
+        let (queue_capacity, queue_chunks) = self.output.queue_size();
+        BufferSizes {
             input: self.input.unread().len(),
             input_capacity: self.input.capacity(),
-            output: self.output.unsent(),
-            output_capacity: self.output.capacity(),
-        };
-        self.session.describe(now, buffers)
+            output: self.output.bytes.len(),
+            output_capacity: self.output.bytes.capacity(),
+            queue_capacity,
+            queue_chunks,
+            arguments: self.parser.memory_bytes(),
+            memory: self.memory_bytes(),
+        }
+    }
+
+    pub(crate) fn describe(&self, now: Instant) -> Vec<u8> {
+        self.session.describe(now, self.buffer_sizes())
     }
 }

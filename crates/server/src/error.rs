@@ -16,6 +16,16 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// The address can be reached from other machines, and whoever reaches it could read and change
+    /// everything: there are no passwords. Listen on a loopback address, or switch
+    /// [`protected_mode`](crate::Config::protected_mode) off.
+    #[error(
+        "{address} can be reached from other machines, and there are no passwords: whoever reaches it can read and change everything"
+    )]
+    Exposed {
+        /// The address.
+        address: SocketAddr,
+    },
     /// The system's event queue failed.
     #[error("the event loop failed: {0}")]
     Poll(#[from] io::Error),

@@ -13,9 +13,16 @@
 //!
 //! # Fairness
 //!
-//! A client gets one read of a bounded size, one slice of a long command and one bounded write per turn. A
-//! client that takes its replies slower than it sends requests is not read from while its output is full. A
-//! client that sends a large value gets a growing buffer as the bytes arrive, and costs the others one copy.
+//! A client gets one read of a bounded size, one slice of a long command, replies up to a size and one
+//! bounded write per turn. A client that sends a large value gets a growing buffer as the bytes arrive, and
+//! costs the others one copy.
+//!
+//! # Memory
+//!
+//! A client that takes its replies later than it sends requests is read from and served all the same:
+//! clients that send a whole pipeline before they read would wait for ever otherwise. What it does not take
+//! is kept, up to its limit on output. All clients together have a limit too; beyond it the largest are
+//! disconnected, after each round.
 //!
 //! # System calls
 //!
@@ -24,6 +31,7 @@
 //! one read and one write, and its share of the poll.
 
 use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
@@ -32,17 +40,25 @@ use tembo_wire::{Protocol, ReplyWriter};
 
 use crate::buffer::BufferPool;
 use crate::clock;
-use crate::conn::Conn;
+use crate::config::LogLevel;
+use crate::conn::{Conn, OverOutput};
 use crate::executor::Executor;
+use crate::hostile;
 use crate::idle::Idle;
+use crate::log::Kind;
 use crate::server::{LISTENER, Stop, WAKER};
 
-/// Between two looks at idle clients and expired keys.
-const CRON_PERIOD: Duration = Duration::from_millis(100);
+/// How often per second it looks at idle clients and expired keys.
+pub(crate) const HZ: u32 = 10;
+const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
 /// How long a client that sends no more may take nothing of what is left for it.
 const LINGER_MAX: Duration = Duration::from_secs(60);
 /// Commands after which the clients that have been served get their replies before others are served.
 const COMMANDS_PER_ROUND: u64 = 4096;
+/// Bytes of replies after which they do.
+const REPLY_BYTES_PER_ROUND: usize = 16 << 20;
+/// Commands that a message about a slow turn names.
+const SLOW_COMMANDS_MAX: usize = 8;
 /// Connections accepted per turn.
 const ACCEPTS_PER_TURN: usize = 256;
 const EVENTS_PER_POLL: usize = 1024;
@@ -104,6 +120,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     /// The system's event queue fails.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_PER_POLL);
+        self.executor.state.now = Instant::now();
         while !self.stop.is_requested() && !self.executor.state.stopping {
             self.wait(&mut events)?;
             self.note(&events);
@@ -115,18 +132,44 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let idle = self.ready.is_empty() && !self.accepting && !self.tidying;
         let until_cron = self.next_cron.saturating_duration_since(self.executor.state.now);
+        let mut waiting_since = None;
         if idle {
-            self.idle.wait(|may_sleep| {
+            let since = self.idle.wait(|may_sleep| {
                 poll_once(self.poll, events, if may_sleep { until_cron } else { Duration::ZERO })?;
                 Ok(!events.is_empty())
             })?;
+            waiting_since = Some(since);
         } else {
             poll_once(self.poll, events, Duration::ZERO)?;
         }
-        self.executor.state.now = Instant::now();
+        let now = Instant::now();
+        // The turn that ends here: without a look at the clock of its own.
+        let took = waiting_since.unwrap_or(now).saturating_duration_since(self.executor.state.now);
+        if self.executor.state.config.slow_turn.is_some_and(|limit| took > limit) {
+            self.note_slow_turn(took);
+        }
+        self.executor.state.now = now;
         self.executor.keys.now_ms = clock::unix_ms();
         self.executor.state.stats.turns += 1;
         Ok(())
+    }
+
+    /// Logs that a turn took long, with the commands that clients ran last in it.
+    #[cold]
+    fn note_slow_turn(&mut self, took: Duration) {
+        let Executor { clients, state, .. } = &mut self.executor;
+        let served = clients.iter().filter(|conn| conn.session.active == state.now);
+        let mut commands: Vec<_> = served.map(|conn| conn.session.command).collect();
+        let count = commands.len();
+        commands.sort_unstable();
+        commands.dedup();
+        commands.truncate(SLOW_COMMANDS_MAX);
+        let message = format_args!(
+            "a turn of the event loop took {} ms; it served {count} clients, with {}",
+            took.as_millis(),
+            commands.join(", ")
+        );
+        state.log(LogLevel::Notice, Kind::SlowTurn, message);
     }
 
     /// Remembers what events say.
@@ -185,27 +228,58 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     /// Serves clients until they have run enough commands to be answered; returns those that are left.
     fn round<'r>(&mut self, ready: &'r [usize]) -> &'r [usize] {
         let enough = self.executor.state.stats.commands + COMMANDS_PER_ROUND;
-        let mut served = 0;
-        while served < ready.len() && self.executor.state.stats.commands < enough {
-            self.serve(ready[served]);
+        let (mut served, mut reply_bytes) = (0, 0);
+        while served < ready.len()
+            && self.executor.state.stats.commands < enough
+            && reply_bytes < REPLY_BYTES_PER_ROUND
+        {
+            reply_bytes += self.serve(ready[served]);
             served += 1;
         }
         self.executor.settle(None);
         let (served, rest) = ready.split_at(served);
         served.iter().for_each(|&slot| self.finish(slot));
+        let limit = self.executor.state.client_memory_limit();
+        if limit.is_some_and(|limit| self.executor.clients.memory_bytes() as u64 > limit) {
+            self.evict(limit.unwrap_or_default());
+        }
         rest
     }
 
-    /// Does for a client what can be done before the commit.
-    fn serve(&mut self, slot: usize) {
+    /// Disconnects the clients that have the most memory, until the others have no more than they may.
+    #[cold]
+    fn evict(&mut self, limit_bytes: u64) {
+        let Executor { clients, state, .. } = &mut self.executor;
+        let all_bytes = clients.memory_bytes();
+        let largest = clients.largest(limit_bytes);
+        for &slot in &largest {
+            let Some(conn) = clients.get_mut(slot) else {
+                continue;
+            };
+            conn.session.killed = true;
+            state.stats.evicted_clients += 1;
+            let message = format_args!(
+                "client {} is disconnected: it has {} bytes of the {all_bytes} that all clients have together, \
+                 and {limit_bytes} are allowed (maxmemory-clients)",
+                conn.session, conn.counted_bytes
+            );
+            state.log(LogLevel::Warning, Kind::Evicted, message);
+        }
+        largest.into_iter().for_each(|slot| self.finish(slot));
+    }
+
+    /// Does for a client what can be done before the commit; returns the size of its replies.
+    fn serve(&mut self, slot: usize) -> usize {
         let Some(mut conn) = self.executor.clients.take(slot) else {
-            return;
+            return 0;
         };
         conn.queued = false;
         if !conn.session.killed {
             self.serve_taken(slot, &mut conn);
         }
+        let reply_bytes = conn.output.bytes.len();
         self.executor.clients.put_back(slot, conn);
+        reply_bytes
     }
 
     fn serve_taken(&mut self, slot: usize, conn: &mut Conn) {
@@ -218,19 +292,36 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if conn.stalled {
             self.executor.process(slot, conn);
         }
-        let pause_bytes = self.executor.state.config.output_pause_bytes;
-        if conn.readable && !conn.stalled && !conn.is_blocked(pause_bytes) {
+        if conn.readable && !conn.stalled && !conn.is_blocked() {
             let received = conn.receive(&mut self.buffers);
             if received > 0 {
                 let state = &mut *self.executor.state;
                 state.stats.reads += 1;
                 state.stats.bytes_in += received as u64;
                 conn.session.active = state.now;
-                self.executor.process(slot, conn);
+                if conn.heard || self.is_welcome(conn) {
+                    self.executor.process(slot, conn);
+                }
             }
         }
         // Now, not when the replies are sent: the next client's requests come into the same cached buffer.
         conn.input.release(&mut self.buffers);
+    }
+
+    /// Looks at the first bytes of a connection. If they are TLS it is disconnected: what follows has no
+    /// line ends, and both sides would wait for the other.
+    #[cold]
+    fn is_welcome(&mut self, conn: &mut Conn) -> bool {
+        conn.heard = true;
+        conn.session.killed = hostile::begins_tls(conn.input.unread());
+        if conn.session.killed {
+            let message = format_args!(
+                "client {} is disconnected: it began with TLS, which is not spoken here",
+                conn.session
+            );
+            self.executor.state.log(LogLevel::Warning, Kind::Security, message);
+        }
+        !conn.session.killed
     }
 
     /// Does for a client what can be done after the commit.
@@ -238,17 +329,31 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let Some(mut conn) = self.executor.clients.take(slot) else {
             return;
         };
-        self.send(&mut conn);
-        conn.output.release(&mut self.buffers);
+        if !conn.session.killed {
+            self.send(&mut conn);
+            conn.output.release(&mut self.buffers);
+            self.hold_to_limit(&mut conn);
+        }
         if conn.is_over() {
+            let message = format_args!("client {} is gone", conn.session);
+            self.executor.state.log(LogLevel::Verbose, Kind::Connection, message);
             // Dropping the socket closes it, which also takes it off the event queue.
-            self.executor.clients.vacate(slot);
+            self.executor.clients.vacate(slot, conn);
             return;
         }
-        let is_ready = conn.is_ready(self.executor.state.config.output_pause_bytes);
-        self.executor.clients.put_back(slot, conn);
+        let is_ready = conn.is_ready();
+        self.executor.clients.settle(slot, conn);
         if is_ready {
             self.enqueue(slot);
+        }
+    }
+
+    /// Disconnects a client that has not taken too many of its replies.
+    fn hold_to_limit(&mut self, conn: &mut Conn) {
+        let state = &mut *self.executor.state;
+        if let Some(over) = conn.check_output(&state.config.output_limits.normal, state.now) {
+            conn.session.killed = true;
+            state.log_over_output(conn, over);
         }
     }
 
@@ -267,7 +372,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             match self.listener.accept() {
                 Ok((stream, peer)) => {
                     if self.executor.clients.len() >= self.executor.state.config.max_clients {
-                        self.reject(stream);
+                        self.reject(stream, peer);
                     } else if let Ok(conn) = self.connect(stream, peer) {
                         let slot = self.executor.clients.insert(conn);
                         self.register(slot);
@@ -276,15 +381,19 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 // Nothing more, or no file descriptors left: the next cron tries again.
-                Err(_) => {
+                Err(error) => {
                     self.accepting = false;
+                    if error.kind() != ErrorKind::WouldBlock {
+                        let message = format_args!("connections cannot be accepted: {error}");
+                        self.executor.state.log(LogLevel::Warning, Kind::Refused, message);
+                    }
                     return;
                 }
             }
         }
     }
 
-    fn connect(&mut self, stream: TcpStream, peer: std::net::SocketAddr) -> io::Result<Conn> {
+    fn connect(&mut self, stream: TcpStream, peer: SocketAddr) -> io::Result<Conn> {
         let state = &mut *self.executor.state;
         let conn = Conn::new(stream, peer, self.next_client, state.now)?;
         if let Some(after) = state.config.tcp_keepalive {
@@ -292,6 +401,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
         state.stats.connections += 1;
         self.next_client += 1;
+        state.log(LogLevel::Verbose, Kind::Connection, format_args!("client {} has come", conn.session));
         Ok(conn)
     }
 
@@ -304,10 +414,15 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.enqueue(slot);
     }
 
-    fn reject(&mut self, mut stream: TcpStream) {
-        let stats = &mut self.executor.state.stats;
-        stats.connections += 1;
-        stats.rejected_connections += 1;
+    #[cold]
+    fn reject(&mut self, mut stream: TcpStream, peer: SocketAddr) {
+        let state = &mut *self.executor.state;
+        state.stats.connections += 1;
+        state.stats.rejected_connections += 1;
+        let max = state.config.max_clients;
+        let message =
+            format_args!("a connection from {peer} is refused: there are {max} clients (maxclients)");
+        state.log(LogLevel::Warning, Kind::Refused, message);
         let mut reply = Vec::new();
         ReplyWriter::new(&mut reply, Protocol::Resp2).error("ERR max number of clients reached");
         // A fresh socket takes as much; if it does not, the client sees only that it is closed.
@@ -319,12 +434,33 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.next_cron = now + CRON_PERIOD;
         self.accepting = true;
         self.tidying = true;
-        self.executor.state.sample();
-        let idle_timeout = self.executor.state.config.idle_timeout;
-        self.executor.clients.kill(|conn| {
+        let pool = self.executor.keys.pool().stats();
+        let Executor { clients, state, .. } = &mut self.executor;
+        state.sample(pool);
+        self.buffers.shrink();
+        let (idle_timeout, output_limit) = (state.config.idle_timeout, state.config.output_limits.normal);
+        clients.kill(|conn| {
             let silence = now.saturating_duration_since(conn.session.active);
+            let seconds = silence.as_secs();
             let leaving = conn.session.quitting || conn.ended;
-            idle_timeout.is_some_and(|timeout| silence > timeout) || leaving && silence > LINGER_MAX
+            let message = if idle_timeout.is_some_and(|timeout| silence > timeout) {
+                format_args!(
+                    "client {} is disconnected: it was silent for {seconds} s (timeout)",
+                    conn.session
+                )
+            } else if leaving && silence > LINGER_MAX {
+                format_args!(
+                    "client {} is disconnected: it is leaving and takes no replies for {seconds} s",
+                    conn.session
+                )
+            } else if conn.is_over_soft_limit(&output_limit, now) {
+                state.log_over_output(conn, OverOutput::Soft);
+                return true;
+            } else {
+                return false;
+            };
+            state.log(LogLevel::Notice, Kind::Idle, message);
+            true
         });
     }
 }

@@ -15,15 +15,18 @@
 use std::ops::Range;
 
 use tembo::PREFETCH_KEYS_MAX;
-use tembo_wire::{Protocol, ReplyWriter, Request};
+use tembo_wire::{Protocol, ProtocolError, ReplyWriter, Request};
 
 use crate::clients::Clients;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{READONLY, WRITE};
 use crate::commands::{Context, KeysJob, Out};
+use crate::config::LogLevel;
 use crate::conn::Conn;
-use crate::fault::{Answer, Fault, error_line};
+use crate::fault::{Answer, Fault, MALFORMED, error_line};
+use crate::hostile;
 use crate::keyspace::Keyspace;
+use crate::log::Kind;
 use crate::session::Session;
 use crate::state::State;
 
@@ -57,13 +60,14 @@ impl<'s, 'p> Executor<'s, 'p> {
     }
 
     /// Runs the requests that `conn`, which is out of its slot, has received, until one is incomplete or the
-    /// connection is blocked.
+    /// connection is blocked, or has got so many replies that others are to be served first.
     pub(crate) fn process(&mut self, slot: usize, conn: &mut Conn) {
         conn.stalled = false;
+        conn.session.buffers = conn.buffer_sizes();
         // Requests until the next look ahead. None before the first: it may be the only one.
         let mut hinted = 1;
         loop {
-            if conn.is_blocked(self.state.config.output_pause_bytes) {
+            if conn.is_blocked() || conn.output.bytes.len() > self.state.config.turn_reply_bytes {
                 conn.stalled = !conn.input.unread().is_empty();
                 return;
             }
@@ -84,14 +88,37 @@ impl<'s, 'p> Executor<'s, 'p> {
                     return;
                 }
                 Err(error) => {
-                    self.state.stats.errors += 1;
                     writer(&mut output.bytes, session).error_fmt(format_args!("ERR {error}"));
                     session.quitting = true;
+                    self.note_protocol_error(session, error);
                     return;
                 }
             };
             input.consume(consumed);
         }
+    }
+
+    #[cold]
+    fn note_protocol_error(&mut self, session: &Session, error: ProtocolError) {
+        self.state.stats.errors += 1;
+        let too_big = matches!(error, ProtocolError::RequestTooBig);
+        self.state.stats.query_limit_disconnections += u64::from(too_big);
+        let message = format_args!("client {session} is disconnected: {error}");
+        self.state.log(LogLevel::Notice, Kind::Protocol, message);
+    }
+
+    /// Refuses what is no command; disconnects who sent it if that is no Redis client.
+    #[cold]
+    fn refuse(&mut self, request: &Request<'_>, session: &mut Session, output: &mut Vec<u8>, fault: &Fault) {
+        if !hostile::is_http(request) {
+            return self.write_fault(output, session.protocol, "a command", fault);
+        }
+        session.killed = true;
+        let message = format_args!(
+            "client {session} is disconnected: it sent a line of HTTP. A web page may be trying to run commands here \
+             through its visitor's browser, or a program takes this for a web server"
+        );
+        self.state.log(LogLevel::Warning, Kind::Security, message);
     }
 
     /// Has the memory fetch what the next requests of a pipeline will touch.
@@ -113,14 +140,14 @@ impl<'s, 'p> Executor<'s, 'p> {
         self.state.stats.commands += 1;
         let command = match self.resolve(request) {
             Ok(command) => command,
-            Err(fault) => return self.write_fault(output, session.protocol, &fault),
+            Err(fault) => return self.refuse(request, session, output, &fault),
         };
         session.command = command.name;
         let mut start = output.len();
         while let Err(fault) = self.attempt(command, request, session, output, job) {
             output.truncate(start);
             if let Err(fault) = self.prepare_retry(fault, (slot, output)) {
-                self.write_fault(output, session.protocol, &fault);
+                self.write_fault(output, session.protocol, command.name, &fault);
                 break;
             }
             start = output.len();
@@ -203,7 +230,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         let protocol = conn.session.protocol;
         match job.advance(&self.keys, protocol, |reply| output.extend_from_slice(reply)) {
             Ok(job) => conn.job = job,
-            Err(fault) => self.write_fault(output, protocol, &fault),
+            Err(fault) => self.write_fault(output, protocol, conn.session.command, &fault),
         }
     }
 
@@ -220,8 +247,10 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// Commits the batch. Afterwards all output may be sent.
     pub(crate) fn settle(&mut self, current: Option<Current<'_>>) {
         if let Err(error) = self.keys.commit() {
+            let pool = self.keys.pool();
+            self.state.log_failed_commit(self.marks.len(), &error, pool);
             let line = match error {
-                tembo::Error::Full { .. } | tembo::Error::Internal { .. } => error_line(&error),
+                tembo::Error::Full { .. } | tembo::Error::Internal { .. } => error_line(&error, pool),
                 error => format!("MISCONF The write could not be made durable and was undone: {error}"),
             };
             self.state.stats.errors += self.marks.len() as u64;
@@ -245,13 +274,28 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
     }
 
-    fn write_fault(&mut self, output: &mut Vec<u8>, protocol: Protocol, fault: &Fault) {
+    fn write_fault(
+        &mut self,
+        output: &mut Vec<u8>,
+        protocol: Protocol,
+        command: &'static str,
+        fault: &Fault,
+    ) {
         self.state.stats.errors += 1;
+        let pool = self.keys.pool();
         let mut reply = ReplyWriter::new(output, protocol);
         match fault {
             Fault::Error(line) => reply.error(line),
             Fault::Quoting(line) => reply.error(line),
-            Fault::Engine(error) => reply.error(error_line(error)),
+            Fault::Engine(error) => {
+                reply.error(error_line(error, pool));
+                self.state.log_fault(command, error, pool);
+            }
+            Fault::Malformed => {
+                reply.error_fmt(format_args!("ERR {MALFORMED}"));
+                let message = format_args!("{command} failed: {MALFORMED}");
+                self.state.log(LogLevel::Warning, Kind::Damage, message);
+            }
             Fault::Unsettled | Fault::MissingDatabase(_) => {
                 unreachable!("the executor runs such a command again")
             }

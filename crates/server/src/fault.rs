@@ -1,6 +1,9 @@
 //! Why a command has no ordinary reply.
 
+use tembo::Pool;
+
 use crate::keyspace::format::Malformed;
+use crate::state::is_at_maximum;
 
 /// What a command's handler returns: its reply is written, or nothing has happened.
 pub(crate) type Answer<T = ()> = Result<T, Fault>;
@@ -14,6 +17,8 @@ pub(crate) enum Fault {
     Quoting(Vec<u8>),
     /// The engine refused; see [`error_line`].
     Engine(tembo::Error),
+    /// A stored value is not one.
+    Malformed,
     /// The command reads the maps themselves: commit the pending batch, then run it again.
     Unsettled,
     /// The command writes to a database that has no maps yet: create them, then run it again.
@@ -28,7 +33,7 @@ impl From<tembo::Error> for Fault {
 
 impl From<Malformed> for Fault {
     fn from(_: Malformed) -> Self {
-        Fault::Error("ERR the stored value is damaged or was written by a newer version; run `tembo check`")
+        Fault::Malformed
     }
 }
 
@@ -40,10 +45,17 @@ pub(crate) const STRING_TOO_LONG: Fault =
 pub(crate) const KEY_TOO_LONG: Fault = Fault::Error("ERR key exceeds the maximum of 65528 bytes");
 pub(crate) const DB_OUT_OF_RANGE: Fault = Fault::Error("ERR DB index is out of range");
 
+/// What is said, and logged, of a stored value that is not one.
+pub(crate) const MALFORMED: &str =
+    "the stored value is damaged or was written by a newer version; run `tembo check`";
+
 /// The error line for a command that the engine refused.
-pub(crate) fn error_line(error: &tembo::Error) -> String {
+pub(crate) fn error_line(error: &tembo::Error, pool: &Pool) -> String {
     match error {
-        tembo::Error::Full { .. } => "OOM command not allowed when used memory > 'maxmemory'.".to_owned(),
+        tembo::Error::Full { needed_bytes, .. } if is_at_maximum(pool.stats(), *needed_bytes) => {
+            "OOM command not allowed when used memory > 'maxmemory'.".to_owned()
+        }
+        tembo::Error::Full { why, .. } => format!("OOM the pool cannot grow: {why}"),
         tembo::Error::ValueTooLong { .. } => {
             "ERR string exceeds maximum allowed size (proto-max-bulk-len)".to_owned()
         }
@@ -63,7 +75,9 @@ mod tests {
     #[test]
     fn a_bug_is_not_called_damage() {
         let bug = tembo::PoolError::internal("a write", 0x40, "its own memory", "other memory");
-        let line = error_line(&bug.into());
+        let folder = tempfile::tempdir().unwrap();
+        let pool = tembo::Options::new().create(true).open(folder.path().join("bug.pool")).unwrap();
+        let line = error_line(&bug.into(), &pool);
         assert_eq!(
             line,
             "ERR internal error: a write at offset 0x40: expected its own memory, found other memory; this is a bug of the server, not of the \

@@ -29,8 +29,8 @@ impl Idle {
         Idle { typical_wait: WAIT_COUNTED_MAX, can_look: processors > 1 }
     }
 
-    /// Waits. `poll` is told whether it may sleep, and tells whether something came.
-    pub(crate) fn wait(&mut self, mut poll: impl FnMut(bool) -> io::Result<bool>) -> io::Result<()> {
+    /// Waits, and returns since when. `poll` is told whether it may sleep, and tells whether something came.
+    pub(crate) fn wait(&mut self, mut poll: impl FnMut(bool) -> io::Result<bool>) -> io::Result<Instant> {
         let began = Instant::now();
         let mut came = false;
         if self.can_look && self.typical_wait <= LOOK_MAX {
@@ -46,7 +46,7 @@ impl Idle {
             poll(true)?;
         }
         self.note(began.elapsed());
-        Ok(())
+        Ok(began)
     }
 
     fn note(&mut self, wait: Duration) {

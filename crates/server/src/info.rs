@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::clock;
+use crate::event_loop::HZ;
 use crate::keyspace::KeyspaceStats;
+use crate::machine;
 use crate::state::State;
 use tembo::Pool;
 
@@ -20,6 +22,10 @@ pub(crate) struct Facts<'a> {
     pub(crate) keys: KeyspaceStats,
     pub(crate) pool: &'a Pool,
     pub(crate) clients: usize,
+    /// Memory that they have.
+    pub(crate) client_bytes: usize,
+    /// Cleared databases still hold space.
+    pub(crate) is_reclaiming: bool,
     /// Of each database that is not empty: its number, its keys, and those that have a deadline.
     pub(crate) keyspace: Vec<(usize, u64, u64)>,
 }
@@ -69,22 +75,19 @@ fn server(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     let uptime = state.now.saturating_duration_since(state.started).as_secs();
     fields!(out,
         redis_version: REDIS_VERSION,
-        redis_git_sha1: "00000000",
-        redis_git_dirty: 0,
-        redis_build_id: 0,
         redis_mode: "standalone",
         server_name: "tembo",
-        os: std::env::consts::OS,
+        os: machine::system_name(),
         arch_bits: usize::BITS,
-        multiplexing_api: "epoll",
+        multiplexing_api: if cfg!(target_os = "linux") { "epoll" } else { "kqueue" },
         process_id: std::process::id(),
         run_id: state.run_id,
         tcp_port: state.listen.port(),
         server_time_usec: clock::unix_time().as_micros(),
         uptime_in_seconds: uptime,
         uptime_in_days: uptime / 86400,
-        hz: 10,
-        configured_hz: 10,
+        hz: HZ,
+        configured_hz: HZ,
         executable: std::env::current_exe().unwrap_or_default().display(),
         config_file: "",
         io_threads_active: 0,
@@ -102,50 +105,43 @@ fn clients(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     )
 }
 
-/// The memory in question is the pool: its parts in use.
+/// The memory in question is the pool: its parts in use. Only the resident set and the clients are of this
+/// process.
 fn memory(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     let pool = facts.pool.stats();
     let used = pool.pool_bytes - pool.unused_bytes;
-    let resident = process::resident_bytes();
+    let peak = facts.state.used_bytes_peak;
     fields!(out,
         used_memory: used,
         used_memory_human: human(used),
-        used_memory_rss: resident,
-        used_memory_rss_human: human(resident),
-        used_memory_peak: pool.pool_bytes,
-        used_memory_peak_human: human(pool.pool_bytes),
-        used_memory_dataset: used,
-        used_memory_lua: 0,
-        total_system_memory: process::system_bytes(),
-        total_system_memory_human: human(process::system_bytes()),
+        used_memory_peak: peak,
+        used_memory_peak_human: human(peak),
         maxmemory: pool.max_bytes,
         maxmemory_human: human(pool.max_bytes),
         maxmemory_policy: "noeviction",
-        mem_fragmentation_ratio: format!("{:.2}", pool.pool_bytes as f64 / (used as f64).max(1.0)),
+        mem_clients_normal: facts.client_bytes,
         mem_allocator: "tembo-pool",
         active_defrag_running: 0,
-        lazyfree_pending_objects: 0,
-    )
+        lazyfree_pending_objects: u8::from(facts.is_reclaiming),
+    )?;
+    if let Some(resident) = machine::resident_bytes() {
+        fields!(out, used_memory_rss: resident, used_memory_rss_human: human(resident))?;
+    }
+    if let Some(system) = machine::system_bytes() {
+        fields!(out, total_system_memory: system, total_system_memory_human: human(system))?;
+    }
+    Ok(())
 }
 
-/// Every acknowledged write is in the pool, so there is nothing to load, nothing unsaved and no log.
+/// Every acknowledged write is in the pool, so there is nothing to load, nothing to save and no log.
 fn persistence(_: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     fields!(out,
         loading: 0,
         async_loading: 0,
-        rdb_changes_since_last_save: 0,
         rdb_bgsave_in_progress: 0,
-        rdb_last_save_time: clock::unix_time().as_secs(),
-        rdb_last_bgsave_status: "ok",
-        rdb_last_bgsave_time_sec: -1,
-        rdb_current_bgsave_time_sec: -1,
         aof_enabled: 0,
         aof_rewrite_in_progress: 0,
         aof_rewrite_scheduled: 0,
-        aof_last_rewrite_time_sec: -1,
-        aof_current_rewrite_time_sec: -1,
-        aof_last_bgrewrite_status: "ok",
-        aof_last_write_status: "ok",
     )
 }
 
@@ -162,16 +158,15 @@ fn stats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         instantaneous_input_kbps: kbps(state.rate(|stats| stats.bytes_in)),
         instantaneous_output_kbps: kbps(state.rate(|stats| stats.bytes_out)),
         rejected_connections: stats.rejected_connections,
-        sync_full: 0,
-        sync_partial_ok: 0,
-        sync_partial_err: 0,
+        client_query_buffer_limit_disconnections: stats.query_limit_disconnections,
+        client_output_buffer_limit_disconnections: stats.output_limit_disconnections,
+        evicted_clients: stats.evicted_clients,
         expired_keys: keys.expired,
         evicted_keys: 0,
         keyspace_hits: keys.hits,
         keyspace_misses: keys.misses,
         pubsub_channels: 0,
         pubsub_patterns: 0,
-        latest_fork_usec: 0,
         total_forks: 0,
         total_error_replies: stats.errors,
         total_reads_processed: stats.reads,
@@ -185,18 +180,15 @@ fn replication(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         connected_slaves: 0,
         master_failover_state: "no-failover",
         master_replid: facts.state.run_id,
-        master_replid2: "0".repeat(40),
         master_repl_offset: 0,
-        second_repl_offset: -1,
         repl_backlog_active: 0,
-        repl_backlog_size: 0,
-        repl_backlog_first_byte_offset: 0,
-        repl_backlog_histlen: 0,
     )
 }
 
 fn cpu(_: &Facts<'_>, out: &mut String) -> std::fmt::Result {
-    let (user, system) = process::cpu_seconds();
+    let Some((user, system)) = machine::cpu_seconds() else {
+        return Ok(());
+    };
     fields!(out,
         used_cpu_sys: format!("{system:.6}"),
         used_cpu_user: format!("{user:.6}"),
@@ -217,8 +209,10 @@ fn tembo(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         pool_bytes: pool.pool_bytes,
         pool_bytes_max: pool.max_bytes,
         pool_unused_bytes: pool.unused_bytes,
+        pool_full: u8::from(facts.state.is_full()),
         commits: keys.commits,
         failed_commits: keys.failed_commits,
+        last_commit_status: if keys.last_commit_failed { "err" } else { "ok" },
         commands_per_commit: format!("{per_commit:.2}"),
         event_loop_turns: stats.turns,
     )
@@ -228,9 +222,10 @@ fn cluster(_: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     fields!(out, cluster_enabled: 0)
 }
 
+/// Redis also estimates the mean of what is left to live, which nothing here measures.
 fn keyspace(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     facts.keyspace.iter().try_for_each(|(database, keys, expires)| {
-        write!(out, "db{database}:keys={keys},expires={expires},avg_ttl=0\r\n")
+        write!(out, "db{database}:keys={keys},expires={expires}\r\n")
     })
 }
 
@@ -249,36 +244,6 @@ fn human(bytes: u64) -> String {
     }
 }
 
-/// What Linux tells about this process; zeros elsewhere.
-mod process {
-    use std::fs::read_to_string;
-
-    /// Memory in use, pages of the pool included.
-    pub(super) fn resident_bytes() -> u64 {
-        let pages =
-            read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse().ok());
-        pages.unwrap_or(0u64) * rustix::param::page_size() as u64
-    }
-
-    pub(super) fn system_bytes() -> u64 {
-        let text = read_to_string("/proc/meminfo").unwrap_or_default();
-        let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
-        kib.and_then(|kib| kib.parse().ok()).unwrap_or(0u64) * 1024
-    }
-
-    /// Seconds spent in user and in system mode.
-    pub(super) fn cpu_seconds() -> (f64, f64) {
-        let text = read_to_string("/proc/self/stat").unwrap_or_default();
-        // The second field, the name in parentheses, may hold blanks.
-        let mut fields = text.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11);
-        let mut seconds = || {
-            let ticks = fields.next().and_then(|field| field.parse::<f64>().ok());
-            ticks.unwrap_or(0.0) / rustix::param::clock_ticks_per_second() as f64
-        };
-        (seconds(), seconds())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,12 +254,5 @@ mod tests {
         assert_eq!(human(1023), "1023B");
         assert_eq!(human(1536), "1.50K");
         assert_eq!(human(1 << 30), "1.00G");
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn the_process_has_memory() {
-        assert!(process::resident_bytes() > 1 << 16);
-        assert!(process::system_bytes() > process::resident_bytes());
     }
 }

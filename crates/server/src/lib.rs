@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   clients ===TCP=== event_loop      turns: receive, run, commit once, send
-//!                     |- conn, buffer, clients, session
+//!                     |- conn, buffer, chunk, clients, session
+//!                     |- log, hostile          what operators are told; who is no Redis client
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     |- commands/    a file per family; the command table
 //!                     keyspace/       sixteen databases with expiry, on maps of the pool
@@ -28,7 +29,7 @@
 //!   cursor from before a restart, or of a scan idle while a thousand others went on, is refused.
 //! - **KEYS** on a large database is not a snapshot: other clients are served meanwhile.
 //! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since a
-//!   deadline is stored with the value. Nothing is ever evicted.
+//!   deadline is stored with the value. No key is ever evicted.
 //! - **A failed commit** is answered with `-MISCONF` (`-OOM` if the pool was full) to each command that was part
 //!   of it, and nothing of them happened. One DEL of tens of thousands of keys can end so in a full
 //!   pool; several do not. `-ERR internal error` says that there is a bug, and that the data is not to blame.
@@ -36,9 +37,17 @@
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
 //! - **DEBUG** is for clients on this machine and only sleeps.
+//! - **Clients' memory** has a limit by default ([`Config::client_memory`]).
+//!
+//! # Events
+//!
+//! What an operator should know are events of the `tracing` crate with target `tembo_server`, of the level
+//! that [`Config::log_level`] and CONFIG SET allow: warning, notice, verbose and debug are WARN, INFO,
+//! DEBUG and TRACE. They hold no keys and no values.
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod chunk;
 mod clients;
 mod clock;
 mod commands;
@@ -50,15 +59,18 @@ mod event_loop;
 mod executor;
 mod fault;
 mod glob;
+mod hostile;
 mod idle;
 mod info;
 mod keyspace;
+mod log;
+mod machine;
 mod random;
 mod server;
 mod session;
 mod state;
 
-pub use config::Config;
+pub use config::{ClientMemory, Config, LogLevel, OutputLimit, OutputLimits};
 pub use error::Error;
 pub use keyspace::check::{CheckError, CheckReport, DatabaseReport, check};
 pub use server::{Handle, Server};

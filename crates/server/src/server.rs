@@ -42,10 +42,14 @@ impl Server {
     /// the number of clients instead.
     ///
     /// # Errors
+    /// [`Error::Exposed`] if the address is not a loopback address and `config.protected_mode` is on,
     /// [`Error::Listen`] if the address cannot be listened on, [`Error::Poll`] if the system has no event queue
     /// to give.
     pub fn bind(mut config: Config, pool: Pool) -> Result<Self, Error> {
         let address = config.listen;
+        if config.protected_mode && !is_loopback(address) {
+            return Err(Error::Exposed { address });
+        }
         let listen_error = |source| Error::Listen { address, source };
         let mut listener = TcpListener::bind(address).map_err(listen_error)?;
         let local = listener.local_addr().map_err(listen_error)?;
@@ -54,7 +58,7 @@ impl Server {
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         config.max_clients = config.max_clients.min(clients_allowed(config.max_clients));
         let stop = Stop { requested: Arc::default(), waker };
-        Ok(Server { pool, poll, listener, stop, state: State::new(config, local) })
+        Ok(Server { poll, listener, stop, state: State::new(config, local, &pool), pool })
     }
 
     /// The address that is listened on, with the port that the system chose if it was to choose.
@@ -108,8 +112,13 @@ impl Stop {
     }
 }
 
+/// Whether an address can be reached from this machine only.
+pub(crate) fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
 /// How many clients the process may have open files for, having asked for enough for `wanted`.
-fn clients_allowed(wanted: usize) -> usize {
+pub(crate) fn clients_allowed(wanted: usize) -> usize {
     let needed = (wanted as u64).saturating_add(OTHER_FILES);
     let limit = getrlimit(Resource::Nofile);
     let current = limit.current.unwrap_or(u64::MAX);

@@ -1,5 +1,6 @@
 //! What the server knows about one client, apart from its socket and buffers.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -26,8 +27,10 @@ pub(crate) struct Session {
     pub(crate) no_evict: bool,
     /// It is to be disconnected once its output is sent.
     pub(crate) quitting: bool,
-    /// It is to be disconnected now.
+    /// It is to be disconnected now; what is left for it is not sent.
     pub(crate) killed: bool,
+    /// What the connection buffered when its commands of this turn began.
+    pub(crate) buffers: BufferSizes,
 }
 
 impl Session {
@@ -48,7 +51,13 @@ impl Session {
             no_evict: false,
             quitting: false,
             killed: false,
+            buffers: BufferSizes::default(),
         }
+    }
+
+    /// Memory held beside the connection's buffers, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.name.capacity() + self.library_name.capacity() + self.library_version.capacity()
     }
 
     /// Whether the client runs on this machine.
@@ -62,8 +71,23 @@ impl Session {
 pub(crate) struct BufferSizes {
     pub(crate) input: usize,
     pub(crate) input_capacity: usize,
+    /// Replies of this turn.
     pub(crate) output: usize,
     pub(crate) output_capacity: usize,
+    /// Replies of turns before that the client has not taken: their memory, in so many chunks.
+    pub(crate) queue_capacity: usize,
+    pub(crate) queue_chunks: usize,
+    /// Memory for the arguments of the request under way.
+    pub(crate) arguments: usize,
+    /// All memory that the connection has.
+    pub(crate) memory: usize,
+}
+
+/// How the log names the client: by number and address, not by the name that it chose.
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.id, self.peer)
+    }
 }
 
 impl Session {
@@ -72,14 +96,13 @@ impl Session {
         let seconds = |since| now.saturating_duration_since(since).as_secs();
         let flags = if self.quitting { "c" } else { "N" };
         let input_free = buffers.input_capacity - buffers.input;
-        let memory = buffers.input_capacity + buffers.output_capacity + size_of::<Self>();
         let name = String::from_utf8_lossy(&self.name);
         let library_name = String::from_utf8_lossy(&self.library_name);
         let library_version = String::from_utf8_lossy(&self.library_version);
         format!(
             "id={} addr={} laddr={} fd={} name={name} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
-             multi=-1 qbuf={} qbuf-free={input_free} argv-mem=0 multi-mem=0 rbs={} rbp=0 obl={} oll=0 omem={} \
-             tot-mem={memory} events=rw cmd={} user=default redir=-1 resp={} lib-name={library_name} \
+             multi=-1 qbuf={} qbuf-free={input_free} argv-mem={} multi-mem=0 rbs={} obl={} oll={} omem={} \
+             tot-mem={} events=rw cmd={} user=default redir=-1 resp={} lib-name={library_name} \
              lib-ver={library_version}\n",
             self.id,
             self.peer,
@@ -89,9 +112,12 @@ impl Session {
             seconds(self.active),
             self.database,
             buffers.input,
+            buffers.arguments,
             buffers.output_capacity,
             buffers.output,
-            buffers.output,
+            buffers.queue_chunks,
+            buffers.queue_capacity,
+            buffers.memory,
             self.command,
             self.protocol.version(),
         )

@@ -1,11 +1,16 @@
 //! What the whole server knows, apart from the keys and the clients.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use tembo::{Domain, Pool};
+
 use crate::commands::Registry;
-use crate::config::Config;
+use crate::config::{Config, LogLevel};
+use crate::conn::{Conn, OverOutput};
 use crate::cursors::Cursors;
+use crate::log::{Kind, Log};
 use crate::random::Random;
 
 /// Counts for INFO.
@@ -13,6 +18,12 @@ use crate::random::Random;
 pub(crate) struct Stats {
     pub(crate) connections: u64,
     pub(crate) rejected_connections: u64,
+    /// Clients that were disconnected because all together had too much memory.
+    pub(crate) evicted_clients: u64,
+    /// Clients that were disconnected because of a request that was too long.
+    pub(crate) query_limit_disconnections: u64,
+    /// Clients that were disconnected because they did not take their replies.
+    pub(crate) output_limit_disconnections: u64,
     pub(crate) commands: u64,
     /// Commands that were in a batch that was committed or failed.
     pub(crate) batched_commands: u64,
@@ -49,9 +60,20 @@ impl Samples {
     }
 }
 
+/// Space that has to become free in a full pool before it counts as having room again.
+const ROOM_BYTES: u64 = 1 << 20;
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) config: Config,
+    /// The length up to which the pool may grow.
+    pub(crate) pool_bytes_max: u64,
+    /// Most bytes of the pool that were seen in use.
+    pub(crate) used_bytes_peak: u64,
+    /// A write was refused for want of space, and there is no more of it since: how the pool was then.
+    full: Option<tembo::Stats>,
+    domain: Domain,
+    log: Log,
     /// The address that is listened on.
     pub(crate) listen: SocketAddr,
     pub(crate) registry: Registry,
@@ -69,12 +91,17 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(config: Config, listen: SocketAddr) -> Self {
+    pub(crate) fn new(config: Config, listen: SocketAddr, pool: &Pool) -> Self {
         let mut random = Random::new();
         let run_id = (0..3).map(|_| format!("{:016x}", random.next())).collect::<String>();
         let now = Instant::now();
         State {
             config,
+            pool_bytes_max: pool.stats().max_bytes,
+            used_bytes_peak: 0,
+            full: None,
+            domain: pool.domain(),
+            log: Log::default(),
             listen,
             registry: Registry::new(),
             stats: Stats::default(),
@@ -93,13 +120,143 @@ impl State {
         self.samples = Samples::default();
     }
 
-    /// Remembers the counts as they are now.
-    pub(crate) fn sample(&mut self) {
+    /// Remembers the counts as they are now, and looks whether a full pool has room again.
+    pub(crate) fn sample(&mut self, pool: tembo::Stats) {
         self.samples.push(self.now, self.stats);
+        self.note_used(pool);
+        self.log.tick(self.now);
+        let has_room = |full: &mut tembo::Stats| {
+            pool.pool_bytes > full.pool_bytes || pool.unused_bytes >= full.unused_bytes + ROOM_BYTES
+        };
+        if self.full.take_if(has_room).is_some() {
+            self.log(LogLevel::Notice, Kind::Full, format_args!("the pool has room again"));
+        }
+    }
+
+    /// Remembers how much of the pool is in use, if it is more than ever.
+    pub(crate) fn note_used(&mut self, pool: tembo::Stats) {
+        self.used_bytes_peak = self.used_bytes_peak.max(pool.pool_bytes - pool.unused_bytes);
+    }
+
+    /// Whether the pool had no space for the last write that needed some.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.is_some()
+    }
+
+    /// Whether an acknowledged write survives a power failure.
+    pub(crate) fn survives_power_failure(&self) -> bool {
+        matches!(self.domain, Domain::Dax | Domain::DaxCpuCache | Domain::Synced)
+    }
+
+    /// Logs a message, within the limit of its kind.
+    pub(crate) fn log(&mut self, level: LogLevel, kind: Kind, message: fmt::Arguments<'_>) {
+        self.log.write(self.config.log_level, self.now, level, kind, message);
+    }
+
+    /// How much memory all clients may have together, in bytes, if there is a limit.
+    pub(crate) fn client_memory_limit(&self) -> Option<u64> {
+        self.config.client_memory.limit_bytes(self.pool_bytes_max)
+    }
+
+    /// Counts and logs that a client is disconnected because it does not take its replies.
+    #[cold]
+    pub(crate) fn log_over_output(&mut self, conn: &Conn, over: OverOutput) {
+        self.stats.output_limit_disconnections += 1;
+        let limit = self.config.output_limits.normal;
+        let (client, unsent) = (&conn.session, conn.output.unsent());
+        let allowed = match over {
+            OverOutput::Hard => format!("{} are", limit.hard_bytes),
+            OverOutput::Soft => format!("{} for {} s are", limit.soft_bytes, limit.soft_seconds),
+        };
+        let message = format_args!(
+            "client {client} is disconnected: it has not taken {unsent} bytes of its replies, and {allowed} \
+             allowed (client-output-buffer-limit)"
+        );
+        self.log(LogLevel::Notice, Kind::OutputLimit, message);
+    }
+
+    /// Logs that a commit failed, of which so many replies are now errors.
+    #[cold]
+    pub(crate) fn log_failed_commit(&mut self, replies: usize, error: &tembo::Error, pool: &Pool) {
+        let kind = match kind_of(error) {
+            Some(Kind::Full) => {
+                self.log_fault("a commit", error, pool);
+                Kind::Commit
+            }
+            Some(Kind::Damage) => Kind::Damage,
+            _ => Kind::Commit,
+        };
+        let message = format_args!("a commit failed, and what {replies} commands wrote is undone: {error}");
+        self.log(LogLevel::Warning, kind, message);
+    }
+
+    /// Logs that a command, or a commit, was refused by the engine, if somebody should know. A full pool is
+    /// told of when it becomes full, and not for each write.
+    #[cold]
+    pub(crate) fn log_fault(&mut self, command: &str, error: &tembo::Error, pool: &Pool) {
+        match kind_of(error) {
+            None => {}
+            Some(Kind::Full) => {
+                let was_full = self.full.replace(pool.stats()).is_some();
+                if !was_full {
+                    let message = format_args!(
+                        "{error}; until then writes that need space are refused, and reads and deletes go on"
+                    );
+                    self.log(LogLevel::Warning, Kind::Full, message);
+                }
+            }
+            Some(kind) => self.log(LogLevel::Warning, kind, format_args!("{command} failed: {error}")),
+        }
     }
 
     /// What `count` grew by per second, lately.
     pub(crate) fn rate(&self, count: impl Fn(&Stats) -> u64) -> f64 {
         self.samples.rate(self.now, &self.stats, count)
+    }
+}
+
+/// What a message about this error is about; `None` if it is the client's own affair.
+fn kind_of(error: &tembo::Error) -> Option<Kind> {
+    use tembo::{Error, PoolError};
+    match error {
+        Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => None,
+        Error::Full { .. } => Some(Kind::Full),
+        Error::Pool(
+            PoolError::Corrupt { .. } | PoolError::HeaderDamaged { .. } | PoolError::Truncated { .. },
+        ) => Some(Kind::Damage),
+        // The device's, or the server's own.
+        _ => Some(Kind::Fault),
+    }
+}
+
+/// Whether the pool's own maximum keeps it from growing, and not the disk or a limit of the process.
+pub(crate) fn is_at_maximum(pool: tembo::Stats, needed_bytes: u64) -> bool {
+    pool.pool_bytes.saturating_add(needed_bytes) > pool.max_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_a_full_pool_and_the_clients_own_mistakes_are_told_apart() {
+        let corrupt = tembo::PoolError::corrupt("a block", 64, 1, 2);
+        let full = tembo::PoolError::Full { needed_bytes: 1, why: "no space".to_owned() };
+        for (error, expected) in [
+            (tembo::Error::from(corrupt), Some(Kind::Damage)),
+            (full.into(), Some(Kind::Full)),
+            (tembo::Error::ReadOnly, Some(Kind::Fault)),
+            (tembo::Error::Index(tembo::IndexError::Abandoned), Some(Kind::Fault)),
+            (tembo::Error::KeyTooLong { bytes: 2, max_bytes: 1 }, None),
+            (tembo::Error::ValueTooLong { bytes: 2, max_bytes: 1 }, None),
+        ] {
+            assert_eq!(kind_of(&error), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn the_maximum_is_blamed_only_if_it_is_in_the_way() {
+        let pool = tembo::Stats { pool_bytes: 90, max_bytes: 100, unused_bytes: 3 };
+        assert!(is_at_maximum(pool, 11) && !is_at_maximum(pool, 10));
     }
 }

@@ -189,6 +189,11 @@ impl RequestParser {
         RequestParser { phase: Phase::FirstLine, pos: 0, scanned: 0, args: Vec::new(), text: Vec::new() }
     }
 
+    /// Memory held for arguments, in bytes. It follows what was received, and is a few KiB between requests.
+    pub fn memory_bytes(&self) -> usize {
+        self.args.capacity() * size_of::<Span>() + self.text.capacity()
+    }
+
     /// Decodes the request at the front of `input`.
     ///
     /// `input` must begin with the same bytes as in the call before if that was [`Parsed::Incomplete`], and

@@ -3,21 +3,26 @@
 use crate::support::Place;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A running server.
-struct Server {
-    child: Child,
+pub(crate) struct Server {
+    pub(crate) child: Child,
     greeting: String,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Server {
     /// Starts a server on a free port and reads its greeting.
-    fn start(place: &Place, arguments: &str) -> Server {
+    pub(crate) fn start(place: &Place, arguments: &str) -> Server {
         let mut command = place.command(&format!("serve --listen 127.0.0.1:0 {arguments}"));
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Server::spawn(command.stderr(Stdio::piped()))
+    }
+
+    /// Starts a server by this command and reads its greeting.
+    pub(crate) fn spawn(command: &mut Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut greeting = String::new();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         while !greeting.contains("stop  ") {
@@ -38,7 +43,7 @@ impl Server {
         assert_eq!(String::from_utf8_lossy(&reply), expected, "{command}");
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -83,7 +88,7 @@ fn a_signal_or_a_client_stops_the_server_in_order() {
     let place = Place::new();
     let server = Server::start(&place, "--pool a.pool");
     server.ask("SET key value", "+OK\r\n");
-    let killed = std::process::Command::new("kill").args(["-TERM", &server.child.id().to_string()]).status();
+    let killed = Command::new("kill").args(["-TERM", &server.child.id().to_string()]).status();
     assert!(killed.unwrap().success());
     let (code, said) = server.end();
     assert_eq!(code, Some(0), "{said}");
@@ -105,6 +110,25 @@ fn a_pool_in_use_is_refused_with_the_name_of_its_holder() {
     place.run("check a.pool").fails_with(&holder);
     server.kill();
     place.run("check a.pool").ok();
+}
+
+/// A server on an address of the network came up with a warning in its greeting, although it has no
+/// passwords.
+#[test]
+fn an_address_that_others_can_reach_has_to_be_asked_for() {
+    let place = Place::new();
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:7000"] {
+        let run = place.run(&format!("serve --pool a.pool --listen {address}"));
+        assert_eq!(run.code, Some(2), "{run:?}");
+        assert!(run.stderr.contains(address) && run.stderr.contains("--protected-mode no"), "{run:?}");
+        assert!(run.stderr.lines().count() == 1 && run.stdout.is_empty(), "{run:?}");
+    }
+    assert_eq!(place.names(), [""; 0], "nothing is left behind");
+    let mut command = place.command("serve --pool a.pool --listen 0.0.0.0:0 --protected-mode no");
+    let server = Server::spawn(command.stderr(Stdio::piped()));
+    assert!(server.greeting.contains("there is no password"), "{}", server.greeting);
+    server.ask("PING", "+PONG\r\n");
+    server.kill();
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, help)
         Command::new("client|no-evict", 3, OTHERS, no_evict).doc(
             "connection",
             "7.0.0",
-            "Accepted; no connection is ever evicted",
+            "Exempts this connection from eviction",
         ),
         Command::new("client|help", 2, LOADING | STALE | CONNECTION, help).doc(
             "connection",
@@ -106,7 +106,9 @@ fn info(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 }
 
 fn own_line(ctx: &Context<'_, '_>) -> Vec<u8> {
-    ctx.session.describe(ctx.state.now, BufferSizes::default())
+    // Its buffers are lent to the command, all but their sizes.
+    let buffers = BufferSizes { output: ctx.out.len(), ..ctx.session.buffers };
+    ctx.session.describe(ctx.state.now, buffers)
 }
 
 fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
@@ -233,7 +235,7 @@ fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         "LIST [TYPE <type> | ID <id> [...]]",
         "    A description of each connection.",
         "NO-EVICT (ON|OFF)",
-        "    Accepted; no connection is ever evicted.",
+        "    Exempt this connection from eviction (maxmemory-clients).",
         "SETINFO (LIB-NAME|LIB-VER) <value>",
         "    Say which library this connection comes from.",
         "SETNAME <name>",

@@ -1,18 +1,21 @@
 //! CONFIG: settings, under Redis's names.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use tembo_wire::Request;
-use tembo_wire::number::parse_u64;
+use tembo_wire::number::{parse_i64, parse_u64};
+use tembo_wire::{Limits, Request};
 
 use super::args::quoting;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use super::{Context, write_help};
-use crate::config::Config;
+use crate::config::{ClientMemory, Config, LogLevel, OutputLimit, OutputLimits};
+use crate::event_loop::HZ;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
 use crate::keyspace::DATABASES;
+use crate::server::clients_allowed;
 use crate::state::State;
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
@@ -53,7 +56,7 @@ struct Parameter {
 }
 
 /// Changes a setting, or says why not.
-type Setter = fn(&mut Config, &[u8]) -> Result<(), &'static str>;
+type Setter = fn(&mut Config, &[u8]) -> Result<(), String>;
 
 impl Parameter {
     const fn fixed(name: &'static str, get: fn(&State) -> String) -> Self {
@@ -65,47 +68,83 @@ impl Parameter {
     }
 }
 
-/// Those that are about what Tembo does not do say so in Redis's terms; tools ask for them.
+/// Those that are about what Tembo does not do say so in Redis's terms, if that is true here; tools ask for
+/// them.
 const PARAMETERS: &[Parameter] = &[
-    Parameter::fixed("appendfsync", |_| "always".to_owned()),
+    // There is no such file; this is what writes survive, in its terms.
+    Parameter::fixed("appendfsync", |state| {
+        if state.survives_power_failure() { "always" } else { "no" }.to_owned()
+    }),
     Parameter::fixed("appendonly", |_| "no".to_owned()),
     Parameter::fixed("bind", |state| state.listen.ip().to_string()),
     Parameter::settable(
+        "client-output-buffer-limit",
+        |state| show_output_limits(&state.config.output_limits),
+        |config, value| read_output_limits(&mut config.output_limits, value),
+    ),
+    Parameter::settable(
         "client-query-buffer-limit",
         |state| state.config.limits.max_request_bytes.to_string(),
-        |config, value| bytes(value, 1 << 20).map(|bytes| config.limits.max_request_bytes = bytes),
+        |config, value| {
+            memory(value, 1 << 20, i64::MAX as u64)
+                .map(|bytes| config.limits.max_request_bytes = bytes as usize)
+        },
     ),
     Parameter::fixed("cluster-enabled", |_| "no".to_owned()),
     Parameter::fixed("databases", |_| DATABASES.to_string()),
+    Parameter::fixed("hz", |_| HZ.to_string()),
     Parameter::fixed("io-threads", |_| "1".to_owned()),
+    Parameter::settable(
+        "loglevel",
+        |state| state.config.log_level.name().to_owned(),
+        |config, value| read_log_level(value).map(|level| config.log_level = level),
+    ),
     Parameter::settable(
         "maxclients",
         |state| state.config.max_clients.to_string(),
-        |config, value| integer(value, 1, 1 << 32).map(|clients| config.max_clients = clients as usize),
+        |config, value| read_max_clients(value).map(|clients| config.max_clients = clients),
     ),
-    Parameter::fixed("maxmemory", |_| "0".to_owned()),
+    Parameter::fixed("maxmemory", |state| state.pool_bytes_max.to_string()),
+    Parameter::settable(
+        "maxmemory-clients",
+        |state| match state.config.client_memory {
+            ClientMemory::Bytes(bytes) => bytes.to_string(),
+            ClientMemory::Percent(percent) => format!("{percent}%"),
+        },
+        |config, value| memory_or_percent(value).map(|limit| config.client_memory = limit),
+    ),
     Parameter::fixed("maxmemory-policy", |_| "noeviction".to_owned()),
     Parameter::fixed("notify-keyspace-events", |_| String::new()),
     Parameter::fixed("port", |state| state.listen.port().to_string()),
+    Parameter::fixed("protected-mode", |state| {
+        if state.config.protected_mode { "yes" } else { "no" }.to_owned()
+    }),
     Parameter::settable(
         "proto-max-bulk-len",
         |state| state.config.limits.max_bulk_bytes.to_string(),
         |config, value| {
-            let bytes = bytes(value, 1 << 20)?;
-            if bytes > Config::default().limits.max_bulk_bytes {
-                return Err("argument must not be more than 512mb");
-            }
-            config.limits.max_bulk_bytes = bytes;
-            Ok(())
+            memory(value, 1 << 20, Limits::default().max_bulk_bytes as u64)
+                .map(|bytes| config.limits.max_bulk_bytes = bytes as usize)
         },
     ),
     Parameter::settable(
         "reply-max-bytes",
         |state| state.config.reply_bytes_max.to_string(),
-        |config, value| bytes(value, 1 << 10).map(|bytes| config.reply_bytes_max = bytes),
+        |config, value| {
+            memory(value, 1 << 10, i64::MAX as u64).map(|bytes| config.reply_bytes_max = bytes as usize)
+        },
     ),
     Parameter::fixed("requirepass", |_| String::new()),
     Parameter::fixed("save", |_| String::new()),
+    Parameter::settable(
+        "slow-turn-ms",
+        |state| state.config.slow_turn.map_or(0, |limit| limit.as_millis()).to_string(),
+        |config, value| {
+            let ms = integer(value, 0, i32::MAX as i64)?;
+            config.slow_turn = (ms > 0).then(|| Duration::from_millis(ms as u64));
+            Ok(())
+        },
+    ),
     Parameter::settable(
         "tcp-keepalive",
         |state| seconds(state.config.tcp_keepalive),
@@ -122,19 +161,32 @@ fn seconds(duration: Option<Duration>) -> String {
     duration.map_or(0, |duration| duration.as_secs()).to_string()
 }
 
-fn duration(value: &[u8]) -> Result<Option<Duration>, &'static str> {
-    let seconds = integer(value, 0, i32::MAX as u64)?;
-    Ok(Some(seconds).filter(|&seconds| seconds > 0).map(Duration::from_secs))
+fn duration(value: &[u8]) -> Result<Option<Duration>, String> {
+    let seconds = integer(value, 0, i32::MAX as i64)?;
+    Ok((seconds > 0).then(|| Duration::from_secs(seconds as u64)))
 }
 
-fn integer(value: &[u8], min: u64, max: u64) -> Result<u64, &'static str> {
-    let number = parse_u64(value).ok_or("argument couldn't be parsed into an integer")?;
-    if (min..=max).contains(&number) { Ok(number) } else { Err("argument is out of range") }
+fn integer(value: &[u8], min: i64, max: i64) -> Result<i64, String> {
+    let number = parse_i64(value).ok_or("argument couldn't be parsed into an integer")?;
+    in_range(number, min, max)
 }
 
-/// Reads a number of bytes with Redis's units: k, m, g are powers of 1000, kb, mb, gb of 1024.
-fn bytes(value: &[u8], min: u64) -> Result<usize, &'static str> {
-    const INVALID: &str = "argument must be a memory value";
+/// Reads a number of bytes within a range.
+fn memory(value: &[u8], min: u64, max: u64) -> Result<u64, String> {
+    let bytes = memory_value(value).ok_or("argument must be a memory value")?;
+    in_range(bytes, min, max)
+}
+
+fn in_range<T: PartialOrd + Display>(number: T, min: T, max: T) -> Result<T, String> {
+    if number >= min && number <= max {
+        return Ok(number);
+    }
+    Err(format!("argument must be between {min} and {max} inclusive"))
+}
+
+/// Reads a number of bytes with Redis's units: k, m, g are powers of 1000, kb, mb, gb of 1024. Nothing is
+/// zero.
+fn memory_value(value: &[u8]) -> Option<u64> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, unit) = value.split_at(digits);
     let factor = match unit.to_ascii_lowercase().as_slice() {
@@ -145,13 +197,75 @@ fn bytes(value: &[u8], min: u64) -> Result<usize, &'static str> {
         b"mb" => 1 << 20,
         b"g" => 1_000_000_000,
         b"gb" => 1 << 30,
-        _ => return Err(INVALID),
+        _ => return None,
     };
-    let bytes = parse_u64(number).and_then(|number| number.checked_mul(factor)).ok_or(INVALID)?;
-    if bytes < min {
-        return Err("argument is out of range");
+    let number = number
+        .iter()
+        .try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
+    number?.checked_mul(factor)
+}
+
+fn memory_or_percent(value: &[u8]) -> Result<ClientMemory, String> {
+    let percent = |digits: &[u8]| match parse_i64(digits) {
+        Some(percent @ 0..=100) => Ok(percent as u8),
+        Some(101..) => Err("percentage argument must be less or equal to 100"),
+        _ => Err("argument must be a memory or percent value"),
+    };
+    Ok(match value.strip_suffix(b"%") {
+        Some(digits) => match percent(digits)? {
+            0 => ClientMemory::Bytes(0),
+            percent => ClientMemory::Percent(percent),
+        },
+        None => ClientMemory::Bytes(memory_value(value).ok_or("argument must be a memory or percent value")?),
+    })
+}
+
+fn read_log_level(value: &[u8]) -> Result<LogLevel, String> {
+    let level = str::from_utf8(value).ok().and_then(LogLevel::from_name);
+    let names = || LogLevel::ALL.map(|(_, name)| name).join(", ");
+    level.ok_or_else(|| format!("argument(s) must be one of the following: {}", names()))
+}
+
+fn read_max_clients(value: &[u8]) -> Result<usize, String> {
+    let wanted = integer(value, 1, u32::MAX.into())? as usize;
+    match clients_allowed(wanted) {
+        allowed if allowed >= wanted => Ok(wanted),
+        allowed => Err(format!(
+            "The operating system is not able to handle the specified number of clients, try with {allowed}"
+        )),
     }
-    usize::try_from(bytes).map_err(|_| INVALID)
+}
+
+fn show_output_limits(limits: &OutputLimits) -> String {
+    let classes = [("normal", limits.normal), ("slave", limits.replica), ("pubsub", limits.pubsub)];
+    let show = |(name, limit): (&str, OutputLimit)| {
+        format!("{name} {} {} {}", limit.hard_bytes, limit.soft_bytes, limit.soft_seconds)
+    };
+    classes.map(show).join(" ")
+}
+
+/// Reads `class hard soft seconds`, any number of times; classes that are not named keep their limits.
+fn read_output_limits(limits: &mut OutputLimits, value: &[u8]) -> Result<(), String> {
+    let words: Vec<_> =
+        value.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty()).collect();
+    if !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.".to_owned());
+    }
+    let invalid = "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
+    for words in words.chunks(4) {
+        let limit = match words[0].to_ascii_lowercase().as_slice() {
+            b"normal" => &mut limits.normal,
+            b"slave" | b"replica" => &mut limits.replica,
+            b"pubsub" => &mut limits.pubsub,
+            _ => return Err("Invalid client class specified in buffer limit configuration.".to_owned()),
+        };
+        *limit = OutputLimit {
+            hard_bytes: memory_value(words[1]).ok_or(invalid)?,
+            soft_bytes: memory_value(words[2]).ok_or(invalid)?,
+            soft_seconds: parse_u64(words[3]).ok_or(invalid)?,
+        };
+    }
+    Ok(())
 }
 
 fn get(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
@@ -186,7 +300,7 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         }
         names.push(parameter.name);
         match parameter.set {
-            Some(set) => set(&mut config, value).map_err(|why| refused(name, why))?,
+            Some(set) => set(&mut config, value).map_err(|why| refused(name, &why))?,
             // What is asked for is already so: tools that turn persistence off, for example.
             None if (parameter.get)(ctx.state).as_bytes() == value => {}
             None => return Err(refused(name, "can't set immutable config")),
@@ -234,17 +348,20 @@ mod tests {
     #[test]
     fn memory_has_units() {
         for (text, expected) in [
-            ("1024", Ok(1024)),
-            ("1k", Ok(1000)),
-            ("1KB", Ok(1024)),
-            ("2mb", Ok(2 << 20)),
-            ("1Gb", Ok(1 << 30)),
+            ("1024", 1024),
+            ("1k", 1000),
+            ("1KB", 1024),
+            ("2mb", 2 << 20),
+            ("1Gb", 1 << 30),
+            ("7b", 7),
+            ("", 0),
+            ("007", 7),
         ] {
-            assert_eq!(bytes(text.as_bytes(), 0), expected);
+            assert_eq!(memory_value(text.as_bytes()), Some(expected), "{text}");
         }
-        for text in ["", "k", "1x", "-1", "99999999999gb"] {
-            assert!(bytes(text.as_bytes(), 0).is_err(), "{text}");
+        for text in ["1x", "-1", "99999999999gb", "99999999999999999999", "1 kb", "0x10", "5%"] {
+            assert_eq!(memory_value(text.as_bytes()), None, "{text}");
         }
-        assert!(bytes(b"1", 2).is_err());
+        assert_eq!(memory(b"1", 2, 3), Err("argument must be between 2 and 3 inclusive".to_owned()));
     }
 }

@@ -21,11 +21,14 @@ fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             keyspace.push((database, keys, ctx.keys.expires_len(database)?));
         }
     }
+    ctx.state.note_used(ctx.keys.pool().stats());
     let facts = Facts {
         state: ctx.state,
         keys: ctx.keys.stats,
         pool: ctx.keys.pool(),
         clients: ctx.clients.len(),
+        client_bytes: ctx.clients.memory_bytes(),
+        is_reclaiming: ctx.keys.is_reclaiming(),
         keyspace,
     };
     let wanted: Vec<_> = request.args().skip(1).collect();

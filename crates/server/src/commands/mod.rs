@@ -68,6 +68,11 @@ impl<'a> Out<'a> {
         Out { bytes, protocol, end_max }
     }
 
+    /// How many bytes of replies the client gets this turn, so far.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Appends to the reply.
     pub(crate) fn write(&mut self) -> ReplyWriter<'_> {
         ReplyWriter::new(self.bytes, self.protocol)

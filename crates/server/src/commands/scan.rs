@@ -175,6 +175,11 @@ pub(crate) struct KeysJob {
 }
 
 impl KeysJob {
+    /// Memory held for the reply, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.body.capacity()
+    }
+
     /// Does a slice of the work. Either it is then done and `reply` was given the reply, in parts, or what is
     /// returned is to be continued.
     pub(crate) fn advance(

@@ -53,6 +53,8 @@ pub(crate) struct KeyspaceStats {
     /// Commits that made something durable.
     pub(crate) commits: u64,
     pub(crate) failed_commits: u64,
+    /// The last commit is one of those.
+    pub(crate) last_commit_failed: bool,
 }
 
 pub(crate) struct Keyspace<'p> {
@@ -120,6 +122,7 @@ impl<'p> Keyspace<'p> {
             return Ok(());
         };
         let result = batch.commit();
+        self.stats.last_commit_failed = result.is_err();
         match result {
             Ok(()) if dirty => self.stats.commits += 1,
             Ok(()) => {}

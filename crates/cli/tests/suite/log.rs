@@ -1,0 +1,272 @@
+//! What the server tells its operator on standard error.
+
+use crate::serve::Server;
+use crate::support::Place;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Part of every key, value and name that these tests send. It must never be logged.
+const SECRET: &str = "hunter2";
+
+/// A server whose standard error is a file.
+struct Logged {
+    server: Server,
+    place: Place,
+}
+
+impl Logged {
+    fn start(arguments: &str) -> Logged {
+        Logged::with(arguments, |_| {})
+    }
+
+    fn with(arguments: &str, change: impl FnOnce(&mut Command)) -> Logged {
+        let place = Place::new();
+        let mut command = place.command(&format!("serve --listen 127.0.0.1:0 --pool a.pool {arguments}"));
+        command.env_remove("JOURNAL_STREAM").stderr(File::create(place.path("log")).unwrap());
+        change(&mut command);
+        Logged { server: Server::spawn(&mut command), place }
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(self.place.path("log")).unwrap()
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.server.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    /// Sends this and waits for the first bytes of an answer, or the end.
+    fn send(&self, bytes: &[u8]) -> TcpStream {
+        let mut stream = self.connect();
+        stream.write_all(bytes).unwrap();
+        let mut answer = [0; 64];
+        // An end by a reset is an end.
+        let _ = stream.read(&mut answer);
+        stream
+    }
+
+    /// The line that has this in it, once it is there.
+    #[track_caller]
+    fn line(&self, part: &str) -> String {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let text = self.text();
+            if let Some(line) = text.lines().find(|line| line.contains(part)) {
+                return line.to_owned();
+            }
+            assert!(Instant::now() < deadline, "no {part:?} in the log:\n{text}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[track_caller]
+    fn count(&self, part: &str) -> usize {
+        self.text().lines().filter(|line| line.contains(part)).count()
+    }
+
+    fn end(self) {
+        let text = self.text();
+        self.server.kill();
+        assert!(!text.contains(SECRET), "a user's data is logged:\n{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+}
+
+/// Nothing was logged but start and stop: a refused, evicted, hostile or idle client, and a full pool, left
+/// no trace.
+#[test]
+fn whoever_is_refused_or_disconnected_is_named_with_the_cause() {
+    let logged = Logged::start("--maxclients 3");
+    let refused = {
+        let _three: Vec<_> = (0..3).map(|_| logged.send(b"PING\r\n")).collect();
+        logged.send(b"PING\r\n").local_addr().unwrap()
+    };
+    let line = logged.line("there are 3 clients (maxclients)");
+    assert!(line.contains(&refused.to_string()) && line.contains(" warning: "), "{line}");
+
+    let eventually_send = |bytes: &[u8]| loop {
+        // Until the three are gone.
+        let mut stream = logged.connect();
+        stream.write_all(b"PING\r\n").unwrap();
+        let mut answer = [0; 7];
+        if stream.read_exact(&mut answer).is_ok() && &answer == b"+PONG\r\n" {
+            stream.write_all(bytes).unwrap();
+            return stream;
+        }
+    };
+    let peer = eventually_send(format!("*1\r\n{SECRET}\r\n").as_bytes()).local_addr().unwrap();
+    let line = logged.line("Protocol error: expected '$', got 'h'");
+    assert!(line.contains(&format!("at {peer}")) && line.contains(" notice: "), "{line}");
+
+    eventually_send(format!("POST /{SECRET} HTTP/1.1\r\nHost: x\r\n\r\nFLUSHALL\r\n").as_bytes());
+    assert!(logged.line("it sent a line of HTTP").contains(" warning: "));
+    logged.send(b"\x16\x03\x01\x00\xa5\x01");
+    assert!(logged.line("it began with TLS").contains(" warning: "));
+
+    let mut other = eventually_send(b"");
+    let mut ask = |request: &str| {
+        other.write_all(request.as_bytes()).unwrap();
+        let mut answer = [0; 5];
+        other.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"+OK\r\n", "{request}");
+    };
+    ask(&format!("CLIENT SETNAME {SECRET}\r\n"));
+    let value = SECRET.repeat(20_000);
+    ask(&format!("*3\r\n$3\r\nSET\r\n$7\r\n{SECRET}\r\n${}\r\n{value}\r\n", value.len()));
+    ask("CONFIG SET client-output-buffer-limit 'normal 8mb 0 0'\r\n");
+    let _slow = eventually_send(format!("GET {SECRET}\r\n").repeat(400).as_bytes());
+    assert!(logged.line("(client-output-buffer-limit)").contains("8388608 are allowed"));
+
+    ask("CONFIG SET client-output-buffer-limit 'normal 0 0 0' maxmemory-clients 8mb\r\n");
+    let _large = eventually_send(format!("GET {SECRET}\r\n").repeat(400).as_bytes());
+    assert!(logged.line("(maxmemory-clients)").contains("8388608 are allowed"));
+
+    ask("DEBUG SLEEP 0.4\r\n");
+    assert!(logged.line("a turn of the event loop took 4").contains("debug"));
+
+    ask("CONFIG SET timeout 1\r\n");
+    assert!(logged.line("(timeout)").contains(&format!("at {}", other.local_addr().unwrap())));
+    logged.end();
+}
+
+#[test]
+fn a_storm_of_messages_is_cut_and_counted() {
+    let logged = Logged::start("");
+    for _ in 0..200 {
+        logged.send(b"*x\r\n");
+    }
+    logged.line("more messages about protocol errors were not logged");
+    let logged_now = logged.count("Protocol error: invalid multibulk length");
+    assert!((5..=50).contains(&logged_now), "{logged_now} of 200:\n{}", logged.text());
+    logged.end();
+}
+
+#[test]
+fn the_level_is_chosen_at_the_start_and_changed_later() {
+    let logged = Logged::start("--log-level warning");
+    logged.send(b"*x\r\n");
+    logged.send(b"CONFIG SET loglevel verbose\r\n");
+    logged.line("verbose: client 2 at 127.0.0.1:");
+    logged.send(b"*x\r\n");
+    logged.line("notice: client 3 at 127.0.0.1:");
+    assert_eq!(logged.count("client 1 "), 0, "{}", logged.text());
+    let line = logged.line("verbose: ");
+    let (time, _) = line.split_once(' ').unwrap();
+    assert!(time.len() > 19 && time.ends_with('Z') && &time[10..11] == "T", "{line}");
+    logged.end();
+}
+
+#[test]
+fn a_full_pool_is_logged_once_and_again_when_it_has_room() {
+    let logged = Logged::start("--max-bytes 16M");
+    let value = SECRET.repeat(10_000);
+    let set = |key: usize| {
+        let key = format!("{SECRET}{key:05}");
+        format!("*3\r\n$3\r\nSET\r\n$12\r\n{key}\r\n${}\r\n{value}\r\n", value.len())
+    };
+    let mut client = logged.connect();
+    let mut answer = [0; 4096];
+    for key in 0..400 {
+        client.write_all(set(key).as_bytes()).unwrap();
+        assert_ne!(client.read(&mut answer).unwrap(), 0);
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("-OOM command not allowed when used memory > 'maxmemory'."), "{answer}");
+    assert!(logged.line("the pool is full").contains(" warning: "));
+    client.write_all(b"FLUSHALL\r\n").unwrap();
+    assert!(logged.line("the pool has room again").contains(" notice: "));
+    assert_eq!(logged.count("the pool is full"), 1, "{}", logged.text());
+    logged.end();
+}
+
+/// On a full disk, or at a limit of the process, the answer was that the memory used is more than
+/// 'maxmemory', which was 0.
+#[test]
+fn a_pool_that_cannot_grow_is_not_said_to_have_reached_its_maximum() {
+    let place = Place::new();
+    let mut command = Command::new("sh");
+    // In blocks of 512 bytes: 80 MiB.
+    let script = "ulimit -f 163840; exec \"$0\" serve --listen 127.0.0.1:0 --pool a.pool";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_tembo")]).current_dir(place.path("."));
+    let server = Server::spawn(command.stderr(File::create(place.path("log")).unwrap()));
+    let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut answer = [0; 4096];
+    let value = "v".repeat(1 << 20);
+    let mut length = 0;
+    for key in 0..100 {
+        let set = format!("*3\r\n$3\r\nSET\r\n$3\r\n{key:03}\r\n${}\r\n{value}\r\n", value.len());
+        client.write_all(set.as_bytes()).unwrap();
+        length = client.read(&mut answer).unwrap();
+    }
+    let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+    assert!(answer.starts_with("-OOM the pool cannot grow: ") && answer.contains("ulimit -f"), "{answer}");
+    server.kill();
+    let log = std::fs::read_to_string(place.path("log")).unwrap();
+    assert!(log.contains("the pool is full") && log.contains("ulimit -f"), "{log}");
+}
+
+#[test]
+fn a_damaged_value_is_logged_with_the_command_that_met_it() {
+    let mut logged = Logged::start("");
+    logged.send(b"SET k v\r\n");
+    logged.server.kill();
+    let pool = tembo::Options::new().open(logged.place.path("a.pool")).unwrap();
+    for name in pool.map_names().unwrap() {
+        pool.open_map(&name).unwrap().put(b"k", [0xff; 20]).unwrap();
+    }
+    drop(pool);
+    let mut command = logged.place.command("serve --listen 127.0.0.1:0 --pool a.pool");
+    logged.server = Server::spawn(command.stderr(File::create(logged.place.path("log")).unwrap()));
+    logged.send(b"GET k\r\n");
+    let line = logged.line("the stored value is damaged");
+    assert!(line.contains(" warning: get failed: "), "{line}");
+    logged.end();
+}
+
+#[test]
+fn the_journal_gets_priorities_and_no_times() {
+    let announce = |own: bool| {
+        move |command: &mut Command| {
+            let place = command.get_current_dir().unwrap().to_owned();
+            let log = std::fs::metadata(place.join("log")).unwrap();
+            let inode = if own { log.ino() } else { log.ino() + 1 };
+            command.env("JOURNAL_STREAM", format!("{}:{inode}", log.dev()));
+        }
+    };
+    let logged = Logged::with("", announce(true));
+    logged.send(b"*x\r\n");
+    assert!(logged.line("Protocol error").starts_with("<5>client 1 at 127.0.0.1:"));
+    logged.send(b"POST / HTTP/1.1\r\n\r\n");
+    assert!(logged.line("HTTP").starts_with("<4>client 2 at 127.0.0.1:"));
+    logged.end();
+    // The announcement is of another stream, which this one was redirected from.
+    let logged = Logged::with("", announce(false));
+    logged.send(b"*x\r\n");
+    assert!(!logged.line("Protocol error").starts_with('<'));
+    logged.end();
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_nothing() {
+    let place = Place::new();
+    let mut command = place.command("serve --listen 127.0.0.1:0 --pool a.pool --log-level debug");
+    let mut server = Server::spawn(command.stderr(Stdio::piped()));
+    drop(server.child.stderr.take());
+    let logged = Logged { server, place };
+    for _ in 0..3 {
+        logged.send(b"*x\r\n");
+    }
+    let mut client = logged.connect();
+    client.write_all(b"PING\r\n").unwrap();
+    let mut answer = [0; 7];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+PONG\r\n");
+    logged.server.kill();
+}

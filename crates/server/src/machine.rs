@@ -1,0 +1,59 @@
+//! What Linux tells about this process and its machine; `None` where it tells nothing.
+
+use std::fs::read_to_string;
+
+/// Bytes of memory in use by this process, mapped pages of the pool included.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let text = read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// Bytes of memory that the machine has.
+pub(crate) fn system_bytes() -> Option<u64> {
+    let text = read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Bytes of memory that this process may use: the machine's, or less where its control group has a limit.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let group = read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = group.and_then(|text| text.trim().parse::<u64>().ok());
+    [system_bytes(), limit].into_iter().flatten().min()
+}
+
+/// Seconds of processor time spent in user and in system mode.
+pub(crate) fn cpu_seconds() -> Option<(f64, f64)> {
+    let text = read_to_string("/proc/self/stat").ok()?;
+    // The second field, the name in parentheses, may hold blanks.
+    let mut fields = text.rsplit_once(") ")?.1.split(' ').skip(11);
+    let mut seconds = || {
+        let ticks: f64 = fields.next()?.parse().ok()?;
+        Some(ticks / rustix::param::clock_ticks_per_second() as f64)
+    };
+    Some((seconds()?, seconds()?))
+}
+
+/// The operating system's name and release, and the processor's architecture.
+pub(crate) fn system_name() -> String {
+    let name = rustix::system::uname();
+    let parts = [name.sysname(), name.release(), name.machine()];
+    parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_has_memory() {
+        assert!(resident_bytes().unwrap() > 1 << 16);
+        assert!(system_bytes() > resident_bytes());
+        assert!(memory_bytes() <= system_bytes());
+        assert!(cpu_seconds().is_some());
+        assert!(system_name().starts_with("Linux "), "{}", system_name());
+    }
+}

@@ -1,0 +1,363 @@
+//! Every value that INFO and CONFIG GET print is true, or is not printed.
+//!
+//! Each has a row here, with a proof that it is what it says. A value without a row fails the test: whoever
+//! adds one says how it is known to be true.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tembo_wire::Value;
+
+use crate::support::{Client, Fixture, eventually};
+
+const MAX_BYTES: u64 = 96 << 20;
+
+/// What a test knows of the server without asking it.
+struct Known {
+    port: u16,
+    fields: BTreeMap<String, String>,
+}
+
+impl Known {
+    fn number(&self, field: &str) -> u64 {
+        self.fields[field].parse().unwrap_or_else(|_| panic!("{field} is {}", self.fields[field]))
+    }
+
+    fn pool_file_bytes(&self) -> u64 {
+        std::fs::metadata(&self.fields["pool_path"]).unwrap().len()
+    }
+}
+
+type Proof = fn(&str, &Known) -> bool;
+
+fn is_zero(text: &str, _: &Known) -> bool {
+    text.parse() == Ok(0.0)
+}
+
+fn is_empty(text: &str, _: &Known) -> bool {
+    text.is_empty()
+}
+
+fn is_no(text: &str, _: &Known) -> bool {
+    text == "no"
+}
+
+fn is_rate(text: &str, _: &Known) -> bool {
+    text.parse::<f64>().is_ok_and(|rate| rate >= 0.0)
+}
+
+/// 1.50M as in Redis, to two digits.
+fn is_human(text: &str, bytes: u64) -> bool {
+    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap();
+    let factor = ["B", "K", "M", "G", "T"].iter().position(|unit| *unit == &text[at..]).unwrap() as u32;
+    let shown = text[..at].parse::<f64>().unwrap() * 1024_f64.powi(factor as i32);
+    (shown - bytes as f64).abs() <= 0.006 * 1024_f64.powi(factor as i32)
+}
+
+/// The server ran, in its own pool: SET k v, GET k, GET missing, a SET of 1 MB with a deadline, an unknown
+/// command, and one key that expired.
+const INFO: &[(&str, Proof)] = &[
+    // Server
+    ("redis_version", |text, _| text == "7.0.15"),
+    ("redis_mode", |text, _| text == "standalone"),
+    ("server_name", |text, _| text == "tembo"),
+    ("os", |text, _| {
+        text.contains(&std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim().to_owned())
+    }),
+    ("arch_bits", |text, _| text.parse() == Ok(usize::BITS)),
+    ("multiplexing_api", |text, _| text == "epoll"),
+    ("process_id", |text, _| text.parse() == Ok(std::process::id())),
+    ("run_id", |text, _| text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())),
+    ("tcp_port", |text, known| text.parse() == Ok(known.port)),
+    ("server_time_usec", |text, _| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
+        now.abs_diff(text.parse().unwrap()) < 60_000_000
+    }),
+    ("uptime_in_seconds", |text, _| text.parse::<u64>().unwrap() < 600),
+    ("uptime_in_days", is_zero),
+    ("hz", |text, _| text == "10"),
+    ("configured_hz", |text, _| text == "10"),
+    ("executable", |text, _| std::path::Path::new(text) == std::env::current_exe().unwrap()),
+    ("config_file", is_empty),
+    ("io_threads_active", is_zero),
+    // Clients
+    ("connected_clients", |text, _| text == "2"),
+    ("cluster_connections", is_zero),
+    ("maxclients", |text, _| text == "10000"),
+    ("blocked_clients", is_zero),
+    ("tracking_clients", is_zero),
+    ("clients_in_timeout_table", is_zero),
+    // Memory: the pool's
+    ("used_memory", |text, known| {
+        let used = text.parse::<u64>().unwrap();
+        used > 1_000_000 && used == known.pool_file_bytes() - known.number("pool_unused_bytes")
+    }),
+    ("used_memory_human", |text, known| is_human(text, known.number("used_memory"))),
+    ("used_memory_peak", |text, known| {
+        (known.number("used_memory")..=known.pool_file_bytes()).contains(&text.parse().unwrap())
+    }),
+    ("used_memory_peak_human", |text, known| is_human(text, known.number("used_memory_peak"))),
+    ("used_memory_rss", |text, known| {
+        (1 << 20..known.number("total_system_memory")).contains(&text.parse().unwrap())
+    }),
+    ("used_memory_rss_human", |text, known| is_human(text, known.number("used_memory_rss"))),
+    ("total_system_memory", |text, _| {
+        let text_of_kernel = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let kib = text.parse::<u64>().unwrap() / 1024;
+        text_of_kernel.lines().next().unwrap().contains(&format!(" {kib} kB"))
+    }),
+    ("total_system_memory_human", |text, known| is_human(text, known.number("total_system_memory"))),
+    ("maxmemory", |text, _| text.parse() == Ok(MAX_BYTES)),
+    ("maxmemory_human", |text, _| is_human(text, MAX_BYTES)),
+    ("maxmemory_policy", |text, _| text == "noeviction"),
+    ("mem_clients_normal", |text, _| (1000..1 << 20).contains(&text.parse::<u64>().unwrap())),
+    ("mem_allocator", |text, _| text == "tembo-pool"),
+    ("active_defrag_running", is_zero),
+    ("lazyfree_pending_objects", is_zero),
+    // Persistence: there is nothing to load, to save or to rewrite
+    ("loading", is_zero),
+    ("async_loading", is_zero),
+    ("rdb_bgsave_in_progress", is_zero),
+    ("aof_enabled", is_zero),
+    ("aof_rewrite_in_progress", is_zero),
+    ("aof_rewrite_scheduled", is_zero),
+    // Stats
+    ("total_connections_received", |text, _| text == "2"),
+    ("total_commands_processed", |text, known| {
+        text.parse::<u64>().unwrap() <= known.number("total_reads_processed") + 1
+    }),
+    ("instantaneous_ops_per_sec", is_rate),
+    ("total_net_input_bytes", |text, _| (1_000_000..2_000_000).contains(&text.parse::<u64>().unwrap())),
+    ("total_net_output_bytes", |text, _| (30..1_000_000).contains(&text.parse::<u64>().unwrap())),
+    ("instantaneous_input_kbps", is_rate),
+    ("instantaneous_output_kbps", is_rate),
+    ("rejected_connections", is_zero),
+    ("client_query_buffer_limit_disconnections", is_zero),
+    ("client_output_buffer_limit_disconnections", is_zero),
+    ("evicted_clients", is_zero),
+    ("expired_keys", |text, _| text == "1"),
+    ("evicted_keys", is_zero),
+    ("keyspace_hits", |text, _| text == "1"),
+    ("keyspace_misses", |text, _| text == "1"),
+    ("pubsub_channels", is_zero),
+    ("pubsub_patterns", is_zero),
+    ("total_forks", is_zero),
+    ("total_error_replies", |text, _| text == "1"),
+    ("total_reads_processed", |text, _| (6..1000).contains(&text.parse::<u64>().unwrap())),
+    ("total_writes_processed", |text, _| (6..1000).contains(&text.parse::<u64>().unwrap())),
+    // Replication: there is none
+    ("role", |text, _| text == "master"),
+    ("connected_slaves", is_zero),
+    ("master_failover_state", |text, _| text == "no-failover"),
+    ("master_replid", |text, known| text == known.fields["run_id"]),
+    ("master_repl_offset", is_zero),
+    ("repl_backlog_active", is_zero),
+    // CPU
+    ("used_cpu_sys", is_rate),
+    ("used_cpu_user", is_rate),
+    ("used_cpu_sys_children", is_zero),
+    ("used_cpu_user_children", is_zero),
+    // Tembo
+    ("tembo_version", |text, _| text == env!("CARGO_PKG_VERSION")),
+    ("pool_path", |text, _| text.ends_with("test.pool")),
+    ("durability_domain", |text, _| text == "page-cache"),
+    ("acknowledged_write_survives", |text, _| {
+        text.contains("kill -9") && text.contains("not a crash of the operating system")
+    }),
+    ("pool_bytes", |text, known| text.parse() == Ok(known.pool_file_bytes())),
+    ("pool_bytes_max", |text, _| text.parse() == Ok(MAX_BYTES)),
+    ("pool_unused_bytes", |text, known| text.parse::<u64>().unwrap() < known.pool_file_bytes()),
+    ("pool_full", is_zero),
+    // SET k v, SET large, SET short, and the removal of the last.
+    ("commits", |text, _| text == "4"),
+    ("failed_commits", is_zero),
+    ("last_commit_status", |text, _| text == "ok"),
+    ("commands_per_commit", |text, _| text == "0.75"),
+    ("event_loop_turns", |text, known| text.parse::<u64>().unwrap() >= known.number("total_reads_processed")),
+    // Cluster
+    ("cluster_enabled", is_zero),
+    // Keyspace
+    ("db0", |text, _| text == "keys=2,expires=1"),
+];
+
+const CONFIG: &[(&str, Proof)] = &[
+    ("appendfsync", is_no),
+    ("appendonly", is_no),
+    ("bind", |text, _| text == "127.0.0.1"),
+    ("client-output-buffer-limit", |text, _| {
+        text == "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"
+    }),
+    ("client-query-buffer-limit", |text, _| text == "1073741824"),
+    ("cluster-enabled", is_no),
+    ("databases", |text, _| text == "16"),
+    ("hz", |text, known| text == known.fields["hz"]),
+    ("io-threads", |text, _| text == "1"),
+    ("loglevel", |text, _| text == "notice"),
+    ("maxclients", |text, known| text == known.fields["maxclients"]),
+    ("maxmemory", |text, _| text.parse() == Ok(MAX_BYTES)),
+    ("maxmemory-clients", |text, known| {
+        (256 << 20..=(known.number("total_system_memory") / 4).max(256 << 20))
+            .contains(&text.parse().unwrap())
+    }),
+    ("maxmemory-policy", |text, _| text == "noeviction"),
+    ("notify-keyspace-events", is_empty),
+    ("port", |text, known| text.parse() == Ok(known.port)),
+    ("protected-mode", |text, _| text == "yes"),
+    ("proto-max-bulk-len", |text, _| text == "536870912"),
+    ("reply-max-bytes", |text, _| text == "1073741824"),
+    ("requirepass", is_empty),
+    ("save", is_empty),
+    ("slow-turn-ms", |text, _| text == "250"),
+    ("tcp-keepalive", |text, _| text == "300"),
+    ("timeout", is_zero),
+];
+
+fn info(client: &mut Client) -> BTreeMap<String, String> {
+    let text = client.run(&[b"INFO"]);
+    let text = String::from_utf8(text.as_bytes().unwrap().to_vec()).unwrap();
+    let fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn config(client: &mut Client) -> BTreeMap<String, String> {
+    let Value::Array(list) = client.run(&[b"CONFIG", b"GET", b"*"]) else { panic!("no array") };
+    let text = |value: &Value| String::from_utf8(value.as_bytes().unwrap().to_vec()).unwrap();
+    list.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
+}
+
+fn busy_server() -> (Fixture, Client, Client) {
+    let server = Fixture::with(
+        |_| {},
+        |options| options.max_bytes(MAX_BYTES).durability(tembo::Durability::PageCache),
+    );
+    let (mut client, mut other) = (server.client(), server.client());
+    client.talk("SET k v => +OK\nGET k => $v\nGET missing => nil\nSET short v PX 1 => +OK");
+    client.run(&[b"SET", b"large", &vec![b'v'; 1_000_000], b"EX", b"1000"]);
+    client.ask("NOSUCH");
+    other.talk("PING => +PONG");
+    eventually(|| client.info("expired_keys") == "1");
+    (server, client, other)
+}
+
+/// `CONFIG GET maxmemory` was 0 whatever the pool's maximum, `appendfsync` was "always" in a pool that
+/// survives no power failure, and `mem_fragmentation_ratio` was 41.8 in a fresh one.
+#[test]
+fn every_value_is_true() {
+    let (server, mut client, _other) = busy_server();
+    let known = Known { port: server.address.port(), fields: info(&mut client) };
+    let settings = config(&mut client);
+    for (found, rows) in [(&known.fields, INFO), (&settings, CONFIG)] {
+        for (name, value) in found {
+            let row = rows.iter().find(|(known, _)| known == name);
+            let (_, proof) = row.unwrap_or_else(|| panic!("nothing proves that {name}:{value} is true"));
+            assert!(proof(value, &known), "{name}:{value}");
+        }
+        for (name, _) in rows {
+            assert!(found.contains_key(*name), "{name} is gone, and its row is not");
+        }
+    }
+}
+
+#[test]
+fn what_writes_survive_is_said_as_redis_says_it() {
+    for (durability, expected) in [
+        (tembo::Durability::PageCache, "no"),
+        (tembo::Durability::Emulated, "no"),
+        (tembo::Durability::Synced, "always"),
+    ] {
+        let server = Fixture::with(|_| {}, |options| options.durability(durability));
+        server.client().talk(&format!("CONFIG GET appendfsync => [$appendfsync ${expected}]"));
+    }
+}
+
+#[test]
+fn what_is_used_grows_and_shrinks_and_its_peak_stays() {
+    let server = Fixture::start();
+    let mut client = server.client();
+    let before: u64 = client.info("used_memory").parse().unwrap();
+    client.run(&[b"SET", b"k", &vec![b'v'; 16 << 20]]);
+    let full: u64 = client.info("used_memory").parse().unwrap();
+    assert!(full >= before + (16 << 20), "{full} after {before}");
+    client.talk("DEL k => :1");
+    eventually(|| {
+        // What a commit frees can be used after the next ones.
+        client.talk("SET other v => +OK");
+        client.info("used_memory").parse::<u64>().unwrap() < full - (15 << 20)
+    });
+    assert!(client.info("used_memory_peak").parse::<u64>().unwrap() >= full);
+}
+
+#[test]
+fn settings_are_read_as_redis_reads_them() {
+    let server = Fixture::start();
+    let mut client = server.client();
+    let refused = |name: &str, why: &str| {
+        format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
+    };
+    let range = "argument must be between 1048576 and 9223372036854775807 inclusive";
+    let bad_limit = "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
+    for (name, value, expected) in [
+        ("maxmemory-clients", "1gb", Ok("1073741824")),
+        ("maxmemory-clients", "1KB", Ok("1024")),
+        ("maxmemory-clients", "100%", Ok("100%")),
+        ("maxmemory-clients", "0%", Ok("0")),
+        ("maxmemory-clients", "''", Ok("0")),
+        ("maxmemory-clients", "101%", Err("percentage argument must be less or equal to 100")),
+        ("maxmemory-clients", "-1", Err("argument must be a memory or percent value")),
+        ("maxmemory-clients", "abc%", Err("argument must be a memory or percent value")),
+        ("maxmemory-clients", "1x", Err("argument must be a memory or percent value")),
+        (
+            "client-output-buffer-limit",
+            "'replica 1gb 1mb 10 pubsub 1k 2k 3'",
+            Ok("normal 0 0 0 slave 1073741824 1048576 10 pubsub 1000 2000 3"),
+        ),
+        ("client-output-buffer-limit", "'SLAVE 1 2 3'", Ok("normal 0 0 0 slave 1 2 3 pubsub 1000 2000 3")),
+        ("client-output-buffer-limit", "''", Ok("normal 0 0 0 slave 1 2 3 pubsub 1000 2000 3")),
+        (
+            "client-output-buffer-limit",
+            "'normal 1mb 0'",
+            Err("Wrong number of arguments in buffer limit configuration."),
+        ),
+        (
+            "client-output-buffer-limit",
+            "'nosuch 0 0 0'",
+            Err("Invalid client class specified in buffer limit configuration."),
+        ),
+        (
+            "client-output-buffer-limit",
+            "'master 0 0 0'",
+            Err("Invalid client class specified in buffer limit configuration."),
+        ),
+        ("client-output-buffer-limit", "'normal x 0 0'", Err(bad_limit)),
+        ("client-output-buffer-limit", "'normal 0 -1 0'", Err(bad_limit)),
+        ("client-output-buffer-limit", "'normal 0 0 -1'", Err(bad_limit)),
+        ("client-query-buffer-limit", "1024kb", Ok("1048576")),
+        ("client-query-buffer-limit", "9223372036854775807", Ok("9223372036854775807")),
+        ("client-query-buffer-limit", "100", Err(range)),
+        ("client-query-buffer-limit", "abc", Err("argument must be a memory value")),
+        ("proto-max-bulk-len", "1mb", Ok("1048576")),
+        ("proto-max-bulk-len", "1gb", Err("argument must be between 1048576 and 536870912 inclusive")),
+        ("loglevel", "VERBOSE", Ok("verbose")),
+        (
+            "loglevel",
+            "info",
+            Err("argument(s) must be one of the following: debug, verbose, notice, warning"),
+        ),
+        ("timeout", "-1", Err("argument must be between 0 and 2147483647 inclusive")),
+        ("timeout", "1.5", Err("argument couldn't be parsed into an integer")),
+        ("maxclients", "0", Err("argument must be between 1 and 4294967295 inclusive")),
+        ("maxmemory", "1", Err("can't set immutable config")),
+        ("protected-mode", "no", Err("can't set immutable config")),
+    ] {
+        let answer = client.ask(&format!("CONFIG SET {name} {value}"));
+        match expected {
+            Ok(shown) => {
+                assert_eq!(answer, "+OK", "{name} {value}");
+                assert_eq!(client.ask(&format!("CONFIG GET {name}")), format!("[${name} ${shown}]"));
+            }
+            Err(why) => assert_eq!(answer, refused(name, why), "{name} {value}"),
+        }
+    }
+    let answer = client.ask("CONFIG SET maxclients 4294967295");
+    assert!(answer.contains("The operating system is not able to handle"), "{answer}");
+}
