@@ -4,6 +4,9 @@
 //! `TEMBO_KILL_SEED` repeats one, `TEMBO_KILL_DURABILITY` names the domain.
 #![forbid(unsafe_code)]
 
+#[path = "kill/exec.rs"]
+mod exec;
+
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::{BTreeMap, VecDeque};

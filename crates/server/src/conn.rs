@@ -188,10 +188,12 @@ impl Conn {
             queue_chunks,
             arguments: self.parser.memory_bytes(),
             memory: self.memory_bytes(),
+            output_waits: self.output.unsent() > 0 && !self.writable,
         }
     }
 
-    pub(crate) fn describe(&self, now: Instant) -> Vec<u8> {
-        self.session.describe(now, self.buffer_sizes())
+    /// Its line of CLIENT LIST; `changed` is whether a key that it watches was.
+    pub(crate) fn describe(&self, now: Instant, changed: bool) -> Vec<u8> {
+        self.session.describe(now, changed, self.buffer_sizes())
     }
 }

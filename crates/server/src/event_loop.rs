@@ -337,6 +337,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if conn.is_over() {
             let message = format_args!("client {} is gone", conn.session);
             self.executor.state.log(LogLevel::Verbose, Kind::Connection, message);
+            self.executor.part_with(&mut conn.session);
             // Dropping the socket closes it, which also takes it off the event queue.
             self.executor.clients.vacate(slot, conn);
             return;

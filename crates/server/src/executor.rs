@@ -10,7 +10,8 @@
 //! # A command that fails leaves nothing
 //!
 //! Before a command that writes, a savepoint is taken. If the command ends in a fault, a full pool for example,
-//! the batch is rolled back to it and what stands of the reply is replaced by the error.
+//! the batch is rolled back to it and what stands of the reply is replaced by the error. Within EXEC that is so for
+//! each of its commands: see [`crate::transaction`].
 
 use std::ops::Range;
 
@@ -19,11 +20,11 @@ use tembo_wire::{Protocol, ProtocolError, ReplyWriter, Request};
 
 use crate::clients::Clients;
 use crate::commands::table::Command;
-use crate::commands::table::flag::{READONLY, WRITE};
+use crate::commands::table::flag::{AT_ONCE, READONLY, RUNS_QUEUE, WRITE};
 use crate::commands::{Context, KeysJob, Out};
 use crate::config::LogLevel;
 use crate::conn::Conn;
-use crate::fault::{Answer, Fault, MALFORMED, error_line};
+use crate::fault::{Answer, Fault, MALFORMED, error_line, quotable};
 use crate::hostile;
 use crate::keyspace::Keyspace;
 use crate::log::Kind;
@@ -37,20 +38,20 @@ const QUOTED_BYTES_MAX: usize = 128;
 const RECLAIMS_PER_RETRY: usize = 64;
 
 /// A reply that depends on uncommitted writes.
-struct Mark {
-    slot: usize,
-    reply: Range<usize>,
+pub(crate) struct Mark {
+    pub(crate) slot: usize,
+    pub(crate) reply: Range<usize>,
 }
 
 /// The output buffer of the connection that is being served, and its slot.
-type Current<'a> = (usize, &'a mut Vec<u8>);
+pub(crate) type Current<'a> = (usize, &'a mut Vec<u8>);
 
 pub(crate) struct Executor<'s, 'p> {
     pub(crate) keys: Keyspace<'p>,
     pub(crate) state: &'s mut State,
     pub(crate) clients: Clients,
-    marks: Vec<Mark>,
-    batch_words_max: usize,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) batch_words_max: usize,
 }
 
 impl<'s, 'p> Executor<'s, 'p> {
@@ -109,9 +110,15 @@ impl<'s, 'p> Executor<'s, 'p> {
 
     /// Refuses what is no command; disconnects who sent it if that is no Redis client.
     #[cold]
-    fn refuse(&mut self, request: &Request<'_>, session: &mut Session, output: &mut Vec<u8>, fault: &Fault) {
+    fn refuse_request(
+        &mut self,
+        request: &Request<'_>,
+        session: &mut Session,
+        output: &mut Vec<u8>,
+        fault: &Fault,
+    ) {
         if !hostile::is_http(request) {
-            return self.write_fault(output, session.protocol, "a command", fault);
+            return self.refuse(session, request, output, fault);
         }
         session.killed = true;
         let message = format_args!(
@@ -140,11 +147,20 @@ impl<'s, 'p> Executor<'s, 'p> {
         self.state.stats.commands += 1;
         let command = match self.resolve(request) {
             Ok(command) => command,
-            Err(fault) => return self.refuse(request, session, output, &fault),
+            Err(fault) => return self.refuse_request(request, session, output, &fault),
         };
         session.command = command.name;
+        if session.queue.is_some() {
+            if !command.has(AT_ONCE) {
+                return self.enqueue(command, request, session, output);
+            }
+            if command.has(RUNS_QUEUE) {
+                return self.run_transaction(slot, session, output);
+            }
+        }
         let mut start = output.len();
-        while let Err(fault) = self.attempt(command, request, session, output, job) {
+        let reply_bytes_max = self.state.config.reply_bytes_max;
+        while let Err(fault) = self.attempt(command, request, session, output, job, reply_bytes_max) {
             output.truncate(start);
             if let Err(fault) = self.prepare_retry(fault, (slot, output)) {
                 self.write_fault(output, session.protocol, command.name, &fault);
@@ -154,10 +170,16 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
         if self.keys.is_dirty() && command.has(READONLY | WRITE) {
             self.state.stats.batched_commands += u64::from(command.has(WRITE));
-            self.marks.push(Mark { slot, reply: start..output.len() });
-            if self.keys.pending_words() > self.batch_words_max {
-                self.settle(Some((slot, output)));
-            }
+            self.mark(start, (slot, output));
+        }
+    }
+
+    /// Marks the reply that begins at `start`, and commits the batch if it has become large.
+    #[inline(always)]
+    pub(crate) fn mark(&mut self, start: usize, (slot, output): Current<'_>) {
+        self.marks.push(Mark { slot, reply: start..output.len() });
+        if self.keys.pending_words() > self.batch_words_max {
+            self.settle(Some((slot, output)));
         }
     }
 
@@ -175,16 +197,18 @@ impl<'s, 'p> Executor<'s, 'p> {
     }
 
     /// Runs a command once; if it fails, the keyspace is as before.
-    fn attempt(
+    #[inline(always)]
+    pub(crate) fn attempt(
         &mut self,
         command: &Command,
         request: &Request<'_>,
         session: &mut Session,
         output: &mut Vec<u8>,
         job: &mut Option<KeysJob>,
+        reply_bytes_max: usize,
     ) -> Answer {
         let savepoint = if command.has(WRITE) { Some(self.keys.savepoint()?) } else { None };
-        let out = Out::new(output, session.protocol, self.state.config.reply_bytes_max);
+        let out = Out::new(output, session.protocol, reply_bytes_max);
         let Executor { keys, state, clients, .. } = self;
         let result = (command.handler)(&mut Context { keys, session, out, state, clients, job }, request);
         if let (Err(_), Some(savepoint)) = (&result, savepoint) {
@@ -213,7 +237,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     }
 
     /// Gives space back that cleared databases still hold, for a command that found none.
-    fn reclaim_now(&mut self) -> Answer {
+    pub(crate) fn reclaim_now(&mut self) -> Answer {
         for _ in 0..RECLAIMS_PER_RETRY {
             self.keys.reclaim()?;
         }
@@ -254,6 +278,8 @@ impl<'s, 'p> Executor<'s, 'p> {
                 error => format!("MISCONF The write could not be made durable and was undone: {error}"),
             };
             self.state.stats.errors += self.marks.len() as u64;
+            // Clients may have begun to watch what is undone now.
+            self.keys.watches.touch_everything();
             self.replace_marked(current, &line);
         }
         self.marks.clear();
@@ -274,7 +300,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
     }
 
-    fn write_fault(
+    pub(crate) fn write_fault(
         &mut self,
         output: &mut Vec<u8>,
         protocol: Protocol,
@@ -286,7 +312,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         let mut reply = ReplyWriter::new(output, protocol);
         match fault {
             Fault::Error(line) => reply.error(line),
-            Fault::Quoting(line) => reply.error(line),
+            Fault::Quoting(line) => reply.error(without_line_ends(line)),
             Fault::Engine(error) => {
                 reply.error(error_line(error, pool));
                 self.state.log_fault(command, error, pool);
@@ -320,7 +346,14 @@ fn writer<'a>(output: &'a mut Vec<u8>, session: &Session) -> ReplyWriter<'a> {
     ReplyWriter::new(output, session.protocol)
 }
 
+/// Redis's errors lose the line ends that a quoted argument brings to their ends; those within become blanks.
+fn without_line_ends(line: &[u8]) -> &[u8] {
+    let end = line.iter().rposition(|byte| !b"\r\n".contains(byte));
+    &line[..end.map_or(0, |last| last + 1)]
+}
+
 fn clipped(bytes: &[u8]) -> &[u8] {
+    let bytes = quotable(bytes);
     &bytes[..bytes.len().min(QUOTED_BYTES_MAX)]
 }
 
@@ -332,6 +365,7 @@ fn unknown_command(request: &Request<'_>) -> Fault {
         }
         let room = QUOTED_BYTES_MAX - quoted.len();
         quoted.push(b'\'');
+        let arg = quotable(arg);
         quoted.extend_from_slice(&arg[..arg.len().min(room)]);
         quoted.extend_from_slice(b"' ");
     }

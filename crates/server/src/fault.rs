@@ -49,6 +49,12 @@ pub(crate) const DB_OUT_OF_RANGE: Fault = Fault::Error("ERR DB index is out of r
 pub(crate) const MALFORMED: &str =
     "the stored value is damaged or was written by a newer version; run `tembo check`";
 
+/// The part of a client's text that errors quote: like Redis's, they end it at a NUL.
+pub(crate) fn quotable(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    &text[..end]
+}
+
 /// The error line for a command that the engine refused.
 pub(crate) fn error_line(error: &tembo::Error, pool: &Pool) -> String {
     match error {

@@ -26,6 +26,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) client_bytes: usize,
     /// Cleared databases still hold space.
     pub(crate) is_reclaiming: bool,
+    pub(crate) watched_keys: usize,
     /// Of each database that is not empty: its number, its keys, and those that have a deadline.
     pub(crate) keyspace: Vec<(usize, u64, u64)>,
 }
@@ -101,6 +102,7 @@ fn clients(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         maxclients: facts.state.config.max_clients,
         blocked_clients: 0,
         tracking_clients: 0,
+        total_watched_keys: facts.watched_keys,
         clients_in_timeout_table: 0,
     )
 }

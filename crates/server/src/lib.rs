@@ -5,6 +5,7 @@
 //!                     |- conn, buffer, chunk, clients, session
 //!                     |- log, hostile          what operators are told; who is no Redis client
 //!                     executor        one command after another; what is acknowledged is durable
+//!                     transaction     EXEC: the commands since MULTI in one batch
 //!                     |- commands/    a file per family; the command table
 //!                     keyspace/       sixteen databases with expiry, on maps of the pool
 //!                     tembo           one batch, one fence
@@ -33,6 +34,7 @@
 //! - **A failed commit** is answered with `-MISCONF` (`-OOM` if the pool was full) to each command that was part
 //!   of it, and nothing of them happened. One DEL of tens of thousands of keys can end so in a full
 //!   pool; several do not. `-ERR internal error` says that there is a bug, and that the data is not to blame.
+//! - **EXEC** is one commit: all of its commands are durable or none, also after a crash.
 //! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
@@ -69,6 +71,7 @@ mod random;
 mod server;
 mod session;
 mod state;
+mod transaction;
 
 pub use config::{ClientMemory, Config, LogLevel, OutputLimit, OutputLimits};
 pub use error::Error;

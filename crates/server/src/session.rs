@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Instant;
 
 use tembo_wire::Protocol;
+
+use crate::transaction::{Queue, Watched};
 
 /// A client's state.
 #[derive(Debug)]
@@ -25,6 +28,9 @@ pub(crate) struct Session {
     /// The command it ran last.
     pub(crate) command: &'static str,
     pub(crate) no_evict: bool,
+    /// The commands since MULTI.
+    pub(crate) queue: Option<Rc<Queue>>,
+    pub(crate) watched: Watched,
     /// It is to be disconnected once its output is sent.
     pub(crate) quitting: bool,
     /// It is to be disconnected now; what is left for it is not sent.
@@ -49,6 +55,8 @@ impl Session {
             library_version: Vec::new(),
             command: "NULL",
             no_evict: false,
+            queue: None,
+            watched: Watched::default(),
             quitting: false,
             killed: false,
             buffers: BufferSizes::default(),
@@ -57,7 +65,10 @@ impl Session {
 
     /// Memory held beside the connection's buffers, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.name.capacity() + self.library_name.capacity() + self.library_version.capacity()
+        self.name.capacity()
+            + self.library_name.capacity()
+            + self.library_version.capacity()
+            + self.transaction_bytes()
     }
 
     /// Whether the client runs on this machine.
@@ -81,6 +92,8 @@ pub(crate) struct BufferSizes {
     pub(crate) arguments: usize,
     /// All memory that the connection has.
     pub(crate) memory: usize,
+    /// There is output that the socket does not take.
+    pub(crate) output_waits: bool,
 }
 
 /// How the log names the client: by number and address, not by the name that it chose.
@@ -91,18 +104,33 @@ impl fmt::Display for Session {
 }
 
 impl Session {
-    /// A line of CLIENT LIST, with its line end.
-    pub(crate) fn describe(&self, now: Instant, buffers: BufferSizes) -> Vec<u8> {
+    /// How many bytes the commands since MULTI and the watched keys take.
+    pub(crate) fn transaction_bytes(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.memory_bytes()) + self.watched.bytes
+    }
+
+    /// The letters of CLIENT LIST; `changed` is whether a watched key was.
+    fn flags(&self, changed: bool) -> String {
+        let flags = [(self.queue.is_some(), 'x'), (changed, 'd'), (self.quitting, 'c')];
+        let flags: String = flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag)).collect();
+        if flags.is_empty() { "N".to_owned() } else { flags }
+    }
+
+    /// A line of CLIENT LIST, with its line end; `changed` is whether a key that the client watches was.
+    pub(crate) fn describe(&self, now: Instant, changed: bool, buffers: BufferSizes) -> Vec<u8> {
         let seconds = |since| now.saturating_duration_since(since).as_secs();
-        let flags = if self.quitting { "c" } else { "N" };
+        let flags = self.flags(changed);
+        let multi = self.queue.as_ref().map_or(-1, |queue| queue.len() as i64);
+        let multi_bytes = self.transaction_bytes();
+        let events = if buffers.output_waits { "rw" } else { "r" };
         let input_free = buffers.input_capacity - buffers.input;
         let name = String::from_utf8_lossy(&self.name);
         let library_name = String::from_utf8_lossy(&self.library_name);
         let library_version = String::from_utf8_lossy(&self.library_version);
         format!(
             "id={} addr={} laddr={} fd={} name={name} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
-             multi=-1 qbuf={} qbuf-free={input_free} argv-mem={} multi-mem=0 rbs={} obl={} oll={} omem={} \
-             tot-mem={} events=rw cmd={} user=default redir=-1 resp={} lib-name={library_name} \
+             multi={multi} watch={} qbuf={} qbuf-free={input_free} argv-mem={} multi-mem={multi_bytes} rbs={} rbp=0 obl={} oll={} omem={} \
+             tot-mem={} events={events} cmd={} user=default redir=-1 resp={} lib-name={library_name} \
              lib-ver={library_version}\n",
             self.id,
             self.peer,
@@ -111,6 +139,7 @@ impl Session {
             seconds(self.since),
             seconds(self.active),
             self.database,
+            self.watched.keys.len(),
             buffers.input,
             buffers.arguments,
             buffers.output_capacity,

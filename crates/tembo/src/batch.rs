@@ -7,7 +7,7 @@ use crate::{Error, Map, Result};
 use std::ops::RangeBounds;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use tembo_index::{CddsPart, CddsTree, HeldHere, WbTree, Writers};
+use tembo_index::{CddsPart, CddsTree, HeldHere, Writers};
 use tembo_pool::Tx;
 
 /// A group of changes to any maps of a pool: after a crash all of them are there or none, and they share a
@@ -109,7 +109,7 @@ impl Parts {
 impl<'p> Batch<'p> {
     pub(crate) fn begin(shared: &'p Shared) -> Result<Batch<'p>> {
         let writers = shared.writers()?;
-        shared.feed_starved()?;
+        shared.feed_starved();
         let tx = shared.begin("a batch")?;
         Ok(Batch {
             tx,
@@ -125,21 +125,17 @@ impl<'p> Batch<'p> {
 
     /// Makes a change that may need space.
     #[inline(always)]
-    fn change_plain<T>(
-        &mut self,
-        tree: &WbTree,
-        body: impl FnOnce(&mut Tx<'p>) -> tembo_index::Result<T>,
-    ) -> Result<T> {
-        match body(&mut self.tx) {
-            Ok(outcome) => Ok(outcome),
-            Err(e) => {
-                let e = e.into();
-                if matches!(e, Error::Full { .. }) {
-                    self.shared.note_starved(tree);
-                }
-                Err(e)
-            }
+    fn change_plain<T>(&mut self, body: impl FnOnce(&mut Tx<'p>) -> tembo_index::Result<T>) -> Result<T> {
+        let outcome = body(&mut self.tx);
+        outcome.map_err(|e| self.failed(e.into()))
+    }
+
+    #[cold]
+    fn failed(&self, error: Error) -> Error {
+        if matches!(error, Error::Full { .. }) {
+            self.shared.note_starved();
         }
+        error
     }
 
     /// The map's tree, if it is of the batch's pool.
@@ -176,7 +172,8 @@ impl<'p> Batch<'p> {
         self.part(tree)?;
         self.changes += 1;
         let part = self.parts.find_mut(tree).expect("found or made just now");
-        Ok(body(part, &mut self.tx, *self.savepoint.get_mut())?)
+        let outcome = body(part, &mut self.tx, *self.savepoint.get_mut());
+        outcome.map_err(|e| self.failed(e.into()))
     }
 }
 
@@ -221,7 +218,7 @@ impl Batch<'_> {
     #[inline]
     pub fn put_parts(&mut self, map: &Map, key: &[u8], value: &[&[u8]]) -> Result<bool> {
         match self.tree(map)? {
-            Tree::Plain(tree) => self.change_plain(tree, |tx| tree.put(tx, key, value)),
+            Tree::Plain(tree) => self.change_plain(|tx| tree.put(tx, key, value)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.put(tx, savepoint, key, value))
             }
@@ -235,7 +232,7 @@ impl Batch<'_> {
     /// As for [`Map::put`].
     pub fn insert(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
         match self.tree(map)? {
-            Tree::Plain(tree) => self.change_plain(tree, |tx| tree.insert(tx, key, value)),
+            Tree::Plain(tree) => self.change_plain(|tx| tree.insert(tx, key, value)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.insert(tx, savepoint, key, value))
             }
@@ -249,7 +246,7 @@ impl Batch<'_> {
     /// As for [`Map::put`].
     pub fn update(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
         match self.tree(map)? {
-            Tree::Plain(tree) => self.change_plain(tree, |tx| tree.update(tx, key, value)),
+            Tree::Plain(tree) => self.change_plain(|tx| tree.update(tx, key, value)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.update(tx, savepoint, key, value))
             }
@@ -269,7 +266,7 @@ impl Batch<'_> {
         new: Option<&[u8]>,
     ) -> Result<bool> {
         match self.tree(map)? {
-            Tree::Plain(tree) => self.change_plain(tree, |tx| tree.compare_and_swap(tx, key, expected, new)),
+            Tree::Plain(tree) => self.change_plain(|tx| tree.compare_and_swap(tx, key, expected, new)),
             Tree::Versioned(tree) => self
                 .change(tree, |part, tx, savepoint| part.compare_and_swap(tx, savepoint, key, expected, new)),
         }
@@ -287,7 +284,7 @@ impl Batch<'_> {
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
         match self.tree(map)? {
-            Tree::Plain(tree) => self.change_plain(tree, |tx| tree.modify(tx, key, change)),
+            Tree::Plain(tree) => self.change_plain(|tx| tree.modify(tx, key, change)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.modify(tx, savepoint, key, change))
             }
@@ -419,9 +416,15 @@ impl Batch<'_> {
     /// then); [`Error::Pool`](crate::Error::Pool) if the device fails.
     pub fn commit(self) -> Result<()> {
         // In this order, so that, if one fails, the transaction is taken back before others may write to the maps.
-        let Batch { mut parts, mut tx, writers, _held, .. } = self;
-        parts.for_each(|part| part.finish(&mut tx))?;
-        writers.commit(tx)?;
+        let Batch { mut parts, mut tx, shared, writers, _held, .. } = self;
+        let made = parts.for_each(|part| part.finish(&mut tx)).and_then(|()| writers.commit(tx));
+        if let Err(e) = made {
+            let e = e.into();
+            if matches!(e, Error::Full { .. }) {
+                shared.note_starved();
+            }
+            return Err(e);
+        }
         // All of them are durable; readers see one after the other.
         while let Some(part) = parts.0.take() {
             let Part { part, next, .. } = *part;

@@ -81,7 +81,7 @@ impl FixedMap {
     /// the outcome is unknown until the pool is opened again; otherwise nothing was changed.
     #[inline]
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>> {
-        Ok(self.tree.put(key, value)?)
+        self.tree.pool().shared.with_room(|| Ok(self.tree.put(key, value)?))
     }
 
     /// Gives `key` a value if it has none; returns whether that was so.
@@ -91,7 +91,7 @@ impl FixedMap {
     /// As for [`put`](Self::put).
     #[inline]
     pub fn insert(&self, key: u64, value: u64) -> Result<bool> {
-        Ok(self.tree.insert(key, value)?)
+        self.tree.pool().shared.with_room(|| Ok(self.tree.insert(key, value)?))
     }
 
     /// Gives `key` another value if it has one; returns the one before.

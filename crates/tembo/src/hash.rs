@@ -2,7 +2,7 @@
 
 use crate::open::Once;
 use crate::records::{EntryKind, ValueKind};
-use crate::{Change, Entry, Error, KeptSnapshot, Pool, Result, Value, VersionsStats};
+use crate::{Change, Entry, Error, KeptSnapshot, Pool, PoolError, Result, Value, VersionsStats};
 use std::iter::FusedIterator;
 use tembo_index::{CddsBatch, CddsHash, CddsHashIter, CddsHashed, CddsSnapshot, Error as IndexError};
 
@@ -103,7 +103,8 @@ impl HashTable {
     /// its device failed. After a failure of the device the outcome is unknown until the pool is opened again; otherwise nothing was
     /// changed.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.table.put(key.as_ref(), value.as_ref())?)
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.pool().shared.with_room(|| Ok(self.table.put(key, value)?))
     }
 
     /// Gives `key` a value if it has none; returns whether that was so.
@@ -112,7 +113,8 @@ impl HashTable {
     ///
     /// As for [`put`](Self::put).
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.table.insert(key.as_ref(), value.as_ref())?)
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.pool().shared.with_room(|| Ok(self.table.insert(key, value)?))
     }
 
     /// Gives `key` another value if it has one; returns whether that was so.
@@ -121,7 +123,8 @@ impl HashTable {
     ///
     /// As for [`put`](Self::put).
     pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.table.update(key.as_ref(), value.as_ref())?)
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.pool().shared.with_room(|| Ok(self.table.update(key, value)?))
     }
 
     /// Gives `key` the value `new` if it has the `expected` one; returns whether that was so. `None` stands for no record:
@@ -136,7 +139,8 @@ impl HashTable {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        Ok(self.table.compare_and_swap(key.as_ref(), expected, new)?)
+        let key = key.as_ref();
+        self.pool().shared.with_room(|| Ok(self.table.compare_and_swap(key, expected, new)?))
     }
 
     /// Gives `key` the value that `change` makes of the one it has, where `None` stands for no record; returns whether it had one.
@@ -185,8 +189,15 @@ impl HashTable {
         let mut failure = None;
         let outcome = self.table.batch(|batch| {
             body(&mut TableBatch(batch)).map_err(|error| {
+                // If there was no space, what is dead is freed for the next one.
+                let reason = match &error {
+                    Error::Full { needed_bytes, why } => {
+                        PoolError::Full { needed_bytes: *needed_bytes, why: why.clone() }.into()
+                    }
+                    _ => IndexError::Abandoned,
+                };
                 failure = Some(error);
-                IndexError::Abandoned
+                reason
             })
         });
         outcome.map_err(|error| failure.unwrap_or_else(|| error.into()))

@@ -107,9 +107,12 @@ impl Map {
     /// in a thread that would wait for itself: since it has a [`Batch`](crate::Batch) that holds the map, or is in a closure that
     /// [`modify`](Self::modify) calls. So for all changes.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(match &self.tree {
-            Tree::Plain(tree) => self.beside(tree)?.put(key.as_ref(), &[value.as_ref()])?,
-            Tree::Versioned(tree) => tree.put(key.as_ref(), value.as_ref())?,
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.pool.shared.with_room(|| {
+            Ok(match &self.tree {
+                Tree::Plain(tree) => self.beside(tree)?.put(key, &[value])?,
+                Tree::Versioned(tree) => tree.put(key, value)?,
+            })
         })
     }
 
@@ -120,9 +123,12 @@ impl Map {
     ///
     /// As for [`put`](Self::put).
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(match &self.tree {
-            Tree::Plain(tree) => self.beside(tree)?.insert(key.as_ref(), value.as_ref())?,
-            Tree::Versioned(tree) => tree.insert(key.as_ref(), value.as_ref())?,
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.pool.shared.with_room(|| {
+            Ok(match &self.tree {
+                Tree::Plain(tree) => self.beside(tree)?.insert(key, value)?,
+                Tree::Versioned(tree) => tree.insert(key, value)?,
+            })
         })
     }
 
@@ -132,9 +138,12 @@ impl Map {
     ///
     /// As for [`put`](Self::put).
     pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(match &self.tree {
-            Tree::Plain(tree) => self.beside(tree)?.update(key.as_ref(), value.as_ref())?,
-            Tree::Versioned(tree) => tree.update(key.as_ref(), value.as_ref())?,
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.pool.shared.with_room(|| {
+            Ok(match &self.tree {
+                Tree::Plain(tree) => self.beside(tree)?.update(key, value)?,
+                Tree::Versioned(tree) => tree.update(key, value)?,
+            })
         })
     }
 
@@ -150,9 +159,12 @@ impl Map {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        Ok(match &self.tree {
-            Tree::Plain(tree) => self.beside(tree)?.compare_and_swap(key.as_ref(), expected, new)?,
-            Tree::Versioned(tree) => tree.compare_and_swap(key.as_ref(), expected, new)?,
+        let key = key.as_ref();
+        self.pool.shared.with_room(|| {
+            Ok(match &self.tree {
+                Tree::Plain(tree) => self.beside(tree)?.compare_and_swap(key, expected, new)?,
+                Tree::Versioned(tree) => tree.compare_and_swap(key, expected, new)?,
+            })
         })
     }
 

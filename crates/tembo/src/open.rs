@@ -99,6 +99,15 @@ impl<T: OpenOnce> Once<T> {
         Ok(Some(Once { tree, entry }))
     }
 
+    /// Handles of all that are open.
+    pub(crate) fn all(among: &OpenTrees<T>) -> Vec<Once<T>> {
+        let open = among.lock().unwrap_or_else(PoisonError::into_inner);
+        let handles = open
+            .values()
+            .filter_map(|(tree, entry)| Some(Once { tree: tree.clone(), entry: entry.upgrade()? }));
+        handles.collect()
+    }
+
     pub(crate) fn pool(&self) -> &Pool {
         &self.entry.pool
     }

@@ -2,10 +2,10 @@
 
 use crate::map::Tree;
 use crate::open::{Once, OpenTrees};
-use crate::{Batch, FixedMap, HashTable, Map, MapOptions, Result, VersionsReport};
+use crate::{Batch, Error, FixedMap, HashTable, Map, MapOptions, Result, VersionsReport};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tembo_heap::{Description, Summary};
 use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree, Writers};
 use tembo_pmem::{Domain, FlushInstruction};
@@ -23,7 +23,7 @@ pub struct Pool {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// Nodes of a cleared map that are freed before a batch, at most: a millisecond or two.
+/// Nodes of a cleared map that are freed at a time: in a millisecond or two.
 const STEPS_PER_TREE: usize = 500;
 
 #[derive(Debug)]
@@ -31,8 +31,7 @@ pub(crate) struct Shared {
     pub pool: tembo_pool::Pool,
     writers: OnceLock<Writers>,
     starting: Mutex<()>,
-    /// Trees in which a batch found no space although there is some to be freed, and whether there are any.
-    starved: Mutex<Vec<WbTree>>,
+    /// A batch found no space.
     has_starved: AtomicBool,
     pub fixed_trees: OpenTrees<FixedTree>,
     pub versioned_trees: OpenTrees<CddsTree>,
@@ -45,7 +44,6 @@ impl Shared {
             pool,
             writers: OnceLock::new(),
             starting: Mutex::default(),
-            starved: Mutex::default(),
             has_starved: AtomicBool::new(false),
             fixed_trees: OpenTrees::default(),
             versioned_trees: OpenTrees::default(),
@@ -69,47 +67,63 @@ impl Shared {
         Ok(writers.begin())
     }
 
-    /// Notes that a batch found no space in a tree. What was cleared there cannot be freed in the middle of the batch, and what it frees itself is
-    /// taken back with it.
+    /// Notes that a batch found no space: what is dead cannot be freed in the middle of it, and what it frees itself is taken back with it.
     #[cold]
-    pub(crate) fn note_starved(&self, tree: &WbTree) {
-        if !tree.has_cleared().unwrap_or(false) {
-            return;
-        }
-        let mut starved = self.lock_starved();
-        if !starved.iter().any(|other| other.is_same(tree)) {
-            starved.push(tree.clone());
-        }
+    pub(crate) fn note_starved(&self) {
         self.has_starved.store(true, Ordering::Relaxed);
     }
 
-    fn lock_starved(&self) -> MutexGuard<'_, Vec<WbTree>> {
-        self.starved.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Frees some of what is dead if a batch found no space, before the next one.
+    #[inline]
+    pub(crate) fn feed_starved(&self) {
+        if self.has_starved.load(Ordering::Relaxed) {
+            self.has_starved.store(false, Ordering::Relaxed);
+            self.make_room();
+        }
     }
 
-    /// Frees some of what was cleared from trees in which a batch found no space, before the next one.
-    #[inline]
-    pub(crate) fn feed_starved(&self) -> Result<()> {
-        if self.has_starved.load(Ordering::Relaxed) { self.reclaim_starved() } else { Ok(()) }
+    /// Makes a change; again, if there was no space, as long as something dead can be freed in any of the pool's maps.
+    #[inline(always)]
+    pub(crate) fn with_room<T>(&self, change: impl Fn() -> Result<T>) -> Result<T> {
+        match change() {
+            Err(full @ Error::Full { .. }) => self.change_again(full, &change),
+            outcome => outcome,
+        }
     }
 
     #[cold]
-    fn reclaim_starved(&self) -> Result<()> {
-        // The lock is not held while this waits for its turn: who has that may want it.
-        self.has_starved.store(false, Ordering::Relaxed);
-        let starved = std::mem::take(&mut *self.lock_starved());
-        for tree in &starved {
-            for _ in 0..STEPS_PER_TREE {
-                // A step at a time, as the record of one always finds room.
-                let mut tx = self.begin("a batch")?;
-                let has_more = tree.reclaim(&mut tx, 1)?;
-                tx.commit()?;
-                if !has_more {
-                    break;
-                }
+    fn change_again<T>(&self, mut full: Error, change: &dyn Fn() -> Result<T>) -> Result<T> {
+        while self.make_room() {
+            match change() {
+                Err(e @ Error::Full { .. }) => full = e,
+                outcome => return outcome,
             }
         }
-        Ok(())
+        Err(full)
+    }
+
+    /// Frees some of what was cleared, and what died in maps that keep versions; returns whether there was any.
+    #[cold]
+    fn make_room(&self) -> bool {
+        let mut has_any = false;
+        for name in WbTree::names(&self.pool).unwrap_or_default() {
+            let Ok(Some(tree)) = WbTree::open(&self.pool, &name) else { continue };
+            for _ in 0..STEPS_PER_TREE {
+                if !matches!(tree.has_cleared(), Ok(true)) || self.reclaim_step(&tree).is_err() {
+                    break;
+                }
+                has_any = true;
+            }
+        }
+        has_any |= Once::all(&self.versioned_trees).iter().any(|tree| tree.make_room());
+        has_any | Once::all(&self.hash_tables).iter().any(|table| table.make_room())
+    }
+
+    /// A step at a time, as the record of one always finds room.
+    fn reclaim_step(&self, tree: &WbTree) -> Result<()> {
+        let mut tx = self.begin("the turn to free what was cleared")?;
+        tree.reclaim(&mut tx, 1)?;
+        Ok(tx.commit()?)
     }
 
     #[cold]

@@ -275,26 +275,33 @@ fn snapshots_are_given_up_in_a_full_pool_and_their_space_comes_back() {
 #[test]
 fn batches_find_the_space_that_was_cleared() {
     // What a batch freed of a cleared map was taken back with it, so that each found the pool as full as the one before.
-    for name in ["plain", "versioned"] {
+    for name in ["plain", "versioned", "table"] {
         let dir = tempfile::tempdir().unwrap();
         let pool = new_pool(&dir);
-        let Kind::Map(map) = open(&pool, name) else { unreachable!("a map") };
-        let other = pool.open_map("other").unwrap();
+        let (kind, other) = (open(&pool, name), pool.open_map("other").unwrap());
         other.put("k", "0").unwrap();
-        let (keys, _) = fill(&Kind::Map(map.clone()), 1, 1000);
-        map.clear().unwrap();
+        let (keys, _) = fill(&kind, 1, 1000);
+        kind.clear().unwrap();
+        let group = |round: u64| match &kind {
+            Kind::Table(table) => table.batch(|batch| batch.put(round.to_be_bytes(), [1; 400]).map(drop)),
+            Kind::Map(map) => {
+                let mut batch = pool.batch()?;
+                // Something else comes first, so that the batch is not for the map alone.
+                batch.modify(&other, b"k", |_| Some(vec![b'1'; round as usize % 2]))?;
+                batch.put(map, &round.to_be_bytes(), &[1; 400])?;
+                batch.commit()
+            }
+            Kind::Fixed(_) => unreachable!("it has no batches"),
+        };
         let mut refused = 0;
         for round in 0..keys.len() as u64 / 2 {
-            let mut batch = pool.batch().unwrap();
-            // Something else comes first, so that the batch is not for the map alone.
-            batch.modify(&other, b"k", |_| Some(vec![b'1'; round as usize % 2])).unwrap();
-            match batch.put(&map, &round.to_be_bytes(), &[1; 400]).and_then(|_| batch.commit()) {
+            match group(round) {
                 Ok(()) => {}
                 Err(Error::Full { .. }) => refused += 1,
                 Err(e) => panic!("{name}: {e}"),
             }
         }
-        assert!(refused < 100, "{name}: {refused} batches of {} were refused", keys.len() / 2);
+        assert!(refused < 100, "{name}: {refused} groups of {} were refused", keys.len() / 2);
         pool.check().unwrap();
     }
 }

@@ -15,6 +15,8 @@ const WRITTEN_DECIMALS: usize = 17;
 /// Bounds of an 80-bit float: no number has more digits before the point, or more zeros behind it.
 const MAX_INTEGER_DIGITS: usize = 4933;
 const MAX_LEADING_ZEROS: usize = 4951;
+/// No 80-bit float has a larger exponent of 2, either way.
+const BINARY_EXPONENT_MAX: i64 = 16_450;
 /// Longest text that is read, as in Redis.
 const MAX_TEXT_BYTES: usize = 5 * 1024 - 1;
 
@@ -41,8 +43,8 @@ pub enum DecimalError {
 }
 
 impl Decimal {
-    /// Reads an optional sign, then digits with an optional point and an optional decimal exponent.
-    /// (Redis also takes C's hexadecimal floats. They are not supported.)
+    /// Reads an optional sign, then digits with an optional point and an optional decimal exponent; or, behind
+    /// `0x`, hexadecimal digits with an optional point and an optional binary exponent.
     ///
     /// # Errors
     /// [`DecimalError::Infinite`] for `inf` and `infinity` in any case, [`DecimalError::Invalid`] for any
@@ -56,12 +58,37 @@ impl Decimal {
         if unsigned.eq_ignore_ascii_case(b"inf") || unsigned.eq_ignore_ascii_case(b"infinity") {
             return Err(DecimalError::Infinite);
         }
-        let (mantissa, exponent) = split_exponent(unsigned)?;
-        let (digits, decimals) = mantissa_digits(mantissa)?;
+        if let [b'0', b'x' | b'X', hexadecimal @ ..] = unsigned {
+            return Self::parse_hexadecimal(negative, hexadecimal);
+        }
+        let (mantissa, exponent) = split_exponent(unsigned, b'e')?;
+        let (digits, decimals) = mantissa_digits(mantissa, 10)?;
         let Some(zeros) = digits.iter().position(|&digit| digit != 0) else {
             return Ok(Decimal { negative: false, digits: Vec::new(), decimals: 0 });
         };
         Self::scaled(negative, digits[zeros..].to_vec(), decimals, exponent)
+    }
+
+    /// What follows `0x` in C's notation of floats: hexadecimal digits, times 2 to the power of the exponent.
+    fn parse_hexadecimal(negative: bool, text: &[u8]) -> Result<Self, DecimalError> {
+        let (mantissa, exponent) = split_exponent(text, b'p')?;
+        let (digits, places) = mantissa_digits(mantissa, 16)?;
+        let Some(zeros) = digits.iter().position(|&digit| digit != 0) else {
+            return Ok(Decimal { negative: false, digits: Vec::new(), decimals: 0 });
+        };
+        let significant = &digits[zeros..];
+        let exponent = exponent.saturating_sub(4 * places as i64);
+        // The power of 2 of the leading digit, to within 3: what is out of range by more need not be computed.
+        let magnitude = exponent.saturating_add(4 * significant.len() as i64);
+        if magnitude.abs() > BINARY_EXPONENT_MAX {
+            return Err(DecimalError::Invalid);
+        }
+        let mut number = Vec::new();
+        significant.iter().for_each(|&digit| multiply_add(&mut number, 16, digit.into()));
+        // A factor of 2 less is a factor of 5 more and a decimal place.
+        let (factor, count) = if exponent < 0 { (5, -exponent) } else { (2, exponent) };
+        multiply_by_power(&mut number, factor, count.unsigned_abs());
+        Self::scaled(negative, decimal_digits(&number), 0, exponent.min(0))
     }
 
     /// `digits`, of which the first is not zero, times 10 to the power of `exponent - decimals`.
@@ -164,9 +191,41 @@ impl Decimal {
     }
 }
 
-/// Cuts a text at its exponent and reads that; a text without one has exponent 0.
-fn split_exponent(text: &[u8]) -> Result<(&[u8], i64), DecimalError> {
-    let Some(at) = text.iter().position(|byte| matches!(byte, b'e' | b'E')) else {
+/// The base of the numbers below, whose parts are given least significant first.
+const PART: u64 = 1_000_000_000;
+const PART_DIGITS: usize = 9;
+
+/// Multiplies by `factor`, of less than 2^32, and adds to it.
+fn multiply_add(number: &mut Vec<u64>, factor: u64, summand: u64) {
+    let mut carry = summand;
+    for part in &mut *number {
+        carry += *part * factor;
+        *part = carry % PART;
+        carry /= PART;
+    }
+    while carry > 0 {
+        number.push(carry % PART);
+        carry /= PART;
+    }
+}
+
+/// Multiplies by `factor`, at most 5, to the power of `count`.
+fn multiply_by_power(number: &mut Vec<u64>, factor: u64, count: u64) {
+    /// The largest for which the power of 5 is less than 2^32.
+    const STEP: u32 = 13;
+    (0..count / u64::from(STEP)).for_each(|_| multiply_add(number, factor.pow(STEP), 0));
+    multiply_add(number, factor.pow((count % u64::from(STEP)) as u32), 0);
+}
+
+/// The digits, most significant first and not zero.
+fn decimal_digits(number: &[u64]) -> Vec<u8> {
+    let text: String = number.iter().rev().map(|part| format!("{part:0PART_DIGITS$}")).collect();
+    text.trim_start_matches('0').bytes().map(|digit| digit - b'0').collect()
+}
+
+/// Cuts a text at its exponent, behind `mark` in either case, and reads that; a text without one has exponent 0.
+fn split_exponent(text: &[u8], mark: u8) -> Result<(&[u8], i64), DecimalError> {
+    let Some(at) = text.iter().position(|byte| byte.to_ascii_lowercase() == mark) else {
         return Ok((text, 0));
     };
     let exponent = &text[at + 1..];
@@ -180,17 +239,16 @@ fn split_exponent(text: &[u8]) -> Result<(&[u8], i64), DecimalError> {
     Ok((&text[..at], if exponent.starts_with(b"-") { -magnitude } else { magnitude }))
 }
 
-/// The digits of a text without sign and exponent, and how many of them stand behind the point.
-fn mantissa_digits(text: &[u8]) -> Result<(Vec<u8>, usize), DecimalError> {
+/// The digits, to this base, of a text without sign and exponent, and how many of them stand behind the point.
+fn mantissa_digits(text: &[u8], base: u32) -> Result<(Vec<u8>, usize), DecimalError> {
     let point = text.iter().position(|&byte| byte == b'.');
     let (integer, fraction) = match point {
         Some(at) => (&text[..at], &text[at + 1..]),
         None => (text, &[][..]),
     };
-    let digits: Vec<u8> = integer.iter().chain(fraction).map(|byte| byte.wrapping_sub(b'0')).collect();
-    if digits.is_empty() || digits.iter().any(|&digit| digit > 9) {
-        return Err(DecimalError::Invalid);
-    }
+    let digit = |&byte: &u8| char::from(byte).to_digit(base).map(|digit| digit as u8);
+    let digits: Option<Vec<u8>> = integer.iter().chain(fraction).map(digit).collect();
+    let digits = digits.filter(|digits| !digits.is_empty()).ok_or(DecimalError::Invalid)?;
     Ok((digits, fraction.len()))
 }
 
@@ -277,6 +335,31 @@ mod tests {
         }
     }
 
+    /// INCRBYFLOAT refused what Redis's strtold takes.
+    #[test]
+    fn hexadecimal_floats_of_c_are_read() {
+        for (text, expected) in [
+            ("0x10", "16"),
+            ("-0X1f", "-31"),
+            ("+0x0", "0"),
+            ("0x1p3", "8"),
+            ("0x1.8P+1", "3"),
+            ("0x.8", "0.5"),
+            ("0x1.", "1"),
+            ("0x00A.8p-1", "5.25"),
+            ("0x1p-30", "0.00000000093132257"),
+            ("0x1p64", "18446744073709551616"),
+            ("0xffffffffffffffff", "18446744073709551615"),
+            ("0x0p99999", "0"),
+            ("0x1p-16445", "0"),
+        ] {
+            assert_eq!(written(&parse(text).unwrap()), expected, "{text}");
+        }
+        assert_eq!(written(&parse("0x1p16383").unwrap()).len(), 4932);
+        assert!(parse("0x1p-16445").unwrap().decimals <= 16_445);
+        assert!(parse(&format!("0x{}", "f".repeat(4000))).is_ok());
+    }
+
     #[test]
     fn writing_rounds_half_to_even_at_17_decimals() {
         for (text, expected) in [
@@ -314,7 +397,16 @@ mod tests {
             "--1",
             "+-1",
             "nan",
-            "0x10",
+            "0x",
+            "0x.",
+            "0xg",
+            "0x1p",
+            "0xp1",
+            "0x1e+5",
+            "x10",
+            "0x1p16390",
+            "0x1p-16500",
+            "0x1p99999999999999999999",
             "abc",
             "1\0",
             "1_0",

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!   bytes from a client ---> RequestParser ---> Request (borrowed arguments)     request, inline
-//!                       `--> keys_ahead ---> what the next requests will need       ahead
+//!                       |--> keys_ahead ---> what the next requests will need       ahead
+//!                       `--> RequestQueue ---> requests for later                   queue
 //!   a command's answer  ---> ReplyWriter   ---> bytes to the client              reply
 //!
 //!   the other side, for tests, benchmarks and tools:                             client
@@ -35,6 +36,7 @@ mod error;
 mod inline;
 mod limits;
 pub mod number;
+mod queue;
 mod reply;
 mod request;
 
@@ -42,5 +44,6 @@ pub use ahead::keys_ahead;
 pub use client::{ReplyParser, Value, write_request};
 pub use error::{ProtocolError, ReplyError};
 pub use limits::{Limits, ReplyLimits};
+pub use queue::RequestQueue;
 pub use reply::{Protocol, ReplyWriter};
 pub use request::{Args, Parsed, Request, RequestParser};

@@ -7,7 +7,7 @@
 //!   count, length = "0" / [ "-" ] nonzero *digit     ; nothing else: no "+", blanks or leading zeros
 //! ```
 //!
-//! A count of zero or less and a blank line are requests for nothing: consumed, and not answered.
+//! An inline command has no NUL. A count of zero or less and a blank line are requests for nothing: consumed, and not answered.
 //!
 //! # Progress
 //!
@@ -57,6 +57,11 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// A request out of a queue.
+    pub(crate) fn kept(bytes: &'a [u8], args: &'a [Span]) -> Self {
+        Request { bytes, args, consumed: 0 }
+    }
+
     /// The command's name, in the client's spelling.
     pub fn name(&self) -> &'a [u8] {
         self.get(0).unwrap_or_default()
@@ -280,6 +285,9 @@ impl RequestParser {
             return Ok(Step::Incomplete { needed: 1 });
         };
         let line = &input[..newline];
+        if memchr::memchr(0, line).is_some() {
+            return Err(ProtocolError::NulInInline);
+        }
         inline::split(line.strip_suffix(b"\r").unwrap_or(line), &mut self.text, &mut self.args)?;
         let consumed = newline + 1;
         Ok(if self.args.is_empty() { Step::Empty { consumed } } else { Step::Inline { consumed } })

@@ -2,6 +2,7 @@
 
 mod dump_load;
 mod log;
+mod redis_py;
 mod redis_py_pipeline;
 mod seeded;
 mod serve;

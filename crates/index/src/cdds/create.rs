@@ -14,7 +14,7 @@ use crate::turns;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::Region;
 use tembo_pool::{Hold, Lane, Pool};
 use tembo_sync::{BiasedGuard, BiasedMutex};
@@ -54,8 +54,6 @@ pub(crate) struct Shared {
     pub(super) waiting: super::group::Waiting,
     /// Whose turn the transaction is made in that has the writer ([`CddsTree::part_of`](super::CddsTree::part_of)), or 0.
     pub(super) part_of: AtomicUsize,
-    /// A transaction of others found no space, which cannot be made again before what is dead is freed.
-    pub(super) had_no_room: AtomicBool,
 }
 
 /// What only the writer uses.
@@ -167,7 +165,6 @@ impl<S: CddsStructure> CddsMap<S> {
             kept: Seldom::new(kept::load(region, header, version.number)?),
             waiting: super::group::Waiting::default(),
             part_of: AtomicUsize::new(0),
-            had_no_room: AtomicBool::new(false),
         };
         shared.show(version, &[]);
         let writing = Writing { lane, scan: OldScan::default(), spare: None };

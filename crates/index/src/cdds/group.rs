@@ -328,8 +328,9 @@ impl<S: CddsStructure> CddsMap<S> {
     }
 
     /// Frees what is dead and no version needs; returns whether there was anything to look at.
+    #[doc(hidden)]
     #[cold]
-    pub(super) fn make_room(&self) -> bool {
+    pub fn make_room(&self) -> bool {
         let mut has_any = false;
         while let Ok((looked_at, has_more)) = self.collect_once() {
             has_any |= looked_at > 0;

@@ -103,11 +103,6 @@ impl WbTree {
         Ok(trees.map(|root| root.name).collect())
     }
 
-    /// Whether both are handles of one tree.
-    pub fn is_same(&self, other: &WbTree) -> bool {
-        self.header == other.header && std::ptr::eq(self.region(), other.region())
-    }
-
     /// The pool that the tree lies in.
     pub fn pool(&self) -> &Pool {
         &self.pool

@@ -3,16 +3,19 @@
 use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
-use crate::fault::{Answer, DB_OUT_OF_RANGE, Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::fault::{Answer, DB_OUT_OF_RANGE, Fault, NOT_AN_INTEGER, SYNTAX, quotable};
 use crate::keyspace::DATABASES;
 
 pub(super) fn integer(arg: &[u8]) -> Answer<i64> {
     parse_i64(arg).ok_or(NOT_AN_INTEGER)
 }
 
+const NOT_AN_INT: Fault =
+    Fault::Error("ERR value is out of range, value must between -2147483648 and 2147483647");
+
 pub(super) fn database(arg: &[u8]) -> Answer<usize> {
     let number = integer(arg)?;
-    i32::try_from(number).map_err(|_| NOT_AN_INTEGER)?;
+    i32::try_from(number).map_err(|_| NOT_AN_INT)?;
     usize::try_from(number).ok().filter(|&number| number < DATABASES).ok_or(DB_OUT_OF_RANGE)
 }
 
@@ -59,5 +62,5 @@ pub(super) fn is_plain_name(name: &[u8]) -> bool {
 
 /// An error that quotes an argument between its texts.
 pub(super) fn quoting(before: &str, arg: &[u8], after: &str) -> Fault {
-    Fault::Quoting([before.as_bytes(), arg, after.as_bytes()].concat())
+    Fault::Quoting([before.as_bytes(), quotable(arg), after.as_bytes()].concat())
 }

@@ -9,7 +9,9 @@ use super::args::{Options, is, is_plain_name, quoting};
 use super::connection::set_name;
 use super::table::Command;
 use super::table::flag::{ADMIN, CONNECTION, LOADING, NOSCRIPT, STALE};
+use super::transaction::has_changed;
 use super::{Context, write_help};
+use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::session::{BufferSizes, Session};
 
@@ -108,7 +110,8 @@ fn info(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 fn own_line(ctx: &Context<'_, '_>) -> Vec<u8> {
     // Its buffers are lent to the command, all but their sizes.
     let buffers = BufferSizes { output: ctx.out.len(), ..ctx.session.buffers };
-    ctx.session.describe(ctx.state.now, buffers)
+    let changed = has_changed(ctx.session, ctx.keys);
+    ctx.session.describe(ctx.state.now, changed, buffers)
 }
 
 fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
@@ -127,7 +130,9 @@ fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     };
     let mut lines = vec![(ctx.session.id, own_line(ctx))];
     let now = ctx.state.now;
-    lines.extend(ctx.clients.iter().map(|conn| (conn.session.id, conn.describe(now))));
+    let keys = &*ctx.keys;
+    let describe = |conn: &Conn| (conn.session.id, conn.describe(now, has_changed(&conn.session, keys)));
+    lines.extend(ctx.clients.iter().map(describe));
     lines.retain(|(id, _)| ids.as_ref().is_none_or(|ids| ids.contains(id)));
     lines.sort_unstable_by_key(|(id, _)| *id);
     let text: Vec<u8> = lines.into_iter().flat_map(|(_, line)| line).collect();

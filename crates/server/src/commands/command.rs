@@ -4,7 +4,7 @@ use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, is};
 use super::table::Command;
-use super::table::flag::{CONNECTION, LOADING, STALE, WRITE};
+use super::table::flag::{CONNECTION, LOADING, STALE, TRANSACTION, WRITE};
 use super::{Context, Registry, write_help};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
@@ -68,7 +68,7 @@ fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     for name in request.args().skip(2) {
         match registry.get_full(name) {
             Some(command) => write_info(&mut reply, command),
-            None => reply.null_array(),
+            None => reply.null(),
         }
     }
     Ok(())
@@ -106,8 +106,13 @@ fn write_key_specification(reply: &mut ReplyWriter<'_>, command: &Command) {
     reply.set(1);
     reply.map(3);
     reply.bulk("flags");
-    let access = if command.has(WRITE) { ["RW", "update"] } else { ["RO", "access"] };
-    write_set(reply, access.into_iter(), "");
+    let access: &[_] = match () {
+        () if command.has(WRITE) => &["RW", "update"],
+        // Of what WATCH looks at, nothing is returned.
+        () if command.has(TRANSACTION) => &["RO"],
+        () => &["RO", "access"],
+    };
+    write_set(reply, access.iter().copied(), "");
     reply.bulk("begin_search");
     reply.map(2);
     reply.bulk("type");

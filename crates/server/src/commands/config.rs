@@ -123,8 +123,12 @@ const PARAMETERS: &[Parameter] = &[
         "proto-max-bulk-len",
         |state| state.config.limits.max_bulk_bytes.to_string(),
         |config, value| {
-            memory(value, 1 << 20, Limits::default().max_bulk_bytes as u64)
-                .map(|bytes| config.limits.max_bulk_bytes = bytes as usize)
+            let bytes = memory(value, 1 << 20, i64::MAX as u64)?;
+            if bytes > Limits::default().max_bulk_bytes as u64 {
+                return Err("argument must not be more than 512mb".to_owned());
+            }
+            config.limits.max_bulk_bytes = bytes as usize;
+            Ok(())
         },
     ),
     Parameter::settable(
@@ -286,25 +290,27 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if !request.arg_count().is_multiple_of(2) {
         return Err(SYNTAX);
     }
-    let mut config = ctx.state.config.clone();
-    let mut names = Vec::new();
-    for at in (2..request.arg_count()).step_by(2) {
-        let (name, value) = (&request[at], &request[at + 1]);
+    let settings = (2..request.arg_count()).step_by(2).map(|at| (&request[at], &request[at + 1]));
+    // The names first: an unknown one is reported before a wrong value.
+    let mut chosen: Vec<(&[u8], &[u8], &Parameter)> = Vec::new();
+    for (name, value) in settings {
         let unknown = || quoting("ERR Unknown option or number of arguments for CONFIG SET - '", name, "'");
         let parameter = PARAMETERS
             .iter()
             .find(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(name))
             .ok_or_else(unknown)?;
-        if names.contains(&parameter.name) {
+        // What is asked for may be so: tools that turn persistence off, for example.
+        if parameter.set.is_none() && (parameter.get)(ctx.state).as_bytes() != value {
+            return Err(refused(name, "can't set immutable config"));
+        }
+        if chosen.iter().any(|(_, _, other)| other.name == parameter.name) {
             return Err(refused(name, "duplicate parameter"));
         }
-        names.push(parameter.name);
-        match parameter.set {
-            Some(set) => set(&mut config, value).map_err(|why| refused(name, &why))?,
-            // What is asked for is already so: tools that turn persistence off, for example.
-            None if (parameter.get)(ctx.state).as_bytes() == value => {}
-            None => return Err(refused(name, "can't set immutable config")),
-        }
+        chosen.push((name, value, parameter));
+    }
+    let mut config = ctx.state.config.clone();
+    for (name, value, parameter) in chosen {
+        parameter.set.map_or(Ok(()), |set| set(&mut config, value)).map_err(|why| refused(name, &why))?;
     }
     ctx.state.config = config;
     ctx.out.write().ok();
@@ -356,6 +362,7 @@ mod tests {
             ("7b", 7),
             ("", 0),
             ("007", 7),
+            ("kb", 0),
         ] {
             assert_eq!(memory_value(text.as_bytes()), Some(expected), "{text}");
         }

@@ -3,10 +3,10 @@
 use tembo_wire::number::parse_i64;
 use tembo_wire::{Protocol, Request};
 
-use super::Context;
 use super::args::{self, Options, is, is_plain_name, quoting};
 use super::table::Command;
-use super::table::flag::{ALLOW_BUSY, CONNECTION, FAST, LOADING, NO_AUTH, NOSCRIPT, STALE};
+use super::table::flag::{ALLOW_BUSY, AT_ONCE, CONNECTION, FAST, LOADING, NO_AUTH, NOSCRIPT, STALE};
+use super::{Context, transaction};
 use crate::fault::{Answer, Fault};
 use crate::info::REDIS_VERSION;
 
@@ -32,8 +32,8 @@ pub(super) const COMMANDS: &[Command] = &[
         "1.0.0",
         "Selects the database that commands work on",
     ),
-    Command::new("quit", -1, HANDSHAKE, quit).doc("connection", "1.0.0", "Closes the connection"),
-    Command::new("reset", 1, HANDSHAKE, reset).doc(
+    Command::new("quit", -1, HANDSHAKE | AT_ONCE, quit).doc("connection", "1.0.0", "Closes the connection"),
+    Command::new("reset", 1, HANDSHAKE | AT_ONCE, reset).doc(
         "connection",
         "6.2.0",
         "Makes the connection as it was at first",
@@ -72,6 +72,7 @@ fn quit(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 }
 
 fn reset(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    transaction::discard(ctx.session, ctx.keys);
     let session = &mut *ctx.session;
     session.database = 0;
     session.protocol = Protocol::Resp2;

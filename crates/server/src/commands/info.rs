@@ -29,6 +29,7 @@ fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         clients: ctx.clients.len(),
         client_bytes: ctx.clients.memory_bytes(),
         is_reclaiming: ctx.keys.is_reclaiming(),
+        watched_keys: ctx.keys.watches.len(),
         keyspace,
     };
     let wanted: Vec<_> = request.args().skip(1).collect();

@@ -5,7 +5,7 @@ use tembo_wire::Request;
 use super::Context;
 use super::args::{self, Options, is};
 use super::table::Command;
-use super::table::flag::{DANGEROUS, DENYOOM, FAST, KEYSPACE, READONLY, WRITE};
+use super::table::flag::{DANGEROUS, DENYOOM, FAST, KEYSPACE, READONLY, WALKS, WRITE};
 use crate::fault::{Answer, Fault, NO_SUCH_KEY, SYNTAX};
 use crate::keyspace::DATABASES;
 
@@ -53,7 +53,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "6.2.0",
         "Copies what is under a key to another, also to another database",
     ),
-    Command::new("randomkey", 1, READONLY | KEYSPACE, randomkey)
+    Command::new("randomkey", 1, READONLY | KEYSPACE | WALKS, randomkey)
         .tips(&["request_policy:all_shards", "nondeterministic_output"])
         .doc("generic", "1.0.0", "Returns a random key"),
     Command::new("dbsize", 1, READONLY | FAST | KEYSPACE, dbsize)
@@ -131,19 +131,25 @@ fn move_key(ctx: &mut Context<'_, '_>, request: &Request<'_>, replace: bool) -> 
     Ok(true)
 }
 
-fn copy(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let (database, from, to) = (ctx.database(), &request[1], &request[2]);
-    let (mut target_database, mut replace) = (database, false);
+/// The database that COPY copies to, and whether it may replace a key there.
+pub(super) fn copy_options(request: &Request<'_>, selected: usize) -> Answer<(usize, bool)> {
+    let (mut database, mut replace) = (selected, false);
     let mut options = Options::after(request, 3);
     while let Some(word) = options.next() {
         if is(word, "REPLACE") {
             replace = true;
         } else if is(word, "DB") {
-            target_database = args::database(options.value()?)?;
+            database = args::database(options.value()?)?;
         } else {
             return Err(SYNTAX);
         }
     }
+    Ok((database, replace))
+}
+
+fn copy(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, from, to) = (ctx.database(), &request[1], &request[2]);
+    let (target_database, replace) = copy_options(request, database)?;
     if database == target_database && from == to {
         return Err(Fault::Error("ERR source and destination objects are the same"));
     }

@@ -14,10 +14,12 @@ mod info;
 mod keys;
 mod object;
 mod scan;
+mod scripting;
 mod server;
 mod string;
 mod substring;
 pub(crate) mod table;
+pub(crate) mod transaction;
 
 use std::collections::HashMap;
 
@@ -128,6 +130,8 @@ impl Registry {
             config::COMMANDS,
             info::COMMANDS,
             server::COMMANDS,
+            transaction::COMMANDS,
+            scripting::COMMANDS,
         ];
         let commands: Vec<_> = families.into_iter().flatten().collect();
         let by_name = commands.iter().map(|command| (command.name.as_bytes(), *command)).collect();

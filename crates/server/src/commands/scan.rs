@@ -1,8 +1,9 @@
 //! Finding keys: SCAN and KEYS.
 //!
-//! Both walk the ordered map of committed keys, so the pending batch is committed first.
+//! Both walk the ordered map of committed keys, so the pending batch is committed first; but within EXEC, see
+//! [`Keyspace::walk`].
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use tembo_wire::number::parse_u64;
 use tembo_wire::{Protocol, ReplyWriter, Request};
@@ -10,16 +11,16 @@ use tembo_wire::{Protocol, ReplyWriter, Request};
 use super::Context;
 use super::args::{Options, integer, is};
 use super::table::Command;
-use super::table::flag::{DANGEROUS, KEYSPACE, READONLY};
+use super::table::flag::{DANGEROUS, KEYSPACE, READONLY, WALKS};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
-use crate::keyspace::{Keyspace, Stored};
+use crate::keyspace::Keyspace;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("keys", 2, READONLY | KEYSPACE | DANGEROUS, keys)
+    Command::new("keys", 2, READONLY | KEYSPACE | DANGEROUS | WALKS, keys)
         .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
         .doc("generic", "1.0.0", "Returns all keys that match a pattern, in order"),
-    Command::new("scan", -2, READONLY | KEYSPACE, scan)
+    Command::new("scan", -2, READONLY | KEYSPACE | WALKS, scan)
         .tips(&["nondeterministic_output", "request_policy:special"])
         .doc("generic", "2.8.0", "Returns some keys, and a cursor for the next ones"),
 ];
@@ -70,27 +71,25 @@ fn walk(
     mut take: impl FnMut(&[u8]),
 ) -> Answer<Walked> {
     let mut walked = Walked { stopped_at: None, found: 0 };
-    let Some(maps) = keyspace.settled(database)? else {
-        return Ok(walked);
-    };
-    let begin = filter.begin(after);
-    let mut last = None;
-    for (looked_at, entry) in maps.data.range::<&[u8]>((begin, Bound::Unbounded)).enumerate() {
-        let entry = entry?;
-        if !entry.key().starts_with(&filter.prefix) {
-            break;
+    let (mut looked_at, mut last) = (0, Vec::new());
+    keyspace.walk(database, filter.begin(after), |key, is_live| {
+        if !key.starts_with(&filter.prefix) {
+            return ControlFlow::Break(());
         }
         if looked_at == limit {
-            walked.stopped_at = last.map(|last: tembo::Entry<'_>| last.key().to_vec());
-            break;
+            walked.stopped_at = Some(std::mem::take(&mut last));
+            return ControlFlow::Break(());
         }
-        let is_wanted = glob::matches(&filter.pattern, entry.key(), false);
-        if is_wanted && keyspace.is_live(&Stored::decode(entry.value())?) {
-            take(entry.key());
+        looked_at += 1;
+        if is_live && glob::matches(&filter.pattern, key, false) {
+            take(key);
             walked.found += 1;
         }
-        last = Some(entry);
-    }
+        if looked_at == limit {
+            last = key.to_vec();
+        }
+        ControlFlow::Continue(())
+    })?;
     Ok(walked)
 }
 

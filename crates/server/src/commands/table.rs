@@ -32,6 +32,8 @@ pub(crate) mod flag {
     pub(crate) const ALLOW_BUSY: u32 = 1 << 9;
     /// Not in transactions.
     pub(crate) const NO_MULTI: u32 = 1 << 10;
+    /// Not in the log of slow commands.
+    pub(crate) const SKIP_SLOWLOG: u32 = 1 << 11;
 
     /// Categories that no other bit implies.
     pub(crate) const KEYSPACE: u32 = 1 << 16;
@@ -41,6 +43,17 @@ pub(crate) mod flag {
     pub(crate) const CONNECTION: u32 = 1 << 18;
     /// See [`KEYSPACE`].
     pub(crate) const DANGEROUS: u32 = 1 << 19;
+    /// See [`KEYSPACE`].
+    pub(crate) const TRANSACTION: u32 = 1 << 20;
+    /// See [`KEYSPACE`].
+    pub(crate) const SCRIPTING: u32 = 1 << 21;
+
+    /// Runs at once within MULTI, where other commands are queued. Of no concern to clients, like those below.
+    pub(crate) const AT_ONCE: u32 = 1 << 24;
+    /// Runs what was queued since MULTI.
+    pub(crate) const RUNS_QUEUE: u32 = 1 << 25;
+    /// Goes through the keys of a database.
+    pub(crate) const WALKS: u32 = 1 << 26;
 }
 
 /// Names of the flags, in the order of COMMAND's reply.
@@ -52,6 +65,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (flag::NOSCRIPT, "noscript"),
     (flag::LOADING, "loading"),
     (flag::STALE, "stale"),
+    (flag::SKIP_SLOWLOG, "skip_slowlog"),
     (flag::FAST, "fast"),
     (flag::NO_AUTH, "no_auth"),
     (flag::NO_MULTI, "no_multi"),
@@ -166,6 +180,8 @@ impl Command {
             (!fast, "slow"),
             (self.has(flag::ADMIN | flag::DANGEROUS), "dangerous"),
             (self.has(flag::CONNECTION), "connection"),
+            (self.has(flag::TRANSACTION), "transaction"),
+            (self.has(flag::SCRIPTING), "scripting"),
         ]
         .into_iter()
         .filter_map(|(is_in, name)| is_in.then_some(name))

@@ -6,19 +6,24 @@
 //!
 //! A key is *expired* once its deadline has come. It is then absent for every command, at once, although its
 //! entry may still be there: the next write to the key replaces it, and [`Keyspace::expire_due`] removes it.
+//!
+//! Every change that a client can see goes through [`Keyspace::put`], [`Keyspace::remove`] or [`Keyspace::clear`], which
+//! tell those who watch the key.
 
 pub(crate) mod check;
 mod expiry;
 pub(crate) mod format;
 mod random;
-
-use std::sync::Arc;
+mod walk;
+mod watch;
 
 use crate::fault::{Answer, Fault, KEY_TOO_LONG};
 use tembo::{Batch, Map, Pool, Savepoint};
 
 pub(crate) use format::{DATABASES, Meta, Stored};
 use format::{KEY_BYTES_MAX, Prefix, encode_expiry, map_names};
+use walk::Changes;
+use watch::Watches;
 
 /// Steps of reclaiming at a time; each frees a node of a map and what is in it.
 const RECLAIM_STEPS: usize = 8;
@@ -26,9 +31,8 @@ const RECLAIM_STEPS: usize = 8;
 const PAYLOAD_PARTS_MAX: usize = 4;
 
 /// One database's maps.
-#[derive(Clone)]
-pub(crate) struct Database {
-    pub(crate) data: Map,
+struct Database {
+    data: Map,
     expires: Map,
 }
 
@@ -60,7 +64,7 @@ pub(crate) struct KeyspaceStats {
 pub(crate) struct Keyspace<'p> {
     pool: &'p Pool,
     batch: Option<Batch<'p>>,
-    databases: [Option<Arc<Database>>; DATABASES],
+    databases: [Option<Box<Database>>; DATABASES],
     /// The time that commands act at, in milliseconds since the Unix epoch; set by the event loop.
     pub(crate) now_ms: u64,
     /// Something was written since the last commit.
@@ -69,6 +73,9 @@ pub(crate) struct Keyspace<'p> {
     reclaiming: bool,
     /// Holds a key of "dbN.expires" while it is used.
     expiry: Vec<u8>,
+    /// What the batch changes, if that is noted.
+    changes: Option<Box<Changes>>,
+    pub(crate) watches: Watches,
     pub(crate) stats: KeyspaceStats,
 }
 
@@ -79,7 +86,7 @@ impl<'p> Keyspace<'p> {
         let names = pool.map_names()?;
         for (number, database) in databases.iter_mut().enumerate() {
             if names.contains(&map_names(number).0) {
-                *database = Some(Arc::new(open_database(pool, number)?));
+                *database = Some(Box::new(open_database(pool, number)?));
             }
         }
         Ok(Keyspace {
@@ -90,6 +97,8 @@ impl<'p> Keyspace<'p> {
             dirty: false,
             reclaiming: true,
             expiry: Vec::new(),
+            changes: None,
+            watches: Watches::default(),
             stats: KeyspaceStats::default(),
         })
     }
@@ -98,10 +107,15 @@ impl<'p> Keyspace<'p> {
         self.pool
     }
 
+    /// Whether `database` has its maps.
+    pub(crate) fn exists(&self, database: usize) -> bool {
+        self.databases[database].is_some()
+    }
+
     /// Creates the maps of `database`. There must be no batch.
     pub(crate) fn create(&mut self, database: usize) -> Result<(), tembo::Error> {
         debug_assert!(self.batch.is_none(), "opening a map needs the pool's writer");
-        self.databases[database] = Some(Arc::new(open_database(self.pool, database)?));
+        self.databases[database] = Some(Box::new(open_database(self.pool, database)?));
         Ok(())
     }
 
@@ -187,10 +201,12 @@ impl<'p> Keyspace<'p> {
         if key.len() > KEY_BYTES_MAX {
             return Err(KEY_TOO_LONG);
         }
-        let Keyspace { pool, batch, databases, dirty, expiry, .. } = self;
+        let Keyspace { pool, batch, databases, dirty, expiry, changes, watches, .. } = self;
         let maps = databases[database].as_deref().ok_or(Fault::MissingDatabase(database))?;
         let batch = writer(pool, batch)?;
         *dirty = true;
+        watches.touch(database, key);
+        note(changes, database, key);
         let prefix = Prefix::encode(meta);
         let mut parts = [&[][..]; PAYLOAD_PARTS_MAX + 1];
         parts[0] = prefix.as_bytes();
@@ -217,24 +233,32 @@ impl<'p> Keyspace<'p> {
 
     /// Removes `key`, which is present and listed as given.
     pub(crate) fn remove(&mut self, database: usize, key: &[u8], listed: Option<u64>) -> Answer {
-        let Keyspace { pool, batch, databases, dirty, expiry, .. } = self;
+        let Keyspace { pool, batch, databases, now_ms, dirty, expiry, changes, watches, .. } = self;
         let Some(maps) = databases[database].as_deref() else {
             return Ok(());
         };
         let batch = writer(pool, batch)?;
         *dirty = true;
+        if is_live(listed, *now_ms) {
+            watches.touch(database, key);
+        }
+        note(changes, database, key);
         batch.remove(&maps.data, key)?;
         unlist(batch, maps, expiry, listed, key)
     }
 
     /// Removes all keys of `database`, in constant time. Their space is given back by [`Keyspace::reclaim`].
     pub(crate) fn clear(&mut self, database: usize) -> Answer {
-        let Keyspace { pool, batch, databases, dirty, reclaiming, .. } = self;
+        let Keyspace { pool, batch, databases, dirty, reclaiming, changes, watches, .. } = self;
         let Some(maps) = databases[database].as_deref() else {
             return Ok(());
         };
         let batch = writer(pool, batch)?;
         (*dirty, *reclaiming) = (true, true);
+        watches.touch_all(database);
+        if let Some(changes) = changes {
+            changes.note_cleared(database);
+        }
         batch.clear(&maps.data)?;
         batch.clear(&maps.expires)?;
         Ok(())
@@ -297,16 +321,8 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// The map of a database for a command that iterates over it, which sees only what is committed.
-    pub(crate) fn settled(&self, database: usize) -> Answer<Option<Arc<Database>>> {
-        match self.batch {
-            Some(_) => Err(Fault::Unsettled),
-            None => Ok(self.databases[database].clone()),
-        }
-    }
-
-    /// Whether a value, as iterated over, is there for a command.
-    pub(crate) fn is_live(&self, stored: &Stored<'_>) -> bool {
+    /// Whether a value, as walked over, is there for a command.
+    fn is_live(&self, stored: &Stored<'_>) -> bool {
         is_live(stored.meta.deadline, self.now_ms)
     }
 }
@@ -318,6 +334,13 @@ fn is_live(deadline: Option<u64>, now_ms: u64) -> bool {
 fn open_database(pool: &Pool, number: usize) -> Result<Database, tembo::Error> {
     let (data, expires) = map_names(number);
     Ok(Database { data: pool.open_map(&data)?, expires: pool.open_map(&expires)? })
+}
+
+#[inline(always)]
+fn note(changes: &mut Option<Box<Changes>>, database: usize, key: &[u8]) {
+    if let Some(changes) = changes {
+        changes.note(database, key);
+    }
 }
 
 /// The batch under way, opened if there is none.

@@ -5,6 +5,8 @@
 //! In general a key is the more likely the fewer its neighbours are; nothing better can be had without
 //! counts in the tree.
 
+use std::ops::{Bound, ControlFlow};
+
 use super::format::Stored;
 use super::{Database, Keyspace};
 use crate::fault::Answer;
@@ -18,24 +20,35 @@ const DRAWS_MAX: usize = 32;
 impl Keyspace<'_> {
     /// A random key that has not expired, if there is any.
     pub(crate) fn random_key(&self, database: usize, random: &mut Random) -> Answer<Option<Vec<u8>>> {
-        let Some(maps) = self.settled(database)? else {
+        self.expect_settled()?;
+        let Some(maps) = self.databases[database].as_deref() else {
             return Ok(None);
         };
+        let mut begin = Bound::Unbounded;
         for _ in 0..DRAWS_MAX {
-            let Some((key, value)) = draw(&maps, random)? else {
-                return Ok(None);
+            let Some((key, value)) = draw(maps, random)? else {
+                break;
             };
-            if self.is_live(&Stored::decode(&value)?) {
+            if !self.has_noted(database) && self.is_live(&Stored::decode(&value)?) {
                 return Ok(Some(key));
             }
+            begin = Bound::Included(key);
         }
-        for entry in maps.data.iter() {
-            let entry = entry?;
-            if self.is_live(&Stored::decode(entry.value())?) {
-                return Ok(Some(entry.key().to_vec()));
+        // The next live key from where the last draw came to, or else from the beginning.
+        let next = self.first_live(database, begin.as_ref().map(|key| &key[..]))?;
+        if next.is_some() { Ok(next) } else { self.first_live(database, Bound::Unbounded) }
+    }
+
+    fn first_live(&self, database: usize, begin: Bound<&[u8]>) -> Answer<Option<Vec<u8>>> {
+        let mut found = None;
+        self.walk(database, begin, |key, is_live| {
+            if is_live {
+                found = Some(key.to_vec());
+                return ControlFlow::Break(());
             }
-        }
-        Ok(None)
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
     }
 }
 

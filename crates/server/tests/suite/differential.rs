@@ -3,13 +3,10 @@
 //! What differs by design is kept out: order (KEYS is sorted on both sides), chance (RANDOMKEY), times (compared
 //! with some tolerance), and what OBJECT ENCODING says of floats.
 
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
-
 use tembo_wire::Value;
 
-use crate::support::{Client, Fixture, eventually, request, show};
+use crate::peer::{Random, start_redis};
+use crate::support::{Client, Fixture, request, show};
 
 /// Of the random commands, unless the environment gives another.
 const SEED: u64 = 0x7e3b_0001;
@@ -17,94 +14,6 @@ const SEED_VARIABLE: &str = "TEMBO_DIFFERENTIAL_SEED";
 const COMMANDS: usize = 30_000;
 /// How much later, in milliseconds, one of the two may have run a command.
 const TOLERANCE_MS: i64 = 20_000;
-
-/// Makes each server's port another one.
-static PORTS: AtomicU16 = AtomicU16::new(0);
-
-struct Redis {
-    process: Child,
-    port: u16,
-    _dir: tempfile::TempDir,
-}
-
-impl Redis {
-    /// Starts redis-server if it is installed; says so if it is not.
-    fn start() -> Option<(Self, Client)> {
-        loop {
-            let mut redis = match Self::spawn() {
-                Ok(redis) => redis,
-                Err(error) => {
-                    eprintln!("skipped: redis-server cannot be run here ({error})");
-                    return None;
-                }
-            };
-            // Somebody else may have got the port meanwhile.
-            if let Some(client) = redis.connect() {
-                return Some((redis, client));
-            }
-        }
-    }
-
-    fn spawn() -> std::io::Result<Self> {
-        let dir = tempfile::tempdir()?;
-        // Not of the ports that the system gives to clients: connecting to one of those before anybody listens
-        // can connect a socket to itself.
-        let port = 20_000 + (std::process::id() as u16 ^ PORTS.fetch_add(1, Ordering::Relaxed)) % 10_000;
-        let process = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .args(["--enable-debug-command", "yes"])
-            .current_dir(dir.path())
-            .stdout(Stdio::null())
-            .spawn()?;
-        Ok(Redis { process, port, _dir: dir })
-    }
-
-    /// Waits until it serves; `None` if it ends, or if it is not the one that serves.
-    fn connect(&mut self) -> Option<Client> {
-        let address = ([127, 0, 0, 1], self.port).into();
-        let mut connected = false;
-        eventually(|| {
-            connected = TcpStream::connect(address).is_ok();
-            connected || self.process.try_wait().unwrap().is_some()
-        });
-        let mut client = connected.then(|| Client::connect(address))?;
-        (client.info("process_id") == self.process.id().to_string()).then_some(client)
-    }
-
-    /// Whether it is a version whose replies these are.
-    fn is_comparable(client: &mut Client) -> bool {
-        let version = client.info("redis_version");
-        let comparable = version.starts_with("7.0.");
-        if !comparable {
-            eprintln!("skipped: redis-server is of version {version}, not 7.0");
-        }
-        comparable
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 16) as usize % bound
-    }
-
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len())]
-    }
-}
 
 /// K is a key, F one of a float, V a value, I an integer, T a time span, A a time, D a database, P a pattern, O a
 /// floating-point number, S a condition of EXPIRE.
@@ -370,10 +279,7 @@ fn run_all(client: &mut Client, commands: &[Vec<String>]) -> Vec<Value> {
 
 #[test]
 fn random_commands_get_the_replies_of_redis() {
-    let Some((_redis, mut theirs)) = Redis::start() else { return };
-    if !Redis::is_comparable(&mut theirs) {
-        return;
-    }
+    let Some((_redis, mut theirs)) = start_redis() else { return };
     let server = Fixture::start();
     let mut ours = server.client();
     let seed = std::env::var(SEED_VARIABLE).map_or(SEED, |seed| seed.parse().unwrap());
@@ -427,10 +333,7 @@ fn field_name(info: &Value) -> String {
 
 #[test]
 fn commands_are_described_as_redis_describes_them() {
-    let Some((_redis, mut theirs)) = Redis::start() else { return };
-    if !Redis::is_comparable(&mut theirs) {
-        return;
-    }
+    let Some((_redis, mut theirs)) = start_redis() else { return };
     let server = Fixture::start();
     let mut ours = server.client();
     let Value::Array(commands) = ours.run(&[b"COMMAND"]) else { panic!("no array") };

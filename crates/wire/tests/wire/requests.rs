@@ -74,6 +74,8 @@ fn malformed_requests_have_their_errors() {
         (b"*1\r\n$4\r\nPING\n\n", UnterminatedBulk, "expected CRLF after bulk"),
         (b"*1\r\n$4\r\nPING\r*", UnterminatedBulk, "expected CRLF after bulk"),
         (b"set \"\"\"test-key\"\"\" test-value\r\n", UnbalancedQuotes, "unbalanced quotes in request"),
+        (b"get a\0b\r\n", NulInInline, "NUL in inline request"),
+        (b"\0\n", NulInInline, "NUL in inline request"),
         (b"get 'k\r\n", UnbalancedQuotes, "unbalanced quotes in request"),
         (b"get \"k\n", UnbalancedQuotes, "unbalanced quotes in request"),
     ];

@@ -97,10 +97,10 @@ fn in_resp2(value: Value) -> Value {
 
 /// An argument as a word of an inline command, in one of the three notations.
 fn quoted(arg: &[u8], notation: usize) -> Vec<u8> {
-    let plain = !arg.is_empty() && arg.iter().all(|byte| !b" \t\r\n\x0b\x0c'\"".contains(byte));
+    let plain = !arg.is_empty() && arg.iter().all(|byte| !b" \t\r\n\x0b\x0c\0'\"".contains(byte));
     match notation {
         0 if plain && arg[0] != b'*' => arg.to_vec(),
-        1 if !arg.contains(&b'\n') && !arg.contains(&b'\\') && !arg.contains(&b'\r') => {
+        1 if !arg.iter().any(|byte| b"\n\\\r\0".contains(byte)) => {
             let inner = String::from_utf8_lossy(arg).replace('\'', "\\'");
             if std::str::from_utf8(arg).is_ok() { format!("'{inner}'").into_bytes() } else { quoted(arg, 2) }
         }

@@ -78,9 +78,6 @@ impl CddsTree {
     pub fn part_of(&self, whose: usize) -> Result<CddsPart> {
         self.expect_other()?;
         let shared = self.shared.clone();
-        if shared.had_no_room.load(Ordering::Relaxed) && shared.had_no_room.swap(false, Ordering::Relaxed) {
-            self.make_room();
-        }
         let mut writing = self.writer.lock_arc();
         if writing.lane.is_none() {
             return Err(tembo_pool::Error::ReadOnly.into());
@@ -98,15 +95,6 @@ impl CddsPart {
         Arc::ptr_eq(&self.shared, &tree.shared)
     }
 
-    /// Notes that there was no space, so that the next transaction finds some.
-    fn note_room<T>(&self, outcome: Result<T>) -> Result<T> {
-        outcome.inspect_err(|e| {
-            if e.is_full() {
-                self.shared.had_no_room.store(true, Ordering::Relaxed);
-            }
-        })
-    }
-
     fn work(&self) -> Result<&Work> {
         self.work.as_deref().ok_or(Error::Abandoned)
     }
@@ -117,8 +105,7 @@ impl CddsPart {
         savepoint: u64,
         body: impl FnOnce(&mut Work, &mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let outcome = self.work.as_mut().ok_or(Error::Abandoned)?.attempt(tx, savepoint, body);
-        self.note_room(outcome)
+        self.work.as_mut().ok_or(Error::Abandoned)?.attempt(tx, savepoint, body)
     }
 
     /// The value of a key, with the changes so far. O(log n).
@@ -310,8 +297,7 @@ impl CddsPart {
         debug_assert!(std::ptr::eq(region(tx), self.shared.region()), "a transaction of another pool");
         let mut work = self.work.take().ok_or(Error::Abandoned)?;
         let scan: &mut OldScan = &mut self.writing.scan;
-        let finished = work.finish(tx, scan);
-        self.finished = self.note_room(finished)?.map(|version| (version, work));
+        self.finished = work.finish(tx, scan)?.map(|version| (version, work));
         Ok(())
     }
 

@@ -1,0 +1,137 @@
+//! MULTI and what belongs to it. EXEC itself is the executor's: see [`crate::transaction`].
+
+use std::rc::Rc;
+
+use tembo_wire::Request;
+
+use super::table::Command;
+use super::table::flag::{
+    ALLOW_BUSY, AT_ONCE, DENYOOM, FAST, LOADING, NOSCRIPT, RUNS_QUEUE, SKIP_SLOWLOG, STALE, TRANSACTION,
+};
+use super::{Context, args, keys};
+use crate::fault::{Answer, Fault};
+use crate::keyspace::{DATABASES, Keyspace};
+use crate::session::Session;
+use crate::transaction::{Queue, Watched};
+
+const FLAGS: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | TRANSACTION;
+const EXEC_FLAGS: u32 = NOSCRIPT | LOADING | STALE | SKIP_SLOWLOG | TRANSACTION;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("multi", 1, FLAGS | AT_ONCE, multi).doc(
+        "transactions",
+        "1.2.0",
+        "Begins a transaction: queues the commands that follow",
+    ),
+    Command::new("exec", 1, EXEC_FLAGS | AT_ONCE | RUNS_QUEUE, exec_alone).doc(
+        "transactions",
+        "1.2.0",
+        "Runs the queued commands, all of them durably or none",
+    ),
+    Command::new("discard", 1, FLAGS | AT_ONCE, discard_command).doc(
+        "transactions",
+        "2.0.0",
+        "Gives the transaction up",
+    ),
+    Command::new("watch", -2, FLAGS | AT_ONCE, watch).keys(1, -1, 1).doc(
+        "transactions",
+        "2.2.0",
+        "Lets the next EXEC do nothing if one of the keys is changed before it",
+    ),
+    Command::new("unwatch", 1, FLAGS, unwatch).doc("transactions", "2.2.0", "Watches no key any more"),
+];
+
+/// Memory that a watched key takes, beside its own bytes.
+const WATCH_OVERHEAD_BYTES: usize = 128;
+
+fn multi(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    if ctx.session.queue.is_some() {
+        return Err(Fault::Error("ERR MULTI calls can not be nested"));
+    }
+    ctx.session.queue = Some(Rc::default());
+    ctx.out.write().ok();
+    Ok(())
+}
+
+/// What the executor does not take for itself.
+fn exec_alone(_: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    Err(Fault::Error("ERR EXEC without MULTI"))
+}
+
+fn discard_command(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    if ctx.session.queue.is_none() {
+        return Err(Fault::Error("ERR DISCARD without MULTI"));
+    }
+    discard(ctx.session, ctx.keys);
+    ctx.out.write().ok();
+    Ok(())
+}
+
+/// Gives up the transaction of a client and what it watches, if there are any.
+pub(crate) fn discard(session: &mut Session, keys: &mut Keyspace<'_>) {
+    session.queue = None;
+    forget_watched(session, keys);
+}
+
+/// Ends the watches of a client.
+pub(crate) fn forget_watched(session: &mut Session, keys: &mut Keyspace<'_>) {
+    let watched = std::mem::take(&mut session.watched);
+    keys.watches.unwatch(session.id, watched.keys);
+}
+
+fn watch(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if ctx.session.queue.is_some() {
+        return Err(Fault::Error("ERR WATCH inside MULTI is not allowed"));
+    }
+    if !has_changed(ctx.session, ctx.keys) {
+        let bytes: usize = request.args().skip(1).map(|key| key.len() + WATCH_OVERHEAD_BYTES).sum();
+        if ctx.session.watched.bytes + bytes > ctx.state.config.limits.max_request_bytes {
+            return Err(Fault::Error("ERR the watched keys exceed the maximum (client-query-buffer-limit)"));
+        }
+        request.args().skip(1).try_for_each(|key| watch_key(ctx, key))?;
+    }
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn watch_key(ctx: &mut Context<'_, '_>, key: &[u8]) -> Answer {
+    let Context { keys, session, .. } = ctx;
+    let live = keys.find(session.database, key)?.live;
+    let (is_live, deadline) = (live.is_some(), live.and_then(|stored| stored.meta.deadline));
+    let Watched { keys: watched, bytes, expires } = &mut session.watched;
+    if let Some(shared) = keys.watches.watch(session.id, session.database, key, is_live) {
+        *bytes += key.len() + WATCH_OVERHEAD_BYTES;
+        *expires = [*expires, deadline].into_iter().flatten().min();
+        watched.push((session.database, shared));
+    }
+    Ok(())
+}
+
+/// Whether a key that a client watches was changed, or has expired.
+pub(crate) fn has_changed(session: &Session, keys: &Keyspace<'_>) -> bool {
+    let has_expired = session.watched.expires.is_some_and(|deadline| deadline <= keys.now_ms);
+    has_expired || keys.watches.has_changed(session.id)
+}
+
+fn unwatch(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    forget_watched(ctx.session, ctx.keys);
+    ctx.out.write().ok();
+    Ok(())
+}
+
+/// The databases to which the queued commands may write new keys, if `selected` is the one at the beginning.
+pub(crate) fn databases_written(queue: &Queue, selected: usize) -> [bool; DATABASES] {
+    let (mut written, mut selected) = ([false; DATABASES], selected);
+    for (command, request) in queue.iter() {
+        match command.name {
+            "select" => selected = args::database(&request[1]).unwrap_or(selected),
+            "copy" => {
+                if let Ok((database, _)) = keys::copy_options(&request, selected) {
+                    written[database] = true;
+                }
+            }
+            _ => written[selected] |= command.has(DENYOOM),
+        }
+    }
+    written
+}

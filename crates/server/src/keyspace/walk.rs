@@ -1,0 +1,116 @@
+//! Going through the keys of a database in order.
+//!
+//! The maps can be walked only as they are committed, so that a command that walks wants the pending batch committed
+//! before it. Within EXEC that would tear the transaction apart. There, everything before it is committed
+//! first, and its own changes are *noted*: a walk then goes through the committed keys and the noted ones side by side.
+
+use std::collections::BTreeSet;
+use std::ops::{Bound, ControlFlow};
+
+use super::Keyspace;
+use super::format::{DATABASES, Stored};
+use crate::fault::{Answer, Fault};
+
+/// What the batch has changed since it was begun.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Everything that is committed is gone.
+    cleared: [bool; DATABASES],
+    /// Keys that the batch has written or removed.
+    keys: [BTreeSet<Vec<u8>>; DATABASES],
+}
+
+impl Changes {
+    pub(super) fn note(&mut self, database: usize, key: &[u8]) {
+        if !self.keys[database].contains(key) {
+            self.keys[database].insert(key.to_vec());
+        }
+    }
+
+    pub(super) fn note_cleared(&mut self, database: usize) {
+        self.cleared[database] = true;
+        self.keys[database].clear();
+    }
+}
+
+impl Keyspace<'_> {
+    /// From now on, [`walk`](Self::walk) sees what the batch changes. There must be no batch.
+    pub(crate) fn begin_noting(&mut self) {
+        debug_assert!(self.batch.is_none(), "its changes so far would not be seen");
+        self.changes = Some(Box::default());
+    }
+
+    pub(crate) fn end_noting(&mut self) {
+        self.changes = None;
+    }
+
+    /// Whether walks see everything. If not, the answer is [`Fault::Unsettled`].
+    pub(super) fn expect_settled(&self) -> Answer {
+        if self.batch.is_some() && self.changes.is_none() { Err(Fault::Unsettled) } else { Ok(()) }
+    }
+
+    /// Gives the keys from `begin` on to `visit`, in order, each with whether it is live, until it breaks.
+    ///
+    /// # Errors
+    /// [`Fault::Unsettled`] if there is a batch whose changes are not noted.
+    pub(crate) fn walk(
+        &self,
+        database: usize,
+        begin: Bound<&[u8]>,
+        mut visit: impl FnMut(&[u8], bool) -> ControlFlow<()>,
+    ) -> Answer {
+        self.expect_settled()?;
+        let Some(maps) = self.databases[database].as_deref() else {
+            return Ok(());
+        };
+        let bounds = (begin, Bound::Unbounded);
+        let changes = self.changes.as_deref();
+        let mut changed = changes.map(|changes| changes.keys[database].range::<[u8], _>(bounds).peekable());
+        let cleared = changes.is_some_and(|changes| changes.cleared[database]);
+        let committed = (!cleared).then(|| maps.data.range::<&[u8]>(bounds));
+        for entry in committed.into_iter().flatten() {
+            let entry = entry?;
+            let mut is_changed = false;
+            while let Some(key) =
+                changed.as_mut().and_then(|keys| keys.next_if(|key| &key[..] <= entry.key()))
+            {
+                is_changed = &key[..] == entry.key();
+                if self.visit_changed(database, key, &mut visit)?.is_break() {
+                    return Ok(());
+                }
+            }
+            if !is_changed && visit(entry.key(), self.is_live(&Stored::decode(entry.value())?)).is_break() {
+                return Ok(());
+            }
+        }
+        for key in changed.into_iter().flatten() {
+            if self.visit_changed(database, key, &mut visit)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits a key that the batch has changed, if it is still there.
+    fn visit_changed(
+        &self,
+        database: usize,
+        key: &[u8],
+        visit: &mut impl FnMut(&[u8], bool) -> ControlFlow<()>,
+    ) -> Answer<ControlFlow<()>> {
+        let (Some(maps), Some(batch)) = (self.databases[database].as_deref(), &self.batch) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        match batch.get(&maps.data, key)? {
+            Some(value) => Ok(visit(key, self.is_live(&Stored::decode(value)?))),
+            None => Ok(ControlFlow::Continue(())),
+        }
+    }
+
+    /// Whether walks may find something else than what is committed in this database.
+    pub(super) fn has_noted(&self, database: usize) -> bool {
+        self.changes
+            .as_deref()
+            .is_some_and(|changes| changes.cleared[database] || !changes.keys[database].is_empty())
+    }
+}

@@ -1,0 +1,306 @@
+//! EXEC: running the commands that a client has queued since MULTI, as one.
+//!
+//! # All or nothing
+//!
+//! The queued commands run in one batch, which is never committed in their midst, so that a crash leaves all of what they
+//! did or none. As in Redis, a command that fails leaves the others as they are: it is rolled back to a savepoint of
+//! its own. If the commit fails, the whole reply becomes one error, and nothing has happened.
+//!
+//! What a single command has done for it by committing first and running again is done before the first of them:
+//!
+//! - databases that they may write to are created;
+//! - everything is committed before one that walks the keys, and what the transaction changes is noted for it
+//!   ([`Keyspace::walk`](crate::keyspace::Keyspace::walk));
+//! - a command that finds no room, while cleared databases still hold space, takes all of them back; that space is given
+//!   back, and all of them are run again. Once there is none to give back, the command fails by itself.
+//!
+//! # Memory
+//!
+//! The queue and the watched keys together may take as much as one request may be long. All replies together may be
+//! as long as one.
+
+use std::rc::Rc;
+
+use tembo_wire::{ReplyWriter, Request, RequestQueue};
+
+use crate::commands::table::Command;
+use crate::commands::table::flag::{NO_MULTI, WALKS, WRITE};
+use crate::commands::transaction::{databases_written, discard, forget_watched, has_changed};
+use crate::executor::Executor;
+use crate::fault::{Answer, Fault, error_line};
+use crate::keyspace::DATABASES;
+use crate::session::Session;
+
+/// Pending words that a command of a transaction is expected to add: those of an ordinary SET.
+const WORDS_PER_COMMAND: usize = 4;
+
+const TOO_LONG: Fault = Fault::Error("ERR reply exceeds the maximum (reply-max-bytes)");
+
+/// The commands since MULTI.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    requests: RequestQueue,
+    commands: Vec<&'static Command>,
+    /// A command was refused, so that EXEC will run none.
+    refused: bool,
+}
+
+impl Queue {
+    fn push(&mut self, command: &'static Command, request: &Request<'_>) {
+        self.commands.push(command);
+        self.requests.push(request);
+    }
+
+    /// Gives the memory back: the transaction will not be run.
+    fn refuse(&mut self) {
+        *self = Queue { refused: true, ..Queue::default() };
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.requests.memory_bytes() + size_of_val(&self.commands[..])
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static Command, Request<'_>)> {
+        let request = |at| self.requests.get(at).expect("each command has its request");
+        self.commands.iter().enumerate().map(move |(at, command)| (*command, request(at)))
+    }
+
+    fn has(&self, flags: u32) -> bool {
+        self.commands.iter().any(|command| command.has(flags))
+    }
+}
+
+/// The keys that a client watches.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    /// With their databases.
+    pub(crate) keys: Vec<(usize, Rc<[u8]>)>,
+    /// The memory they take.
+    pub(crate) bytes: usize,
+    /// The earliest deadline that one of them had.
+    pub(crate) expires: Option<u64>,
+}
+
+/// Why the commands of a transaction have to be run again.
+struct NoRoom;
+
+impl Executor<'_, '_> {
+    /// Answers a request that is no command, and takes note of it within MULTI.
+    #[cold]
+    pub(crate) fn refuse(
+        &mut self,
+        session: &mut Session,
+        request: &Request<'_>,
+        output: &mut Vec<u8>,
+        fault: &Fault,
+    ) {
+        if let (true, Fault::Quoting(line)) = (request.name().eq_ignore_ascii_case(b"exec"), fault) {
+            discard(session, &mut self.keys);
+            let why = line.strip_prefix(b"ERR ").unwrap_or(line);
+            let line = [&b"EXECABORT Transaction discarded because of: "[..], why].concat();
+            return self.write_fault(output, session.protocol, "exec", &Fault::Quoting(line));
+        }
+        if let Some(queue) = session.queue.as_mut().and_then(Rc::get_mut) {
+            queue.refuse();
+        }
+        self.write_fault(output, session.protocol, "a command", fault);
+    }
+
+    /// Keeps a command until EXEC.
+    #[inline(never)]
+    pub(crate) fn enqueue(
+        &mut self,
+        command: &'static Command,
+        request: &Request<'_>,
+        session: &mut Session,
+        output: &mut Vec<u8>,
+    ) {
+        let bytes = session.transaction_bytes() + RequestQueue::memory_bytes_of(request);
+        let fault = if command.has(NO_MULTI) {
+            Fault::Error("ERR Command not allowed inside a transaction")
+        } else if bytes > self.state.config.limits.max_request_bytes {
+            Fault::Error("ERR the transaction exceeds the maximum (client-query-buffer-limit)")
+        } else {
+            let will_run = !has_changed(session, &self.keys);
+            // What EXEC will not run need not be kept.
+            let queue = session.queue.as_mut().and_then(Rc::get_mut);
+            if let Some(queue) = queue.filter(|queue| will_run && !queue.refused) {
+                queue.push(command, request);
+            }
+            return ReplyWriter::new(output, session.protocol).simple("QUEUED");
+        };
+        self.refuse(session, request, output, &fault);
+    }
+
+    /// EXEC within MULTI.
+    #[inline(never)]
+    pub(crate) fn run_transaction(&mut self, slot: usize, session: &mut Session, output: &mut Vec<u8>) {
+        let Some(queue) = session.queue.clone() else {
+            return;
+        };
+        self.run_or_abort(&queue, slot, session, output);
+        // CLIENT LIST tells of a transaction as long as it runs.
+        session.queue = None;
+    }
+
+    fn run_or_abort(&mut self, queue: &Queue, slot: usize, session: &mut Session, output: &mut Vec<u8>) {
+        let refused = queue.refused;
+        let failed = if refused || has_changed(session, &self.keys) {
+            None
+        } else {
+            self.settle_before(queue, session, slot, output)
+        };
+        // A commit that failed just now counts as a change.
+        let changed = has_changed(session, &self.keys);
+        forget_watched(session, &mut self.keys);
+        if refused {
+            let text = "EXECABORT Transaction discarded because of previous errors.";
+            return self.write_fault(output, session.protocol, "exec", &Fault::Error(text));
+        }
+        if changed {
+            return ReplyWriter::new(output, session.protocol).null_array();
+        }
+        let start = self.run_all(queue, failed.as_deref(), slot, session, output);
+        if self.keys.is_dirty() {
+            let writes = queue.commands.iter().filter(|command| command.has(WRITE)).count();
+            self.state.stats.batched_commands += writes as u64;
+            self.mark(start, (slot, output));
+        }
+    }
+
+    /// Does what cannot be done between the commands. Returns the error line for those that write to a database which could
+    /// not be created.
+    fn settle_before(
+        &mut self,
+        queue: &Queue,
+        session: &Session,
+        slot: usize,
+        output: &mut Vec<u8>,
+    ) -> Option<String> {
+        let written = databases_written(queue, session.database);
+        let missing = || (0..DATABASES).filter(|&database| written[database]);
+        let creates = missing().any(|database| !self.keys.exists(database));
+        // So that others' commands do not fail with the commit of one that is too large.
+        let is_large = queue.len() * WORDS_PER_COMMAND > self.batch_words_max;
+        if creates || is_large || queue.has(WALKS) {
+            self.settle(Some((slot, output)));
+        }
+        let mut failed = None;
+        for database in missing() {
+            if !self.keys.exists(database)
+                && let Err(error) = self.keys.create(database)
+            {
+                failed = Some(error_line(&error, self.keys.pool()));
+            }
+        }
+        failed
+    }
+
+    /// Runs the commands, again if need be. Returns where their reply begins.
+    fn run_all(
+        &mut self,
+        queue: &Queue,
+        failed: Option<&str>,
+        slot: usize,
+        session: &mut Session,
+        output: &mut Vec<u8>,
+    ) -> usize {
+        let mut can_reclaim = true;
+        loop {
+            let start = output.len();
+            // What else they change of the session is the same when they are run again.
+            let before = (session.database, session.protocol);
+            let may_ask_for_room = can_reclaim && self.keys.is_reclaiming();
+            if queue.has(WALKS) {
+                self.keys.begin_noting();
+            }
+            let ran = self.keys.savepoint().map(|savepoint| {
+                let ran = self.run_once(queue, failed, may_ask_for_room, session, output);
+                if ran.is_err() {
+                    self.keys.rollback_to(savepoint);
+                }
+                ran
+            });
+            self.keys.end_noting();
+            match ran {
+                Ok(Ok(())) => return start,
+                Ok(Err(NoRoom)) => {
+                    output.truncate(start);
+                    (session.database, session.protocol) = before;
+                    self.settle(Some((slot, output)));
+                    can_reclaim = self.reclaim_now().is_ok();
+                }
+                Err(fault) => {
+                    self.write_fault(output, session.protocol, "exec", &fault);
+                    return start;
+                }
+            }
+        }
+    }
+
+    /// Runs the commands, each to its end. Returns early, with some of their effects, only if it may ask for room.
+    fn run_once(
+        &mut self,
+        queue: &Queue,
+        failed: Option<&str>,
+        may_ask_for_room: bool,
+        session: &mut Session,
+        output: &mut Vec<u8>,
+    ) -> Result<(), NoRoom> {
+        let end_max = output.len().saturating_add(self.state.config.reply_bytes_max);
+        ReplyWriter::new(output, session.protocol).array(queue.len());
+        for (command, request) in queue.iter() {
+            match self.run_queued(command, &request, session, output, end_max) {
+                Ok(()) => {}
+                Err(Fault::Engine(tembo::Error::Full { .. })) if may_ask_for_room => return Err(NoRoom),
+                Err(Fault::MissingDatabase(database)) => {
+                    let why =
+                        failed.map_or_else(|| format!("ERR there is no database {database}"), str::to_owned);
+                    self.write_fault(
+                        output,
+                        session.protocol,
+                        command.name,
+                        &Fault::Quoting(why.into_bytes()),
+                    );
+                }
+                Err(fault) => self.write_fault(output, session.protocol, command.name, &fault),
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one of the commands, in one go. If it fails, the keyspace and the output are as before.
+    fn run_queued(
+        &mut self,
+        command: &Command,
+        request: &Request<'_>,
+        session: &mut Session,
+        output: &mut Vec<u8>,
+        end_max: usize,
+    ) -> Answer {
+        let (begun, mut job) = (output.len(), None);
+        let reply_bytes_max = end_max.saturating_sub(begun);
+        let mut done = self.attempt(command, request, session, output, &mut job, reply_bytes_max);
+        while let (Ok(()), Some(under_way)) = (&done, job.take()) {
+            let take = |reply: &[u8]| output.extend_from_slice(reply);
+            done = under_way.advance(&self.keys, session.protocol, take).map(|rest| job = rest);
+        }
+        // Replies that come of writes were measured before they were written.
+        if output.len() > end_max && !command.has(WRITE) {
+            done = done.and(Err(TOO_LONG));
+        }
+        if done.is_err() {
+            output.truncate(begun);
+        }
+        done
+    }
+
+    /// Forgets what a client that goes had begun.
+    pub(crate) fn part_with(&mut self, session: &mut Session) {
+        discard(session, &mut self.keys);
+    }
+}
