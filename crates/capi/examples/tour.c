@@ -86,6 +86,29 @@ static void byte_strings(tembo_pool *pool) {
     tembo_map_close(planets);
 }
 
+static void names(tembo_pool *pool) {
+    tembo_map *scratch;
+    OK(tembo_map_open(pool, "scratch", TEMBO_CREATE, &scratch));
+    OK(tembo_map_put(scratch, "key", 3, "value", 5));
+    /* A map that has a handle is not dropped. */
+    ANSWERS(TEMBO_LOCKED, tembo_pool_drop(pool, "scratch"));
+    tembo_map_close(scratch);
+
+    tembo_name names[8];
+    size_t found;
+    OK(tembo_pool_list(pool, 0, 8, names, &found));
+    for (size_t i = 0; i < found; i++) {
+        printf("%s: a %smap\n", names[i].name, names[i].kind == TEMBO_KIND_FIXED ? "fixed " : "");
+    }
+    OK(tembo_pool_drop(pool, "scratch"));
+    ANSWERS(TEMBO_NOT_FOUND, tembo_pool_drop(pool, "scratch"));
+    /* Its space comes back now, a few nodes at a time, or later. */
+    int is_left;
+    do {
+        OK(tembo_pool_reclaim(pool, 16, &is_left));
+    } while (is_left);
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) {
         fprintf(stderr, "usage: %s NEW-POOL\n", argv[0]);
@@ -105,6 +128,7 @@ int main(int argc, char **argv) {
     printf("a change that was acknowledged survives %s\n", tembo_pool_survives(pool));
     fixed_keys(pool);
     byte_strings(pool);
+    names(pool);
     tembo_pool_close(pool);
 
     /* Everything is there again; a map keeps its pool open. */

@@ -54,7 +54,7 @@ typedef enum tembo_status {
     TEMBO_FULL = 5,
     /* The pool was opened for reading only. */
     TEMBO_READ_ONLY = 6,
-    /* The pool is open already, in another process or in this one. */
+    /* The pool is open already, in another process or in this one; or the map that is to be dropped is. */
     TEMBO_LOCKED = 7,
     /* The file is no pool, or not one that this version can read, or the name belongs to the other kind of map. */
     TEMBO_WRONG_KIND = 8,
@@ -109,6 +109,31 @@ typedef struct tembo_pool tembo_pool;
 typedef struct tembo_fixed tembo_fixed;
 typedef struct tembo_map tembo_map;
 
+/* What has a name in a pool. */
+typedef enum tembo_kind {
+    /* Something that this version of the library cannot read. */
+    TEMBO_KIND_UNKNOWN = 0,
+    /* A map of byte strings. */
+    TEMBO_KIND_MAP = 1,
+    /* A map of byte strings that keeps versions. */
+    TEMBO_KIND_VERSIONED_MAP = 2,
+    /* A hash table, which this interface cannot open. */
+    TEMBO_KIND_HASH_TABLE = 3,
+    /* A fixed map. */
+    TEMBO_KIND_FIXED = 4,
+    /* A heap of objects, which this interface cannot open. */
+    TEMBO_KIND_HEAP = 5
+} tembo_kind;
+
+/* A name in a pool. */
+typedef struct tembo_name {
+    /* Up to 40 bytes of UTF-8, and zeros behind them. A name that was given in Rust may have zeros in it. */
+    char name[48];
+    uint32_t name_bytes;
+    /* A tembo_kind. */
+    uint32_t kind;
+} tembo_name;
+
 /* A record of a fixed map. */
 typedef struct tembo_fixed_record {
     uint64_t key;
@@ -158,6 +183,29 @@ void tembo_pool_close(tembo_pool *pool);
  * Which failures an acknowledged change survives, for people. Valid as long as the handle. Null if `pool` is null.
  */
 const char *tembo_pool_survives(const tembo_pool *pool);
+
+/* ---- names ---- */
+
+/*
+ * Copies the names in the pool, in ascending order, into `names`, which has room for `limit` of them, and their number into
+ * `count`; the first `skip` are left out. Fewer than `limit` if there are no more. A pool has room for 128 names, or 64 if it was
+ * created with a `max_bytes` below 64 MiB.
+ */
+int tembo_pool_list(const tembo_pool *pool, size_t skip, size_t limit, tembo_name *names, size_t *count);
+
+/*
+ * Drops the map of this name, of any kind, durably, with all that is in it; TEMBO_NOT_FOUND if there is none. The name can be
+ * given again at once. The space comes back by tembo_pool_reclaim. TEMBO_LOCKED if the map has a handle, and TEMBO_WRONG_KIND if the
+ * name is that of a heap, or of something that this version cannot read. Takes the same time for a map of any size and needs no space.
+ * Versions of this library from before this function refuse the pool afterwards.
+ */
+int tembo_pool_drop(tembo_pool *pool, const char *name);
+
+/*
+ * Gives space of dropped maps back, up to `steps` nodes of them, and stores into `is_left` 1 if there is more, else 0.
+ * A crash in the middle loses nothing: who calls it later goes on.
+ */
+int tembo_pool_reclaim(tembo_pool *pool, size_t steps, int *is_left);
 
 /* ---- maps of 8-byte keys and values ---- */
 

@@ -33,7 +33,7 @@ statuses! {
     TooSmall = 4, c"TEMBO_TOO_SMALL", "The caller's buffer is too small.";
     Full = 5, c"TEMBO_FULL", "The pool has no room and could not grow.";
     ReadOnly = 6, c"TEMBO_READ_ONLY", "The pool was opened for reading only.";
-    Locked = 7, c"TEMBO_LOCKED", "The pool is open already.";
+    Locked = 7, c"TEMBO_LOCKED", "The pool, or the map that is to be dropped, is open already.";
     WrongKind = 8, c"TEMBO_WRONG_KIND", "The file is no pool, or the name belongs to the other kind of map.";
     Damaged = 9, c"TEMBO_DAMAGED", "The pool is damaged.";
     Io = 10, c"TEMBO_IO", "The operating system or the device failed.";
@@ -63,6 +63,9 @@ impl Failure {
     pub(crate) const KEY_PRESENT: Failure = Failure::fixed(Status::Exists, c"the key is in the map already");
     pub(crate) const MAP_ABSENT: Failure =
         Failure::fixed(Status::NotFound, c"there is no such map; create it with the flag TEMBO_CREATE");
+
+    pub(crate) const NAME_ABSENT: Failure =
+        Failure::fixed(Status::NotFound, c"there is no such map; tembo_pool_list tells which there are");
 
     pub(crate) const fn fixed(status: Status, message: &'static CStr) -> Failure {
         Failure { status, message: Message::Fixed(message) }
@@ -101,6 +104,10 @@ fn status_of(error: &Error) -> Status {
         Error::ReadOnly => Status::ReadOnly,
         Error::Internal { .. } => Status::Bug,
         Error::Index(IndexError::Exists { .. }) => Status::Exists,
+        Error::Unknown(_) | Error::NotAMap { .. } | Error::Index(IndexError::FormatVersion { .. }) => {
+            Status::WrongKind
+        }
+        Error::MapOpen { .. } => Status::Locked,
         Error::Pool(error) | Error::Index(IndexError::Pool(error)) => status_of_pool(error),
         _ => Status::Bug,
     }
@@ -120,6 +127,7 @@ fn status_of_pool(error: &PoolError) -> Status {
         | PoolError::ForeignByteOrder
         | PoolError::NewerVersion { .. }
         | PoolError::UnknownFeatures { .. }
+        | PoolError::UnknownClass { .. }
         | PoolError::RootKind { .. } => Status::WrongKind,
         PoolError::HeaderDamaged { .. } | PoolError::Truncated { .. } | PoolError::Corrupt { .. } => {
             Status::Damaged

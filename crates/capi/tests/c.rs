@@ -90,6 +90,9 @@ fn the_tour_goes_through() {
         "mars is red",
         "earth is blue",
         "2 planets",
+        "planets: a map",
+        "scratch: a map",
+        "squares: a fixed map",
         "99 * 99 = 9801",
     ] {
         assert!(text.lines().any(|found| found == line), "{line:?} is not in {text}");

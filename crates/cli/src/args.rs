@@ -15,6 +15,7 @@ Examples:
   tembo check a.pool && tembo dump a.pool | gzip > a.jsonl.gz
   gunzip < a.jsonl.gz | tembo load b.pool
   tembo snapshot keep a.pool stock monday
+  tembo maps a.pool && tembo drop a.pool stock
   tembo bench
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.";
@@ -41,6 +42,10 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Fill a pool from a dump
     Load(Load),
+    /// List the maps of a pool
+    Maps(Maps),
+    /// Drop maps of a pool
+    Drop(DropMaps),
     /// List, keep, drop and go back to snapshots of maps that keep versions
     Snapshot(Snapshot),
     /// Measure this machine, or run the workload that crash tests use
@@ -105,6 +110,9 @@ pub(crate) struct Serve {
     /// Do not let the pool grow beyond this; writes are then refused, reads and deletes go on
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_bytes: Option<Size>,
+    /// How many maps a new pool has names for, at most 4096 [default: 128]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) root_count: Option<u32>,
     /// Most clients at a time
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one())]
     pub(crate) maxclients: u64,
@@ -136,7 +144,8 @@ Examples:
   tembo check image-17 --expect-seeded 42 --seed 7
 
 Never writes to the pool. Exit code 0: undamaged; 1: damaged, or it cannot be read; the message says what \
-is wrong and at which offset. With --expect-seeded the pool must also hold what `tembo bench --seeded` \
+is wrong and at which offset; 6: nothing is wrong, but the pool holds something that this program does not know, so that lost \
+blocks cannot be told. With --expect-seeded the pool must also hold what `tembo bench --seeded` \
 had acknowledged: the state after N operations, or after N + 1 if the last one was durable already.")]
 pub(crate) struct Check {
     /// The pool, or an image of one
@@ -152,6 +161,46 @@ pub(crate) struct Check {
     pub(crate) seed: u64,
 }
 
+/// `tembo maps`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tembo maps a.pool
+  tembo maps a.pool --json | jq -r '.[].name'
+
+One line for each name: map, map with versions, hash table, fixed map or heap; or what it is that this program does not know. \
+`tembo info` says how many entries they have. A pool has names for as many maps as --root-count of `serve` or `load` said, \
+or 128.")]
+pub(crate) struct Maps {
+    /// The pool
+    pub(crate) pool: PathBuf,
+    /// Print JSON: an array with an object for each name
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `tembo drop`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tembo drop a.pool stock
+  tembo drop a.pool stock sessions
+
+Drops maps of any kind, with their snapshots, for good: there is no way back but a copy of the file. A map is gone at once, and \
+also after a crash. Its space is then given back in small steps; if that is interrupted, programs that write to the pool go \
+on with it. It works in a full pool. The pool must not be open elsewhere. Programs older than this command refuse the pool \
+afterwards.")]
+pub(crate) struct DropMaps {
+    /// The pool
+    pub(crate) pool: PathBuf,
+    /// The maps
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) maps: Vec<String>,
+    /// Which failures the change survives
+    #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = durability())]
+    pub(crate) durability: Durability,
+}
+
 /// `tembo dump`
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -162,13 +211,19 @@ Examples:
 
 JSON lines, in order of maps and keys, so that equal maps give equal dumps; only hash tables have an order of their own. \
 Those, and maps that keep versions, are written as they are now, without their snapshots; heaps are not in it. Bytes that \
-are not plain text are written as {\"base64\": ...}. The last line has the counts and a checksum of the lines before.")]
+are not plain text are written as {\"base64\": ...}. The last line has the counts and a checksum of the lines before.
+
+A pool may hold maps of a newer Tembo. Then the dump is refused, and says which they are; --skip-unknown leaves them out, and the \
+dump says so in a line for each.")]
 pub(crate) struct Dump {
     /// The pool
     pub(crate) pool: PathBuf,
     /// Write to this file, which must not exist, instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Leave out maps that this program does not know, and say so in the dump
+    #[arg(long)]
+    pub(crate) skip_unknown: bool,
 }
 
 /// `tembo load`
@@ -190,6 +245,9 @@ pub(crate) struct Load {
     /// Add to the pool if it exists
     #[arg(long)]
     pub(crate) merge: bool,
+    /// How many maps a new pool has names for, at most 4096 [default: 128]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) root_count: Option<u32>,
     /// Which failures the pool survives while it is filled
     #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = durability())]
     pub(crate) durability: Durability,

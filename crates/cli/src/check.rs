@@ -8,7 +8,7 @@ use crate::size::human_bytes;
 use serde::Serialize;
 use std::time::Instant;
 use tembo::heap::Summary;
-use tembo::{Options, Pool};
+use tembo::{CheckReport, Options};
 
 /// What a check found out.
 #[derive(Debug, Serialize)]
@@ -18,6 +18,9 @@ struct Verdict {
     /// What is wrong, if something is.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// Nothing is wrong, but something in the pool is unknown to this program, so that lost blocks cannot be told.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unproved: bool,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     seen: Option<Seen>,
     /// How many operations of the seeded workload the pool holds, if that was asked.
@@ -34,6 +37,9 @@ struct Seen {
     entries: u64,
     /// Named snapshots, each read as a whole.
     snapshots: usize,
+    /// Maps that were dropped, and whose space has not all come back.
+    #[serde(skip_serializing_if = "is_zero")]
+    dropped_maps: u64,
     /// Live objects of the heap, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     heap: Option<HeapSeen>,
@@ -41,6 +47,10 @@ struct Seen {
     blocks: u64,
     allocated_bytes: u64,
     pool_bytes: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What was looked at in a heap.
@@ -89,6 +99,7 @@ pub(crate) fn run(arguments: &Check) -> Outcome {
         path: arguments.pool.display().to_string(),
         ok: false,
         error: None,
+        unproved: false,
         seen: None,
         seeded_operations: None,
     };
@@ -101,7 +112,11 @@ pub(crate) fn run(arguments: &Check) -> Outcome {
     } else {
         print(&verdict.text(begun.elapsed().as_secs_f64()))?;
     }
-    if verdict.ok { Ok(()) } else { Err(Failure::Answered) }
+    match (verdict.ok, verdict.unproved) {
+        (true, _) => Ok(()),
+        (false, true) => Err(Failure::Unproved),
+        (false, false) => Err(Failure::Answered),
+    }
 }
 
 fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
@@ -111,27 +126,40 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
         return Ok(());
     }
     let pool = Options::new().read_only(true).open(&arguments.pool)?;
-    verdict.seen = Some(look(&pool)?);
+    let unproved = match pool.check() {
+        Ok(report) => {
+            verdict.seen = Some(Seen::of(report));
+            None
+        }
+        Err(error) => {
+            let tembo::Error::Unproved { report } = &error else { return Err(error.into()) };
+            verdict.seen = Some(Seen::of(CheckReport::clone(report)));
+            Some(error)
+        }
+    };
     if let Some(acknowledged) = arguments.expect_seeded {
         verdict.seeded_operations = Some(seeded::verify(&pool, arguments.seed, acknowledged)?);
     }
-    Ok(())
+    verdict.unproved = unproved.is_some();
+    unproved.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Checks the pool and everything in it.
-fn look(pool: &Pool) -> Outcome<Seen> {
-    let report = pool.check()?;
-    let versioned = || report.versioned_maps.iter().chain(&report.hash_tables).map(|(_, versions)| versions);
-    let flat = report.maps.iter().chain(&report.fixed_maps).map(|(_, entries)| *entries);
-    Ok(Seen {
-        maps: report.maps.len() + versioned().count() + report.fixed_maps.len(),
-        entries: flat.chain(versioned().map(|versions| versions.length)).sum(),
-        snapshots: versioned().map(|versions| versions.kept.len()).sum(),
-        heap: report.heap.map(HeapSeen::of),
-        blocks: report.usage.allocated_blocks,
-        allocated_bytes: report.usage.allocated_bytes,
-        pool_bytes: report.usage.pool_bytes,
-    })
+impl Seen {
+    fn of(report: CheckReport) -> Seen {
+        let versioned =
+            || report.versioned_maps.iter().chain(&report.hash_tables).map(|(_, versions)| versions);
+        let flat = report.maps.iter().chain(&report.fixed_maps).map(|(_, entries)| *entries);
+        Seen {
+            maps: report.maps.len() + versioned().count() + report.fixed_maps.len(),
+            entries: flat.chain(versioned().map(|versions| versions.length)).sum(),
+            snapshots: versioned().map(|versions| versions.kept.len()).sum(),
+            dropped_maps: report.dropped_maps,
+            heap: report.heap.map(HeapSeen::of),
+            blocks: report.usage.allocated_blocks,
+            allocated_bytes: report.usage.allocated_bytes,
+            pool_bytes: report.usage.pool_bytes,
+        }
+    }
 }
 
 impl Verdict {
@@ -141,6 +169,9 @@ impl Verdict {
             lines.add("maps", seen.maps).add("entries", seen.entries);
             if seen.snapshots > 0 {
                 lines.add("snapshots", seen.snapshots);
+            }
+            if seen.dropped_maps > 0 {
+                lines.add("dropped", format!("{} maps, whose space is coming back", seen.dropped_maps));
             }
             lines.add("blocks", seen.blocks).add(
                 "in use",
@@ -183,10 +214,12 @@ mod tests {
             path: "a.pool".to_owned(),
             ok: error.is_none(),
             error: error.map(str::to_owned),
+            unproved: false,
             seen: Some(Seen {
                 maps: 2,
                 entries: 7,
                 snapshots: 0,
+                dropped_maps: 0,
                 heap: None,
                 blocks: 9,
                 allocated_bytes: 2048,

@@ -7,6 +7,9 @@ use std::process::ExitCode;
 /// Result of a subcommand or a part of it.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
+/// Of a check that found nothing wrong, in a pool with something in it that this program does not know.
+pub(crate) const UNPROVED: u8 = 6;
+
 /// Why a subcommand did not do what it was asked to.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -14,6 +17,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// The answer is no and has been printed already: exit code 1, without a message.
     Answered,
+    /// The answer is that nobody can tell, and has been printed already: exit code [`UNPROVED`], without a message.
+    Unproved,
     /// The arguments contradict each other: exit code 2.
     Usage(String),
     /// Whoever read our output went away, as `head` does: exit code 0, nothing to say.
@@ -40,7 +45,7 @@ impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Failed(message) | Failure::Usage(message) => f.write_str(message),
-            Failure::Answered | Failure::OutputClosed => Ok(()),
+            Failure::Answered | Failure::Unproved | Failure::OutputClosed => Ok(()),
         }
     }
 }
@@ -74,6 +79,7 @@ pub(crate) fn exit_code(outcome: Outcome) -> ExitCode {
     }
     match failure {
         Failure::Failed(_) | Failure::Answered => ExitCode::FAILURE,
+        Failure::Unproved => ExitCode::from(UNPROVED),
         Failure::Usage(_) => ExitCode::from(2),
         Failure::OutputClosed => ExitCode::SUCCESS,
     }

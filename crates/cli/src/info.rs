@@ -21,6 +21,20 @@ struct Description {
     maps: Vec<MapDescription>,
     #[serde(skip_serializing_if = "Option::is_none")]
     heap: Option<HeapDescription>,
+    /// What this program does not know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unknown: Vec<UnknownDescription>,
+    /// Whether space of maps that were dropped has not come back yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    has_dropped_maps: bool,
+}
+
+/// Something that this program does not know.
+#[derive(Debug, Serialize)]
+struct UnknownDescription {
+    name: String,
+    what: String,
+    advice: &'static str,
 }
 
 /// A heap of persistent objects.
@@ -98,18 +112,31 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
         snapshots: listed(table.kept),
     }));
     maps.sort_by(|a, b| a.name.cmp(&b.name));
+    let has_heap = pool.list()?.iter().any(|listed| listed.kind == tembo::Kind::Heap);
+    let unknown = pool.unknown()?.into_iter().map(|unknown| UnknownDescription {
+        what: unknown.what(),
+        advice: unknown.advice(),
+        name: unknown.name,
+    });
+    let unknown = unknown.collect();
     Ok(Description {
         path: path.display().to_string(),
         uuid: pool.raw().uuid().to_string(),
         pool_bytes: stats.pool_bytes,
         unused_bytes: stats.unused_bytes,
         maps,
-        heap: pool.describe_heap()?.map(|heap| HeapDescription {
-            root: heap.root_type,
-            generation: heap.generation,
-            types: heap.types.into_iter().map(|(name, layout)| TypeDescription { name, layout }).collect(),
-        }),
+        heap: if has_heap { describe_heap(pool)? } else { None },
+        unknown,
+        has_dropped_maps: pool.raw().dropped().map_err(tembo::Error::from)? != 0,
     })
+}
+
+fn describe_heap(pool: &Pool) -> Outcome<Option<HeapDescription>> {
+    Ok(pool.describe_heap()?.map(|heap| HeapDescription {
+        root: heap.root_type,
+        generation: heap.generation,
+        types: heap.types.into_iter().map(|(name, layout)| TypeDescription { name, layout }).collect(),
+    }))
 }
 
 impl MapDescription {
@@ -150,6 +177,12 @@ impl Description {
             let _ = writeln!(text, "  heap    with a root of type {}; its types:", heap.root);
             heap.types.iter().for_each(|each| _ = writeln!(text, "    {}", each.layout));
         }
+        for UnknownDescription { name, what, advice } in &self.unknown {
+            let _ = writeln!(text, "  unknown {name:?} is {what}; {advice}");
+        }
+        if self.has_dropped_maps {
+            text.push_str("  dropped maps, whose space is still coming back as the pool is written to\n");
+        }
         text
     }
 }
@@ -174,6 +207,8 @@ mod tests {
                 map("été", Kind::Bytes, Some(1)),
             ],
             heap: None,
+            unknown: Vec::new(),
+            has_dropped_maps: false,
         }
     }
 

@@ -6,6 +6,7 @@
 use crate::args::Load;
 use crate::dump::{Item, ReadError, Reader};
 use crate::failure::{Failure, Outcome, with_causes};
+use crate::maps::note_unknown;
 use crate::progress::Progress;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -20,7 +21,10 @@ const GROUP_BYTES: usize = 1 << 20;
 
 /// Loads from the file or the standard input that was asked for.
 pub(crate) fn run(arguments: &Load) -> Outcome {
-    let options = Options::new().durability(arguments.durability);
+    let mut options = Options::new().durability(arguments.durability);
+    if let Some(count) = arguments.root_count {
+        options = options.root_count(count);
+    }
     match &arguments.input {
         None => load(arguments, &options, io::stdin().lock()),
         Some(path) => {
@@ -34,6 +38,7 @@ fn load(arguments: &Load, options: &Options, input: impl BufRead) -> Outcome {
     let entries = if arguments.merge {
         let mut reader = reader(input)?;
         let pool = options.clone().create(true).open(&arguments.pool)?;
+        note_unknown(&pool)?;
         fill(&pool, &mut reader)?
     } else {
         create_from(&arguments.pool, options, input)?
@@ -160,6 +165,7 @@ fn fill<R: BufRead>(pool: &Pool, reader: &mut Reader<R>) -> Outcome<u64> {
     let mut entries = 0;
     while let Some(item) = reader.next().map_err(unreadable)? {
         match item {
+            Item::LeftOut { name, what } => eprintln!("note: the dump lacks {name:?}, which is {what}"),
             Item::Map(name) => filling.turn_to(|pool| pool.open_map(&name).map(Target::Map))?,
             Item::VersionedMap(name) => {
                 let options = MapOptions::new().versioned(true);

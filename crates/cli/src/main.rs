@@ -12,6 +12,7 @@ mod failure;
 mod info;
 mod load;
 mod log;
+mod maps;
 mod progress;
 mod report;
 mod serve;
@@ -31,6 +32,8 @@ fn main() -> ExitCode {
         Command::Check(check) => check::run(check),
         Command::Dump(dump) => dump::run(dump),
         Command::Load(load) => load::run(load),
+        Command::Maps(maps) => maps::run(maps),
+        Command::Drop(drop) => maps::drop_maps(drop),
         Command::Snapshot(snapshot) => snapshot::run(snapshot),
         Command::Bench(bench) => bench::run(bench),
     };

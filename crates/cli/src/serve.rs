@@ -2,6 +2,7 @@
 
 use crate::args::Serve;
 use crate::failure::{Failure, Outcome, with_causes};
+use crate::maps::note_unknown;
 use crate::report::{Lines, print};
 use crate::size::human_bytes;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -28,6 +29,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let mut server = Server::bind(config, pool.clone()).map_err(cannot_serve)?;
     stop_on_signals(server.handle())?;
     let greeting = greeting(arguments, existed, &pool, &server, begun.elapsed());
+    note_unknown(&pool)?;
     match print(&greeting) {
         // Nobody reads what we say; clients are served all the same.
         Err(Failure::OutputClosed) => {}
@@ -53,6 +55,9 @@ fn refuse_exposure(arguments: &Serve) -> Outcome {
 
 fn open(arguments: &Serve) -> Outcome<Pool> {
     let mut options = arguments.choices.options().create(true);
+    if let Some(count) = arguments.root_count {
+        options = options.root_count(count);
+    }
     if let Some(max) = arguments.max_bytes {
         options = options.max_bytes(max.bytes).initial_bytes(INITIAL_BYTES.min(max.bytes));
     }

@@ -2,6 +2,7 @@
 
 use crate::args::{NamedSnapshot, Snapshot, SnapshotAction};
 use crate::failure::{Failure, Outcome};
+use crate::maps::note_unknown;
 use crate::report::{print, print_json};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -146,6 +147,7 @@ fn find(pool: &Pool, name: &str) -> Outcome<Versioned> {
 
 fn list(path: &Path, only: Option<&str>, json: bool) -> Outcome {
     let pool = Options::new().read_only(true).open(path)?;
+    note_unknown(&pool)?;
     let mut maps = Vec::new();
     match only {
         Some(name) => maps.push((name.to_owned(), find(&pool, name)?)),

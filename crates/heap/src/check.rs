@@ -94,6 +94,8 @@ struct Walk<'w> {
     next: Vec<u64>,
     /// A migration is not over.
     is_migrating: bool,
+    /// Not all other blocks of the pool are known.
+    beside_unknown: bool,
 }
 
 /// What a heap says of itself.
@@ -133,13 +135,47 @@ pub(crate) fn is_migrating(region: &Region, off: u64) -> Result<bool> {
     match region.load_u64(off + offset_of!(PmHeap, magic) as u64)? {
         MAGIC => Ok(false),
         MAGIC_MIGRATING => Ok(true),
-        magic => {
-            let begins = magic.to_le_bytes().escape_ascii().to_string();
-            let found =
-                format!("its heap begins with {begins}, which this version of the program does not know");
-            Err(Error::NotAHeap { found: found.into() })
-        }
+        magic => match format_of(magic, off)? {
+            HeapFormat::Other { found, supported } => Err(Error::Format { found, supported }),
+            HeapFormat::Known => Ok(false),
+        },
     }
+}
+
+/// In which format a heap is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeapFormat {
+    /// In that of this library.
+    Known,
+    /// In that of another version.
+    Other {
+        /// The version of the format.
+        found: u64,
+        /// The version that this library reads.
+        supported: u64,
+    },
+}
+
+/// In which format the heap is that lies at `off`, where a root of the kind [`ROOT_KIND`] leads.
+///
+/// # Errors
+///
+/// Corruption.
+pub fn format_at(pool: &Pool, off: u64) -> Result<HeapFormat> {
+    let magic = off.saturating_add(offset_of!(PmHeap, magic) as u64);
+    format_of(pool.region().load_u64(magic)?, off)
+}
+
+fn format_of(magic: u64, off: u64) -> Result<HeapFormat> {
+    const VERSION_AT: usize = 7;
+    let digit = |word: u64| u64::from(word.to_le_bytes()[VERSION_AT].wrapping_sub(b'0'));
+    let name = |word: u64| word & !(0xFF << (8 * VERSION_AT));
+    let (found, supported) = (digit(magic), digit(MAGIC));
+    if ![name(MAGIC), name(MAGIC_MIGRATING)].contains(&name(magic)) || !(1..=9).contains(&found) {
+        let found = magic.to_le_bytes().escape_ascii().to_string();
+        return Err(corrupt("the head of a heap", off, MAGIC.to_le_bytes().escape_ascii(), found));
+    }
+    Ok(if found == supported { HeapFormat::Known } else { HeapFormat::Other { found, supported } })
 }
 
 /// Where the heap of a pool lies.
@@ -154,18 +190,28 @@ fn find(pool: &Pool) -> Result<Option<u64>> {
 ///
 /// [`Error::NotAHeap`], and corruption with the first violation found.
 pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
-    walk(pool, marks).map(|(_, summary)| summary)
+    walk(pool, marks, false).map(|(_, summary)| summary)
+}
+
+/// As [`check`], in a pool that holds something else whose blocks nobody could tick off: objects that only circles lead to are not looked for
+/// then, since they could not be told from those blocks, and counts may be higher than what was found.
+///
+/// # Errors
+///
+/// As for [`check`].
+pub fn check_beside_unknown(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
+    walk(pool, marks, true).map(|(_, summary)| summary)
 }
 
 /// The objects of a heap that is the only thing in its pool, after all of it was checked: those alive, dying, shells and moved ones.
 pub(crate) fn objects(pool: &Pool) -> Result<Vec<u64>> {
     let mut marks = pool.marks()?;
-    let (walk, _) = walk(pool, &mut marks)?;
+    let (walk, _) = walk(pool, &mut marks, false)?;
     marks.finish()?;
     Ok(walk.seen.into_keys().collect())
 }
 
-fn walk<'w>(pool: &'w Pool, marks: &mut Marks) -> Result<(Walk<'w>, Summary)> {
+fn walk<'w>(pool: &'w Pool, marks: &mut Marks, beside_unknown: bool) -> Result<(Walk<'w>, Summary)> {
     let Some(heap) = find(pool)? else {
         return Err(Error::NotAHeap { found: "it has no root `heap` of the kind of heaps".into() });
     };
@@ -176,7 +222,7 @@ fn walk<'w>(pool: &'w Pool, marks: &mut Marks) -> Result<(Walk<'w>, Summary)> {
     expect_zero(region, heap + offset_of!(PmHeap, reserved) as u64, 8)?;
     let types = Types::read(region, heap, |off, bytes| Ok(marks.reach(off, bytes)?))?;
     let (seen, next, before) = Default::default();
-    let mut walk = Walk { before, region, types, seen, next, is_migrating };
+    let mut walk = Walk { before, region, types, seen, next, is_migrating, beside_unknown };
     walk.seen.entry(field(offset_of!(PmHeap, root))?).or_default().strong = 1;
     walk.next.push(field(offset_of!(PmHeap, root))?);
 
@@ -216,7 +262,7 @@ fn walk<'w>(pool: &'w Pool, marks: &mut Marks) -> Result<(Walk<'w>, Summary)> {
     while let Some(object) = walk.next.pop() {
         walk.follow(object)?;
     }
-    let apart = walk.find_apart(marks)?;
+    let apart = if beside_unknown { Vec::new() } else { walk.find_apart(marks)? };
     let mut summary = Summary {
         generation: field(offset_of!(PmHeap, generation))?,
         types: Vec::new(),
@@ -435,7 +481,9 @@ impl Walk<'_> {
         if seen.is_apart && seen.strong == 0 && kind.successor().is_none() {
             return Err(leaked(object, &info.name));
         }
-        if (u64::from(counts.strong), u64::from(counts.weak)) != (seen.strong, seen.weak) {
+        let (strong, weak) = (u64::from(counts.strong), u64::from(counts.weak));
+        let may_be = self.beside_unknown && strong >= seen.strong && weak >= seen.weak;
+        if (strong, weak) != (seen.strong, seen.weak) && !may_be {
             let expected = format!("{} strong and {} weak pointers", seen.strong, seen.weak);
             return Err(corrupt("an object's counts", object, expected, format!("{counts:?}")));
         }

@@ -27,6 +27,17 @@ pub enum Error {
         /// What there is.
         found: Box<str>,
     },
+    /// The heap is in the format of another version of this library.
+    #[error(
+        "the heap in this pool has format {found}, and this program reads format {supported}; {}",
+        if found > supported { "use a newer Tembo" } else { "open it with the Tembo that made it, and copy its objects by a program of your own" }
+    )]
+    Format {
+        /// The version of the heap's format.
+        found: u64,
+        /// The version that this library reads.
+        supported: u64,
+    },
     /// A type of the program is not laid out as the heap has it.
     #[error(
         "the type {} has another layout in this heap: {}; there it is `{}`, in this program `{}`; open it with a \

@@ -6,7 +6,7 @@ use tembo_pool::{TAG_BYTES, tag_off};
 const _: () = assert!(TAG_BYTES == OBJECT_HEAD_BYTES);
 
 /// The kind of the root that names a heap.
-pub(crate) const ROOT_KIND: u32 = 0x4845_4150;
+pub const ROOT_KIND: u32 = 0x4845_4150;
 /// The name of that root.
 pub(crate) const ROOT_NAME: &str = "heap";
 /// The first word of a heap; the last digits are the version of its layout.

@@ -127,7 +127,9 @@ mod tx;
 mod types;
 
 pub use brand::{Brand, NamedBrand, Scoped};
-pub use check::{Circle, Description, Summary, TypeUsage, check, describe};
+pub use check::{
+    Circle, Description, HeapFormat, Summary, TypeUsage, check, check_beside_unknown, describe, format_at,
+};
 pub use describe::Describe;
 pub use error::{Error, OtherLayout, OtherRoot, Result, SameName};
 pub use gen_lock::GenLock;
@@ -135,6 +137,7 @@ pub use handle::Handle;
 pub use heap::{Heap, Repeatable};
 #[cfg(feature = "layers")]
 pub use layer::Layer;
+pub use layout::ROOT_KIND;
 pub use migrate::{Migrate, Migrations};
 pub use persist::{LayoutHash, Persist, Plain};
 pub use place::{Arr, Obj, Ref};

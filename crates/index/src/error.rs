@@ -52,7 +52,8 @@ pub enum Error {
     Abandoned,
     /// The map was made by another version of this library, whose format is another.
     #[error(
-        "the map has format version {found}, and this program reads version {supported}; dump it with the program that made it, and load the dump"
+        "the map has format version {found}, and this program reads version {supported}; {}",
+        if found > supported { "use a newer Tembo" } else { "dump it with the program that made it, and load the dump" }
     )]
     FormatVersion {
         /// The version that it has.

@@ -11,6 +11,7 @@
 //! the module essays in `wbtree/mod.rs`, `fixed/mod.rs` and `cdds/mod.rs`.
 
 mod cdds;
+mod dropped;
 mod error;
 mod fixed;
 pub mod format;
@@ -22,6 +23,7 @@ pub use cdds::{
     CddsMap, CddsOrdered, CddsPart, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsReader, CddsReport,
     CddsSnapshot, CddsStats, CddsStructure, CddsTree, CddsValue,
 };
+pub use dropped::{MapFormat, MapKind, check_dropped, drop_map, has_dropped, reclaim_dropped};
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use fixed::DramAccess;

@@ -95,7 +95,7 @@ pub(crate) fn format(region: &Region, geometry: &Geometry) -> Result<Header> {
     region.store_u64(0, u64::from_le_bytes(MAGIC))?;
     // PERSIST(I5): the pool exists from here on; who created it may say so.
     region.persist(0, 8)?;
-    Ok(Header { geometry: *geometry, uuid, committed_bytes: bytes })
+    Ok(Header { geometry: *geometry, uuid, committed_bytes: bytes, features: 0, lacks_features: false })
 }
 
 impl NewFile {

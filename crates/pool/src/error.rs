@@ -79,10 +79,23 @@ pub enum Error {
         known: u32,
     },
     /// The file uses features that this version does not know.
-    #[error("the pool uses features that this program does not know (bits {unknown:#x}); use a newer Tembo")]
+    #[error(
+        "the pool has {} that this program does not know (feature bits {unknown:#x}); use a newer Tembo",
+        crate::features::in_words(*unknown)
+    )]
     UnknownFeatures {
         /// The unknown bits.
         unknown: u64,
+    },
+    /// The pool has blocks of a size class that this version does not know. Nothing is damaged.
+    #[error(
+        "the chunk word at offset {off:#x} names size class {class}, which this program does not know; use a newer Tembo"
+    )]
+    UnknownClass {
+        /// The class.
+        class: u64,
+        /// Where its chunk's word lies, in bytes from the start of the file.
+        off: u64,
     },
     /// The header does not match its checksum, or holds impossible values.
     #[error("the pool's header is damaged ({what}); restore the file from a copy")]
@@ -156,13 +169,15 @@ pub enum Error {
         lanes: u32,
     },
     /// Every entry of the root directory is taken.
-    #[error("the pool has no room for another root; it holds {roots}")]
+    #[error(
+        "the pool has names for {roots} maps and heaps, and all are taken; drop a map, or make a pool with a larger root_count and load a dump into it"
+    )]
     NoRoot {
         /// How many roots the pool can name.
         roots: u32,
     },
     /// A root's name is empty or too long.
-    #[error("a root's name has 1 to {max_bytes} bytes; {name:?} has {}", name.len())]
+    #[error("a name of a map has 1 to {max_bytes} bytes; {} has {}", shortened(name), name.len())]
     RootName {
         /// The name given.
         name: String,
@@ -229,5 +244,14 @@ impl From<OutOfBounds> for Error {
             format!("{} aligned bytes inside the pool of {} bytes", e.bytes, e.region_bytes),
             "an offset that leads outside it",
         )
+    }
+}
+
+/// A name as errors print it: no more of it than one can take in.
+pub(crate) fn shortened(name: &str) -> String {
+    const CHARS: usize = 40;
+    match name.char_indices().nth(CHARS) {
+        Some((end, _)) => format!("{:?}...", &name[..end]),
+        None => format!("{name:?}"),
     }
 }

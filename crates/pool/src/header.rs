@@ -1,8 +1,9 @@
 //! Reading the header: every kind of file that is not a whole pool gets its own error.
 
+use crate::features::{self, Feature, INCOMPATIBLE_AT};
 use crate::layout::{
-    BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_BYTES, HEADER_SUMMED_BYTES, KNOWN_FEATURES,
-    MAGIC, PAGE_BYTES, PmHeader, WATERMARK_BITS, unseal,
+    BYTE_ORDER, COMMITTED_BITS, DROPPED_BITS, FEATURE_BITS, FORMAT_VERSION, Geometry, HEADER_BYTES,
+    HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader, WATERMARK_BITS, unseal,
 };
 use crate::{Error, Result};
 use std::fs::{File, OpenOptions};
@@ -18,6 +19,10 @@ pub(crate) struct Header {
     pub geometry: Geometry,
     pub uuid: Uuid,
     pub committed_bytes: u64,
+    /// Bits of the features that the pool has, or is about to have.
+    pub features: u64,
+    /// `incompatible` lacks some of them.
+    pub lacks_features: bool,
 }
 
 /// Opens the file without changing it.
@@ -59,7 +64,16 @@ impl Header {
         }
         let sum = u64_at(offset_of!(PmHeader, checksum));
         let expected_sum = xxh3_64(&page[..HEADER_SUMMED_BYTES]);
-        if sum != expected_sum {
+        let added = match u64_at(offset_of!(PmHeader, features)) {
+            0 => 0,
+            word => unseal(word, FEATURE_BITS)
+                .ok_or_else(|| damaged(format!("the word of its features is {word:#x}")))?,
+        };
+        let mut with_added = page[..HEADER_SUMMED_BYTES].to_vec();
+        with_added[INCOMPATIBLE_AT..][..8].copy_from_slice(&added.to_le_bytes());
+        // I2 of `features.rs`.
+        let is_adding = added != 0 && sum == xxh3_64(&with_added);
+        if sum != expected_sum && !is_adding {
             return Err(damaged(format!("its checksum is {sum:#x}, its contents sum to {expected_sum:#x}")));
         }
         if u32_at(offset_of!(PmHeader, byte_order)) != BYTE_ORDER {
@@ -72,10 +86,10 @@ impl Header {
         if version == 0 {
             return Err(damaged("its version is 0".to_owned()));
         }
-        let unknown = u64_at(offset_of!(PmHeader, incompatible)) & !KNOWN_FEATURES;
-        if unknown != 0 {
-            return Err(Error::UnknownFeatures { unknown });
-        }
+        let incompatible = u64_at(INCOMPATIBLE_AT);
+        let features = if is_adding { added } else { incompatible | added };
+        // Who opens the pool for writing has to know more of them (`Pool::start`).
+        features::accept(features, true)?;
         let geometry = Geometry {
             chunk_bytes: u32_at(offset_of!(PmHeader, chunk_bytes)),
             lane_bytes: u32_at(offset_of!(PmHeader, lane_bytes)),
@@ -88,7 +102,12 @@ impl Header {
         if unseal(watermark, WATERMARK_BITS).is_none() {
             return Err(damaged(format!("its watermark is {watermark:#x}")));
         }
-        let reserved = [(136, 192), (200, HEADER_BYTES as usize)];
+        let dropped = u64_at(offset_of!(PmHeader, dropped));
+        if dropped != 0 && (features & Feature::Dropped.bit() == 0 || unseal(dropped, DROPPED_BITS).is_none())
+        {
+            return Err(damaged(format!("its list of what is being freed begins with {dropped:#x}")));
+        }
+        let reserved = [(136, 192), (200, 320), (336, HEADER_BYTES as usize)];
         if reserved.into_iter().any(|(start, end)| page[start..end].iter().any(|b| *b != 0)) {
             return Err(damaged("bytes that must be zero are not".to_owned()));
         }
@@ -101,6 +120,7 @@ impl Header {
             return Err(Error::Truncated { expected_bytes: committed_bytes, found_bytes: length });
         }
         let uuid = Uuid::from_slice(&page[32..48]).expect("sixteen bytes");
-        Ok(Header { geometry, uuid, committed_bytes })
+        let lacks_features = incompatible != features;
+        Ok(Header { geometry, uuid, committed_bytes, features, lacks_features })
     }
 }

@@ -1,7 +1,7 @@
 //! Every structure that the pool keeps on media, and where it lies.
 
 use crate::{Error, Result};
-use tembo_pmem::{LINE_BYTES, media_struct};
+use tembo_pmem::{LINE_BYTES, media_struct, offset_of};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The first eight bytes of every pool.
@@ -10,8 +10,6 @@ pub(crate) const MAGIC: [u8; 8] = *b"TEMBOPM\n";
 pub(crate) const FORMAT_VERSION: u32 = 1;
 /// Reads as another value on a machine of the other byte order.
 pub(crate) const BYTE_ORDER: u32 = 0x0102_0304;
-/// Incompatible features that this version knows: none yet.
-pub(crate) const KNOWN_FEATURES: u64 = 0;
 /// Bytes of the header page.
 pub(crate) const HEADER_BYTES: u64 = 4096;
 /// The granularity of file lengths.
@@ -20,7 +18,8 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 pub(crate) const HEADER_SUMMED_BYTES: usize = 120;
 
 media_struct! {
-    /// The header page, at offset 0. Written once, except for `committed` and `watermark`.
+    /// The header page, at offset 0. Written once, except for the words from `committed` on, and for `incompatible` and
+    /// `checksum` where a feature is added (`features.rs`).
     pub(crate) struct PmHeader: 4096 {
         /// The bytes `TEMBOPM\n`.
         0 => magic: [u8; 8],
@@ -28,7 +27,7 @@ media_struct! {
         8 => version: u32,
         /// 0x01020304 in the byte order of the writing machine.
         12 => byte_order: u32,
-        /// Features without which the pool must not be opened.
+        /// Features that a program must know (bits 0 to 15 of the pool itself, 16 to 23 kinds of roots, 24 to 31 size classes).
         16 => incompatible: u64,
         /// Features that may be ignored.
         24 => compatible: u64,
@@ -59,7 +58,14 @@ media_struct! {
         /// Records with a sequence number up to this (low 48 bits; a check above) are dead.
         192 => watermark: u64,
         /// Zero.
-        200 => reserved_d: [u8; 3896],
+        200 => reserved_d: [u8; 120],
+        /// As `incompatible` is, or is about to be (low 32 bits; a check above); 0 if it never changed.
+        320 => features: u64,
+        /// The first of the objects that have no name any more and are freed step by step (low 48 bits; a check above), or 0.
+        /// Changed by records only.
+        328 => dropped: u64,
+        /// Zero.
+        336 => reserved_e: [u8; 3760],
     }
 }
 
@@ -355,5 +361,11 @@ pub(crate) fn unseal(word: u64, bits: u32) -> Option<u64> {
 
 /// Bits of the page count in `committed`.
 pub(crate) const COMMITTED_BITS: u32 = 40;
+/// Bits of `PmHeader::features`.
+pub(crate) const FEATURE_BITS: u32 = 32;
+/// Bits of the offset in `PmHeader::dropped`.
+pub(crate) const DROPPED_BITS: u32 = 48;
+/// Where that word lies: the only one of the header that records change.
+pub(crate) const DROPPED_OFF: u64 = offset_of!(PmHeader, dropped) as u64;
 /// Bits of the sequence number in `watermark`.
 pub(crate) const WATERMARK_BITS: u32 = 48;

@@ -18,6 +18,8 @@ pub struct Options {
     pub max_bytes: Option<u64>,
     /// The sizes of a new pool's parts; `None` chooses by `max_bytes`: [`Geometry::small`] below 64 MiB.
     pub geometry: Option<Geometry>,
+    /// How many names a new pool has room for, 1 to 4096, if not as many as `geometry` says.
+    pub root_count: Option<u32>,
     /// How the file is mapped.
     pub region: RegionOptions,
 }
@@ -32,6 +34,7 @@ impl Default for Options {
             initial_bytes: 64 << 20,
             max_bytes: None,
             geometry: None,
+            root_count: None,
             region: RegionOptions::default(),
         }
     }
@@ -46,7 +49,9 @@ impl Options {
     /// The sizes that a new pool gets.
     pub(crate) fn chosen_geometry(&self) -> Geometry {
         let is_small = self.max_bytes.is_some_and(|bytes| bytes < 64 << 20);
-        self.geometry.unwrap_or(if is_small { Geometry::small() } else { Geometry::default() })
+        let usual = if is_small { Geometry::small() } else { Geometry::default() };
+        let geometry = self.geometry.unwrap_or(usual);
+        Geometry { root_count: self.root_count.unwrap_or(geometry.root_count), ..geometry }
     }
 
     /// Sets the durability asked for.

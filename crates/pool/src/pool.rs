@@ -1,6 +1,7 @@
 //! The pool: opening, creating, locking, and what all its users share.
 
 use crate::alloc::Allocator;
+use crate::features;
 use crate::header::{self, Header};
 use crate::lane::{Lane, LaneSlot};
 use crate::layout::{COMMITTED_BITS, Geometry, PAGE_BYTES, PmHeader, seal};
@@ -36,6 +37,8 @@ pub(crate) struct PoolInner {
     pub lanes: Box<[LaneSlot]>,
     pub touches: TouchTable,
     pub epochs: Epochs,
+    /// Bits of the features that the pool has.
+    pub features: Mutex<u64>,
     /// Objects that are open once ([`Pool::claim`]).
     claims: Mutex<HashSet<u64>>,
     /// Set when the device failed.
@@ -223,10 +226,15 @@ impl Pool {
         read_only: bool,
         path: Option<PathBuf>,
     ) -> Result<Pool> {
-        let Header { geometry, uuid, .. } = header;
+        let Header { geometry, uuid, features, lacks_features, .. } = header;
+        features::accept(features, read_only)?;
+        if lacks_features && !read_only {
+            features::set(&region, features)?;
+        }
         let seed = uuid.as_u64_pair().0;
         let (seq, recovery) = recover::recover(&region, &geometry, seed)?;
-        let alloc = Allocator::open(&region, geometry);
+        let mut alloc = Allocator::open(&region, geometry);
+        alloc.classes.has_later = features::has_unknown_classes(features);
         // Asked for once in a process, which takes long when there are other threads already: not by the first reader.
         has_heavy_fence();
         let lanes = (0..geometry.lane_count).map(|number| LaneSlot::new(number, seq)).collect();
@@ -239,6 +247,7 @@ impl Pool {
             lanes,
             touches: TouchTable::new(geometry.lane_count),
             epochs: Epochs::default(),
+            features: Mutex::new(features),
             claims: Mutex::default(),
             failed: AtomicBool::new(false),
             read_only,

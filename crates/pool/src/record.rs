@@ -1,7 +1,7 @@
 //! Records: how they are laid out in half a lane, and when one counts.
 
 use crate::lane::RECORDS_MIN;
-use crate::layout::{Geometry, MAX_SEQ, PmEntry, PmRecord};
+use crate::layout::{DROPPED_OFF, Geometry, MAX_SEQ, PmEntry, PmRecord};
 use crate::lines::{StoredLine, StoredLines, first_run, run_mask};
 use crate::tx::COVERED_MAX_SYNCED_BYTES;
 use crate::{Error, Result};
@@ -517,7 +517,7 @@ impl FoundRecord<'_> {
         for (target, _) in &changes {
             let target = *target;
             let is_root = target >= geometry.roots_off() && target < geometry.lanes_off();
-            if !is_root && target < geometry.zones_off() {
+            if !is_root && target != DROPPED_OFF && target < geometry.zones_off() {
                 let expected = "a word that records may change";
                 return Err(Error::corrupt("a record's target", self.off, expected, target));
             }

@@ -2,8 +2,12 @@
 //!
 //! An entry is eight words, all changed by one record. The length of the name is stored last and cleared
 //! first, so that a reader that sees it sees the rest.
+//!
+//! Objects that lost their names but still have blocks form a list, of which the header has the first. How one leads to the next, and
+//! how its blocks are freed, is known to who puts it there.
 
-use crate::layout::{PmRoot, ROOT_NAME_BYTES};
+use crate::features::Feature;
+use crate::layout::{DROPPED_BITS, DROPPED_OFF, PmRoot, ROOT_NAME_BYTES, seal, unseal};
 use crate::pool::Pool;
 use crate::tx::Tx;
 use crate::{Error, Result};
@@ -75,6 +79,24 @@ impl Pool {
     pub fn root(&self, name: &str) -> Result<Option<Root>> {
         Ok(self.roots()?.into_iter().find(|root| root.name == name))
     }
+
+    /// The first of the objects that have no name any more and are still to be freed, or 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`].
+    pub fn dropped(&self) -> Result<u64> {
+        dropped_of(self.region().load_u64(DROPPED_OFF)?)
+    }
+}
+
+fn dropped_of(word: u64) -> Result<u64> {
+    match word {
+        0 => Ok(0),
+        word => unseal(word, DROPPED_BITS).ok_or_else(|| {
+            Error::corrupt("the list of what is being freed", DROPPED_OFF, "an offset", format!("{word:#x}"))
+        }),
+    }
 }
 
 impl Tx<'_> {
@@ -113,6 +135,31 @@ impl Tx<'_> {
         let at = self.pool().entry_off(entry);
         self.store_anywhere(at + NAME_BYTES_OFF, 0)?;
         Ok(true)
+    }
+
+    /// As [`Pool::dropped`], as the transaction sees it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`].
+    pub fn dropped(&self) -> Result<u64> {
+        dropped_of(self.load(DROPPED_OFF)?)
+    }
+
+    /// Makes an object, or none if `off` is 0, the first of those that have no name any more and are still to be freed.
+    /// Who calls this sees to it that the object leads to the one that was first before.
+    ///
+    /// # Panics
+    ///
+    /// If [`Feature::Dropped`] was not [enabled](Pool::enable).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the offset is none.
+    pub fn set_dropped(&mut self, off: u64) -> Result<()> {
+        assert!(self.pool().has(Feature::Dropped), "the feature was not enabled");
+        self.pool().region().check_word(off)?;
+        self.store_anywhere(DROPPED_OFF, if off == 0 { 0 } else { seal(off, DROPPED_BITS) })
     }
 
     fn find_entry(&self, name: &str) -> Result<Option<u32>> {

@@ -110,7 +110,8 @@ impl<'p> Batch<'p> {
     pub(crate) fn begin(shared: &'p Shared) -> Result<Batch<'p>> {
         let writers = shared.writers()?;
         shared.feed_starved();
-        let tx = shared.begin("a batch")?;
+        let mut tx = shared.begin("a batch")?;
+        shared.dropped.reclaim_beside(&mut tx);
         Ok(Batch {
             tx,
             shared,

@@ -1,5 +1,7 @@
 //! What can go wrong, for users of the store.
 
+use crate::{CheckReport, Unknown};
+
 /// Result of store operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -43,6 +45,31 @@ pub enum Error {
         name: String,
         /// Whether it keeps versions.
         is_versioned: bool,
+    },
+    /// The name is that of something that this version of the library cannot read.
+    #[error("{0}")]
+    Unknown(Box<Unknown>),
+    /// A check found nothing wrong, but not all blocks could be accounted for, because something is there that this version of the library
+    /// cannot read.
+    #[error("no damage was found, but {} of {} blocks cannot be proved to belong anywhere: {}",
+        report.unreached_blocks, report.usage.allocated_blocks, listed(&report.unknown))]
+    Unproved {
+        /// What was found, `unknown` included.
+        report: Box<CheckReport>,
+    },
+    /// The map is open, so that it cannot be dropped.
+    #[error(
+        "the map {name:?} is open in this process; let go of its handles, snapshots, batches and iterators, and drop it then"
+    )]
+    MapOpen {
+        /// The map's name.
+        name: String,
+    },
+    /// What has the name is no map.
+    #[error("{name:?} is a heap, not a map, and cannot be dropped; remove the pool's file to be rid of it")]
+    NotAMap {
+        /// The name.
+        name: String,
     },
     /// Snapshots were asked for of a map that keeps no versions.
     #[error(
@@ -127,4 +154,8 @@ impl From<tembo_index::Error> for Error {
             other => Error::Index(other),
         }
     }
+}
+
+fn listed(unknown: &[Unknown]) -> String {
+    unknown.iter().map(Unknown::to_string).collect::<Vec<_>>().join(". ")
 }

@@ -32,10 +32,15 @@
 //! a name, until it is dropped by that, and the map can be rolled back to it. It has all operations of the other kind; it has one writer at a time, a
 //! removal may need space, and while it is open it takes one of the pool's lanes (`examples/snapshots.rs`).
 //!
+//! A pool has names for 128 maps unless it was made with [more](Options::root_count). [`Pool::list`] tells what it has, and [`Pool::drop_map`]
+//! takes a map away.
+//!
 //! A program's own structs, linked by pointers and changed in transactions, live in a [`heap`].
 #![forbid(unsafe_code)]
 
 mod batch;
+mod contents;
+mod dropping;
 mod error;
 mod fixed;
 mod hash;
@@ -54,6 +59,7 @@ pub mod heap {
 }
 
 pub use batch::{Batch, Savepoint};
+pub use contents::{Kind, Listed, Unknown};
 pub use error::{Error, Result};
 pub use fixed::{FixedIter, FixedMap};
 pub use hash::{HashTable, TableBatch, TableIter, TableSnapshot};

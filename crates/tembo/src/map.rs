@@ -1,5 +1,6 @@
 //! An ordered map.
 
+use crate::dropping::Plain;
 use crate::open::Once;
 use crate::records::{CursorKind, EntryKind, IterKind, ValueKind};
 use crate::{Cursor, Entry, Iter, Pool, Result, Value};
@@ -57,7 +58,7 @@ const TURN: &str = "the turn to change a map";
 /// What a map is made of.
 #[derive(Clone, Debug)]
 pub(crate) enum Tree {
-    Plain(WbTree),
+    Plain(Plain),
     Versioned(Once<CddsTree>),
 }
 

@@ -44,6 +44,13 @@ impl Options {
         self
     }
 
+    /// How many maps a new pool has names for, 1 to 4096; 128 unless this is called, or 64 if it may not grow beyond 64 MiB. Each takes 64
+    /// bytes, and this cannot be changed later.
+    pub fn root_count(mut self, count: u32) -> Options {
+        self.inner.root_count = Some(count);
+        self
+    }
+
     /// The durability asked for; [`Durability::Auto`] unless this is called.
     pub fn durability(mut self, durability: Durability) -> Options {
         self.inner.region.durability = durability;

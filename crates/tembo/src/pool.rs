@@ -1,5 +1,7 @@
 //! The pool, as users of the store see it.
 
+use crate::contents::{Kind, Listed, Unknown};
+use crate::dropping::{Dropped, OpenPlain};
 use crate::map::Tree;
 use crate::open::{Once, OpenTrees};
 use crate::{Batch, Error, FixedMap, HashTable, Map, MapOptions, Result, VersionsReport};
@@ -33,6 +35,8 @@ pub(crate) struct Shared {
     starting: Mutex<()>,
     /// A batch found no space.
     has_starved: AtomicBool,
+    pub dropped: Dropped,
+    pub plain_maps: OpenPlain,
     pub fixed_trees: OpenTrees<FixedTree>,
     pub versioned_trees: OpenTrees<CddsTree>,
     pub hash_tables: OpenTrees<CddsHash>,
@@ -40,11 +44,15 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn new(pool: tembo_pool::Pool) -> Shared {
+        // A list that is damaged is found by who frees what is in it.
+        let has_dropped = !pool.is_read_only() && tembo_index::has_dropped(&pool).unwrap_or(false);
         Shared {
             pool,
             writers: OnceLock::new(),
             starting: Mutex::default(),
             has_starved: AtomicBool::new(false),
+            dropped: Dropped::new(has_dropped),
+            plain_maps: OpenPlain::default(),
             fixed_trees: OpenTrees::default(),
             versioned_trees: OpenTrees::default(),
             hash_tables: OpenTrees::default(),
@@ -102,10 +110,17 @@ impl Shared {
         Err(full)
     }
 
-    /// Frees some of what was cleared, and what died in maps that keep versions; returns whether there was any.
+    /// Frees some of the blocks of dropped and cleared maps, and dead ones of maps that keep versions; returns whether
+    /// there were any.
     #[cold]
     fn make_room(&self) -> bool {
         let mut has_any = false;
+        for _ in 0..STEPS_PER_TREE {
+            if !self.dropped.has_any() || self.reclaim_dropped(1).is_err() {
+                break;
+            }
+            has_any = true;
+        }
         for name in WbTree::names(&self.pool).unwrap_or_default() {
             let Ok(Some(tree)) = WbTree::open(&self.pool, &name) else { continue };
             for _ in 0..STEPS_PER_TREE {
@@ -138,7 +153,7 @@ impl Shared {
 }
 
 /// What a complete [check](Pool::check) found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Every map of byte strings that keeps no versions, with its number of records.
     pub maps: Vec<(String, u64)>,
@@ -150,6 +165,12 @@ pub struct CheckReport {
     pub fixed_maps: Vec<(String, u64)>,
     /// The heap of persistent objects, if there is one.
     pub heap: Option<Summary>,
+    /// Maps that were dropped, and still have blocks.
+    pub dropped_maps: u64,
+    /// What is in the pool that this version of the library cannot read, and hence did not check.
+    pub unknown: Vec<Unknown>,
+    /// Blocks that nothing leads to but what is unknown, if that; 0 if nothing is unknown.
+    pub unreached_blocks: u64,
     /// How the space is used.
     pub usage: Usage,
 }
@@ -199,8 +220,13 @@ impl Pool {
             let tree = Once::open(self, name, create)?.expect("created if there was none");
             return Ok(Map { tree: Tree::Versioned(tree), pool: self.clone() });
         }
-        let tree = WbTree::create(&mut tx, name)?;
-        tx.commit()?;
+        self.shared.dropped.reclaim_beside(&mut tx);
+        let create = || {
+            let tree = WbTree::create(&mut tx, name)?;
+            tx.commit()?;
+            Ok(Some(tree))
+        };
+        let tree = self.shared.plain_maps.open(name, create)?.expect("created just now");
         Ok(Map { tree: Tree::Plain(tree), pool: self.clone() })
     }
 
@@ -211,12 +237,13 @@ impl Pool {
     /// [`Error::Pool`](crate::Error::Pool) if the name belongs to something else, the pool is damaged, or the map keeps versions and
     /// no lane is left.
     pub fn find_map(&self, name: &str) -> Result<Option<Map>> {
-        let is_versioned =
-            matches!(self.shared.pool.root(name)?, Some(root) if root.kind == CddsTree::ROOT_KIND);
-        let tree = if is_versioned {
-            Once::open(self, name, || Ok(None))?.map(Tree::Versioned)
-        } else {
-            WbTree::open(&self.shared.pool, name)?.map(Tree::Plain)
+        let tree = match self.look_up(name)? {
+            None => None,
+            Some(Kind::VersionedMap) => Once::open(self, name, || Ok(None))?.map(Tree::Versioned),
+            Some(_) => {
+                let find = || WbTree::open(&self.shared.pool, name);
+                self.shared.plain_maps.open(name, find)?.map(Tree::Plain)
+            }
         };
         Ok(tree.map(|tree| Map { tree, pool: self.clone() }))
     }
@@ -227,9 +254,7 @@ impl Pool {
     ///
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn map_names(&self) -> Result<Vec<String>> {
-        let mut names = WbTree::names(&self.shared.pool)?;
-        names.extend(CddsTree::names(&self.shared.pool)?);
-        Ok(names)
+        self.names_of(&[Kind::Map, Kind::VersionedMap])
     }
 
     /// The map of 8-byte keys and values of this name (1 to 40 bytes). It is created, durably, if there is none.
@@ -257,6 +282,7 @@ impl Pool {
     ///
     /// As for [`find_map`](Self::find_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
     pub fn find_fixed_map(&self, name: &str) -> Result<Option<FixedMap>> {
+        self.look_up(name)?;
         Ok(Once::open(self, name, || Ok(None))?.map(|tree| FixedMap { tree }))
     }
 
@@ -266,7 +292,7 @@ impl Pool {
     ///
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn fixed_map_names(&self) -> Result<Vec<String>> {
-        Ok(FixedTree::names(&self.shared.pool)?)
+        self.names_of(&[Kind::FixedMap])
     }
 
     /// The hash table of this name (1 to 40 bytes). It is created, durably, if there is none.
@@ -293,6 +319,7 @@ impl Pool {
     ///
     /// As for [`find_map`](Self::find_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
     pub fn find_hash_table(&self, name: &str) -> Result<Option<HashTable>> {
+        self.look_up(name)?;
         Ok(Once::open(self, name, || Ok(None))?.map(|table| HashTable { table }))
     }
 
@@ -303,7 +330,7 @@ impl Pool {
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn hash_tables(&self) -> Result<Vec<(String, VersionsReport)>> {
         let mut tables = Vec::new();
-        for name in CddsHash::names(&self.shared.pool)? {
+        for name in self.names_of(&[Kind::HashTable])? {
             if let Some(root) = self.shared.pool.root(&name)? {
                 tables.push((name, CddsHash::describe_at(&self.shared.pool, root.off)?));
             }
@@ -384,40 +411,48 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) with the first damage found.
+    /// [`Error::Pool`] with the first damage found; [`Error::Unproved`] if there is none, but something in the pool is unknown to this version of
+    /// the library, so that blocks which belong to it cannot be told from lost ones.
     pub fn check(&self) -> Result<CheckReport> {
-        let mut marks = self.shared.pool.marks()?;
-        let mut maps = Vec::new();
-        for name in WbTree::names(&self.shared.pool)? {
-            if let Some(tree) = WbTree::open(&self.shared.pool, &name)? {
-                tree.check(&mut marks)?;
-                maps.push((name, tree.len()?));
-            }
-        }
-        let (mut versioned_maps, mut hash_tables, mut fixed_maps) = (Vec::new(), Vec::new(), Vec::new());
-        for name in CddsTree::names(&self.shared.pool)? {
-            if let Some(root) = self.shared.pool.root(&name)? {
-                let report = CddsTree::check_at(&self.shared.pool, root.off, &mut marks)?;
-                versioned_maps.push((name, report));
-            }
-        }
-        for name in CddsHash::names(&self.shared.pool)? {
-            if let Some(root) = self.shared.pool.root(&name)? {
-                let report = CddsHash::check_at(&self.shared.pool, root.off, &mut marks)?;
-                hash_tables.push((name, report));
-            }
-        }
-        for name in self.fixed_map_names()? {
+        let pool = &self.shared.pool;
+        let mut marks = pool.marks()?;
+        let (mut report, mut has_heap) = (CheckReport::default(), false);
+        for Listed { name, kind } in self.list()? {
             // On media, beside any handle that is open: checking takes neither lane nor claim.
-            if let Some(root) = self.shared.pool.root(&name)? {
-                let len = FixedTree::check_at(&self.shared.pool, root.off, &mut marks)?;
-                fixed_maps.push((name, len));
+            let Some(root) = pool.root(&name)? else { continue };
+            match kind {
+                Kind::Map => {
+                    if let Some(tree) = WbTree::open(pool, &name)? {
+                        tree.check(&mut marks)?;
+                        report.maps.push((name, tree.len()?));
+                    }
+                }
+                Kind::VersionedMap => {
+                    report.versioned_maps.push((name, CddsTree::check_at(pool, root.off, &mut marks)?));
+                }
+                Kind::HashTable => {
+                    report.hash_tables.push((name, CddsHash::check_at(pool, root.off, &mut marks)?));
+                }
+                Kind::FixedMap => {
+                    report.fixed_maps.push((name, FixedTree::check_at(pool, root.off, &mut marks)?));
+                }
+                Kind::Heap => has_heap = true,
+                Kind::Unknown(unknown) => report.unknown.push(unknown),
             }
         }
-        let heap = match self.describe_heap()? {
-            Some(_) => Some(tembo_heap::check(&self.shared.pool, &mut marks)?),
-            None => None,
-        };
-        Ok(CheckReport { maps, versioned_maps, hash_tables, fixed_maps, heap, usage: marks.finish()? })
+        report.dropped_maps = tembo_index::check_dropped(pool, &mut marks)?;
+        // Last, since it looks for lost objects among the blocks that are left.
+        if has_heap {
+            let is_all_known = report.unknown.is_empty();
+            let check = if is_all_known { tembo_heap::check } else { tembo_heap::check_beside_unknown };
+            report.heap = Some(check(pool, &mut marks)?);
+        }
+        report.usage = marks.usage();
+        if report.unknown.is_empty() {
+            marks.finish()?;
+            return Ok(report);
+        }
+        report.unreached_blocks = marks.unreached().count() as u64;
+        Err(Error::Unproved { report: Box::new(report) })
     }
 }

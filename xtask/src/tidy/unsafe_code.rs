@@ -25,6 +25,7 @@ const BOUNDARIES: &[&str] = &[
     "crates/capi/src/ffi/args.rs",
     "crates/capi/src/ffi/fixed.rs",
     "crates/capi/src/ffi/map.rs",
+    "crates/capi/src/ffi/names.rs",
     "crates/capi/src/ffi/pool.rs",
     "crates/heap-derive/src/access.rs",
     "crates/heap-derive/src/persist.rs",

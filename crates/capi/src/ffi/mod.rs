@@ -12,8 +12,10 @@
 mod args;
 mod fixed;
 mod map;
+mod names;
 mod pool;
 
 pub use fixed::*;
 pub use map::*;
+pub use names::*;
 pub use pool::*;

@@ -105,6 +105,25 @@ static void names(tembo_pool *pool) {
     CHECK(tembo_fixed_open(pool, "fixed", 0, &fixed) == TEMBO_OK);
     CHECK(tembo_map_open(pool, "fixed", TEMBO_CREATE, &map) == TEMBO_WRONG_KIND && map == NULL);
     tembo_fixed_close(fixed);
+    /* Listing and dropping. */
+    tembo_name found[4];
+    size_t count = 77;
+    int is_left = 77;
+    INVALID(tembo_pool_list(NULL, 0, 4, found, &count));
+    INVALID(tembo_pool_list(pool, 0, 4, NULL, &count));
+    INVALID(tembo_pool_list(pool, 0, 4, found, NULL));
+    CHECK(tembo_pool_list(pool, 0, 0, NULL, &count) == TEMBO_OK && count == 0);
+    CHECK(tembo_pool_list(pool, 0, 4, found, &count) == TEMBO_OK && count == 2);
+    CHECK(strcmp(found[0].name, "fixed") == 0 && found[0].name_bytes == 5 && found[0].kind == TEMBO_KIND_FIXED);
+    CHECK(strcmp(found[1].name, "strings") == 0 && found[1].kind == TEMBO_KIND_MAP);
+    CHECK(tembo_pool_list(pool, 1, 4, found, &count) == TEMBO_OK && count == 1 && found[0].name[0] == 's');
+    CHECK(tembo_pool_list(pool, 9, 4, found, &count) == TEMBO_OK && count == 0);
+    INVALID(tembo_pool_drop(pool, NULL));
+    INVALID(tembo_pool_drop(NULL, "strings"));
+    CHECK(tembo_pool_drop(pool, "none") == TEMBO_NOT_FOUND);
+    INVALID(tembo_pool_reclaim(pool, 1, NULL));
+    INVALID(tembo_pool_reclaim(NULL, 1, &is_left));
+    CHECK(is_left == 77 && tembo_pool_reclaim(pool, 1, &is_left) == TEMBO_OK && is_left == 0);
 }
 
 static void fixed_map(tembo_fixed *map) {

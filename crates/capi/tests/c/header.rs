@@ -17,6 +17,8 @@ const TYPES: &[(&str, &str)] = &[
     ("*const PoolOptions", "const tembo_options *"),
     ("*mut FixedRecord", "tembo_fixed_record *"),
     ("*mut RecordSize", "tembo_record_size *"),
+    ("*mut c_int", "int *"),
+    ("*mut Name", "tembo_name *"),
     ("*mut PoolHandle", "tembo_pool *"),
     ("*const PoolHandle", "const tembo_pool *"),
     ("*mut *mut PoolHandle", "tembo_pool **"),
@@ -64,7 +66,8 @@ fn c_type(rust: &str) -> &'static str {
 
 /// The functions that the code exports, as the header would have to declare them.
 fn exported() -> Functions {
-    let sources = ["src/ffi/pool.rs", "src/ffi/fixed.rs", "src/ffi/map.rs"].map(read).concat();
+    let sources =
+        ["src/ffi/pool.rs", "src/ffi/names.rs", "src/ffi/fixed.rs", "src/ffi/map.rs"].map(read).concat();
     let exports = sources.split("#[unsafe(no_mangle)]").skip(1);
     exports
         .map(|text| {

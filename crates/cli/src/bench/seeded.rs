@@ -7,6 +7,7 @@
 use super::workload::{self, Change, Model};
 use crate::args::Bench;
 use crate::failure::{Failure, Outcome};
+use crate::maps::note_unknown;
 use std::io::Write;
 use std::path::Path;
 use tembo::{Batch, Geometry, Map, Options, Pool};
@@ -28,6 +29,7 @@ pub(crate) fn run(arguments: &Bench, path: &Path, options: &Options) -> Outcome 
         options = options.geometry(Geometry::tiny());
     }
     let pool = options.create(arguments.resume).create_new(!arguments.resume).open(path)?;
+    note_unknown(&pool)?;
     let workload = Workload { data: pool.open_map(DATA)?, position: pool.open_map(POSITION)? };
     let begin = workload.position(arguments.seed)?;
     let mut out = std::io::stdout().lock();

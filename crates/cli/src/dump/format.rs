@@ -23,6 +23,7 @@ enum Written<'a> {
     FixedMap(&'a str),
     VersionedMap(&'a str),
     HashTable(&'a str),
+    LeftOut { name: &'a str, what: &'a str },
     End(End),
 }
 
@@ -66,6 +67,11 @@ impl<W: Write> Writer<W> {
     pub(crate) fn map(&mut self, name: &str) -> io::Result<()> {
         self.maps += 1;
         self.line(&Written::Map(name))
+    }
+
+    /// Says that a map is not in the dump, and what it is.
+    pub(crate) fn left_out(&mut self, name: &str, what: &str) -> io::Result<()> {
+        self.line(&Written::LeftOut { name, what })
     }
 
     /// Begins a map that keeps versions.
@@ -126,6 +132,13 @@ pub(crate) enum Item {
     VersionedMap(String),
     /// The entries that follow belong to this hash table.
     HashTable(String),
+    /// A map that was in the pool and is not in the dump, since the program that made it did not know its kind.
+    LeftOut {
+        /// Its name.
+        name: String,
+        /// What it is.
+        what: String,
+    },
     /// An entry of the last map, which is one of 8-byte keys and values.
     FixedEntry {
         /// Its key.
@@ -190,9 +203,17 @@ struct RawLine {
     fixed_map: Option<String>,
     versioned_map: Option<String>,
     hash_table: Option<String>,
+    left_out: Option<LeftOut>,
     key: Option<Read>,
     value: Option<Read>,
     end: Option<End>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeftOut {
+    name: String,
+    what: String,
 }
 
 enum Line {
@@ -203,10 +224,12 @@ enum Line {
 
 impl RawLine {
     fn kind(self) -> Option<Line> {
-        let RawLine { tembo_dump, map, fixed_map, versioned_map, hash_table, key, value, end } = self;
+        let RawLine { tembo_dump, map, fixed_map, versioned_map, hash_table, left_out, key, value, end } =
+            self;
         let maps = [map.map(Item::Map), fixed_map.map(Item::FixedMap)];
         let versioned = [versioned_map.map(Item::VersionedMap), hash_table.map(Item::HashTable)];
-        let mut maps = maps.into_iter().chain(versioned).flatten();
+        let left_out = left_out.map(|LeftOut { name, what }| Item::LeftOut { name, what });
+        let mut maps = maps.into_iter().chain(versioned).chain([left_out]).flatten();
         let (map, another) = (maps.next(), maps.next());
         match (tembo_dump, map, another, key, value, end) {
             (Some(version), None, None, None, None, None) => Some(Line::Header(version)),
@@ -306,6 +329,7 @@ impl<R: BufRead> Reader<R> {
                 self.entries += 1;
                 Ok(item)
             }
+            Item::LeftOut { .. } => Ok(item),
         }
     }
 
@@ -396,6 +420,7 @@ mod tests {
                 Item::FixedMap(name) => writer.fixed_map(name).unwrap(),
                 Item::VersionedMap(name) => writer.versioned_map(name).unwrap(),
                 Item::HashTable(name) => writer.hash_table(name).unwrap(),
+                Item::LeftOut { name, what } => writer.left_out(name, what).unwrap(),
                 Item::FixedEntry { key, value } => writer.fixed_entry(*key, *value).unwrap(),
                 Item::Entry { key, value } => writer.entry(key, value).unwrap(),
             }
@@ -407,6 +432,7 @@ mod tests {
     fn sample() -> Vec<Item> {
         let entry = |key: &[u8], value: &[u8]| Item::Entry { key: key.to_vec(), value: value.to_vec() };
         vec![
+            Item::LeftOut { name: "future".into(), what: "of another kind".into() },
             Item::Map("empty".into()),
             Item::Map("päck \"quoted\"\n".into()),
             entry(b"", b""),

@@ -11,7 +11,7 @@ use crate::progress::Progress;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use tembo::{Map, Options, Pool};
+use tembo::{Map, Options, Pool, Unknown};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -25,7 +25,19 @@ enum Kind {
 /// Writes the dump to the file or the standard output that was asked for.
 pub(crate) fn run(arguments: &Dump) -> Outcome {
     let pool = Options::new().read_only(true).open(&arguments.pool)?;
-    if pool.describe_heap()?.is_some() {
+    // A dump holds no heaps, those of other formats neither.
+    let (heaps, unknown): (Vec<Unknown>, Vec<Unknown>) =
+        pool.unknown()?.into_iter().partition(Unknown::is_heap);
+    if !unknown.is_empty() && !arguments.skip_unknown {
+        let all: Vec<String> = unknown.iter().map(Unknown::to_string).collect();
+        return Err(Failure::Failed(format!(
+            "{}. Nothing was dumped; --skip-unknown dumps the other maps",
+            all.join(". ")
+        )));
+    }
+    unknown.iter().for_each(|unknown| eprintln!("note: left out of the dump: {unknown}"));
+    heaps.iter().for_each(|heap| eprintln!("note: in this pool {heap}"));
+    if !heaps.is_empty() || pool.list()?.iter().any(|listed| listed.kind == tembo::Kind::Heap) {
         eprintln!(
             "note: the pool also has a heap of persistent objects, which a dump does not hold; copy the file to keep it"
         );
@@ -40,11 +52,11 @@ pub(crate) fn run(arguments: &Dump) -> Outcome {
     }
     let Some(path) = &arguments.output else {
         let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
-        return write_pool(&pool, out, Failure::output);
+        return write_pool(&pool, &unknown, out, Failure::output);
     };
     let writing = |error: io::Error| Failure::Failed(format!("writing {}: {error}", path.display()));
     let file = File::create_new(path).map_err(writing)?;
-    let written = write_pool(&pool, BufWriter::with_capacity(BUFFER_BYTES, &file), writing)
+    let written = write_pool(&pool, &unknown, BufWriter::with_capacity(BUFFER_BYTES, &file), writing)
         .and_then(|()| file.sync_all().map_err(writing));
     if written.is_err() {
         // The file was created above; what is in it is no dump.
@@ -65,12 +77,20 @@ fn snapshots(pool: &Pool) -> Outcome<Vec<(String, usize)>> {
     Ok(counts)
 }
 
-fn write_pool<W: Write>(pool: &Pool, out: W, failed: impl Fn(io::Error) -> Failure) -> Outcome {
+fn write_pool<W: Write>(
+    pool: &Pool,
+    left_out: &[Unknown],
+    out: W,
+    failed: impl Fn(io::Error) -> Failure,
+) -> Outcome {
     let mut names: BTreeMap<String, Kind> = BTreeMap::new();
     names.extend(pool.map_names()?.into_iter().map(|name| (name, Kind::Map)));
     names.extend(pool.fixed_map_names()?.into_iter().map(|name| (name, Kind::FixedMap)));
     names.extend(pool.hash_tables()?.into_iter().map(|(name, _)| (name, Kind::HashTable)));
     let mut writer = Writer::new(out).map_err(&failed)?;
+    for unknown in left_out {
+        writer.left_out(&unknown.name, &unknown.what()).map_err(&failed)?;
+    }
     for (name, kind) in names {
         match kind {
             Kind::Map => write_map(pool, &name, &mut writer, &failed)?,

@@ -1,6 +1,8 @@
 //! The `tembo` command as its users meet it: arguments, output, exit codes, and what is left after kill -9.
 
 mod dump_load;
+mod fixtures;
+mod kinds;
 mod log;
 mod redis_py;
 mod redis_py_pipeline;

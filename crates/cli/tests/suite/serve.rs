@@ -34,7 +34,7 @@ impl Server {
     }
 
     /// Sends one inline command; the reply, which is `expected.len()` bytes long.
-    fn ask(&self, command: &str, expected: &str) {
+    pub(crate) fn ask(&self, command: &str, expected: &str) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
@@ -46,6 +46,15 @@ impl Server {
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Has it shut down, which must succeed; what was said on standard error.
+    pub(crate) fn stop(self) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.write_all(b"SHUTDOWN\r\n").unwrap();
+        let (code, said) = self.end();
+        assert_eq!(code, Some(0), "{said}");
+        said
     }
 
     /// Waits for the end; the exit code and what was said on standard error.

@@ -83,7 +83,7 @@ impl<S: CddsStructure> CddsMap<S> {
         let region = pool.region();
         marks.reach(header, HEAD_BYTES)?;
         check_format::<S>(region, header)?;
-        expect_zero(region, header + at!(PmCddsHead.reserved), 1)?;
+        expect_zero(region, header + at!(PmCddsHead.next_dropped), 1)?;
         let seed = region.load_u64(header + at!(PmCddsHead.seed))?;
         if !S::HAS_SEED {
             expect("the seed of a map without hashes", header, 0, seed)?;

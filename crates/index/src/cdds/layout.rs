@@ -47,8 +47,8 @@ media_struct! {
         40 => kept_count: u64,
         /// What the hashes of a hash table depend on; zero in a tree.
         48 => seed: u64,
-        /// Zero.
-        56 => reserved: u64,
+        /// In a map that was dropped: the head of the next one, or 0.
+        56 => next_dropped: u64,
         /// Blocks that died, in the order of their deaths.
         64 => young: PmCddsQueue,
         /// Dead blocks that were needed by a version that was held when they were looked at last.

@@ -85,6 +85,7 @@ mod check;
 mod collect;
 mod create;
 mod diff;
+pub(crate) mod dropped;
 mod edit;
 mod entry;
 mod group;

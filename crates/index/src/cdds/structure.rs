@@ -3,6 +3,7 @@
 use super::bytes::CddsBytes;
 use super::check::Checker;
 use super::create::View;
+use super::dropped::{Load, Remains};
 use super::entry::CddsEntry;
 use super::layout::RootWord;
 use super::owed::Owed;
@@ -98,6 +99,10 @@ pub trait CddsStructure: Sized + 'static {
     /// The last version that changed something in a dead subtree.
     #[doc(hidden)]
     fn last_change(region: &Region, dead: &Dead) -> Result<u64>;
+
+    /// What a node still leads to in a version of a map that was dropped.
+    #[doc(hidden)]
+    fn remains(region: &Region, load: &Load<'_>, off: u64, version: u64) -> Result<Remains>;
 
     /// What a dead subtree consists of: its uppermost node, and what that leads to in its last version.
     #[doc(hidden)]

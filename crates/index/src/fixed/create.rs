@@ -7,6 +7,7 @@ use super::layout::{
 };
 use super::node::simd::Best;
 use super::node::{Exchanged, Link, Word};
+use crate::dropped::{MapFormat, MapKind};
 use crate::error::{Error, Result, corrupt};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
@@ -143,10 +144,8 @@ impl FixedTree {
 
     fn start(pool: &Pool, header: u64, lane: Option<Lane>) -> Result<FixedTree> {
         let region = pool.region();
-        let format = region.load_u64(header)?;
-        if format != FORMAT {
-            let (expected, found) = (format!("{FORMAT:#x}"), format!("{format:#x}"));
-            return Err(corrupt("the head of a tree", header, expected, found));
+        if let MapFormat::Other { found, supported, .. } = MapKind::Fixed.format_at(pool, header)? {
+            return Err(Error::FormatVersion { found, supported });
         }
         let Some(claim) = pool.claim(header)? else { return Err(Error::InUse) };
         let root = region.load_u64(root_off(header))?;

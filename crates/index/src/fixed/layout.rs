@@ -23,8 +23,10 @@ media_struct! {
         0 => format: u64,
         /// The root node.
         8 => root: u64,
+        /// In a map that was dropped: the head of the next one, or 0.
+        16 => next_dropped: u64,
         /// Zero.
-        16 => reserved_a: [u64; 6],
+        24 => reserved_a: [u64; 5],
         /// The value of key 2^64-1, if that is present.
         64 => last_value: u64,
         /// 1 if key 2^64-1 is present, else 0.
@@ -102,7 +104,9 @@ const _: () = assert!((NODE_BYTES / LINE_BYTES - 1) * SLOTS_PER_LINE as u64 == S
 
 /// Where the words that are zero begin, and how many there are: of a header, of a leaf, and of an inner node.
 pub(super) const RESERVED_OF_HEADER: [(u64, u64); 2] =
-    [(offset_of!(PmFixedTree, reserved_a) as u64, 6), (offset_of!(PmFixedTree, reserved_b) as u64, 6)];
+    [(NEXT_DROPPED_AT, 6), (offset_of!(PmFixedTree, reserved_b) as u64, 6)];
+/// Where the head of a dropped map has the next one. Zero in a map that is not dropped, as what follows.
+pub(crate) const NEXT_DROPPED_AT: u64 = offset_of!(PmFixedTree, next_dropped) as u64;
 pub(super) const RESERVED_OF_LEAF: [(u64, u64); 1] = [(offset_of!(PmFixedLeaf, reserved) as u64, 4)];
 pub(super) const RESERVED_OF_INNER: [(u64, u64); 1] = [(offset_of!(PmFixedInner, reserved) as u64, 6)];
 

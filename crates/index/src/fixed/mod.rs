@@ -60,6 +60,7 @@
 mod check;
 mod create;
 mod divide;
+pub(crate) mod dropped;
 mod edit;
 mod fingerprints;
 mod garbage;

@@ -54,6 +54,13 @@ impl WbTree {
     ///
     /// [`Error::Pool`](crate::Error::Pool) with the first damage found: what, where, expected and found.
     pub fn check(&self, marks: &mut Marks) -> Result<()> {
+        let next = self.header_off() + field!(PmMap.next_dropped);
+        expect("the word of a dropped tree in one that is not", next, 0, self.region().load_u64(next)?)?;
+        self.check_dropped(marks)
+    }
+
+    /// As [`check`](Self::check), of a tree that may have been dropped.
+    pub(crate) fn check_dropped(&self, marks: &mut Marks) -> Result<()> {
         let view = Media(self.region());
         marks.reach(self.header_off(), MAP_BYTES)?;
         self.check_header(view)?;
@@ -75,7 +82,7 @@ impl WbTree {
     fn check_header(&self, view: Media<'_>) -> Result<()> {
         expect("the format of a tree", self.header_off(), FORMAT, view.load(self.header_off())?)?;
         let what = "a tree's header";
-        expect_zero(view, what, self.header_off() + field!(PmMap.reserved), 5)?;
+        expect_zero(view, what, self.header_off() + field!(PmMap.reserved), 4)?;
         let mut after_lengths = (0..LENGTHS).map(|part| self.length_off(part) + field!(PmLength.reserved));
         after_lengths.try_for_each(|off| expect_zero(view, what, off, 7))
     }

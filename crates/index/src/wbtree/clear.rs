@@ -109,6 +109,15 @@ impl WbTree {
         Ok(tx.load(self.doomed_off())? != 0)
     }
 
+    /// Frees one node of trees that were cleared; returns whether there was one. After an error the transaction is to be taken back.
+    pub(crate) fn reclaim_doomed(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        let doomed = TreeWord(tx.load(self.doomed_off())?);
+        if !doomed.is_empty() {
+            self.reclaim_node(tx, doomed)?;
+        }
+        Ok(!doomed.is_empty())
+    }
+
     /// Makes a change of records, in full or not at all, and before it frees a little of what was cleared. If the change finds no space, and its
     /// transaction is for nothing else, it is made again when more of that was freed.
     #[inline(always)]

@@ -2,7 +2,8 @@
 
 use super::layout::{FORMAT, LENGTHS, MAP_BYTES, PmLength, ROOT_KIND, TreeWord, field, put_word};
 use super::node::{Pending, View};
-use crate::error::{Result, corrupt};
+use crate::dropped::{MapFormat, MapKind};
+use crate::error::{Error, Result};
 use tembo_pmem::Region;
 use tembo_pool::{Pin, Pool, Tx};
 
@@ -85,12 +86,15 @@ impl WbTree {
             let (expected, found) = (ROOT_KIND, root.kind);
             return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
         }
-        let format = pool.region().load_u64(root.off)?;
-        if format != FORMAT {
-            let found = format.to_ne_bytes().escape_ascii().to_string();
-            return Err(corrupt("the head of a tree", root.off, FORMAT.to_ne_bytes().escape_ascii(), found));
+        if let MapFormat::Other { found, supported, .. } = MapKind::Plain.format_at(pool, root.off)? {
+            return Err(Error::FormatVersion { found, supported });
         }
         Ok(Some(WbTree { pool: pool.clone(), header: root.off }))
+    }
+
+    /// The tree whose head lies at `header`.
+    pub(crate) fn at(pool: &Pool, header: u64) -> WbTree {
+        WbTree { pool: pool.clone(), header }
     }
 
     /// The names of all trees in a pool.

@@ -37,8 +37,10 @@ media_struct! {
         8 => root: u64,
         /// The first tree that was cleared and is still being freed, packed as `root`.
         16 => doomed: u64,
+        /// In a map that was dropped: the head of the next one, or 0.
+        24 => next_dropped: u64,
         /// Zero.
-        24 => reserved: [u64; 5],
+        32 => reserved: [u64; 4],
         /// How many records the tree holds: the sum of these, modulo 2^64.
         64 => lengths: [PmLength; 16],
     }

@@ -1,5 +1,6 @@
 //! Size classes: which block sizes there are, and how slabs of each are laid out.
 
+use crate::Error;
 use crate::layout::{TAG_BYTES, TAGGED_GROUP, TAGGED_GROUP_BYTES};
 use std::ops::Range;
 use tembo_pmem::LINE_BYTES;
@@ -111,6 +112,8 @@ pub(crate) struct Classes {
     table: Vec<Class>,
     /// Class number by size in 16-byte units, for sizes up to 1 KiB.
     small: Vec<u8>,
+    /// The pool's features say that there are classes beyond the table, of a later build.
+    pub has_later: bool,
 }
 
 impl Classes {
@@ -134,7 +137,7 @@ impl Classes {
             |units: usize| table.iter().position(|c| c.block_bytes >= 16 * units as u64).unwrap_or(0);
         let small = (0..=64).map(|units| class_of(units) as u8).collect();
         table.push(Class::new(LINE_BYTES + TAG_BYTES, true, chunk_bytes));
-        Classes { table, small }
+        Classes { table, small, has_later: false }
     }
 
     /// The class for blocks of at least `bytes`; `None` if they are larger than any slab's.
@@ -157,6 +160,15 @@ impl Classes {
 
     pub(crate) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// The error for a class that the chunk word at `word_off` names and that is not in the table.
+    #[cold]
+    pub(crate) fn unknown(&self, class: usize, word_off: u64) -> Error {
+        if self.has_later {
+            return Error::UnknownClass { class: class as u64, off: word_off };
+        }
+        Error::corrupt("a chunk's size class", word_off, format!("below {}", self.table.len()), class)
     }
 }
 

@@ -347,10 +347,7 @@ impl Allocator {
             let is_it = slab.off == off && slab.class_number == class;
             return if is_it { Ok(slab) } else { Err(taken()) };
         }
-        let shape = *self
-            .classes
-            .get(class)
-            .ok_or_else(|| Error::corrupt("a chunk's size class", word_off, "a known class", class))?;
+        let shape = *self.classes.get(class).ok_or_else(|| self.classes.unknown(class, word_off))?;
         self.check_run(region, (zone, chunk), shape.chunks)?;
         let slab = Slab::load(region, (off, zone, chunk), class, shape)?;
         let chunks = self.chunks_of(&slab);

@@ -211,14 +211,7 @@ pub(crate) fn walk_chunks(
             ChunkWord::Zero => 1,
             ChunkWord::Slab { class } => match classes.get(class) {
                 Some(class) => class.chunks,
-                None => {
-                    return Err(Error::corrupt(
-                        "a chunk's size class",
-                        off,
-                        format!("below {}", classes.len()),
-                        class,
-                    ));
-                }
+                None => return Err(classes.unknown(class, off)),
             },
             ChunkWord::Extent { chunks } => chunks,
             ChunkWord::SlabRest { .. } => {

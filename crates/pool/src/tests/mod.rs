@@ -2,6 +2,7 @@
 
 mod counts;
 mod crash;
+mod features;
 mod files;
 mod lanes;
 mod model;

@@ -83,6 +83,13 @@ impl<'p> Keyspace<'p> {
     /// Opens the databases that the pool has.
     pub(crate) fn open(pool: &'p Pool) -> Result<Self, tembo::Error> {
         let mut databases = [const { None }; DATABASES];
+        // A database that this version cannot read is not one that is empty.
+        let is_ours = |name: &String| {
+            (0..DATABASES).map(map_names).any(|(data, expires)| [data, expires].contains(name))
+        };
+        if let Some(unknown) = pool.unknown()?.into_iter().find(|unknown| is_ours(&unknown.name)) {
+            return Err(tembo::Error::Unknown(Box::new(unknown)));
+        }
         let names = pool.map_names()?;
         for (number, database) in databases.iter_mut().enumerate() {
             if names.contains(&map_names(number).0) {
@@ -285,6 +292,7 @@ impl<'p> Keyspace<'p> {
 
     fn reclaim_steps(&mut self, steps: usize) -> Answer {
         let Keyspace { pool, batch, databases, dirty, .. } = self;
+        let has_dropped = pool.reclaim_dropped(steps)?;
         let writing = writer(pool, batch)?;
         let words = writing.pending_words();
         let maps = || databases.iter().flatten().flat_map(|maps| [&maps.data, &maps.expires]);
@@ -299,7 +307,7 @@ impl<'p> Keyspace<'p> {
             }
         };
         self.commit()?;
-        self.reclaiming = more;
+        self.reclaiming = more || has_dropped;
         Ok(())
     }
 

@@ -3,10 +3,12 @@
 //! The version that is made has no root. What the version before it has dies as one subtree, which later versions and collection
 //! take apart (`queue.rs`), and what was made for this one alone is given up here.
 
+use super::super::dropped::{Load, Remains};
 use super::super::layout::Form;
 use super::super::queue::Dead;
 use super::super::work::{Work, region};
 use super::CddsHashed;
+use super::layout::HEAD_WORDS;
 use super::node::{Place, TrieNode};
 use crate::error::Result;
 use tembo_pmem::Region;
@@ -53,4 +55,26 @@ pub(super) fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>> {
         }
     }
     Ok(parts)
+}
+
+/// What a node of a dropped table still leads to.
+pub(super) fn remains(region: &Region, load: &Load<'_>, off: u64) -> Result<Remains> {
+    let node = TrieNode::open_any(region, off)?;
+    let mut remains = Remains { bytes: node.media_bytes(), ..Remains::default() };
+    for place in 0..node.places() {
+        if let Place::Entry(entry) = node.place(place)?
+            && entry.form == Form::Block
+        {
+            remains.records.push(entry.value);
+        }
+    }
+    // Children come first, in the order of their places.
+    let (children, _) = node.maps.counts(node.depth);
+    for at in (0..children as u64).map(|child| off + 8 * (HEAD_WORDS as u64 + child)) {
+        let child = load(at)?;
+        if child != 0 {
+            remains.children.push((at, child));
+        }
+    }
+    Ok(remains)
 }

@@ -69,6 +69,7 @@ pub use walk::CddsHashIter;
 use super::bytes::CddsBytes;
 use super::check::Checker;
 use super::create::{CddsMap, View};
+use super::dropped::{Load, Remains};
 use super::layout::RootWord;
 use super::owed::Owed;
 use super::queue::Dead;
@@ -192,6 +193,10 @@ impl CddsStructure for CddsHashed {
     fn last_change(_: &Region, dead: &Dead) -> Result<u64> {
         // Whatever changes below a node makes a new one of it.
         Ok(dead.birth)
+    }
+
+    fn remains(region: &Region, load: &Load<'_>, off: u64, _: u64) -> Result<Remains> {
+        clear::remains(region, load, off)
     }
 
     fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>> {

@@ -4,12 +4,14 @@
 //! collection take apart (`queue.rs`): nodes that this version had changed are left as they are on media, and what was made for
 //! it alone is given up here.
 
+use super::super::dropped::{Load, Remains};
 use super::super::layout::Form;
 use super::super::queue::Dead;
 use super::super::work::{Work, region};
-use super::layout::Field;
+use super::layout::{Field, entry_word};
 use super::node::Node;
 use crate::error::Result;
+use tembo_pmem::Region;
 use tembo_pool::Tx;
 
 impl Work {
@@ -59,4 +61,23 @@ pub(super) fn parts(node: &Node<'_>, dead: &Dead) -> Result<Vec<Dead>> {
         }
     }
     Ok(parts)
+}
+
+/// What a node of a dropped tree still leads to in a version.
+pub(super) fn remains(region: &Region, load: &Load<'_>, off: u64, version: u64) -> Result<Remains> {
+    let node = Node::open_any(region, off)?;
+    let level = node.level();
+    let mut remains = Remains { bytes: node.fences().node_bytes(level), ..Remains::default() };
+    for slot in node.slots_in(version) {
+        if level > 0 {
+            let at = off + 8 * entry_word(level, slot, Field::Value) as u64;
+            let child = load(at)?;
+            if child != 0 {
+                remains.children.push((at, child));
+            }
+        } else if node.form(slot)? == Form::Block {
+            remains.records.push(node.field(slot, Field::Value));
+        }
+    }
+    Ok(remains)
 }

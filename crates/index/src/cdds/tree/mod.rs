@@ -99,6 +99,7 @@ pub use scan::CddsRange;
 use super::bytes::CddsBytes;
 use super::check::Checker;
 use super::create::{CddsMap, View};
+use super::dropped::{Load, Remains};
 use super::layout::RootWord;
 use super::owed::Owed;
 use super::queue::Dead;
@@ -213,6 +214,10 @@ impl CddsStructure for CddsOrdered {
 
     fn last_change(region: &Region, dead: &Dead) -> Result<u64> {
         Node::open_any(region, dead.off)?.last_change()
+    }
+
+    fn remains(region: &Region, load: &Load<'_>, off: u64, version: u64) -> Result<Remains> {
+        clear::remains(region, load, off, version)
     }
 
     fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>> {

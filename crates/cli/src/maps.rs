@@ -1,0 +1,88 @@
+//! `tembo maps` and `tembo drop`: what has a name in a pool, and how it loses it.
+
+use crate::args::{DropMaps, Maps};
+use crate::failure::{Failure, Outcome};
+use crate::progress::Progress;
+use crate::report::{print, print_json};
+use serde::Serialize;
+use tembo::{Kind, Options, Pool};
+
+/// Steps of giving space back in one commit.
+const RECLAIM_STEPS: usize = 16;
+
+/// Something that has a name.
+#[derive(Debug, Serialize)]
+struct Named {
+    name: String,
+    kind: &'static str,
+    /// What it is that this program does not know, and what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown: Option<String>,
+}
+
+/// Prints the list that was asked for.
+pub(crate) fn run(arguments: &Maps) -> Outcome {
+    let pool = Options::new().read_only(true).open(&arguments.pool)?;
+    let named = pool.list()?.into_iter().map(|listed| {
+        let kind = listed.kind.in_words();
+        let unknown = match listed.kind {
+            Kind::Unknown(unknown) => Some(format!("{}; {}", unknown.what(), unknown.advice())),
+            _ => None,
+        };
+        Named { name: listed.name, kind, unknown }
+    });
+    let named: Vec<Named> = named.collect();
+    if arguments.json { print_json(&named) } else { print(&text(&named)) }
+}
+
+fn text(named: &[Named]) -> String {
+    let width = named.iter().map(|named| named.name.chars().count()).max().unwrap_or(0);
+    let lines = named.iter().map(|named| match &named.unknown {
+        Some(unknown) => format!("{:width$}  {unknown}\n", named.name),
+        None => format!("{:width$}  {}\n", named.name, named.kind),
+    });
+    lines.collect()
+}
+
+/// Drops the maps, one after the other, and gives their space back.
+pub(crate) fn drop_maps(arguments: &DropMaps) -> Outcome {
+    let pool = Options::new().durability(arguments.durability).open(&arguments.pool)?;
+    note_unknown(&pool)?;
+    for name in &arguments.maps {
+        if !pool.drop_map(name)? {
+            let listed = pool.list()?;
+            let names: Vec<&str> = listed.iter().map(|listed| &*listed.name).collect();
+            return Err(Failure::Failed(format!(
+                "there is no map {name:?}; there is {}",
+                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+            )));
+        }
+        let mut progress = Progress::new("giving space back", None);
+        while pool.reclaim_dropped(RECLAIM_STEPS)? {
+            progress.advance(RECLAIM_STEPS as u64);
+        }
+        print(&format!("dropped {name}\n"))?;
+    }
+    Ok(())
+}
+
+/// Says on standard error what is in the pool that this program does not know, for commands that do something else there.
+pub(crate) fn note_unknown(pool: &Pool) -> Outcome {
+    pool.unknown()?.iter().for_each(|unknown| eprintln!("note: in this pool {unknown}"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_get_aligned_lines() {
+        let named = [
+            Named { name: "a".into(), kind: "map", unknown: None },
+            Named { name: "future".into(), kind: "unknown", unknown: Some("of the kind X; wait".into()) },
+        ];
+        assert_eq!(text(&named), "a       map\nfuture  of the kind X; wait\n");
+        assert_eq!(text(&[]), "");
+    }
+}

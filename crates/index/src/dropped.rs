@@ -1,0 +1,252 @@
+//! Maps that were dropped: they have no name any more, and their blocks are freed step by step.
+//!
+//! # Media layout
+//!
+//! ```text
+//! PmHeader::dropped ──▶ head of a map ──next_dropped──▶ head of a map ──▶ 0
+//! ```
+//!
+//! A head is that of a map of any kind, as its first word says, and leads to what is left of the map. In an ordered map without versions
+//! the tree is one of those that were cleared (`wbtree/clear.rs`). In the others the word of an inner node that leads to a child is 0
+//! once that is freed; queues and named snapshots are taken off their fronts, as ever.
+//!
+//! # Invariants
+//!
+//! * I1: what is left of a dropped map leads to each of its blocks exactly once, and to nothing else (`check_dropped`).
+//! * I2: an inner node is there as long as one of its children is, and a leaf as long as one of its records is.
+//!
+//! # Commit point
+//!
+//! Dropping is one record: the name goes, the head joins the list, and the tree of an ordered map without versions becomes a cleared
+//! one. It allocates nothing, so that it works in a full pool, and takes the same time for a map of any size. A step of freeing
+//! takes one node with its records off what is left, or one block of another kind, and is part of its caller's record.
+//!
+//! # Recovery
+//!
+//! None: the list is what media says, and the next step goes on. Opening does not look at it.
+//!
+//! # Concurrency
+//!
+//! Who drops a map, or frees, is the only one that gives or takes names, and nobody has a handle of the map. Blocks are freed as
+//! ever, so that readers who are pinned may look at them.
+
+use crate::cdds::{self, CddsHashed, CddsOrdered, CddsStructure};
+use crate::error::{Error, Result, corrupt};
+use crate::{FixedTree, WbTree, fixed, wbtree};
+use tembo_pool::{Feature, Marks, Pool, Tx};
+
+/// A kind of map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MapKind {
+    /// [`WbTree`].
+    Plain,
+    /// [`CddsTree`](crate::CddsTree).
+    Versioned,
+    /// [`CddsHash`](crate::CddsHash).
+    Hash,
+    /// [`FixedTree`].
+    Fixed,
+}
+
+/// What the root of a map leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapFormat {
+    /// A map that this library can read.
+    Known(MapKind),
+    /// A map of a known kind, in a format of another version of this library.
+    Other {
+        /// Its kind.
+        kind: MapKind,
+        /// The version of its format.
+        found: u64,
+        /// The version that this library reads.
+        supported: u64,
+    },
+}
+
+impl MapKind {
+    const ALL: [MapKind; 4] = [MapKind::Plain, MapKind::Versioned, MapKind::Hash, MapKind::Fixed];
+
+    /// The kind of maps that such a root leads to, if this library knows it.
+    pub fn of_root(kind: u32) -> Option<MapKind> {
+        MapKind::ALL.into_iter().find(|known| known.root_kind() == kind)
+    }
+
+    /// What kind of root leads to such a map.
+    pub fn root_kind(self) -> u32 {
+        match self {
+            MapKind::Plain => wbtree::layout::ROOT_KIND,
+            MapKind::Versioned => CddsOrdered::ROOT_KIND,
+            MapKind::Hash => CddsHashed::ROOT_KIND,
+            MapKind::Fixed => fixed::layout::ROOT_KIND,
+        }
+    }
+
+    /// The first word of such a map's head.
+    fn format(self) -> u64 {
+        match self {
+            MapKind::Plain => wbtree::layout::FORMAT,
+            MapKind::Versioned => CddsOrdered::FORMAT,
+            MapKind::Hash => CddsHashed::FORMAT,
+            MapKind::Fixed => fixed::layout::FORMAT,
+        }
+    }
+
+    /// Which byte of the first word has the version, and what is 0 there.
+    fn version_at(self) -> (usize, u8) {
+        if self == MapKind::Fixed { (6, b'0') } else { (6, 0) }
+    }
+
+    fn of_format(word: u64) -> Option<MapKind> {
+        MapKind::ALL.into_iter().find(|known| known.format() == word)
+    }
+
+    /// Where the word lies by which the head of a dropped map leads to the next.
+    fn next_off(self, header: u64) -> u64 {
+        header.saturating_add(match self {
+            MapKind::Plain => wbtree::layout::field!(PmMap.next_dropped),
+            MapKind::Fixed => fixed::layout::NEXT_DROPPED_AT,
+            MapKind::Versioned | MapKind::Hash => cdds::layout::at!(PmCddsHead.next_dropped),
+        })
+    }
+
+    /// The format of the map whose head lies at `header`, by a root of this kind.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if that is no map's head.
+    pub fn format_at(self, pool: &Pool, header: u64) -> Result<MapFormat> {
+        let (ours, word) = (self.format(), pool.region().load_u64(header)?);
+        if word == ours {
+            return Ok(MapFormat::Known(self));
+        }
+        let (at, zero) = self.version_at();
+        let [supported, found] = [ours, word].map(|word| word.to_ne_bytes()[at]);
+        let of_version = 0xFF_u64 << (8 * at);
+        if (word ^ ours) & !of_version == 0 && found > zero {
+            let [supported, found] = [supported, found].map(|byte| u64::from(byte - zero));
+            return Ok(MapFormat::Other { kind: self, found, supported });
+        }
+        let [expected, found] = [ours, word].map(|word| word.to_ne_bytes().escape_ascii().to_string());
+        Err(corrupt("the head of a map", header, expected, found))
+    }
+}
+
+/// Takes the name off a map, of any kind, and leaves its blocks to [`reclaim_dropped`]; returns whether there was one. Needs no space,
+/// and takes the same time for a map of any size. The name can be given again at once. [`Feature::Dropped`] has to be
+/// [enabled](Pool::enable).
+///
+/// No handle of the map may be in use, and none may be opened before the commit has returned. That of a map that keeps state in memory is
+/// found ([`Error::InUse`]); that of a [`WbTree`] is not.
+///
+/// # Errors
+///
+/// [`Error::InUse`]; [`Error::Pool`] if the name is that of something else, or the head is damaged; [`Error::FormatVersion`]. The transaction
+/// then is as it was.
+pub fn drop_map(tx: &mut Tx<'_>, name: &str) -> Result<bool> {
+    let pool = tx.pool().clone();
+    let Some(root) = pool.root(name)? else { return Ok(false) };
+    let Some(kind) = MapKind::of_root(root.kind) else {
+        let (expected, found) = (wbtree::layout::ROOT_KIND, root.kind);
+        return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
+    };
+    if let MapFormat::Other { found, supported, .. } = kind.format_at(&pool, root.off)? {
+        return Err(Error::FormatVersion { found, supported });
+    }
+    if kind != MapKind::Plain {
+        pool.hold(root.off).ok_or(Error::InUse)?;
+    }
+    let before = tx.savepoint();
+    let outcome = unname(tx, name, kind, root.off);
+    if outcome.is_err() {
+        tx.rollback_to(before);
+    }
+    outcome.map(|()| true)
+}
+
+fn unname(tx: &mut Tx<'_>, name: &str, kind: MapKind, header: u64) -> Result<()> {
+    if kind == MapKind::Plain {
+        WbTree::at(tx.pool(), header).clear(tx)?;
+    }
+    let next = tx.dropped()?;
+    tx.store(kind.next_off(header), next)?;
+    tx.set_dropped(header)?;
+    tx.remove_root(name)?;
+    Ok(())
+}
+
+/// Frees up to `steps` nodes, and the records in them, of maps that were dropped; returns whether any are left.
+///
+/// # Errors
+///
+/// [`Error::Pool`] when a dropped map is damaged. The transaction then is as after the last complete step.
+pub fn reclaim_dropped(tx: &mut Tx<'_>, steps: usize) -> Result<bool> {
+    for _ in 0..steps {
+        let header = tx.dropped()?;
+        if header == 0 {
+            return Ok(false);
+        }
+        let before = tx.savepoint();
+        if let Err(e) = step(tx, header) {
+            tx.rollback_to(before);
+            return Err(e);
+        }
+    }
+    Ok(tx.dropped()? != 0)
+}
+
+fn kind_at(pool: &Pool, header: u64) -> Result<MapKind> {
+    let word = pool.region().load_u64(header)?;
+    MapKind::of_format(word).ok_or_else(|| {
+        corrupt("the head of a dropped map", header, "that of a map", word.to_ne_bytes().escape_ascii())
+    })
+}
+
+/// Frees something of the map, or at last its head.
+fn step(tx: &mut Tx<'_>, header: u64) -> Result<()> {
+    let kind = kind_at(tx.pool(), header)?;
+    let has_freed = match kind {
+        MapKind::Plain => WbTree::at(tx.pool(), header).reclaim_doomed(tx)?,
+        MapKind::Versioned => cdds::dropped::step::<CddsOrdered>(tx, header)?,
+        MapKind::Hash => cdds::dropped::step::<CddsHashed>(tx, header)?,
+        MapKind::Fixed => fixed::dropped::step(tx, header)?,
+    };
+    if !has_freed {
+        let next = tx.load(kind.next_off(header))?;
+        tx.set_dropped(next)?;
+        tx.free(header)?;
+    }
+    Ok(())
+}
+
+/// Proves I1 of all dropped maps, whose blocks are ticked off; returns how many maps there are. Nobody may write meanwhile.
+///
+/// # Errors
+///
+/// [`Error::Pool`] with the first damage found.
+pub fn check_dropped(pool: &Pool, marks: &mut Marks) -> Result<u64> {
+    let mut count = 0;
+    let mut header = pool.dropped()?;
+    while header != 0 {
+        let kind = kind_at(pool, header)?;
+        match kind {
+            MapKind::Plain => WbTree::at(pool, header).check_dropped(marks)?,
+            MapKind::Versioned => cdds::dropped::check::<CddsOrdered>(pool.region(), header, marks)?,
+            MapKind::Hash => cdds::dropped::check::<CddsHashed>(pool.region(), header, marks)?,
+            MapKind::Fixed => FixedTree::check_dropped(pool, header, marks)?,
+        }
+        count += 1;
+        header = pool.region().load_u64(kind.next_off(header))?;
+    }
+    Ok(count)
+}
+
+/// Whether [`reclaim_dropped`] has anything to do.
+///
+/// # Errors
+///
+/// [`Error::Pool`] if the pool's list is damaged.
+pub fn has_dropped(pool: &Pool) -> Result<bool> {
+    debug_assert!(pool.dropped()? == 0 || pool.has(Feature::Dropped));
+    Ok(pool.dropped()? != 0)
+}

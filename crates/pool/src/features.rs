@@ -1,0 +1,145 @@
+//! Features: what is in a pool that earlier builds of this library do not know.
+//!
+//! A build that does not know something must say so, and not pass over it. So whatever is new on media (a kind of root, a size
+//! class, a word of the header) has a bit in the header's `incompatible`, which every build looks at, or a format version.
+//! The bits are in groups, so that a build can say of a bit that it does not know what kind of thing it stands for:
+//!
+//! | bits | stand for | a build that does not know one of them |
+//! |---|---|---|
+//! | 0 to 15 | structures of the pool itself | refuses the pool |
+//! | 16 to 23 | kinds of roots, and formats of maps and heaps | opens it, and names the roots that it does not know |
+//! | 24 to 31 | size classes | opens it for reading only; a check names the class |
+//!
+//! Builds from before these groups refuse a pool with any bit. A new bit goes into [`Feature`]; nothing else is to be done for it
+//! but [`Pool::enable`], before the first thing of its kind is written.
+//!
+//! # Media layout
+//!
+//! `PmHeader::incompatible`, under the header's checksum; and `PmHeader::features`, which has the same bits with a check of its
+//! own, 0 as long as none was set since the pool was made.
+//!
+//! # Invariants
+//!
+//! * I1: a bit is durable in `features` before anything that it stands for is written (`Pool::enable`).
+//! * I2: the checksum is that of the header with the `incompatible` that is there, or with the bits of `features` in it
+//!   (`Header::parse`).
+//!
+//! # Commit point
+//!
+//! The store to `features`. The checksum and then `incompatible` follow, each durable before the next: for the builds that do not
+//! know `features`. Between these two such a build calls the header damaged; before and after, it finds the bit or a pool
+//! without the new thing.
+//!
+//! # Recovery
+//!
+//! Opening takes the bits of both words. Where `incompatible` lacks some, it stores them as `enable` does. Doing that twice
+//! stores the same.
+//!
+//! # Concurrency
+//!
+//! Bits are set under a lock in memory, and never cleared.
+
+use crate::layout::{FEATURE_BITS, HEADER_SUMMED_BYTES, PmHeader, seal};
+use crate::pool::Pool;
+use crate::{Error, Result};
+use tembo_pmem::{Region, offset_of};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Something that is not in every pool, and that builds from before it must not overlook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Feature {
+    /// The header leads to objects that have no name any more and are freed step by step ([`Tx::set_dropped`](crate::Tx::set_dropped)).
+    Dropped,
+}
+
+/// Every feature that this build knows.
+const KNOWN: [Feature; 1] = [Feature::Dropped];
+/// The groups of the table above.
+const OF_ROOTS: u64 = 0xFF << 16;
+const OF_CLASSES: u64 = 0xFF << 24;
+
+pub(crate) const INCOMPATIBLE_AT: usize = offset_of!(PmHeader, incompatible);
+
+impl Feature {
+    /// Its bit in the header.
+    pub(crate) const fn bit(self) -> u64 {
+        match self {
+            Feature::Dropped => 1 << 0,
+        }
+    }
+}
+
+/// The bits that this build does not know.
+pub(crate) fn unknown(features: u64) -> u64 {
+    KNOWN.iter().fold(features, |left, feature| left & !feature.bit())
+}
+
+/// Refuses a pool with features that this build must know to open it.
+pub(crate) fn accept(features: u64, for_reading: bool) -> Result<()> {
+    let harmless = OF_ROOTS | if for_reading { OF_CLASSES } else { 0 };
+    match unknown(features) & !harmless {
+        0 => Ok(()),
+        unknown => Err(Error::UnknownFeatures { unknown }),
+    }
+}
+
+/// Whether there are size classes that this build does not know.
+pub(crate) fn has_unknown_classes(features: u64) -> bool {
+    unknown(features) & OF_CLASSES != 0
+}
+
+/// What bits stand for, in words.
+pub(crate) fn in_words(bits: u64) -> &'static str {
+    match (bits & OF_ROOTS != 0, bits & OF_CLASSES != 0, bits & !(OF_ROOTS | OF_CLASSES) != 0) {
+        (_, _, true) => "structures of the pool itself",
+        (_, true, _) => "size classes of blocks",
+        _ => "kinds of maps or heaps",
+    }
+}
+
+impl Pool {
+    /// Notes that the pool is going to have something that builds from before it do not know. Does nothing if that was noted
+    /// before. Durable on return, and never taken back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ReadOnly`], and those of a fence.
+    pub fn enable(&self, feature: Feature) -> Result<()> {
+        self.inner.check_usable()?;
+        let mut features = self.inner.features.lock();
+        if *features & feature.bit() == 0 {
+            set(self.region(), *features | feature.bit())?;
+            *features |= feature.bit();
+        }
+        Ok(())
+    }
+
+    /// Whether a feature was [enabled](Self::enable).
+    pub fn has(&self, feature: Feature) -> bool {
+        *self.inner.features.lock() & feature.bit() != 0
+    }
+
+    /// The bits of features that this build does not know, and with which it opens the pool all the same.
+    pub fn unknown_features(&self) -> u64 {
+        unknown(*self.inner.features.lock())
+    }
+}
+
+/// Makes the header have these features.
+pub(crate) fn set(region: &Region, features: u64) -> Result<()> {
+    let store = |off: usize, word: u64| -> Result<()> {
+        region.store_u64(off as u64, word)?;
+        // PERSIST(I1): the words are stored in the order in which this is called; I2 allows for each that is not there yet.
+        region.persist(off as u64, 8)?;
+        Ok(())
+    };
+    store(offset_of!(PmHeader, features), seal(features, FEATURE_BITS))?;
+    let mut summed = [0; HEADER_SUMMED_BYTES];
+    for (i, word) in summed.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&region.load_u64(8 * i as u64)?.to_le_bytes());
+    }
+    summed[INCOMPATIBLE_AT..][..8].copy_from_slice(&features.to_le_bytes());
+    store(offset_of!(PmHeader, checksum), xxh3_64(&summed))?;
+    store(INCOMPATIBLE_AT, features)
+}

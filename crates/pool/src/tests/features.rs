@@ -1,0 +1,156 @@
+//! Features: what an earlier build must not overlook, and what a later one has.
+
+use super::{model, tiny_options};
+use crate::features::set;
+use crate::layout::ChunkWord;
+use crate::{Error, Feature, Options, Pool};
+use std::fs;
+use std::path::Path;
+use tembo_pmem::Region;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Of the groups: of the pool itself, of roots, of size classes.
+const POOL_BIT: u64 = 1 << 15;
+const ROOT_BIT: u64 = 1 << 16;
+const CLASS_BIT: u64 = 1 << 24;
+
+fn read_only() -> Options {
+    Options { read_only: true, ..Options::default() }
+}
+
+fn word(image: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(image[at..at + 8].try_into().unwrap())
+}
+
+/// A closed pool, and what it is before and after a feature was enabled.
+fn before_and_after(path: &Path) -> (Vec<u8>, Vec<u8>) {
+    drop(Pool::open(path, &tiny_options()).unwrap());
+    let before = fs::read(path).unwrap();
+    let pool = Pool::open(path, &Options::default()).unwrap();
+    assert!(!pool.has(Feature::Dropped));
+    pool.enable(Feature::Dropped).unwrap();
+    assert!(pool.has(Feature::Dropped));
+    pool.enable(Feature::Dropped).unwrap();
+    drop(pool);
+    (before, fs::read(path).unwrap())
+}
+
+#[test]
+fn a_feature_is_where_every_build_looks() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let (before, after) = before_and_after(&path);
+    assert_eq!((word(&before, 16), word(&before, 320)), (0, 0), "a pool without features is as ever");
+    assert_eq!(word(&after, 16), Feature::Dropped.bit(), "what builds from before look at");
+    assert_eq!(word(&after, 120), xxh3_64(&after[..120]), "under a checksum that they find right");
+    let pool = Pool::open(&path, &Options::default()).unwrap();
+    assert!(pool.has(Feature::Dropped));
+    assert!(matches!(Pool::open(&path, &read_only()).map(drop), Err(Error::Locked { .. })));
+    drop(pool);
+    let reader = Pool::open(&path, &read_only()).unwrap();
+    assert!(matches!(reader.enable(Feature::Dropped), Err(Error::ReadOnly)));
+}
+
+#[test]
+fn every_crash_while_a_feature_is_added_leaves_a_pool() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let (before, after) = before_and_after(&path);
+    let mut image = before.clone();
+    // In the order in which the words become durable.
+    for (at, has_it) in [(usize::MAX, false), (320, true), (120, true), (16, true)] {
+        if at != usize::MAX {
+            image[at..at + 8].copy_from_slice(&after[at..at + 8]);
+        }
+        fs::write(&path, &image).unwrap();
+        assert_eq!(Pool::open(&path, &read_only()).unwrap().has(Feature::Dropped), has_it, "{at}");
+        assert!(fs::read(&path).unwrap() == image, "reading changes nothing");
+        drop(Pool::open(&path, &Options::default()).unwrap());
+        let expected = if has_it { &after } else { &before };
+        assert!(fs::read(&path).unwrap() == *expected, "{at}: opening completes it");
+    }
+    // No other mixture is taken for one of these.
+    let mut mixed = before;
+    mixed[120..128].copy_from_slice(&after[120..128]);
+    fs::write(&path, &mixed).unwrap();
+    assert!(matches!(Pool::open(&path, &read_only()), Err(Error::HeaderDamaged { .. })));
+}
+
+/// A build that met a size class of a later one called the pool damaged, and one that met any other new thing passed over it.
+#[test]
+fn what_is_unknown_is_told_by_its_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let with = |features: u64| {
+        let _ = fs::remove_file(&path);
+        let pool = Pool::open(&path, &tiny_options()).unwrap();
+        let table = model::make_table(&mut pool.lane().unwrap()).unwrap();
+        let mut lane = pool.lane().unwrap();
+        let mut tx = lane.begin();
+        model::put(&mut tx, table, 3, 100, 5).unwrap();
+        tx.commit().unwrap();
+        drop(lane);
+        if features != 0 {
+            set(pool.region(), features).unwrap();
+        }
+        drop(pool);
+    };
+    let refused = |options: &Options, bits: u64, what: &str| {
+        let error = Pool::open(&path, options).map(drop).unwrap_err();
+        assert!(matches!(error, Error::UnknownFeatures { unknown } if unknown == bits), "{error}");
+        assert!(error.to_string().contains(what) && error.to_string().contains("newer Tembo"), "{error}");
+    };
+    with(POOL_BIT);
+    refused(&read_only(), POOL_BIT, "structures of the pool itself");
+    refused(&Options::default(), POOL_BIT, "structures of the pool itself");
+
+    with(ROOT_BIT | Feature::Dropped.bit());
+    for options in [read_only(), Options::default()] {
+        let pool = Pool::open(&path, &options).unwrap();
+        assert_eq!((pool.unknown_features(), model::read(&pool).unwrap().len()), (ROOT_BIT, 1));
+        pool.marks().unwrap();
+    }
+
+    with(CLASS_BIT);
+    refused(&Options::default(), CLASS_BIT, "size classes");
+    let pool = Pool::open(&path, &read_only()).unwrap();
+    assert_eq!(model::read(&pool).unwrap().len(), 1, "what is known can be read");
+    pool.marks().unwrap();
+    let geometry = *pool.geometry();
+    drop(pool);
+
+    let word_off = geometry.chunk_word_off(0, geometry.zone_header_chunks()) as usize;
+    for features in [CLASS_BIT, 0] {
+        with(features);
+        let mut image = fs::read(&path).unwrap();
+        let beyond = ChunkWord::Slab { class: 200 }.encode();
+        image[word_off..word_off + 8].copy_from_slice(&beyond.to_le_bytes());
+        fs::write(&path, &image).unwrap();
+        let error = Pool::open(&path, &read_only()).unwrap().marks().map(drop).unwrap_err();
+        match features {
+            0 => assert!(matches!(error, Error::Corrupt { .. }), "{error}"),
+            _ => assert!(matches!(error, Error::UnknownClass { class: 200, .. }), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn names_that_are_too_long_or_too_many_are_refused_in_few_words() {
+    let region = Region::simulated(&vec![0; 256 << 10], 256 << 10, None).unwrap();
+    let pool = Pool::create_in(region, &crate::Geometry::tiny()).unwrap();
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let block = tx.alloc_zeroed(64).unwrap();
+    let error = tx.set_root(&"é".repeat(300), 1, block).unwrap_err().to_string();
+    assert!(error.len() < 200 && error.contains("600") && error.contains("1 to 40 bytes"), "{error}");
+    for i in 0..pool.geometry().root_count {
+        tx.set_root(&format!("root {i}"), 1, block).unwrap();
+    }
+    let error = tx.set_root("one more", 1, block).unwrap_err().to_string();
+    assert!(
+        error.contains("names for 8") && error.contains("drop a map") && error.contains("root_count"),
+        "{error}"
+    );
+    assert!(tx.remove_root("root 3").unwrap());
+    tx.set_root("one more", 1, block).unwrap();
+}

@@ -1,0 +1,165 @@
+//! What a pool holds, by name: maps, a heap, and what this version of the library does not know.
+
+use crate::{Error, Pool, Result};
+use std::fmt;
+use tembo_heap::HeapFormat;
+use tembo_index::{MapFormat, MapKind};
+use tembo_pool::Root;
+
+/// Something that has a name in a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What something is that has a name in a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A [`Map`](crate::Map) that keeps no versions.
+    Map,
+    /// A [`Map`](crate::Map) that keeps versions.
+    VersionedMap,
+    /// A [`HashTable`](crate::HashTable).
+    HashTable,
+    /// A [`FixedMap`](crate::FixedMap).
+    FixedMap,
+    /// A [heap](crate::heap) of persistent objects.
+    Heap,
+    /// Something that this version of the library cannot read.
+    Unknown(Unknown),
+}
+
+/// Something in a pool that this version of the library cannot read: of a kind that it does not know, or in another format.
+/// It is not damaged, and stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unknown {
+    /// Its name.
+    pub name: String,
+    /// Its kind, as the pool's directory has it: mostly four letters.
+    pub kind: u32,
+    /// Of a map or heap in another format: what it is, the format that it has, and the one that this version reads.
+    pub format: Option<(&'static str, u64, u64)>,
+}
+
+impl Kind {
+    /// What such a thing is, in words.
+    pub fn in_words(&self) -> &'static str {
+        match self {
+            Kind::Map => "map",
+            Kind::VersionedMap => "map with versions",
+            Kind::HashTable => "hash table",
+            Kind::FixedMap => "fixed map",
+            Kind::Heap => "heap",
+            Kind::Unknown(_) => "unknown",
+        }
+    }
+
+    fn of_map(kind: MapKind) -> Kind {
+        match kind {
+            MapKind::Plain => Kind::Map,
+            MapKind::Versioned => Kind::VersionedMap,
+            MapKind::Hash => Kind::HashTable,
+            MapKind::Fixed => Kind::FixedMap,
+        }
+    }
+}
+
+impl Unknown {
+    /// Whether it is a heap, in another format.
+    pub fn is_heap(&self) -> bool {
+        self.kind == tembo_heap::ROOT_KIND
+    }
+
+    /// What to do to read it.
+    pub fn advice(&self) -> &'static str {
+        match self.format {
+            Some((_, found, supported)) if found < supported => "use the Tembo that made it",
+            _ => "use a newer Tembo",
+        }
+    }
+
+    /// What it is, in words.
+    pub fn what(&self) -> String {
+        if let Some((what, found, supported)) = self.format {
+            return format!("a {what} of format {found}, where this program reads format {supported}");
+        }
+        let letters = self.kind.to_le_bytes();
+        if letters.iter().all(u8::is_ascii_graphic) {
+            return format!("of the kind `{}`, which this program does not know", letters.escape_ascii());
+        }
+        format!("of the kind {:#x}, which this program does not know", self.kind)
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is {}; {}", self.name, self.what(), self.advice())
+    }
+}
+
+impl Pool {
+    /// Everything that has a name in the pool, by name, and what it is; also what this version of the library cannot read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the pool is damaged.
+    pub fn list(&self) -> Result<Vec<Listed>> {
+        let mut listed = Vec::new();
+        for root in self.shared.pool.roots()? {
+            let kind = self.kind_of(&root)?;
+            listed.push(Listed { name: root.name, kind });
+        }
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(listed)
+    }
+
+    /// What this version of the library cannot read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`list`](Self::list).
+    pub fn unknown(&self) -> Result<Vec<Unknown>> {
+        let unknown = self.list()?.into_iter().filter_map(|listed| match listed.kind {
+            Kind::Unknown(unknown) => Some(unknown),
+            _ => None,
+        });
+        Ok(unknown.collect())
+    }
+
+    fn kind_of(&self, root: &Root) -> Result<Kind> {
+        let pool = &self.shared.pool;
+        let other = |format| Kind::Unknown(Unknown { name: root.name.clone(), kind: root.kind, format });
+        if root.kind == tembo_heap::ROOT_KIND {
+            return Ok(match tembo_heap::format_at(pool, root.off)? {
+                HeapFormat::Known => Kind::Heap,
+                HeapFormat::Other { found, supported } => other(Some(("heap", found, supported))),
+            });
+        }
+        let Some(kind) = MapKind::of_root(root.kind) else { return Ok(other(None)) };
+        Ok(match kind.format_at(pool, root.off)? {
+            MapFormat::Known(kind) => Kind::of_map(kind),
+            MapFormat::Other { found, supported, .. } => {
+                other(Some((Kind::of_map(kind).in_words(), found, supported)))
+            }
+        })
+    }
+
+    /// What has this name, if something has; an error if this version cannot read it.
+    pub(crate) fn look_up(&self, name: &str) -> Result<Option<Kind>> {
+        let Some(root) = self.shared.pool.root(name)? else { return Ok(None) };
+        match self.kind_of(&root)? {
+            Kind::Unknown(unknown) => Err(Error::Unknown(Box::new(unknown))),
+            kind => Ok(Some(kind)),
+        }
+    }
+
+    /// The names of what is of one of these kinds.
+    pub(crate) fn names_of(&self, kinds: &[Kind]) -> Result<Vec<String>> {
+        let listed = self.list()?.into_iter().filter(|listed| kinds.contains(&listed.kind));
+        Ok(listed.map(|listed| listed.name).collect())
+    }
+}

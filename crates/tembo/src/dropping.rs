@@ -1,0 +1,184 @@
+//! Maps are dropped: the name at once, the blocks step by step.
+
+use crate::contents::Kind;
+use crate::open::{OpenOnce, OpenTrees};
+use crate::pool::Shared;
+use crate::{Error, Pool, Result};
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree};
+use tembo_pool::{Feature, Tx};
+
+/// A handle of a map without versions: counted, so that nobody drops the map meanwhile.
+#[derive(Clone, Debug)]
+pub(crate) struct Plain {
+    tree: WbTree,
+    _counted: Arc<()>,
+}
+
+impl Deref for Plain {
+    type Target = WbTree;
+    #[inline(always)]
+    fn deref(&self) -> &WbTree {
+        &self.tree
+    }
+}
+
+/// The maps without versions that have handles, by their names; and some that had.
+#[derive(Debug, Default)]
+pub(crate) struct OpenPlain(Mutex<HashMap<String, Weak<()>>>);
+
+impl OpenPlain {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Weak<()>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The handle of the tree that `find` finds.
+    pub(crate) fn open(
+        &self,
+        name: &str,
+        find: impl FnOnce() -> tembo_index::Result<Option<WbTree>>,
+    ) -> Result<Option<Plain>> {
+        // Locked until the handle is counted.
+        let mut open = self.lock();
+        let Some(tree) = find()? else { return Ok(None) };
+        let counted = open.get(name).and_then(Weak::upgrade).unwrap_or_default();
+        open.insert(name.to_owned(), Arc::downgrade(&counted));
+        Ok(Some(Plain { tree, _counted: counted }))
+    }
+}
+
+/// Whether something that was dropped still has blocks, as far as this process knows.
+#[derive(Debug, Default)]
+pub(crate) struct Dropped(AtomicBool);
+
+impl Dropped {
+    pub(crate) fn new(has_any: bool) -> Dropped {
+        Dropped(AtomicBool::new(has_any))
+    }
+
+    #[inline]
+    pub(crate) fn has_any(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Notes it. The caller has the writers' turn, so that it is not noted late.
+    fn note(&self, has_any: bool) {
+        self.0.store(has_any, Ordering::Relaxed);
+    }
+
+    /// Frees a little as part of a transaction of somebody else, whom no error of this concerns.
+    #[inline]
+    pub(crate) fn reclaim_beside(&self, tx: &mut Tx<'_>) {
+        if self.has_any() {
+            self.note(matches!(tembo_index::reclaim_dropped(tx, 1), Ok(true)));
+        }
+    }
+}
+
+impl Pool {
+    /// Drops the map of this name, of any kind, with its versions and snapshots; returns whether there was one. A heap is no map.
+    ///
+    /// The name is free at once, and can be given again. That is one commit, which takes no space and the same time for a map of any
+    /// size: after a crash the map is there or not. Its space comes back by [`reclaim_dropped`](Self::reclaim_dropped), and
+    /// a little with each [`Batch`](crate::Batch) and each map that is made; after a crash this goes on where it was.
+    ///
+    /// Programs from before this function refuse a pool in which a map was ever dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MapOpen`] if this process has a handle of the map, or a snapshot, batch or iterator; [`Error::NotAMap`];
+    /// [`Error::Unknown`]; [`Error::ReadOnly`]; [`Error::Pool`].
+    pub fn drop_map(&self, name: &str) -> Result<bool> {
+        if self.look_up(name)?.is_none() {
+            return Ok(false);
+        }
+        let writers = self.shared.writers()?;
+        self.shared.pool.enable(Feature::Dropped)?;
+        let mut tx = self.shared.begin("the turn to drop a map")?;
+        // Names are given and taken in the writers' turn, so that this stays true.
+        let Some(kind) = self.look_up(name)? else { return Ok(false) };
+        self.shared.while_closed(&kind, name, || {
+            tembo_index::drop_map(&mut tx, name)?;
+            self.shared.dropped.note(true);
+            Ok(writers.commit(tx)?)
+        })?;
+        Ok(true)
+    }
+
+    /// Gives space of maps that were dropped back, as `steps` steps; returns whether any is left. A step frees one node with its records, at
+    /// most some 43 blocks. All steps are one commit, or one each where the pool is too full for that.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tembo::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = tembo::Options::new().create(true).open(dir.path().join("a.pool"))?;
+    /// pool.open_map("old")?.put("key", "value")?;
+    /// assert!(pool.drop_map("old")?);
+    /// while pool.reclaim_dropped(100)? {}
+    /// assert_eq!(pool.list()?, []);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ReadOnly`]; [`Error::Pool`] if a dropped map is damaged, or the device failed.
+    pub fn reclaim_dropped(&self, steps: usize) -> Result<bool> {
+        if !tembo_index::has_dropped(&self.shared.pool)? {
+            return Ok(false);
+        }
+        let shared = &self.shared;
+        match shared.reclaim_dropped(steps) {
+            // For what a single step frees a lane has room, but for very short ones.
+            Err(Error::Full { .. }) => {
+                for _ in 1..steps {
+                    shared.reclaim_dropped(1)?;
+                }
+                shared.reclaim_dropped(1)
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+impl Shared {
+    /// Frees nodes of dropped maps, `steps` at most, in one commit; returns whether any are left.
+    pub(crate) fn reclaim_dropped(&self, steps: usize) -> Result<bool> {
+        let mut tx = self.begin("the turn to free dropped maps")?;
+        let is_left = tembo_index::reclaim_dropped(&mut tx, steps)?;
+        self.dropped.note(is_left);
+        self.writers()?.commit(tx)?;
+        Ok(is_left)
+    }
+
+    /// Does something while nobody has a handle of a map, and nobody gets one; an error if somebody has.
+    fn while_closed(&self, kind: &Kind, name: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
+        match kind {
+            Kind::Map => {
+                let mut open = self.plain_maps.lock();
+                if open.get(name).is_some_and(|counted| counted.strong_count() > 0) {
+                    return Err(Error::MapOpen { name: name.to_owned() });
+                }
+                open.remove(name);
+                body()
+            }
+            Kind::VersionedMap => closed::<CddsTree>(&self.versioned_trees, name, body),
+            Kind::HashTable => closed::<CddsHash>(&self.hash_tables, name, body),
+            Kind::FixedMap => closed::<FixedTree>(&self.fixed_trees, name, body),
+            Kind::Heap | Kind::Unknown(_) => Err(Error::NotAMap { name: name.to_owned() }),
+        }
+    }
+}
+
+fn closed<T: OpenOnce>(trees: &OpenTrees<T>, name: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
+    let mut open = trees.lock().unwrap_or_else(PoisonError::into_inner);
+    if open.get(name).is_some_and(|(_, entry)| entry.strong_count() > 0) {
+        return Err(Error::MapOpen { name: name.to_owned() });
+    }
+    // The last handle is just going, and would take this out itself.
+    open.remove(name);
+    body()
+}
