@@ -8,6 +8,7 @@
  *
  * Durability. A call that changes something returns TEMBO_OK when the change is durable; tembo_pool_survives says which
  * failures it then survives. Nothing has to be closed for that: after kill -9 everything that was acknowledged is there.
+ * But a pool in the page cache of a disk that was not closed before the machine stopped is TEMBO_UNCLEAN afterwards.
  * A change is atomic: after a crash it is there as a whole or not at all. One that had not returned may be there or not.
  * Readers, too, see nothing that a crash could take back.
  *
@@ -16,7 +17,7 @@
  *
  * Threads. All functions may be called by any number of threads at once, on the same pool and map. Two exceptions: a
  * handle must not be used after or while it is closed, and buffers belong to the call that was given them. A child
- * process made by fork must not use what its parent opened. Readers wait for nobody, except that tembo_fixed_scan and
+ * process made by fork cannot use what its parent opened: its calls return TEMBO_FORKED. Readers wait for nobody, except that tembo_fixed_scan and
  * tembo_fixed_count, where writers do not let them end, wait after some tries for those that are in the middle of a
  * change. A change is seen by whoever learns of it from the thread that made it. But of two threads that each change one
  * key of a tembo_fixed and then read the other's, both may find the value from before, unless a lock, a message, or a
@@ -65,7 +66,14 @@ typedef enum tembo_status {
     /* Too much is open: fixed maps of a pool, or names in it. */
     TEMBO_NO_ROOM = 11,
     /* A defect of the library; the message says where. Close what you can, and report it. */
-    TEMBO_BUG = 12
+    TEMBO_BUG = 12,
+    /*
+     * The pool was open in the page cache when the machine stopped, or is a copy that was made while it was open, so that its
+     * pages may be of different ages. Restore it from a copy, or open it with TEMBO_ACCEPT_UNCLEAN.
+     */
+    TEMBO_UNCLEAN = 13,
+    /* The handle belongs to the process that this one was forked from. Open the pool in this process. */
+    TEMBO_FORKED = 14
 } tembo_status;
 
 /* Which failures an acknowledged change shall survive. */
@@ -87,7 +95,12 @@ enum {
     /* A map that is not there is created, durably. */
     TEMBO_CREATE = 1,
     /* The pool is opened for reading only; the file is not changed. */
-    TEMBO_READ_ONLY_POOL = 2
+    TEMBO_READ_ONLY_POOL = 2,
+    /*
+     * A pool that would be TEMBO_UNCLEAN is checked as a whole, and opened if that proves its structure; else TEMBO_DAMAGED. Its
+     * values cannot be proved: any of them may be an older one, or partly so.
+     */
+    TEMBO_ACCEPT_UNCLEAN = 4
 };
 
 /* How a pool is opened. Set everything to zero, then struct_bytes, then what you want. */
@@ -96,7 +109,7 @@ typedef struct tembo_options {
     size_t struct_bytes;
     /* A tembo_durability. */
     uint32_t durability;
-    /* 0 or TEMBO_READ_ONLY_POOL. */
+    /* 0, or TEMBO_READ_ONLY_POOL, TEMBO_ACCEPT_UNCLEAN, or both. */
     uint32_t flags;
     /* Length of a new pool; 0 is 64 MiB. A pool grows by itself. */
     uint64_t initial_bytes;

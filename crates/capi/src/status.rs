@@ -39,6 +39,8 @@ statuses! {
     Io = 10, c"TEMBO_IO", "The operating system or the device failed.";
     NoRoom = 11, c"TEMBO_NO_ROOM", "Too many fixed maps are open, or too many names are in the pool.";
     Bug = 12, c"TEMBO_BUG", "A defect of the library.";
+    Unclean = 13, c"TEMBO_UNCLEAN", "The pool was open when the machine stopped, or was copied meanwhile.";
+    Forked = 14, c"TEMBO_FORKED", "The handle belongs to the process that this one was forked from.";
 }
 
 /// Why a call did not return [`Status::Ok`].
@@ -121,6 +123,8 @@ fn status_of_pool(error: &PoolError) -> Status {
         PoolError::Full { .. } | PoolError::TooLarge { .. } => Status::Full,
         PoolError::ReadOnly => Status::ReadOnly,
         PoolError::Locked { .. } => Status::Locked,
+        PoolError::Unclean { .. } => Status::Unclean,
+        PoolError::Forked => Status::Forked,
         PoolError::NotAFile { .. }
         | PoolError::Empty
         | PoolError::NotAPool { .. }

@@ -175,3 +175,26 @@ fn the_pibench_wrapper_does_what_pibench_asks() {
         Options::new().read_only(true).open(&pool).unwrap().check().unwrap();
     }
 }
+
+#[test]
+fn a_child_reaches_nothing_of_what_its_parent_has_open() {
+    let Some((text, report)) = run("tests/c/forked.c", &[], &shared()) else { return };
+    assert_eq!(text, "the parent alone\n");
+    assert!(report.fixed_maps[0].1 > 1);
+}
+
+#[test]
+fn workers_of_pythons_multiprocessing_are_refused() {
+    if !Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: there is no python3");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let pool = dir.path().join("a.pool");
+    let mut command = Command::new("python3");
+    command.arg(here().join("tests/python/forked.py")).arg(library("libtembo_capi.so")).arg(&pool);
+    let output = succeeds(&mut command);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "the parent alone\n");
+    let report = Options::new().read_only(true).open(&pool).unwrap().check().unwrap();
+    assert_eq!(report.fixed_maps, [("fixed".to_owned(), 1001)]);
+}

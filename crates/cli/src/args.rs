@@ -70,13 +70,19 @@ pub(crate) struct PoolChoices {
     /// Keep a pool on tmpfs in huge pages, if the system has any: faster reads of large pools, slower to grow in some virtual machines
     #[arg(long)]
     pub(crate) huge_pages: bool,
+    /// Use a pool that was open when the machine stopped, or was copied meanwhile: it is checked first, which proves its structure and not its values
+    #[arg(long)]
+    pub(crate) accept_unclean: bool,
 }
 
 impl PoolChoices {
     /// The library's options for these choices.
     pub(crate) fn options(&self) -> Options {
-        let mut options =
-            Options::new().durability(self.durability).prefault(self.prefault).huge_pages(self.huge_pages);
+        let mut options = Options::new()
+            .durability(self.durability)
+            .prefault(self.prefault)
+            .huge_pages(self.huge_pages)
+            .accept_unclean(self.accept_unclean);
         if let Some(instruction) = self.flush {
             options = options.flush_instruction(instruction);
         }
@@ -97,7 +103,7 @@ Examples:
   tembo serve --durability synced --max-bytes 8G
 
 A write is acknowledged only when it is durable in the pool's domain; which failures that survives is \
-printed at the start. Stop with Ctrl-C, SIGTERM or the SHUTDOWN command; kill -9 loses nothing either.")]
+printed at the start. In the page cache of a disk (the default there) a power failure can cost the whole pool. Stop with Ctrl-C, SIGTERM or the SHUTDOWN command; kill -9 loses nothing either.")]
 pub(crate) struct Serve {
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6379", value_parser = listen_address)]
@@ -145,7 +151,8 @@ Examples:
 
 Never writes to the pool. Exit code 0: undamaged; 1: damaged, or it cannot be read; the message says what \
 is wrong and at which offset; 6: nothing is wrong, but the pool holds something that this program does not know, so that lost \
-blocks cannot be told. With --expect-seeded the pool must also hold what `tembo bench --seeded` \
+blocks cannot be told. A pool that was open when the machine stopped is checked like any other: \
+its structure is proved then, and its values are not. With --expect-seeded the pool must also hold what `tembo bench --seeded` \
 had acknowledged: the state after N operations, or after N + 1 if the last one was durable already.")]
 pub(crate) struct Check {
     /// The pool, or an image of one
@@ -224,6 +231,9 @@ pub(crate) struct Dump {
     /// Leave out maps that this program does not know, and say so in the dump
     #[arg(long)]
     pub(crate) skip_unknown: bool,
+    /// Dump a pool that was open when the machine stopped, or was copied meanwhile: it is checked first, which proves its structure and not its values
+    #[arg(long)]
+    pub(crate) accept_unclean: bool,
 }
 
 /// `tembo load`
@@ -248,6 +258,9 @@ pub(crate) struct Load {
     /// How many maps a new pool has names for, at most 4096 [default: 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) root_count: Option<u32>,
+    /// Add to a pool that was open when the machine stopped, or was copied meanwhile: it is checked first, which proves its structure and not its values
+    #[arg(long, requires = "merge")]
+    pub(crate) accept_unclean: bool,
     /// Which failures the pool survives while it is filled
     #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = durability())]
     pub(crate) durability: Durability,
@@ -301,6 +314,9 @@ pub(crate) struct NamedSnapshot {
     /// The snapshot's name, 1 to 255 bytes
     #[arg(value_parser = snapshot_name)]
     pub(crate) name: String,
+    /// Use a pool that was open when the machine stopped, or was copied meanwhile: it is checked first, which proves its structure and not its values
+    #[arg(long)]
+    pub(crate) accept_unclean: bool,
     /// Which failures the change survives
     #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = durability())]
     pub(crate) durability: Durability,

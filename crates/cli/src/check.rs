@@ -8,13 +8,16 @@ use crate::size::human_bytes;
 use serde::Serialize;
 use std::time::Instant;
 use tembo::heap::Summary;
-use tembo::{CheckReport, Options};
+use tembo::{CheckReport, Ending, Options};
 
 /// What a check found out.
 #[derive(Debug, Serialize)]
 struct Verdict {
     path: String,
     ok: bool,
+    /// How the last use for writing ended, if that could be read.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "ending_name")]
+    last_use: Option<Ending>,
     /// What is wrong, if something is.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -26,6 +29,10 @@ struct Verdict {
     /// How many operations of the seeded workload the pool holds, if that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     seeded_operations: Option<u64>,
+}
+
+fn ending_name<S: serde::Serializer>(ending: &Option<Ending>, serializer: S) -> Result<S::Ok, S::Error> {
+    ending.map(Ending::name).serialize(serializer)
 }
 
 /// What was looked at.
@@ -98,6 +105,7 @@ pub(crate) fn run(arguments: &Check) -> Outcome {
     let mut verdict = Verdict {
         path: arguments.pool.display().to_string(),
         ok: false,
+        last_use: None,
         error: None,
         unproved: false,
         seen: None,
@@ -125,7 +133,8 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
         verdict.seeded_operations = Some(0);
         return Ok(());
     }
-    let pool = Options::new().read_only(true).open(&arguments.pool)?;
+    let pool = Options::new().open_to_inspect(&arguments.pool)?;
+    verdict.last_use = Some(pool.last_ending());
     let unproved = match pool.check() {
         Ok(report) => {
             verdict.seen = Some(Seen::of(report));
@@ -165,6 +174,10 @@ impl Seen {
 impl Verdict {
     fn text(&self, seconds: f64) -> String {
         let mut lines = Lines::default();
+        let unclean = self.last_use.filter(|ending| ending.is_unclean());
+        if let Some(ending) = unclean {
+            lines.add("last use", ending.meaning());
+        }
         if let Some(seen) = &self.seen {
             lines.add("maps", seen.maps).add("entries", seen.entries);
             if seen.snapshots > 0 {
@@ -199,6 +212,13 @@ impl Verdict {
         }
         lines.add("took", format!("{seconds:.2} s"));
         match &self.error {
+            None if unclean.is_some() => {
+                format!(
+                    "{}: its structure is undamaged; its values are not proved\n{}",
+                    self.path,
+                    lines.text()
+                )
+            }
             None => format!("{}: undamaged\n{}", self.path, lines.text()),
             Some(error) => format!("{}: {error}\n{}", self.path, lines.text()),
         }
@@ -213,6 +233,7 @@ mod tests {
         Verdict {
             path: "a.pool".to_owned(),
             ok: error.is_none(),
+            last_use: Some(Ending::Closed),
             error: error.map(str::to_owned),
             unproved: false,
             seen: Some(Seen {

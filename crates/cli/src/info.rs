@@ -8,13 +8,17 @@ use crate::snapshot::{Named, listed, named};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
-use tembo::{Options, Pool};
+use tembo::{Ending, Options, Pool};
 
 /// What is known of a pool without reading its entries.
 #[derive(Debug, Serialize)]
 struct Description {
     path: String,
     uuid: String,
+    /// How the last use for writing ended.
+    last_use: &'static str,
+    #[serde(skip)]
+    ending: Ending,
     pool_bytes: u64,
     /// Of them, in chunks that hold nothing.
     unused_bytes: u64,
@@ -83,7 +87,7 @@ enum Kind {
 
 /// Prints the description that was asked for.
 pub(crate) fn run(arguments: &Info) -> Outcome {
-    let pool = Options::new().read_only(true).open(&arguments.pool)?;
+    let pool = Options::new().open_to_inspect(&arguments.pool)?;
     let description = describe(&arguments.pool, &pool)?;
     if arguments.json { print_json(&description) } else { print(&description.text()) }
 }
@@ -122,6 +126,8 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
     Ok(Description {
         path: path.display().to_string(),
         uuid: pool.raw().uuid().to_string(),
+        last_use: pool.last_ending().name(),
+        ending: pool.last_ending(),
         pool_bytes: stats.pool_bytes,
         unused_bytes: stats.unused_bytes,
         maps,
@@ -161,6 +167,7 @@ impl Description {
         let mut lines = Lines::default();
         lines
             .add("uuid", &self.uuid)
+            .add("last use", self.ending.meaning())
             .add("size", human_bytes(self.pool_bytes))
             .add("unused", human_bytes(self.unused_bytes))
             .add("maps", self.maps.len());
@@ -197,6 +204,8 @@ mod tests {
         Description {
             path: "a.pool".to_owned(),
             uuid: "67e55044-10b1-426f-9247-bb680e5fe0c8".to_owned(),
+            last_use: "closed",
+            ending: Ending::Closed,
             pool_bytes: 4 << 20,
             unused_bytes: 1536,
             maps: vec![
@@ -214,8 +223,8 @@ mod tests {
 
     #[test]
     fn people_get_aligned_lines() {
-        let expected = "a.pool\n  uuid    67e55044-10b1-426f-9247-bb680e5fe0c8\n  size    4.00 MiB\n  \
-                        unused  1.50 KiB\n  maps    5\n    db0   12 entries\n    ids   8-byte keys and values\n    log   3 entries, version 9\n    tags  2 entries without an order, version 5\n    été   1 entry\n";
+        let expected = "a.pool\n  uuid      67e55044-10b1-426f-9247-bb680e5fe0c8\n  last use  closed\n  size      4.00 MiB\n  \
+                        unused    1.50 KiB\n  maps      5\n    db0   12 entries\n    ids   8-byte keys and values\n    log   3 entries, version 9\n    tags  2 entries without an order, version 5\n    été   1 entry\n";
         assert_eq!(sample().text(), expected);
     }
 

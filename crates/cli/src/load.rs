@@ -3,6 +3,7 @@
 //! A new pool is filled under another name beside its own and takes its own when everything is in it and on
 //! the device, so that nobody ever sees a part of it.
 
+use crate::accept;
 use crate::args::Load;
 use crate::dump::{Item, ReadError, Reader};
 use crate::failure::{Failure, Outcome, with_causes};
@@ -21,7 +22,8 @@ const GROUP_BYTES: usize = 1 << 20;
 
 /// Loads from the file or the standard input that was asked for.
 pub(crate) fn run(arguments: &Load) -> Outcome {
-    let mut options = Options::new().durability(arguments.durability);
+    let mut options =
+        Options::new().durability(arguments.durability).accept_unclean(arguments.accept_unclean);
     if let Some(count) = arguments.root_count {
         options = options.root_count(count);
     }
@@ -37,7 +39,7 @@ pub(crate) fn run(arguments: &Load) -> Outcome {
 fn load(arguments: &Load, options: &Options, input: impl BufRead) -> Outcome {
     let entries = if arguments.merge {
         let mut reader = reader(input)?;
-        let pool = options.clone().create(true).open(&arguments.pool)?;
+        let pool = accept::open(&options.clone().create(true), &arguments.pool)?;
         note_unknown(&pool)?;
         fill(&pool, &mut reader)?
     } else {

@@ -4,6 +4,7 @@
 //! which `failure` makes the exit code.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod args;
 mod bench;
 mod check;

@@ -1,5 +1,6 @@
 //! `tembo serve`: a pool for Redis clients.
 
+use crate::accept;
 use crate::args::Serve;
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::maps::note_unknown;
@@ -8,7 +9,7 @@ use crate::size::human_bytes;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::time::{Duration, Instant};
-use tembo::Pool;
+use tembo::{Domain, Pool};
 use tembo_server::{Config, Handle, Server};
 
 /// Length of a new pool, if it may become that long.
@@ -61,7 +62,7 @@ fn open(arguments: &Serve) -> Outcome<Pool> {
     if let Some(max) = arguments.max_bytes {
         options = options.max_bytes(max.bytes).initial_bytes(INITIAL_BYTES.min(max.bytes));
     }
-    Ok(options.open(&arguments.pool)?)
+    accept::open(&options, &arguments.pool)
 }
 
 fn cannot_serve(error: tembo_server::Error) -> Failure {
@@ -104,9 +105,20 @@ fn greeting(arguments: &Serve, existed: bool, pool: &Pool, server: &Server, took
     if let Some(instruction) = pool.flush_instruction() {
         lines.add("flush", instruction);
     }
-    lines
-        .add("", format!("An acknowledged write survives {}.", pool.survives()))
-        .add("stop", "Ctrl-C, SIGTERM or the SHUTDOWN command; kill -9 loses no acknowledged write");
+    lines.add("", format!("An acknowledged write survives {}.", pool.survives()));
+    if matches!(pool.domain(), Domain::PageCache | Domain::Emulated) {
+        lines.add("", "A power failure can cost the whole pool, and not the last writes only; --durability synced survives one.");
+    }
+    if pool.last_ending().is_unclean() {
+        lines.add(
+            "last use",
+            format!(
+                "{}; its structure was proved just now, its values were not",
+                pool.last_ending().meaning()
+            ),
+        );
+    }
+    lines.add("stop", "Ctrl-C, SIGTERM or the SHUTDOWN command; kill -9 loses no acknowledged write");
     let ready_ms = took.as_secs_f64() * 1e3;
     format!("tembo {}, ready in {ready_ms:.1} ms\n{}", env!("CARGO_PKG_VERSION"), lines.text())
 }

@@ -1,5 +1,6 @@
 //! `tembo snapshot`: named snapshots of maps that keep versions, and of hash tables.
 
+use crate::accept;
 use crate::args::{NamedSnapshot, Snapshot, SnapshotAction};
 use crate::failure::{Failure, Outcome};
 use crate::maps::note_unknown;
@@ -113,7 +114,8 @@ pub(crate) fn run(arguments: &Snapshot) -> Outcome {
 
 /// The map, in a pool that is open for writing as long as the map is.
 fn open(named: &NamedSnapshot) -> Outcome<Versioned> {
-    find(&Options::new().durability(named.durability).open(&named.pool)?, &named.map)
+    let options = Options::new().durability(named.durability).accept_unclean(named.accept_unclean);
+    find(&accept::open(&options, &named.pool)?, &named.map)
 }
 
 fn find(pool: &Pool, name: &str) -> Outcome<Versioned> {
@@ -146,7 +148,7 @@ fn find(pool: &Pool, name: &str) -> Outcome<Versioned> {
 }
 
 fn list(path: &Path, only: Option<&str>, json: bool) -> Outcome {
-    let pool = Options::new().read_only(true).open(path)?;
+    let pool = Options::new().open_to_inspect(path)?;
     note_unknown(&pool)?;
     let mut maps = Vec::new();
     match only {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use tembo_pmem::{Region, offset_of};
+use tembo_pmem::{OfProcess, Region, offset_of};
 use tembo_pool::{Hold, Pool};
 
 /// 2^15 ownership records for each processor, so that of those that are owned at a time hardly two are the same; and not so many more that
@@ -25,7 +25,7 @@ const COUNT_OREC_BITS: u32 = if cfg!(miri) { 7 } else { 14 };
 
 /// An open heap.
 pub(crate) struct Core {
-    me: Weak<Core>,
+    me: Weak<OfProcess<Core>>,
     pub pool: Pool,
     /// Where its [`PmHeap`] lies.
     pub off: u64,
@@ -65,7 +65,7 @@ impl Core {
         types: Types,
         leases: (Option<BrandLease>, Hold),
         layer: Layer,
-    ) -> Result<Arc<Core>> {
+    ) -> Result<Arc<OfProcess<Core>>> {
         let region = pool.region();
         let lanes = pool.geometry().lane_count;
         let dying = region.load_u64(off + offset_of!(PmHeap, dying) as u64)?;
@@ -80,28 +80,30 @@ impl Core {
         let root = region.load_u64(off + offset_of!(PmHeap, root) as u64)?;
         let generation = region.load_u64(off + offset_of!(PmHeap, generation) as u64)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Arc::new_cyclic(|me| Core {
-            me: me.clone(),
-            root,
-            generation,
-            handles,
-            pool,
-            off,
-            types,
-            parts: layer.parts(),
-            orecs: Orecs::new((OREC_BITS + processors.ilog2()).min(OREC_BITS_MAX)),
-            count_orecs: Orecs::new(COUNT_OREC_BITS),
-            clock: CachePadded::default(),
-            storing: Storing::new(u64::from(lanes)),
-            sessions: (0..lanes).map(|_| SessionSlot::new()).collect(),
-            leftovers: Mutex::new(leftovers),
-            alone: Mutex::new(()),
-            wants_alone: AtomicBool::new(false),
-            _leases: leases,
+        Ok(Arc::new_cyclic(|me| {
+            OfProcess::new(Core {
+                me: me.clone(),
+                root,
+                generation,
+                handles,
+                pool,
+                off,
+                types,
+                parts: layer.parts(),
+                orecs: Orecs::new((OREC_BITS + processors.ilog2()).min(OREC_BITS_MAX)),
+                count_orecs: Orecs::new(COUNT_OREC_BITS),
+                clock: CachePadded::default(),
+                storing: Storing::new(u64::from(lanes)),
+                sessions: (0..lanes).map(|_| SessionSlot::new()).collect(),
+                leftovers: Mutex::new(leftovers),
+                alone: Mutex::new(()),
+                wants_alone: AtomicBool::new(false),
+                _leases: leases,
+            })
         }))
     }
 
-    pub(crate) fn arc(&self) -> Arc<Core> {
+    pub(crate) fn arc(&self) -> Arc<OfProcess<Core>> {
         self.me.upgrade().expect("it is in an Arc")
     }
 

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tembo_pmem::{Region, offset_of};
+use tembo_pmem::{OfProcess, Region, offset_of};
 
 /// Keeps an object alive outside of transactions; [`enter`](ReadTx::enter) gives the object back.
 ///
@@ -48,7 +48,7 @@ impl<B: Brand, T: Persist> std::fmt::Debug for Handle<B, T> {
 
 /// What the clones of a handle share.
 struct Shared {
-    core: Arc<Core>,
+    core: Arc<OfProcess<Core>>,
     off: u64,
     /// Whether the transaction that made it was committed.
     counts: AtomicBool,
@@ -56,7 +56,7 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if *self.counts.get_mut() {
+        if *self.counts.get_mut() && !self.core.pool.was_left_behind() {
             self.core.handles.release(self.off);
         }
     }

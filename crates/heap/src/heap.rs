@@ -1,7 +1,7 @@
 //! The heap: opening, creating, and running transactions.
 
 use crate::brand::{Brand, BrandLease, NamedBrand, Scoped};
-use crate::check::is_migrating;
+use crate::check::{check, is_migrating};
 use crate::core::Core;
 use crate::current::Running;
 use crate::describe::{TargetFn, TypeInfo};
@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 use std::panic::UnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
-use tembo_pmem::offset_of;
+use tembo_pmem::{OfProcess, offset_of};
 use tembo_pool::{Options, Pool};
 
 /// What may be run again, and given up in the middle: a closure that holds nothing that it could change. Whatever is
@@ -42,7 +42,7 @@ impl<T: UnwindSafe> Repeatable for T {}
 ///
 /// It may be shared by any number of threads, each of which runs transactions of its own.
 pub struct Heap<B: Brand, R: Persist> {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<OfProcess<Core>>,
     of: Of<B, R>,
 }
 
@@ -68,7 +68,7 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
         options: &Options,
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
-        let pool = Pool::open(path, options).map_err(Error::from)?;
+        let pool = open_pool(path.as_ref(), options)?;
         body(Heap { core: open_core::<R>(pool, None, Layer::ConcurrentTx)?, of: PhantomData })
     }
 
@@ -106,7 +106,7 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
     /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`], [`Error::BrandInUse`].
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Heap<B, R>> {
         let lease = lease::<B>()?;
-        let pool = Pool::open(path, options)?;
+        let pool = open_pool(path.as_ref(), options)?;
         Ok(Heap { core: open_core::<R>(pool, Some(lease), Layer::ConcurrentTx)?, of: PhantomData })
     }
 
@@ -119,6 +119,25 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
         let lease = lease::<B>()?;
         Ok(Heap { core: open_core::<R>(pool, Some(lease), Layer::ConcurrentTx)?, of: PhantomData })
     }
+}
+
+/// Opens the pool. If its parts may be of different ages, and that is accepted, the heap in it is checked first.
+pub(crate) fn open_pool(path: &Path, options: &Options) -> Result<Pool> {
+    let plain = Options { accept_unclean: false, ..options.clone() };
+    match Pool::open(path, &plain) {
+        Err(tembo_pool::Error::Unclean { .. }) if options.accept_unclean => {}
+        outcome => return Ok(outcome?),
+    }
+    let to_inspect = Options { read_only: true, create: false, create_new: false, ..options.clone() };
+    let reader = Pool::open(path, &to_inspect)?;
+    let mut marks = reader.marks()?;
+    check(&reader, &mut marks)?;
+    if reader.roots()?.len() == 1 {
+        // Maps beside it are not the heap's, which does not read them either.
+        marks.finish()?;
+    }
+    drop(reader);
+    Ok(Pool::open(path, options)?)
 }
 
 fn lease<B: NamedBrand>() -> Result<BrandLease> {
@@ -185,7 +204,12 @@ impl<B: Brand, R: Persist> Heap<B, R> {
 }
 
 /// Opens the heap of a pool, or makes it if the pool has no roots yet.
-fn open_core<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>, layer: Layer) -> Result<Arc<Core>> {
+fn open_core<R: Persist + Default>(
+    pool: Pool,
+    brand: Option<BrandLease>,
+    layer: Layer,
+) -> Result<Arc<OfProcess<Core>>> {
+    pool.check_process()?;
     // Who owns what is noted in memory, so that there must be one such memory. No structure lies at 0: that stands for the pool's
     // heap, also before there is one.
     let hold = pool.hold(0).ok_or(Error::InUse)?;

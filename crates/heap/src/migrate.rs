@@ -40,6 +40,7 @@ use crate::collections::buckets::{Bucket, Entry, convert_bucket, convert_entry, 
 use crate::core::Core;
 use crate::describe::{PointerKind, TargetFn, TypeInfo};
 use crate::error::{Error, Result, corrupt};
+use crate::heap::open_pool;
 use crate::layer::Layer;
 use crate::layout::{
     Kind, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, PmType, ROOT_KIND, ROOT_NAME, array_head_bytes,
@@ -53,7 +54,7 @@ use crate::tx::{ReadTx, Tx, session_of};
 use crate::types::{Types, for_each_pointer};
 use std::path::Path;
 use std::sync::Arc;
-use tembo_pmem::offset_of;
+use tembo_pmem::{OfProcess, offset_of};
 use tembo_pool::{Options, Pool};
 
 /// How values of a type become values of its new version. Implemented for the new version, and given to [`Migrations`].
@@ -229,7 +230,7 @@ impl Migrations {
         }
         let mut options = options.clone();
         options.create = false;
-        self.run_in(Pool::open(path, &options)?)
+        self.run_in(open_pool(path.as_ref(), &options)?)
     }
 
     /// As [`run`](Self::run), in a pool that is open already.
@@ -353,7 +354,7 @@ const BATCH: usize = 128;
 
 /// A heap that is being migrated.
 struct Migration<'m> {
-    core: Arc<Core>,
+    core: Arc<OfProcess<Core>>,
     /// Those of which there are old types in the heap.
     steps: Vec<&'m Step>,
 }

@@ -103,6 +103,7 @@ pub(crate) fn write<O, E: From<Error>>(
     core: &Core,
     body: impl Fn(&Running<'_>) -> Result<O, E>,
 ) -> Result<O, E> {
+    core.pool.check_process().map_err(Error::from)?;
     let mut special = None;
     if current::is_any() || core.wants_alone.load(Ordering::Acquire) || core.pool.is_read_only() {
         special = Special::find_to_write(core)?;
@@ -244,6 +245,7 @@ pub(crate) fn read<O, E: From<Error>>(
     core: &Core,
     body: impl Fn(&Running<'_>) -> Result<O, E>,
 ) -> Result<O, E> {
+    core.pool.check_process().map_err(Error::from)?;
     // Nothing special, most of the time.
     let mut special = None;
     if current::is_any() || core.wants_alone.load(Ordering::Acquire) {
@@ -423,6 +425,7 @@ fn go_on_collecting(core: &Core, state: &State, session: &mut Session) {
 }
 
 pub(crate) fn collect_all(core: &Core) -> Result<()> {
+    core.pool.check_process()?;
     let mut session = core.take_session()?;
     let outcome = collect_list(core, &mut session).and_then(|()| collect_leftovers(core, &mut session));
     core.put_session(session);

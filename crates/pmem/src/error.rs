@@ -1,10 +1,11 @@
 //! The errors of regions.
 
+use crate::fork::FORKED;
 use std::io;
 
 /// An offset read from media, or computed from one, does not lie in the region or is not aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("offset {off} (+{bytes} bytes) is outside the region of {region_bytes} bytes, or not aligned")]
+#[error("{}", self.text())]
 pub struct OutOfBounds {
     /// The first byte asked for.
     pub off: u64,
@@ -12,6 +13,21 @@ pub struct OutOfBounds {
     pub bytes: u64,
     /// The length of the region at that time.
     pub region_bytes: u64,
+}
+
+impl OutOfBounds {
+    /// Whether the region is one of the process that this one was forked from, of which nothing is left here.
+    pub fn was_left_behind(&self) -> bool {
+        self.region_bytes == 0
+    }
+
+    fn text(&self) -> String {
+        let OutOfBounds { off, bytes, region_bytes } = self;
+        if self.was_left_behind() {
+            return FORKED.to_owned();
+        }
+        format!("offset {off} (+{bytes} bytes) is outside the region of {region_bytes} bytes, or not aligned")
+    }
 }
 
 /// Synchronising to the storage device failed, so that nothing more can be promised.
@@ -76,6 +92,9 @@ pub enum RegionError {
         "this processor has no known cache-line flush instruction; use durability `page-cache` or `synced`"
     )]
     NoFlushInstruction,
+    /// The region was mapped by the process that this one was forked from.
+    #[error("{FORKED}")]
+    Forked,
     /// An environment variable has a value that is not understood.
     #[error("environment variable {name}={value:?} is not understood; expected {expected}")]
     Environment {

@@ -2,7 +2,7 @@
 
 use crate::map::{AddressRange, HUGE_PAGE_BYTES, PAGE_BYTES, Sharing, round_up};
 use crate::region::Region;
-use crate::{Access, Domain, RegionError, RegionOptions};
+use crate::{Access, Domain, RegionError, RegionOptions, SyncError};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -21,6 +21,9 @@ impl Region {
     /// [`RegionError::NoSpace`], [`RegionError::FileSizeLimit`], [`RegionError::AtMaximum`] or another failure
     /// of the system.
     pub fn grow(&self, bytes: u64) -> Result<(), RegionError> {
+        if self.is_empty() {
+            return Err(RegionError::Forked);
+        }
         let _one_at_a_time = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.len();
         let new = round_up(bytes, PAGE_BYTES);
@@ -84,6 +87,43 @@ impl Region {
         if let Some(file) = &self.file {
             // A failure leaves it to the closing.
             let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
+        }
+    }
+
+    /// Writes the pages of a range back to their device, whatever the domain. Does nothing where there is no file.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError`] when the device fails.
+    pub fn synchronise_pages(&self, off: u64, bytes: u64) -> Result<(), SyncError> {
+        let start = off & !(PAGE_BYTES - 1);
+        let end = round_up(off.saturating_add(bytes), PAGE_BYTES).min(round_up(self.len(), PAGE_BYTES));
+        if self.file.is_none() || start >= end {
+            return Ok(());
+        }
+        self.write_back(start, end).map_err(|e| SyncError { message: e.to_string() })
+    }
+
+    /// Writes everything that was stored, by whomever, and the file's length back to its device, whatever the domain. Takes as long
+    /// as the device needs for the pages that changed. Does nothing where there is no file.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError`] when the device fails.
+    pub fn synchronise_file(&self) -> Result<(), SyncError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        rustix::fs::fsync(file).map_err(|e| SyncError { message: e.to_string() })
+    }
+
+    /// Writes whole pages, which are mapped, to the device.
+    pub(crate) fn write_back(&self, start: u64, end: u64) -> Result<(), rustix::io::Errno> {
+        // SAFETY: the range is mapped by this region; writing it back changes no contents.
+        unsafe {
+            rustix::mm::msync(
+                self.range.base().add(start as usize).cast(),
+                (end - start) as usize,
+                rustix::mm::MsyncFlags::SYNC,
+            )
         }
     }
 

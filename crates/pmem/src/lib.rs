@@ -21,13 +21,14 @@
 //! # Reading order
 //!
 //! `domain.rs` (which failures are survived), `flush.rs` (the instructions), `region.rs` (the
-//! mapping and the verbs), `grow.rs` (space), `observer.rs` (how simulators listen),
+//! mapping and the verbs), `fork.rs` (what children do not get), `grow.rs` (space), `observer.rs` (how simulators listen),
 //! `media.rs` (layout assertions), `counters.rs` (what an operation costs).
 
 mod counters;
 mod domain;
 mod error;
 mod flush;
+mod fork;
 mod grow;
 mod map;
 mod media;
@@ -40,6 +41,7 @@ pub use counters::{Counts, snapshot};
 pub use domain::{Domain, Durability};
 pub use error::{OutOfBounds, RegionError, SyncError};
 pub use flush::FlushInstruction;
+pub use fork::{OfProcess, assert_not_forked_since, forks};
 pub use media::{Field, MediaLayout};
 pub use observer::{Observer, ThreadTag};
 pub use region::{

@@ -1,5 +1,6 @@
 //! A reserved address range, of which a growing front is mapped.
 
+use crate::fork::Entry;
 #[cfg(miri)]
 use crate::miri as mm;
 use crate::{Access, RegionError};
@@ -10,6 +11,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The size of huge pages.
@@ -46,6 +48,8 @@ pub(crate) struct AddressRange {
     anonymous_end: AtomicU64,
     /// Whether somebody else's memory may lie in the range. Then nothing more is mapped there, and it is not given back.
     has_hole: AtomicBool,
+    /// What keeps children of this process away, where a file is mapped.
+    entry: Option<&'static Entry>,
 }
 
 thread_local! {
@@ -84,6 +88,7 @@ impl AddressRange {
                         bytes,
                         anonymous_end,
                         has_hole: AtomicBool::new(false),
+                        entry: None,
                     });
                 }
                 Err(_) if bytes as u64 / 2 >= round_up(least, BASE_ALIGN as u64) => bytes /= 2,
@@ -118,10 +123,23 @@ impl AddressRange {
             bytes: 0,
             anonymous_end: AtomicU64::new(0),
             has_hole: AtomicBool::new(false),
+            entry: None,
         };
         let idle = std::mem::replace(self, empty);
         // At the end of a thread there is no next range, and this one is given back.
         let _ = IDLE.try_with(|slot| slot.replace(Some(idle)));
+    }
+
+    /// Keeps children of this process away from the range, and from the file that is mapped there.
+    pub(crate) fn keep_children_away(&mut self, file: &File) -> Result<(), RegionError> {
+        assert!(self.entry.is_none(), "a range has one file");
+        self.entry = Some(Entry::arm(self.raw, self.raw_bytes, file.as_raw_fd())?);
+        Ok(())
+    }
+
+    /// What keeps them away.
+    pub(crate) fn entry(&self) -> Option<&'static Entry> {
+        self.entry
     }
 
     /// The first address.
@@ -200,6 +218,8 @@ impl AddressRange {
         }
         // The reservation is still there, whole, or somebody else has some of it. Which, is not to be found out.
         self.has_hole.store(true, Ordering::Relaxed);
+        // A child has the region's pages then, and of the file nothing but them.
+        self.entry.iter().for_each(|entry| entry.disarm());
     }
 
     /// Whether a file can be mapped with `MAP_SYNC`, as on a DAX file system. Asked with a mapping anywhere, since one
@@ -274,6 +294,14 @@ impl AddressRange {
 
 impl Drop for AddressRange {
     fn drop(&mut self) {
+        self.entry.iter().for_each(|entry| entry.disarm());
+        self.unmap();
+        self.entry.iter().for_each(|entry| entry.give_back());
+    }
+}
+
+impl AddressRange {
+    fn unmap(&self) {
         if self.raw_bytes == 0 || self.has_hole.load(Ordering::Relaxed) {
             return;
         }

@@ -126,7 +126,8 @@ impl Region {
         let max_bytes = options.max_bytes.unwrap_or(DEFAULT_MAX_BYTES).max(bytes);
         let mapped_bytes = round_up(bytes, PAGE_BYTES);
         let wanted = if access == Access::ReadWrite { max_bytes } else { mapped_bytes };
-        let range = AddressRange::reserve(wanted, mapped_bytes)?;
+        let mut range = AddressRange::reserve(wanted, mapped_bytes)?;
+        range.keep_children_away(&file)?;
         let max_bytes = max_bytes.min(range.bytes());
         let (sharing, domain) = map_first(&range, &file, mapped_bytes, options.durability, access)?;
         if access == Access::ReadWrite && matches!(domain, Domain::Synced | Domain::Dax | Domain::DaxCpuCache)
@@ -226,6 +227,19 @@ impl Region {
     #[inline(always)]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
+    }
+
+    /// Has the region be empty in children of this process, so that every access by offset fails there
+    /// ([`OutOfBounds::was_left_behind`]). Without this it ends them. Does nothing where there is no file: such a region belongs to the child, too.
+    ///
+    /// # Safety
+    ///
+    /// The region stays where it is until it is dropped, or, as memory that is not used again, for ever.
+    pub unsafe fn be_empty_in_children(&self) {
+        if let Some(entry) = self.range.entry() {
+            // SAFETY: the words are in the region, whose range disarms the entry when it is dropped.
+            unsafe { entry.clear_too([&self.len, &self.loadable_words]) };
+        }
     }
 
     /// Makes the first `bytes` bytes accessible, which are mapped.
@@ -819,14 +833,7 @@ impl Region {
             ([], _) | (_, None) => Ok(()),
             (&[(start, end)], Some(_)) => {
                 let end = end.min(round_up(self.len(), PAGE_BYTES));
-                // SAFETY: the range is mapped by this region; writing it back changes no contents.
-                unsafe {
-                    rustix::mm::msync(
-                        self.range.base().add(start as usize).cast(),
-                        (end - start) as usize,
-                        rustix::mm::MsyncFlags::SYNC,
-                    )
-                }
+                self.write_back(start, end)
             }
             (_, Some(file)) => rustix::fs::fdatasync(file),
         };

@@ -9,7 +9,8 @@ use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
     WATERMARK_BITS, seal,
 };
-use crate::pool::Pool;
+use crate::opening::{Here, Opening};
+use crate::pool::{Opened, Pool};
 use crate::{Error, Options, Result, lock};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -54,10 +55,12 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
     region_options.max_bytes = options.max_bytes;
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry)?;
-    // PERSIST(I5): the file's contents and length are durable before its name is.
+    let opening = Opening::mark_open(&region, Here::of(&new.file, path)?, true)?;
+    // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open (O1).
     rustix::fs::fsync(&new.file).map_err(|e| Error::io("synchronising", path, e))?;
     new.publish(path)?;
-    Pool::start(region, header, false, Some(path.to_owned()))
+    let opened = Opened { opening: Some(opening), path: Some(path.to_owned()), ..Opened::default() };
+    Pool::start(region, header, opened)
 }
 
 /// Writes an empty pool into a region that reads as zero.
@@ -95,7 +98,7 @@ pub(crate) fn format(region: &Region, geometry: &Geometry) -> Result<Header> {
     region.store_u64(0, u64::from_le_bytes(MAGIC))?;
     // PERSIST(I5): the pool exists from here on; who created it may say so.
     region.persist(0, 8)?;
-    Ok(Header { geometry: *geometry, uuid, committed_bytes: bytes, features: 0, lacks_features: false })
+    Ok(Header { geometry: *geometry, uuid, committed_bytes: bytes, features: 0, lacks_features: false, opening: 0 })
 }
 
 impl NewFile {

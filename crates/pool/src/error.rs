@@ -1,5 +1,6 @@
 //! What can go wrong with a pool, said so that a person knows what to do.
 
+use crate::opening::Ending;
 use std::io;
 use std::path::PathBuf;
 use tembo_pmem::{OutOfBounds, RegionError, SyncError};
@@ -113,6 +114,18 @@ pub enum Error {
         /// The bytes that there are.
         found_bytes: u64,
     },
+    /// The pool was open, and what is in the file may be pages of different ages.
+    #[error(
+        "the pool {} was last {}; restore it from a copy that was made when it was closed, or open it with \
+         Options::accept_unclean, which proves its structure first, and cannot prove its values",
+        path.display(), ending.meaning()
+    )]
+    Unclean {
+        /// The path given.
+        path: PathBuf,
+        /// How its last use ended.
+        ending: Ending,
+    },
     /// Something in the pool is not as it must be.
     #[error(
         "the pool is damaged: {what} at offset {off:#x}: expected {expected}, found {found}; restore it from a copy, or dump what can still be read"
@@ -197,6 +210,12 @@ pub enum Error {
     /// The pool was opened for reading only.
     #[error("the pool was opened for reading only")]
     ReadOnly,
+    /// The pool was opened by the process that this one was forked from.
+    #[error(
+        "this process was forked from the one that opened the pool, and cannot use what that one has open; open the pool in \
+         this process, when the other one has closed it"
+    )]
+    Forked,
     /// The options contradict each other or are out of range.
     #[error("{what}")]
     Options {
@@ -235,9 +254,12 @@ impl From<Box<Error>> for Error {
 }
 
 impl From<OutOfBounds> for Error {
-    /// Offsets come from media, so one that leads nowhere is damage. (What writes to a transaction's own blocks, whose offsets are the
-    /// program's, says [`Error::Internal`] instead.)
+    /// Offsets come from media, so one that leads nowhere is damage; unless none leads anywhere, after a fork. (Writes to a
+    /// transaction's own blocks, whose offsets are the program's, give [`Error::Internal`] instead.)
     fn from(e: OutOfBounds) -> Error {
+        if e.was_left_behind() {
+            return Error::Forked;
+        }
         Error::corrupt(
             "an offset",
             e.off,

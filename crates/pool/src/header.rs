@@ -23,6 +23,8 @@ pub(crate) struct Header {
     pub features: u64,
     /// `incompatible` lacks some of them.
     pub lacks_features: bool,
+    /// The word about its last opening, as it is.
+    pub opening: u64,
 }
 
 /// Opens the file without changing it.
@@ -107,7 +109,7 @@ impl Header {
         {
             return Err(damaged(format!("its list of what is being freed begins with {dropped:#x}")));
         }
-        let reserved = [(136, 192), (200, 320), (336, HEADER_BYTES as usize)];
+        let reserved = [(136, 192), (200, 256), (264, 320), (336, HEADER_BYTES as usize)];
         if reserved.into_iter().any(|(start, end)| page[start..end].iter().any(|b| *b != 0)) {
             return Err(damaged("bytes that must be zero are not".to_owned()));
         }
@@ -121,6 +123,7 @@ impl Header {
         }
         let uuid = Uuid::from_slice(&page[32..48]).expect("sixteen bytes");
         let lacks_features = incompatible != features;
-        Ok(Header { geometry, uuid, committed_bytes, features, lacks_features })
+        let opening = u64_at(offset_of!(PmHeader, opening));
+        Ok(Header { geometry, uuid, committed_bytes, features, lacks_features, opening })
     }
 }

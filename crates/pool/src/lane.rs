@@ -212,6 +212,9 @@ impl Writer {
 
 impl Drop for Lane {
     fn drop(&mut self) {
+        if self.pool.was_left_behind() {
+            return;
+        }
         self.pool.inner.alloc.put_arena(&mut self.arena);
         self.pool.inner.alloc.put_pending(&mut self.arena);
         self.pool.inner.lanes[self.number as usize].in_use.store(false, Ordering::Release);

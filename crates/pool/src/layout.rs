@@ -58,14 +58,18 @@ media_struct! {
         /// Records with a sequence number up to this (low 48 bits; a check above) are dead.
         192 => watermark: u64,
         /// Zero.
-        200 => reserved_d: [u8; 120],
+        200 => reserved_d: [u8; 56],
+        /// How the pool was last used for writing (low 48 bits; a check above): in bits 0 to 2 the domain (1 DAX, 2 synced, 3 page cache, 4 emulated, 5 a file system in memory), bit 3 whether it is open; if so, in bits 4 to 23 a hash of the file's device and inode, in bits 24 to 47 one of the boot's id. 0 says nothing.
+        256 => opening: u64,
+        /// Zero.
+        264 => reserved_e: [u8; 56],
         /// As `incompatible` is, or is about to be (low 32 bits; a check above); 0 if it never changed.
         320 => features: u64,
         /// The first of the objects that have no name any more and are freed step by step (low 48 bits; a check above), or 0.
         /// Changed by records only.
         328 => dropped: u64,
         /// Zero.
-        336 => reserved_e: [u8; 3760],
+        336 => reserved_f: [u8; 3760],
     }
 }
 

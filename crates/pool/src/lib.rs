@@ -39,6 +39,7 @@
 //!   contents, and the header's length word after the space that it counts.
 //! * I6: a number that any record has is at most the watermark, or its record is live: the watermark is raised after
 //!   the home words of what it declares dead are durable (`recover.rs`).
+//! * O1 and O2, of the word that says whether the pool was closed, are in `opening.rs`.
 //! * I7: chunks from a zone's `zero_from` on read as zero on media (`alloc/zone.rs`).
 //! * L1 to L6 make one fence per commit enough; `lane.rs` states them in full, and why.
 //! * L2: memory that a live record changes or covers is not handed out again.
@@ -80,6 +81,7 @@ mod lane;
 mod layout;
 mod lines;
 mod lock;
+mod opening;
 mod options;
 mod pool;
 mod record;
@@ -97,6 +99,7 @@ pub use error::{Error, Result};
 pub use features::Feature;
 pub use lane::{Lane, Writer};
 pub use layout::{Geometry, TAG_BYTES, tag_off};
+pub use opening::Ending;
 pub use options::Options;
 pub use pool::{BriefPin, Claim, Hold, Pin, Pool, Stats};
 pub use recover::Recovery;

@@ -12,6 +12,9 @@ pub struct Options {
     pub create_new: bool,
     /// Open for reading only. The file is not changed: what recovery has to do is done in private memory.
     pub read_only: bool,
+    /// Open a pool also if [its last use](crate::Ending::is_unclean) may have left pages of different ages in it. Nothing in it can
+    /// be relied on then before it was checked as a whole, as `tembo::Options` does.
+    pub accept_unclean: bool,
     /// Length of a new pool in bytes, its space allocated.
     pub initial_bytes: u64,
     /// The length up to which the pool may grow.
@@ -31,6 +34,7 @@ impl Default for Options {
             create: false,
             create_new: false,
             read_only: false,
+            accept_unclean: false,
             initial_bytes: 64 << 20,
             max_bytes: None,
             geometry: None,

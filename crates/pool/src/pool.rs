@@ -5,6 +5,7 @@ use crate::features;
 use crate::header::{self, Header};
 use crate::lane::{Lane, LaneSlot};
 use crate::layout::{COMMITTED_BITS, Geometry, PAGE_BYTES, PmHeader, seal};
+use crate::opening::{Ending, Here, Opening};
 use crate::recover::{self, Recovery};
 use crate::touch::TouchTable;
 use crate::{Error, Options, Result, create, lock};
@@ -16,14 +17,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tembo_pmem::{Access, LINE_BYTES, Region, RegionError, offset_of};
-use tembo_sync::{Epochs, PinSlot, has_heavy_fence};
+use tembo_pmem::{Access, LINE_BYTES, OfProcess, Region, RegionError, offset_of};
+use tembo_sync::{Epochs, PinSlot, register_heavy_fence};
 use uuid::Uuid;
 
 /// An open pool. Cheap to clone; closed when the last clone, lane and pin is gone.
 #[derive(Clone)]
 pub struct Pool {
-    pub(crate) inner: Arc<PoolInner>,
+    pub(crate) inner: Arc<OfProcess<PoolInner>>,
 }
 
 pub(crate) struct PoolInner {
@@ -43,10 +44,28 @@ pub(crate) struct PoolInner {
     claims: Mutex<HashSet<u64>>,
     /// Set when the device failed.
     pub failed: AtomicBool,
-    read_only: bool,
-    path: Option<PathBuf>,
+    opened: Opened,
     uuid: Uuid,
     recovery: Recovery,
+}
+
+/// How a pool was opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub read_only: bool,
+    pub path: Option<PathBuf>,
+    /// How its last use had ended.
+    pub ending: Ending,
+    /// Of a file that is to be marked as open before anything is stored.
+    pub to_mark: Option<Here>,
+    /// Of a file that is marked so.
+    pub opening: Option<Opening>,
+}
+
+impl Default for Opened {
+    fn default() -> Opened {
+        Opened { read_only: false, path: None, ending: Ending::Unknown, to_mark: None, opening: None }
+    }
 }
 
 /// Sizes of a pool that are known without reading it.
@@ -65,7 +84,7 @@ pub struct Stats {
 /// Pinning costs about ten nanoseconds and never waits. A pin may be sent to another thread. One that
 /// lives long keeps freed memory from being reused.
 pub struct Pin {
-    inner: Arc<PoolInner>,
+    inner: Arc<OfProcess<PoolInner>>,
     place: PinSlot<'static>,
 }
 
@@ -79,6 +98,19 @@ impl Pin {
     /// The pool that is pinned.
     pub fn region(&self) -> &Region {
         &self.inner.region
+    }
+
+    /// As [`Pool::assert_process`].
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    #[inline(always)]
+    #[track_caller]
+    pub fn assert_process(&self) {
+        if self.inner.region.is_empty() {
+            panic!("{}", Error::Forked);
+        }
     }
 }
 
@@ -110,7 +142,9 @@ pub struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.pool.inner.claims.lock().remove(&self.off);
+        if !self.pool.was_left_behind() {
+            self.pool.inner.claims.lock().remove(&self.off);
+        }
     }
 }
 
@@ -138,7 +172,9 @@ pub struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.pool.inner.claims.lock().remove(&self.off);
+        if !self.pool.was_left_behind() {
+            self.pool.inner.claims.lock().remove(&self.off);
+        }
     }
 }
 
@@ -190,11 +226,19 @@ impl Pool {
         let mut page = vec![0; length.min(PAGE_BYTES) as usize];
         file.read_exact_at(&mut page, 0).map_err(|e| Error::io("reading", path, e))?;
         let header = Header::parse(&page, length)?;
+        let here = Here::of(&file, path)?;
+        let ending = here.judge(header.opening)?;
+        if ending.is_unclean() && !options.accept_unclean {
+            return Err(Error::Unclean { path: path.to_owned(), ending });
+        }
         let mut region_options = options.region.clone();
         region_options.max_bytes = options.max_bytes.map(|b| b.max(header.committed_bytes));
         let access = if options.read_only { Access::Private } else { Access::ReadWrite };
         let region = Region::map_file(file, header.committed_bytes, &region_options, access)?;
-        Pool::start(region, header, options.read_only, Some(path.to_owned()))
+        let read_only = options.read_only;
+        let to_mark = if read_only { None } else { Some(here) };
+        let opened = Opened { read_only, path: Some(path.to_owned()), ending, to_mark, opening: None };
+        Pool::start(region, header, opened)
     }
 
     /// Opens the pool in a region that is mapped already: for images and the crash simulator.
@@ -207,7 +251,7 @@ impl Pool {
         let page = unsafe { region.bytes(0, region.len().min(PAGE_BYTES))? }.to_vec();
         let header = Header::parse(&page, region.len())?;
         region.truncate(header.committed_bytes);
-        Pool::start(region, header, false, None)
+        Pool::start(region, header, Opened::default())
     }
 
     /// Makes a new pool in a region, which reads as zero: for tests and the crash simulator.
@@ -217,26 +261,27 @@ impl Pool {
     /// [`Error::Options`] if the region is too small for the geometry.
     pub fn create_in(region: Region, geometry: &Geometry) -> Result<Pool> {
         let header = create::format(&region, geometry)?;
-        Pool::start(region, header, false, None)
+        Pool::start(region, header, Opened::default())
     }
 
-    pub(crate) fn start(
-        region: Region,
-        header: Header,
-        read_only: bool,
-        path: Option<PathBuf>,
-    ) -> Result<Pool> {
+    pub(crate) fn start(region: Region, header: Header, mut opened: Opened) -> Result<Pool> {
         let Header { geometry, uuid, features, lacks_features, .. } = header;
-        features::accept(features, read_only)?;
-        if lacks_features && !read_only {
-            features::set(&region, features)?;
-        }
+        features::accept(features, opened.read_only)?;
         let seed = uuid.as_u64_pair().0;
-        let (seq, recovery) = recover::recover(&region, &geometry, seed)?;
+        let is_writable = !opened.read_only;
+        let (seq, recovery) = recover::recover(&region, &geometry, seed, || {
+            if let Some(here) = opened.to_mark.take() {
+                opened.opening = Some(Opening::mark_open(&region, here, false)?);
+            }
+            if lacks_features && is_writable {
+                features::set(&region, features)?;
+            }
+            Ok(())
+        })?;
         let mut alloc = Allocator::open(&region, geometry);
         alloc.classes.has_later = features::has_unknown_classes(features);
-        // Asked for once in a process, which takes long when there are other threads already: not by the first reader.
-        has_heavy_fence();
+        // Takes long the first time when there are other threads already: not by the first reader.
+        register_heavy_fence();
         let lanes = (0..geometry.lane_count).map(|number| LaneSlot::new(number, seq)).collect();
         let inner = PoolInner {
             region,
@@ -250,12 +295,14 @@ impl Pool {
             features: Mutex::new(features),
             claims: Mutex::default(),
             failed: AtomicBool::new(false),
-            read_only,
-            path,
+            opened,
             uuid,
             recovery,
         };
-        Ok(Pool { inner: Arc::new(inner) })
+        let inner = Arc::new(OfProcess::new(inner));
+        // SAFETY: nobody takes it out of the `Arc`, and a child never drops it.
+        unsafe { inner.region.be_empty_in_children() };
+        Ok(Pool { inner })
     }
 
     /// The mapped memory.
@@ -266,7 +313,7 @@ impl Pool {
 
     /// The path it was opened by, if it is a file.
     pub fn path(&self) -> Option<&Path> {
-        self.inner.path.as_deref()
+        self.inner.opened.path.as_deref()
     }
 
     /// The pool's identity, which copies of the file share.
@@ -284,9 +331,43 @@ impl Pool {
         self.inner.recovery
     }
 
+    /// How the pool's last use for writing had ended when it was opened.
+    pub fn last_ending(&self) -> Ending {
+        self.inner.opened.ending
+    }
+
+    /// Whether the pool was opened by the process that this one was forked from. Nothing can be done with it here.
+    #[inline(always)]
+    pub fn was_left_behind(&self) -> bool {
+        self.inner.region.is_empty()
+    }
+
+    /// Refuses a pool that [was left behind](Self::was_left_behind); two instructions otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    #[inline(always)]
+    pub fn check_process(&self) -> Result<()> {
+        if self.was_left_behind() { Err(Error::Forked) } else { Ok(()) }
+    }
+
+    /// As [`check_process`](Self::check_process), where there is no way to return an error.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    #[inline(always)]
+    #[track_caller]
+    pub fn assert_process(&self) {
+        if self.was_left_behind() {
+            panic!("{}", Error::Forked);
+        }
+    }
+
     /// Whether the pool was opened for reading only.
     pub fn is_read_only(&self) -> bool {
-        self.inner.read_only
+        self.inner.opened.read_only
     }
 
     /// The largest block that the pool can hold, in bytes.
@@ -328,6 +409,7 @@ impl Pool {
     ///
     /// As for a commit.
     pub fn claim(&self, off: u64) -> Result<Option<Claim>> {
+        self.check_process()?;
         // ORDER: from here on no lane believes to be alone, so that a claim can end epochs beside it.
         self.inner.touches.turn_on(&self.inner, 0)?;
         Ok(self.inner.claims.lock().insert(off).then(|| Claim { pool: self.clone(), off }))
@@ -335,6 +417,7 @@ impl Pool {
 
     /// As [`claim`](Self::claim), for a structure that ends no epochs: costs the pool's writers nothing.
     pub fn hold(&self, off: u64) -> Option<Hold> {
+        self.assert_process();
         self.inner.claims.lock().insert(off).then(|| Hold { pool: self.clone(), off })
     }
 
@@ -354,6 +437,7 @@ impl Pool {
     ///
     /// [`Error::ReadOnly`], or that the pool cannot be used any more.
     pub fn spare_lane(&self) -> Result<Option<Lane>> {
+        self.check_process()?;
         let lanes = &self.inner.lanes;
         let in_use = lanes.iter().filter(|lane| lane.in_use.load(Ordering::Relaxed)).count();
         if 2 * in_use >= lanes.len() {
@@ -366,7 +450,12 @@ impl Pool {
     }
 
     /// How long the pool is, and how much of that is not used. Takes time with the number of zones only.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn stats(&self) -> Stats {
+        self.assert_process();
         let unused_bytes = self.inner.alloc.unused_bytes(&self.inner.region);
         let (pool_bytes, max_bytes) = (self.inner.region.len(), self.inner.region.max_bytes());
         Stats { pool_bytes, max_bytes, unused_bytes }
@@ -386,7 +475,12 @@ impl Pool {
     }
 
     /// Bytes of freed blocks that wait for readers or records before they can be used again.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn limbo_bytes(&self) -> u64 {
+        self.assert_process();
         self.inner.lanes.iter().map(LaneSlot::limbo_bytes).sum()
     }
 }
@@ -394,7 +488,7 @@ impl Pool {
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool")
-            .field("path", &self.inner.path)
+            .field("path", &self.inner.opened.path)
             .field("region", &self.inner.region)
             .finish_non_exhaustive()
     }
@@ -402,7 +496,10 @@ impl std::fmt::Debug for Pool {
 
 impl PoolInner {
     pub(crate) fn check_usable(&self) -> Result<()> {
-        if self.read_only {
+        if self.region.is_empty() {
+            return Err(Error::Forked);
+        }
+        if self.opened.read_only {
             return Err(Error::ReadOnly);
         }
         if self.failed.load(Ordering::Acquire) {
@@ -430,6 +527,14 @@ impl PoolInner {
 
     /// Makes everything durable, so that the next opening has nothing to do.
     fn close(&self) -> Result<()> {
+        if self.lanes.iter().any(|lane| lane.lock().commits > 0) {
+            self.retire_records()?;
+        }
+        self.opened.opening.as_ref().map_or(Ok(()), |opening| opening.mark_closed(&self.region))
+    }
+
+    /// Declares all records dead.
+    fn retire_records(&self) -> Result<()> {
         let mut seq = 0;
         for lane in &self.lanes {
             let state = lane.lock();
@@ -444,9 +549,9 @@ impl PoolInner {
 
 impl Drop for PoolInner {
     fn drop(&mut self) {
-        let wrote = self.lanes.iter().any(|lane| lane.lock().commits > 0);
-        if wrote && !self.read_only && !self.failed.load(Ordering::Acquire) {
-            // A failure here loses nothing: the records are durable, and the next opening replays them.
+        if !self.opened.read_only && !self.failed.load(Ordering::Acquire) {
+            // A failure here loses nothing: the records are durable, and the next opening replays them. The pool is not marked as
+            // closed then.
             let _ = self.close();
         }
         self.region.unlock_file();

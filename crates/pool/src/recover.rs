@@ -30,8 +30,14 @@ pub struct Recovery {
 
 const WATERMARK_OFF: u64 = offset_of!(PmHeader, watermark) as u64;
 
-/// Replays what has to be replayed; returns the highest sequence number in use.
-pub(crate) fn recover(region: &Region, geometry: &Geometry, seed: u64) -> Result<(u64, Recovery)> {
+/// Replays what has to be replayed; returns the highest sequence number in use. `begin` is called when the pool is known to be one
+/// that can be recovered, and before anything is stored.
+pub(crate) fn recover(
+    region: &Region,
+    geometry: &Geometry,
+    seed: u64,
+    begin: impl FnOnce() -> Result<()>,
+) -> Result<(u64, Recovery)> {
     let watermark = read_watermark(region)?;
     let mut highest = watermark;
     let mut outcome = Recovery::default();
@@ -72,6 +78,7 @@ pub(crate) fn recover(region: &Region, geometry: &Geometry, seed: u64) -> Result
         }
     }
     outcome.records_replayed = live.len() as u64;
+    begin()?;
     replay(region, &mut live)?;
     if highest > watermark {
         write_watermark(region, highest)?;

@@ -506,6 +506,7 @@ impl<'l> Tx<'l> {
     /// As for [`commit`](Self::commit).
     #[inline]
     pub fn commit_and_begin(&mut self) -> Result<()> {
+        self.lane.pool.check_process()?;
         // Not one `outcome` for both, whose every byte would be copied.
         match commit(&mut self.lane) {
             Ok(()) => {
@@ -529,6 +530,9 @@ impl<'l> Tx<'l> {
 
     #[inline(never)]
     fn take_back_what_is_there(&mut self) {
+        if self.lane.pool.was_left_behind() {
+            return;
+        }
         // A commit that failed may have left them. They are not to be referred to once their blocks are released.
         self.lane.work.new_slabs.clear();
         if !self.lane.work.is_untouched() {

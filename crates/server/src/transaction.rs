@@ -186,7 +186,9 @@ impl Executor<'_, '_> {
         let creates = missing().any(|database| !self.keys.exists(database));
         // So that others' commands do not fail with the commit of one that is too large.
         let is_large = queue.len() * WORDS_PER_COMMAND > self.batch_words_max;
-        if creates || is_large || queue.has(WALKS) {
+        // So that what the commands are to see is settled, should all of them have to be run again.
+        let may_run_again = self.keys.is_reclaiming();
+        if creates || is_large || may_run_again || queue.has(WALKS) {
             self.settle(Some((slot, output)));
         }
         let mut failed = None;

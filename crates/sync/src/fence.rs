@@ -5,17 +5,31 @@
 //! full fence ([`heavy_fence`], `membarrier` on Linux).
 
 use rustix::thread::{MembarrierCommand, membarrier};
-use std::sync::LazyLock;
-use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
-/// Miri has no such call.
-static HAS_HEAVY_FENCE: LazyLock<bool> =
-    LazyLock::new(|| !cfg!(miri) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok());
+/// [`YES`], [`NO`], or 0 as long as nobody has asked. Threads that ask at once find the same, so no thread waits for
+/// another, which a child of `fork` may lack.
+static HEAVY_FENCE: AtomicU8 = AtomicU8::new(0);
+const NO: u8 = 1;
+const YES: u8 = 2;
 
 /// Whether the system offers [`heavy_fence`].
 #[inline]
 pub fn has_heavy_fence() -> bool {
-    *HAS_HEAVY_FENCE
+    match HEAVY_FENCE.load(Ordering::Relaxed) {
+        0 => register_heavy_fence(),
+        known => known == YES,
+    }
+}
+
+/// Asks the system for [`heavy_fence`] on behalf of this process; a child of `fork` has to ask again. Returns whether
+/// the system offers it. Takes long the first time if other threads exist.
+#[cold]
+pub fn register_heavy_fence() -> bool {
+    // Miri has no such call.
+    let has = !cfg!(miri) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+    HEAVY_FENCE.store(if has { YES } else { NO }, Ordering::Relaxed);
+    has
 }
 
 /// Makes every thread of the process execute a full fence, and returns when all have. Takes a microsecond or more.

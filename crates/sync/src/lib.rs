@@ -39,7 +39,7 @@ pub use back_off::{back_off, lock_soon};
 pub use bias::Bias;
 pub use biased::{ArcBiasedGuard, BiasedGuard, BiasedMutex};
 pub use epoch::{Epochs, PinSlot};
-pub use fence::{fence_after_exchange, has_heavy_fence, heavy_fence};
+pub use fence::{fence_after_exchange, has_heavy_fence, heavy_fence, register_heavy_fence};
 pub use hash::{hash_u64, hash_u64_to_bits};
 pub use small_map::SmallMap;
 pub use spin_lock::{SpinLock, SpinMutex, SpinMutexGuard};

@@ -1,9 +1,7 @@
 //! Small numbers for threads: an index into an array of what each thread has for itself.
 
-use parking_lot::Mutex;
 use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Threads with a place of their own in such arrays. More threads share what they do.
 pub(crate) const THREADS: usize = 256;
@@ -11,16 +9,22 @@ pub(crate) const THREADS: usize = 256;
 /// A number that no other living thread has.
 struct ThreadNumber(usize);
 
-/// Numbers of threads that ended, and the lowest that was never given.
-static NUMBERS: Mutex<(BTreeSet<usize>, usize)> = Mutex::new((BTreeSet::new(), 0));
+/// Numbers that are given again when their thread has ended, a bit each, set while there is one. No lock, since a child of `fork` would find that as
+/// the parent's other threads had it; there the numbers of these stay taken.
+static NUMBERS: [AtomicU64; 2 * THREADS / 64] = [const { AtomicU64::new(0) }; 2 * THREADS / 64];
+/// The lowest of the others that was never given.
+static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(2 * THREADS);
 
 impl ThreadNumber {
+    /// The lowest that is free.
     fn take() -> ThreadNumber {
-        let (ended, next) = &mut *NUMBERS.lock();
-        ThreadNumber(ended.pop_first().unwrap_or_else(|| {
-            *next += 1;
-            *next - 1
-        }))
+        for (at, word) in NUMBERS.iter().enumerate() {
+            let lowest_free = |taken: u64| (taken != u64::MAX).then_some(taken | (taken + 1));
+            if let Ok(before) = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, lowest_free) {
+                return ThreadNumber(64 * at + before.trailing_ones() as usize);
+            }
+        }
+        ThreadNumber(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -28,7 +32,10 @@ impl Drop for ThreadNumber {
     fn drop(&mut self) {
         // Others of the thread's destructors may still pin.
         KNOWN_NUMBER.set(UNKNOWN);
-        NUMBERS.lock().0.insert(self.0);
+        if let Some(word) = NUMBERS.get(self.0 / 64) {
+            // ORDER: release, and acquire above: what the thread did with its number comes before another's use of it.
+            word.fetch_and(!(1 << (self.0 % 64)), Ordering::Release);
+        }
     }
 }
 
@@ -77,6 +84,7 @@ fn take_thread_number() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use std::sync::mpsc::channel;
 
     /// Asks for the number while its thread ends.

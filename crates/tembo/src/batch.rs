@@ -142,7 +142,7 @@ impl<'p> Batch<'p> {
     /// The map's tree, if it is of the batch's pool.
     #[inline(always)]
     fn tree<'m>(&self, map: &'m Map) -> Result<&'m Tree> {
-        if std::ptr::eq(&*map.pool.shared, self.shared) { Ok(&map.tree) } else { Err(Error::ForeignMap) }
+        if std::ptr::eq(&**map.pool.shared, self.shared) { Ok(&map.tree) } else { Err(Error::ForeignMap) }
     }
 
     /// The batch's part in a tree, whose other writers wait from now on. They wait for nothing that the batch has, and no other batch

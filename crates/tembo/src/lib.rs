@@ -35,6 +35,15 @@
 //! A pool has names for 128 maps unless it was made with [more](Options::root_count). [`Pool::list`] tells what it has, and [`Pool::drop_map`]
 //! takes a map away.
 //!
+//! A pool belongs to the process that opened it. In a child that `fork` made, every operation on what the parent had open is refused with
+//! [`PoolError::Forked`], or, where there is no error to return, by a panic that says the same; a [`Value`] or an [`Entry`] from before the fork panics
+//! when it is read. All handles may be dropped there, and the child may return from `main`: that touches neither the pool nor its lock. The child opens the pool
+//! itself when the parent has closed it. A byte slice that was borrowed from a value before the fork must not be read in the child, which
+//! ends by SIGSEGV if it does; nothing that a child does reaches the file.
+//!
+//! A pool that was open in the page cache when the machine stopped may have pages of different ages. It is refused ([`PoolError::Unclean`]) unless
+//! [`Options::accept_unclean`] is called, and so is a copy that was made while a pool was open.
+//!
 //! A program's own structs, linked by pointers and changed in transactions, live in a [`heap`].
 #![forbid(unsafe_code)]
 
@@ -75,4 +84,4 @@ pub use tembo_index::{
 pub use tembo_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, PREFETCH_KEYS_MAX};
 pub use tembo_pmem::{Counts, Domain, Durability, FlushInstruction, snapshot};
 pub use tembo_pool::Error as PoolError;
-pub use tembo_pool::{Geometry, Recovery, Stats, Usage};
+pub use tembo_pool::{Ending, Geometry, Recovery, Stats, Usage};

@@ -305,7 +305,10 @@ impl Map {
     pub fn len(&self) -> Result<u64> {
         Ok(match &self.tree {
             Tree::Plain(tree) => tree.len()?,
-            Tree::Versioned(tree) => tree.len(),
+            Tree::Versioned(tree) => {
+                self.pool.shared.pool.check_process()?;
+                tree.len()
+            }
         })
     }
 
@@ -317,7 +320,7 @@ impl Map {
     pub fn is_empty(&self) -> Result<bool> {
         Ok(match &self.tree {
             Tree::Plain(tree) => tree.is_empty()?,
-            Tree::Versioned(tree) => tree.is_empty(),
+            Tree::Versioned(_) => self.len()? == 0,
         })
     }
 

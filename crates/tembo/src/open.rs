@@ -66,6 +66,9 @@ pub(crate) struct Entry<T: OpenOnce> {
 
 impl<T: OpenOnce> Drop for Entry<T> {
     fn drop(&mut self) {
+        if self.pool.shared.pool.was_left_behind() {
+            return;
+        }
         let mut open = T::among(&self.pool.shared).lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody may have asked for the name again meanwhile, and then it has another entry.
         if open.get(&self.name).is_some_and(|(_, entry)| entry.strong_count() == 0) {
@@ -81,6 +84,7 @@ impl<T: OpenOnce> Once<T> {
         name: &str,
         create: impl FnOnce() -> Result<Option<T>>,
     ) -> Result<Option<Once<T>>> {
+        pool.shared.pool.check_process()?;
         let mut open = T::among(&pool.shared).lock().unwrap_or_else(PoisonError::into_inner);
         let known = open.get(name).cloned();
         if let Some((tree, entry)) = &known

@@ -51,6 +51,23 @@ impl Options {
         self
     }
 
+    /// Opens a pool also if its pages may be of [different ages](crate::Ending::is_unclean) (default: no, which is
+    /// [`PoolError::Unclean`](crate::PoolError::Unclean)): since the machine stopped while it was open in the page cache, or since it
+    /// is a copy that was made while it was open.
+    ///
+    /// Such a pool is then [checked](Pool::check) before anything is read from it, which reads all of it, and refused if it is damaged;
+    /// it is not changed by that. The check proves its structure. It cannot prove its values: any of them may be an older one, or, where it
+    /// was being written, partly so. Other pools are opened as without this.
+    pub fn accept_unclean(mut self, accept: bool) -> Options {
+        self.inner.accept_unclean = accept;
+        self
+    }
+
+    /// Whether [unclean](Self::accept_unclean) pools are accepted.
+    pub fn accepts_unclean(&self) -> bool {
+        self.inner.accept_unclean
+    }
+
     /// The durability asked for; [`Durability::Auto`] unless this is called.
     pub fn durability(mut self, durability: Durability) -> Options {
         self.inner.region.durability = durability;
@@ -121,7 +138,36 @@ impl Options {
     ///
     /// Whatever is wrong with the file, each kind with its own message; a file that is refused is not changed.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let path = path.as_ref();
+        if !self.inner.accept_unclean {
+            return Ok(Pool::new(tembo_pool::Pool::open(path, &self.inner)?));
+        }
+        // What is not accepted in vain is opened as always. Checked is the file as it is: no recovery has changed it.
+        let plain = tembo_pool::Options { accept_unclean: false, ..self.inner.clone() };
+        match tembo_pool::Pool::open(path, &plain) {
+            Err(tembo_pool::Error::Unclean { .. }) => {}
+            outcome => return Ok(Pool::new(outcome?)),
+        }
+        let reader = self.open_to_inspect(path)?;
+        reader.check()?;
+        if self.inner.read_only {
+            return Ok(reader);
+        }
+        drop(reader);
         Ok(Pool::new(tembo_pool::Pool::open(path, &self.inner)?))
+    }
+
+    /// Opens a pool for reading only, however its last use ended: for [`check`](Pool::check), and for what tells of its structure. Its values
+    /// can be relied on only where [`last_ending`](Pool::last_ending) is not [unclean](crate::Ending::is_unclean).
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open), but for [`PoolError::Unclean`](crate::PoolError::Unclean).
+    pub fn open_to_inspect(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let mut options = self.inner.clone();
+        (options.create, options.create_new) = (false, false);
+        (options.read_only, options.accept_unclean) = (true, true);
+        Ok(Pool::new(tembo_pool::Pool::open(path, &options)?))
     }
 }
 

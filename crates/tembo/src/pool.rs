@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tembo_heap::{Description, Summary};
 use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree, Writers};
-use tembo_pmem::{Domain, FlushInstruction};
-use tembo_pool::{Recovery, Stats, Tx, Usage};
+use tembo_pmem::{Domain, FlushInstruction, OfProcess};
+use tembo_pool::{Ending, Recovery, Stats, Tx, Usage};
 
 /// An open pool: a file that holds named maps. Cheap to clone; closed with its last clone, map and
 /// guard.
@@ -22,7 +22,7 @@ use tembo_pool::{Recovery, Stats, Tx, Usage};
 /// several records as they were at one moment may ([`Map::scan`], [`FixedMap`]).
 #[derive(Clone, Debug)]
 pub struct Pool {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<OfProcess<Shared>>,
 }
 
 /// Nodes of a cleared map that are freed at a time: in a millisecond or two.
@@ -62,6 +62,7 @@ impl Shared {
     /// The writers of the pool's maps; their first lane is taken by the first write.
     #[inline]
     pub(crate) fn writers(&self) -> Result<&Writers> {
+        self.pool.check_process()?;
         match self.writers.get() {
             Some(writers) => Ok(writers),
             None => self.start_writers(),
@@ -177,7 +178,7 @@ pub struct CheckReport {
 
 impl Pool {
     pub(crate) fn new(pool: tembo_pool::Pool) -> Pool {
-        Pool { shared: Arc::new(Shared::new(pool)) }
+        Pool { shared: Arc::new(OfProcess::new(Shared::new(pool))) }
     }
 
     /// Makes a store of a pool that was opened otherwise.
@@ -358,6 +359,10 @@ impl Pool {
     }
 
     /// How long the pool is, and how much of that is not used.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
     pub fn stats(&self) -> Stats {
         self.shared.pool.stats()
     }
@@ -385,6 +390,11 @@ impl Pool {
     /// What had to be recovered when the pool was opened.
     pub fn recovery(&self) -> Recovery {
         self.shared.pool.recovery()
+    }
+
+    /// How the pool's last use for writing had ended when it was opened.
+    pub fn last_ending(&self) -> Ending {
+        self.shared.pool.last_ending()
     }
 
     /// Whether the pool was opened for reading only.

@@ -160,7 +160,10 @@ impl Map {
 
     fn versioned(&self) -> Result<&Once<CddsTree>> {
         match &self.tree {
-            Tree::Versioned(tree) => Ok(tree),
+            Tree::Versioned(tree) => {
+                self.pool.shared.pool.check_process()?;
+                Ok(tree)
+            }
             Tree::Plain(_) => Err(Error::NotVersioned),
         }
     }

@@ -9,6 +9,8 @@ use std::ffi::{CStr, c_char, c_void};
 pub(super) const CREATE: u32 = 1;
 /// Flags of the options of a pool.
 pub(super) const READ_ONLY_POOL: u32 = 2;
+/// As above.
+pub(super) const ACCEPT_UNCLEAN: u32 = 4;
 
 fn null(what: &str) -> Failure {
     Failure::invalid(&format!("{what} is a null pointer"))

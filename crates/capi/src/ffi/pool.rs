@@ -1,6 +1,8 @@
 //! Messages and pools.
 
-use super::args::{READ_ONLY_POOL, assert_shared, check_out, give, required, string, take_back};
+use super::args::{
+    ACCEPT_UNCLEAN, READ_ONLY_POOL, assert_shared, check_out, give, required, string, take_back,
+};
 use crate::status::{Failure, Outcome, call, last_message, name_of};
 use std::ffi::{CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
@@ -23,7 +25,7 @@ pub struct PoolOptions {
     pub struct_bytes: usize,
     /// One of `tembo_durability`.
     pub durability: u32,
-    /// 0 or `TEMBO_READ_ONLY_POOL`.
+    /// 0, `TEMBO_READ_ONLY_POOL`, `TEMBO_ACCEPT_UNCLEAN` or both.
     pub flags: u32,
     /// Length of a new pool, or 0.
     pub initial_bytes: u64,
@@ -47,13 +49,16 @@ impl PoolOptions {
             4 => Durability::Emulated,
             other => return Err(Failure::invalid(&format!("{other} is no tembo_durability"))),
         };
-        if self.flags & !READ_ONLY_POOL != 0 {
+        if self.flags & !(READ_ONLY_POOL | ACCEPT_UNCLEAN) != 0 {
             let flags = self.flags;
             return Err(Failure::invalid(&format!(
-                "unknown flags {flags:#x}; there is TEMBO_READ_ONLY_POOL"
+                "unknown flags {flags:#x}; there are TEMBO_READ_ONLY_POOL and TEMBO_ACCEPT_UNCLEAN"
             )));
         }
-        let mut options = Options::new().durability(durability).read_only(self.flags != 0);
+        let mut options = Options::new()
+            .durability(durability)
+            .read_only(self.flags & READ_ONLY_POOL != 0)
+            .accept_unclean(self.flags & ACCEPT_UNCLEAN != 0);
         if self.initial_bytes != 0 {
             options = options.initial_bytes(self.initial_bytes);
         }

@@ -311,6 +311,7 @@ mod tests {
             no_non_temporal: false,
             prefault: false,
             huge_pages: false,
+            accept_unclean: false,
         };
         let path = directory.path().join("a.pool");
         let pool = PoolMap::create(&path, &choices, Durability::PageCache, MapOptions::new(), false).unwrap();

@@ -5,6 +5,7 @@
 //! acknowledged on standard output bounds that from below.
 
 use super::workload::{self, Change, Model};
+use crate::accept;
 use crate::args::Bench;
 use crate::failure::{Failure, Outcome};
 use crate::maps::note_unknown;
@@ -28,7 +29,7 @@ pub(crate) fn run(arguments: &Bench, path: &Path, options: &Options) -> Outcome 
     if bytes < SMALL_POOL_BYTES {
         options = options.geometry(Geometry::tiny());
     }
-    let pool = options.create(arguments.resume).create_new(!arguments.resume).open(path)?;
+    let pool = accept::open(&options.create(arguments.resume).create_new(!arguments.resume), path)?;
     note_unknown(&pool)?;
     let workload = Workload { data: pool.open_map(DATA)?, position: pool.open_map(POSITION)? };
     let begin = workload.position(arguments.seed)?;

@@ -5,6 +5,7 @@ mod text;
 
 pub(crate) use format::{Item, ReadError, Reader, Writer};
 
+use crate::accept;
 use crate::args::Dump;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
@@ -24,7 +25,8 @@ enum Kind {
 
 /// Writes the dump to the file or the standard output that was asked for.
 pub(crate) fn run(arguments: &Dump) -> Outcome {
-    let pool = Options::new().read_only(true).open(&arguments.pool)?;
+    let options = Options::new().read_only(true).accept_unclean(arguments.accept_unclean);
+    let pool = accept::open(&options, &arguments.pool)?;
     // A dump holds no heaps, those of other formats neither.
     let (heaps, unknown): (Vec<Unknown>, Vec<Unknown>) =
         pool.unknown()?.into_iter().partition(Unknown::is_heap);

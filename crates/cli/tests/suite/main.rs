@@ -11,4 +11,5 @@ mod serve;
 mod snapshots;
 mod support;
 mod tools;
+mod unclean;
 mod usage;

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A running server.
 pub(crate) struct Server {
     pub(crate) child: Child,
-    greeting: String,
+    pub(crate) greeting: String,
     pub(crate) port: u16,
 }
 
@@ -58,7 +58,7 @@ impl Server {
     }
 
     /// Waits for the end; the exit code and what was said on standard error.
-    fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         (self.child.wait().unwrap().code(), said)

@@ -1,6 +1,7 @@
 //! Byte strings as readers get them: in place where they lie in a block, else copied out of their entry.
 
 use std::ops::Deref;
+use tembo_pmem::{assert_not_forked_since, forks};
 
 /// A value, or a key, as it was in a version. It lives as long as the reader's or snapshot's borrow.
 #[derive(Clone)]
@@ -8,14 +9,14 @@ pub struct CddsBytes<'r>(Place<'r>);
 
 #[derive(Clone)]
 enum Place<'r> {
-    Media(&'r [u8]),
+    Media(&'r [u8], u32),
     Word([u8; 8], usize),
     Owned(Vec<u8>),
 }
 
 impl<'r> CddsBytes<'r> {
     pub(crate) fn media(bytes: &'r [u8]) -> CddsBytes<'r> {
-        CddsBytes(Place::Media(bytes))
+        CddsBytes(Place::Media(bytes, forks()))
     }
 
     /// The first `bytes` bytes of a word, as it is in memory.
@@ -27,7 +28,7 @@ impl<'r> CddsBytes<'r> {
     /// The bytes, if they are in place. Values are.
     pub(crate) fn in_place(&self) -> Option<&'r [u8]> {
         match self.0 {
-            Place::Media(bytes) => Some(bytes),
+            Place::Media(bytes, _) => Some(bytes),
             _ => None,
         }
     }
@@ -42,7 +43,10 @@ impl Deref for CddsBytes<'_> {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Place::Media(bytes) => bytes,
+            Place::Media(bytes, forks) => {
+                assert_not_forked_since(*forks);
+                bytes
+            }
             Place::Word(word, bytes) => &word[..*bytes],
             Place::Owned(bytes) => bytes,
         }

@@ -183,6 +183,7 @@ impl<S: CddsStructure> CddsMap<S> {
 
     /// Waits for the writer.
     pub(super) fn lock_writer(&self) -> Result<BiasedGuard<'_, Writing<S>>> {
+        self.shared.pool.check_process()?;
         if let Some(writing) = self.writer.try_lock() {
             return Ok(writing);
         }

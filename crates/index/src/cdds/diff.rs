@@ -25,6 +25,7 @@ impl<S: CddsStructure> CddsMap<S> {
     ///
     /// [`Error::NoSuchVersion`](crate::Error::NoSuchVersion), [`Error::Pool`](crate::Error::Pool) when the map is damaged.
     pub fn diff(&self, from: u64, to: u64) -> Result<Vec<CddsChange>> {
+        self.shared.pool.check_process()?;
         let (from, to) = (self.snapshot_at(from)?, self.snapshot_at(to)?);
         let mut changes = Vec::new();
         let owned = |value: Option<CddsBytes<'_>>| value.map(|value| value.to_vec());

@@ -342,6 +342,7 @@ impl<S: CddsStructure> CddsMap<S> {
     }
 
     fn try_one(&self, change: &Change<&[u8]>) -> Result<bool> {
+        self.shared.pool.check_process()?;
         match self.writer.try_lock() {
             Some(mut writing) => self.write_one(&mut writing, change),
             None => {

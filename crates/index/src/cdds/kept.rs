@@ -115,11 +115,13 @@ impl<S: CddsStructure> CddsMap<S> {
 
     /// The named snapshots, in the order in which they were made.
     pub fn kept(&self) -> Vec<CddsKept> {
+        self.shared.pool.assert_process();
         listed(&self.shared.kept.lock())
     }
 
     /// The snapshot of this name, if there is one.
     pub fn kept_snapshot(&self, name: &str) -> Option<CddsSnapshot<S>> {
+        self.shared.pool.assert_process();
         let kept = self.shared.kept.lock();
         let found = kept.iter().find(|kept| kept.name == name)?;
         // Under the lock of the kept ones, so that it does not go before it is held.

@@ -136,6 +136,7 @@ impl<'t, S> CddsReader<'t, S> {
 impl<S: CddsStructure> CddsSnapshot<S> {
     /// Holds a version that is held or published by the caller.
     pub(super) fn hold(shared: &Arc<Shared>, version: Version) -> CddsSnapshot<S> {
+        shared.pool.assert_process();
         let mut held = shared.held.lock();
         held.entry(version.number).or_insert(Held { top: version, snapshots: 0 }).snapshots += 1;
         CddsSnapshot::of(shared, version)
@@ -173,6 +174,9 @@ impl<S: CddsStructure> Clone for CddsSnapshot<S> {
 
 impl<S> Drop for CddsSnapshot<S> {
     fn drop(&mut self) {
+        if self.shared.pool.was_left_behind() {
+            return;
+        }
         let mut held = self.shared.held.lock();
         if let Some(of_version) = held.get_mut(&self.version.number) {
             of_version.snapshots -= 1;
@@ -186,6 +190,9 @@ impl<S> Drop for CddsSnapshot<S> {
 impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
+        if self.shared.pool.was_left_behind() {
+            return;
+        }
         self.shared.readers.leave(&self.place);
     }
 }

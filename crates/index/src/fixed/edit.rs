@@ -105,6 +105,7 @@ impl FixedTree {
     /// `edit` is a function so that the code for each is compiled by itself.
     #[inline(always)]
     fn edit(&self, key: u64, edit: impl Fn() -> Edit) -> Result<Option<u64>> {
+        self.tree.pool.check_process()?;
         self.tree.best.run(Change { tree: &self.tree, key, edit })
     }
 }

@@ -43,6 +43,7 @@ impl FixedTree {
     /// [`Error::Pool`](crate::Error::Pool) when media is damaged, or the device failed.
     #[inline]
     pub fn get(&self, key: u64) -> Result<Option<u64>> {
+        self.tree.pool.check_process()?;
         self.tree.best.run(Get { tree: &self.tree, key })
     }
 

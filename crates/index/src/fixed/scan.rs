@@ -150,6 +150,17 @@ pub struct FixedRange {
 }
 
 impl FixedRange {
+    /// Refuses what was fetched before a fork, once.
+    fn check_process(&mut self) -> Result<()> {
+        let checked = self.tree.tree.pool.check_process();
+        if checked.is_err() && (self.left.take().is_some() || !self.front.is_empty() || !self.back.is_empty())
+        {
+            (self.front, self.back) = (VecDeque::new(), VecDeque::new());
+            checked?;
+        }
+        Ok(())
+    }
+
     /// Fetches more records from one end.
     fn fetch(&mut self, direction: Direction) -> Result<()> {
         let Some((low, high)) = self.left.take() else { return Ok(()) };
@@ -175,6 +186,9 @@ impl Iterator for FixedRange {
     type Item = Result<(u64, u64)>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Err(e) = self.check_process() {
+            return Some(Err(e));
+        }
         if self.front.is_empty()
             && let Err(e) = self.fetch(Direction::Up)
         {
@@ -186,6 +200,9 @@ impl Iterator for FixedRange {
 
 impl DoubleEndedIterator for FixedRange {
     fn next_back(&mut self) -> Option<Self::Item> {
+        if let Err(e) = self.check_process() {
+            return Some(Err(e));
+        }
         if self.back.is_empty()
             && let Err(e) = self.fetch(Direction::Down)
         {
@@ -206,6 +223,7 @@ impl Tree {
         direction: Direction,
         records: &mut Vec<(u64, u64)>,
     ) -> Result<()> {
+        self.pool.check_process()?;
         let pin = self.pool.pin_briefly();
         let start = records.len();
         for _ in 0..FREE_TRIES {

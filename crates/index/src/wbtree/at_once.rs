@@ -59,6 +59,7 @@ impl WbTree {
         bounds: impl RangeBounds<K>,
         limit: usize,
     ) -> Result<Vec<OwnedRecord>> {
+        self.pool().check_process()?;
         let (lower, upper) = owned_bounds(bounds);
         let mut held_back = None;
         for tries in 1.. {

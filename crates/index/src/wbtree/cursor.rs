@@ -185,7 +185,10 @@ impl<'t> Cursor<'t> {
 
     fn record(&self) -> Option<&Record<'_>> {
         match &self.place {
-            Place::At { spot, .. } => Some(&spot.record),
+            Place::At { spot, .. } => {
+                self.tree.pool().assert_process();
+                Some(&spot.record)
+            }
             Place::BeforeFirst | Place::AfterLast => None,
         }
     }

@@ -22,26 +22,27 @@ use tembo_pool::Pin;
 /// It keeps memory that is freed meanwhile from being reused, so it should not be kept for long.
 pub struct Value<'t> {
     bytes: &'t [u8],
-    _pin: Pin,
+    pin: Pin,
 }
 
 impl Deref for Value<'_> {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
+        self.pin.assert_process();
         self.bytes
     }
 }
 
 impl AsRef<[u8]> for Value<'_> {
     fn as_ref(&self) -> &[u8] {
-        self.bytes
+        self
     }
 }
 
 impl std::fmt::Debug for Value<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Value").field(&self.bytes).finish()
+        f.debug_tuple("Value").field(&&**self).finish()
     }
 }
 
@@ -50,19 +51,21 @@ impl std::fmt::Debug for Value<'_> {
 /// It keeps memory that is freed meanwhile from being reused, so it should not be kept for long.
 pub struct Entry<'t> {
     record: Record<'t>,
-    _pin: Arc<Pin>,
+    pin: Arc<Pin>,
 }
 
 impl Entry<'_> {
     /// The key.
     #[inline]
     pub fn key(&self) -> &[u8] {
+        self.pin.assert_process();
         self.record.key
     }
 
     /// The value.
     #[inline]
     pub fn value(&self) -> &[u8] {
+        self.pin.assert_process();
         self.record.value
     }
 }
@@ -120,7 +123,7 @@ impl WbTree {
     pub fn get_pinned(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
         let pin = self.pool().pin();
         let found = self.find_value(Media(self.region()), key)?;
-        Ok(found.map(|bytes| Value { bytes, _pin: pin }))
+        Ok(found.map(|bytes| Value { bytes, pin }))
     }
 
     /// The records whose keys lie in `bounds`, in order. The first step from each end costs O(log n), the
@@ -259,7 +262,7 @@ impl<'t> Range<'t> {
 
     fn entry(&mut self, direction: Direction) -> Option<Result<Entry<'t>>> {
         let step = self.step(direction).transpose()?;
-        Some(step.map(|record| Entry { record, _pin: self.pin.clone() }))
+        Some(step.map(|record| Entry { record, pin: self.pin.clone() }))
     }
 }
 

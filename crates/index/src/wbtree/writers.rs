@@ -89,6 +89,7 @@ impl Writers {
     /// [`expect_other`](Self::expect_other).
     #[inline]
     pub fn begin(&self) -> Tx<'_> {
+        self.pool.assert_process();
         self.wait_for_scans();
         self.first.begin_before(|| (1..self.count()).filter_map(|number| self.writer(number)))
     }
@@ -173,6 +174,7 @@ impl Writers {
     ///
     /// [`Error::Pool`](crate::Error::Pool) after the pool's device failed.
     pub fn add(&self) -> Result<bool> {
+        self.pool.check_process()?;
         let _turn = self.first.begin();
         let count = self.count();
         let Some(place) = self.others.get(count - 1) else { return Ok(false) };
@@ -210,6 +212,7 @@ impl Writers {
     /// Waits for the turn of one of the writers.
     #[inline]
     pub(crate) fn turn(&self) -> Result<Turn<'_>> {
+        self.pool.check_process()?;
         self.wait_for_scans();
         if self.count() == 1
             && let Some(tx) = self.first.try_begin()

@@ -205,6 +205,11 @@ const KEPT_BYTES_MAX: u64 = 2 << 20;
 /// How many unread slabs are looked into before a new slab is made.
 const READS_PER_MISS: usize = 8;
 
+/// Refuses to wait for a lock that a thread of the parent process may have for ever.
+fn check_process(region: &Region) -> Result<()> {
+    if region.is_empty() { Err(Error::Forked) } else { Ok(()) }
+}
+
 impl Allocator {
     pub(crate) fn open(region: &Region, geometry: Geometry) -> Allocator {
         let classes = Classes::new(geometry.chunk());
@@ -287,6 +292,7 @@ impl Allocator {
         if bytes > self.max_block_bytes() {
             return Err(Error::TooLarge { asked_bytes: bytes, max_bytes: self.max_block_bytes() });
         }
+        check_process(region)?;
         let chunks = bytes.div_ceil(self.geometry.chunk());
         let mut shared = self.shared.lock();
         let (zone, chunk, is_zero) = self.take_chunks(&mut shared, region, chunks, room)?;
@@ -300,6 +306,7 @@ impl Allocator {
 
     /// A slab of the class with a free block, held for the caller.
     fn find_slab(&self, region: &Region, class: usize, room: &Room<'_>) -> Result<Arc<Slab>> {
+        check_process(region)?;
         let mut shared = self.shared.lock();
         if let Some(slab) = shared.partial[class].pop_front() {
             return Ok(slab);
@@ -478,6 +485,7 @@ impl Allocator {
     /// Scans a zone before one of its extents is freed, so that a later scan cannot take the extent for free
     /// while readers still look at it.
     fn scan_zone(&self, region: &Region, zone: u64) -> Result<()> {
+        check_process(region)?;
         let mut shared = self.shared.lock();
         match shared.zones.get(zone as usize) {
             Some(z) if !z.scanned => self.scan(&mut shared, region, zone as usize),

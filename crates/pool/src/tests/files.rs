@@ -1,7 +1,8 @@
 //! Files that are not whole pools: each is refused with its own error and left as it was.
 
 use super::{model, tiny_options};
-use crate::{Error, Options, Pool};
+use crate::opening::{self, OPENING_OFF};
+use crate::{Ending, Error, Options, Pool};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -154,6 +155,79 @@ fn opening_for_reading_recovers_in_private() {
     assert_eq!(model::read(&reader).unwrap(), [(1, (50, 9))].into());
     drop(reader);
     assert!(fs::read(&path).unwrap() == crashed, "reading changed the file");
+}
+
+/// Writes the image of a pool that is in use, as a machine that stops would leave it at best, and says that it was made `boots` boots
+/// and `files` files away.
+fn write_open_image(path: &Path, boots: u64, files: u64) -> Vec<u8> {
+    let pool = Pool::open(path, &tiny_options()).unwrap();
+    let table = model::make_table(&mut pool.lane().unwrap()).unwrap();
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    model::put(&mut tx, table, 1, 50, 9).unwrap();
+    tx.commit().unwrap();
+    let mut image = fs::read(path).unwrap();
+    drop((lane, pool));
+    let word = image[OPENING_OFF as usize..][..8].try_into().unwrap();
+    let moved = opening::moved(u64::from_le_bytes(word), boots, files);
+    image[OPENING_OFF as usize..][..8].copy_from_slice(&moved.to_le_bytes());
+    fs::write(path, &image).unwrap();
+    image
+}
+
+/// A machine that stops keeps pages of different ages of a pool in the page cache. Such pools were opened and served, damaged as
+/// they were; and so were copies of pools in use.
+#[test]
+fn a_pool_that_was_open_in_another_boot_or_copied_meanwhile_is_refused() {
+    for (boots, files, expected) in
+        [(1, 0, Ending::OtherBoot), (0, 1, Ending::Copy), (3, 3, Ending::OtherBoot)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.pool");
+        let image = write_open_image(&path, boots, files);
+        let error = refusal(&path, &image);
+        let Error::Unclean { ending, .. } = &error else { panic!("{error}") };
+        // Of a directory in memory nothing outlives a boot, so that it can only be a copy.
+        assert!(*ending == expected || *ending == Ending::Copy, "{error}");
+        assert!(error.to_string().contains("accept_unclean"), "{error}");
+        let accepting = Options { accept_unclean: true, ..Options::default() };
+        let reader = Pool::open(&path, &Options { read_only: true, ..accepting.clone() }).unwrap();
+        assert!(reader.last_ending().is_unclean());
+        drop(reader);
+        assert!(fs::read(&path).unwrap() == image, "reading changed the file");
+        let pool = Pool::open(&path, &accepting).unwrap();
+        assert_eq!(model::read(&pool).unwrap(), [(1, (50, 9))].into());
+        drop(pool);
+        let again = Pool::open(&path, &Options::default()).unwrap();
+        assert_eq!(again.last_ending(), Ending::Closed);
+    }
+}
+
+#[test]
+fn a_pool_says_that_it_is_open_from_before_its_first_store_until_all_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, closed) = new_pool(dir.path());
+    let pool = Pool::open(&path, &Options::default()).unwrap();
+    assert_eq!(pool.last_ending(), Ending::Closed);
+    let open = fs::read(&path).unwrap();
+    let differing: Vec<usize> = (0..open.len()).filter(|at| open[*at] != closed[*at]).collect();
+    let word = OPENING_OFF as usize..OPENING_OFF as usize + 8;
+    assert!(!differing.is_empty() && differing.iter().all(|at| word.contains(at)), "{differing:?}");
+    drop(pool);
+    assert!(fs::read(&path).unwrap() == closed, "closing says so again");
+    // As after kill -9.
+    fs::write(&path, &open).unwrap();
+    assert_eq!(Pool::open(&path, &Options::default()).unwrap().last_ending(), Ending::Killed);
+}
+
+#[test]
+fn a_pool_from_before_there_was_the_word_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, mut bytes) = new_pool(dir.path());
+    bytes[OPENING_OFF as usize..][..8].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(Pool::open(&path, &Options::default()).unwrap().last_ending(), Ending::Unknown);
+    assert_eq!(Pool::open(&path, &Options::default()).unwrap().last_ending(), Ending::Closed);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::super::node::Record;
 use super::layout::{Field, SLOTS};
 use super::node::Node;
 use super::view::Goal;
-use crate::error::{Result, corrupt};
+use crate::error::{Error, Result, corrupt};
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};
@@ -176,10 +176,27 @@ fn expect_progress(gets_on: bool, leaf: &Node<'_>) -> Result<()> {
     Err(corrupt("the fences of a leaf", leaf.off, "a range with the key that led here", "another range"))
 }
 
+impl CddsRange<'_> {
+    /// In a child process, what was fetched before the fork is refused, once.
+    #[inline]
+    fn forget_if_forked(&mut self) -> Option<Error> {
+        if !self.view.region.is_empty() || self.front.is_empty() && self.back.is_empty() {
+            return None;
+        }
+        self.front.clear();
+        self.back.clear();
+        self.rest = None;
+        Some(Error::Pool(tembo_pool::Error::Forked))
+    }
+}
+
 impl<'r> Iterator for CddsRange<'r> {
     type Item = Result<CddsEntry<'r>>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(e) = self.forget_if_forked() {
+            return Some(Err(e));
+        }
         loop {
             if let Some(entry) = self.front.pop_front() {
                 return Some(Ok(entry));
@@ -195,6 +212,9 @@ impl<'r> Iterator for CddsRange<'r> {
 
 impl DoubleEndedIterator for CddsRange<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
+        if let Some(e) = self.forget_if_forked() {
+            return Some(Err(e));
+        }
         loop {
             if let Some(entry) = self.back.pop_back() {
                 return Some(Ok(entry));

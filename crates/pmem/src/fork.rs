@@ -1,0 +1,238 @@
+//! What a child of `fork` must not reach: the regions of its parent.
+//!
+//! A child has its parent's memory, and so every handle that the parent has, but none of its threads: locks that those held stay
+//! locked, and what they were changing stays half changed. It shares the mapped file, and the descriptor that has the file's lock.
+//! Nothing that the parent has open can be used by both.
+//!
+//! So a handler that runs in every child before `fork` returns (`pthread_atfork`) takes away what could do harm: it makes each region's
+//! address range inaccessible, so that no store reaches the file; it sets the lengths of those that asked for it to zero, so
+//! that every checked access fails ([`OutOfBounds::was_left_behind`](crate::OutOfBounds::was_left_behind)) at no cost elsewhere; and it puts
+//! another descriptor in the place of the file's, so that the child does not hold the lock for its parent. What is dropped there later is
+//! left as it is ([`OfProcess`]).
+//!
+//! The handler allocates nothing and takes no lock. It finds regions in a list to which entries are only added; entries of regions that
+//! are gone are used again. An entry is armed after its range is mapped, and disarmed before it is unmapped, so that a handler that
+//! runs while another thread is doing this replaces nothing of anybody else's.
+//!
+//! A child that is made without these handlers (`_Fork`, `vfork`, or the system call itself) may do no more than run another program.
+
+use crate::RegionError;
+use rustix::io::{Errno, FdFlags};
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// How often this process is a child: it has as many ancestors that had opened a region.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+/// The last entry that was added.
+static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(null_mut());
+static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
+
+/// A number that is another one in every child process.
+#[inline(always)]
+pub fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Panics in a process that was forked since [`forks`] gave this number: for what has to return something.
+#[inline(always)]
+#[track_caller]
+pub fn assert_not_forked_since(then: u32) {
+    if then != forks() {
+        refuse();
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+pub(crate) fn refuse() -> ! {
+    panic!("{FORKED}");
+}
+
+/// What is said to whoever uses a handle in a child.
+pub(crate) const FORKED: &str = "this process was forked from the one that opened the pool, and cannot use what that one has \
+                                 open; open the pool in this process, when the other one has closed it";
+
+/// A value that only the process drops that made it. In a child of that it is left as it is when its time comes: other threads may
+/// have been changing it, or have held its locks.
+pub struct OfProcess<T> {
+    forks: u32,
+    value: ManuallyDrop<T>,
+}
+
+impl<T> OfProcess<T> {
+    /// Of this process.
+    pub fn new(value: T) -> OfProcess<T> {
+        OfProcess { forks: forks(), value: ManuallyDrop::new(value) }
+    }
+}
+
+impl<T> Deref for OfProcess<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> Drop for OfProcess<T> {
+    fn drop(&mut self) {
+        if self.forks == forks() {
+            // SAFETY: it is dropped once, here, and not used after that.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for OfProcess<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+/// A region, as the handler needs it.
+pub(crate) struct Entry {
+    is_taken: AtomicBool,
+    /// Whether the rest is good.
+    is_armed: AtomicBool,
+    /// The reserved range.
+    raw: AtomicPtr<c_void>,
+    raw_bytes: AtomicUsize,
+    descriptor: AtomicI32,
+    /// Words that become zero in a child, or null.
+    lengths: [AtomicPtr<AtomicU64>; 2],
+    /// The entry that was added before this one. Not changed once this can be found.
+    next: AtomicPtr<Entry>,
+}
+
+impl Entry {
+    /// An entry for a range and the file that is mapped there.
+    pub(crate) fn arm(
+        raw: *mut c_void,
+        raw_bytes: usize,
+        file: RawFd,
+    ) -> Result<&'static Entry, RegionError> {
+        install_handler()?;
+        let entry = Entry::take();
+        entry.raw.store(raw, Ordering::Relaxed);
+        entry.raw_bytes.store(raw_bytes, Ordering::Relaxed);
+        entry.descriptor.store(file, Ordering::Relaxed);
+        entry.lengths.iter().for_each(|length| length.store(null_mut(), Ordering::Relaxed));
+        // ORDER: release, with the acquire in the handler.
+        entry.is_armed.store(true, Ordering::Release);
+        Ok(entry)
+    }
+
+    /// Also sets these words to zero.
+    ///
+    /// # Safety
+    ///
+    /// They stay where they are until the entry is disarmed.
+    pub(crate) unsafe fn clear_too(&self, lengths: [&AtomicU64; 2]) {
+        for (place, length) in self.lengths.iter().zip(lengths) {
+            place.store(std::ptr::from_ref(length).cast_mut(), Ordering::Release);
+        }
+    }
+
+    /// From here on the handler leaves the range alone.
+    pub(crate) fn disarm(&self) {
+        // ORDER: sequentially consistent, so that the range is unmapped after this for whoever forks meanwhile.
+        self.is_armed.store(false, Ordering::SeqCst);
+    }
+
+    /// Lets others have the entry, which is disarmed.
+    pub(crate) fn give_back(&self) {
+        self.is_taken.store(false, Ordering::Release);
+    }
+
+    fn take() -> &'static Entry {
+        let mut at = ENTRIES.load(Ordering::Acquire);
+        // SAFETY: entries are never freed.
+        while let Some(entry) = unsafe { at.as_ref() } {
+            if !entry.is_taken.swap(true, Ordering::Acquire) {
+                return entry;
+            }
+            at = entry.next.load(Ordering::Relaxed);
+        }
+        let new: &'static Entry = Box::leak(Box::new(Entry {
+            is_taken: AtomicBool::new(true),
+            is_armed: AtomicBool::new(false),
+            raw: AtomicPtr::new(null_mut()),
+            raw_bytes: AtomicUsize::new(0),
+            descriptor: AtomicI32::new(-1),
+            lengths: Default::default(),
+            next: AtomicPtr::new(null_mut()),
+        }));
+        let place = std::ptr::from_ref(new).cast_mut();
+        let mut next = ENTRIES.load(Ordering::Relaxed);
+        loop {
+            new.next.store(next, Ordering::Relaxed);
+            // ORDER: release, for whoever comes to the entry by the list.
+            match ENTRIES.compare_exchange(next, place, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return new,
+                Err(found) => next = found,
+            }
+        }
+    }
+
+    /// In the child.
+    fn leave_behind(&self) {
+        if !self.is_armed.load(Ordering::Acquire) {
+            return;
+        }
+        for length in &self.lengths {
+            // SAFETY: null, or a word that is where it was when the entry was armed, by the contract of `clear_too`.
+            if let Some(length) = unsafe { length.load(Ordering::Acquire).as_ref() } {
+                length.store(0, Ordering::Relaxed);
+            }
+        }
+        hide(self.raw.load(Ordering::Relaxed), self.raw_bytes.load(Ordering::Relaxed));
+        let descriptor = self.descriptor.load(Ordering::Relaxed);
+        if let Ok(nothing) = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) {
+            // SAFETY: the number is that of the region's open file, which is not closed here but replaced; it is not dropped.
+            let mut file = unsafe { ManuallyDrop::new(OwnedFd::from_raw_fd(descriptor)) };
+            // If it fails, the child shares the file's lock until it ends.
+            if rustix::io::dup2(&nothing, &mut file).is_ok() {
+                let _ = rustix::io::fcntl_setfd(&*file, FdFlags::CLOEXEC);
+            }
+        }
+    }
+}
+
+/// Makes a reserved range inaccessible, and keeps it.
+fn hide(raw: *mut c_void, bytes: usize) {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    let reserved = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: the range is the region's, of which an armed entry says so; nothing but the region's own mappings is replaced. References
+    // into it are of the parent's handles, and a use of them ends the child.
+    let _ = unsafe { mmap_anonymous(raw, bytes, ProtFlags::empty(), reserved) };
+}
+
+/// Runs in every child.
+extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    let mut at = ENTRIES.load(Ordering::Acquire);
+    // SAFETY: entries are never freed.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        entry.leave_behind();
+        at = entry.next.load(Ordering::Relaxed);
+    }
+}
+
+/// Threads that come here at once install it more than once, which does no harm: what it does can be done again.
+fn install_handler() -> Result<(), RegionError> {
+    // Miri has no such call.
+    if cfg!(miri) || HAS_HANDLER.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    // SAFETY: the handler calls nothing that must not be called in a child.
+    match unsafe { libc::pthread_atfork(None, None, Some(in_child)) } {
+        0 => HAS_HANDLER.store(true, Ordering::Release),
+        error => return Err(RegionError::io("preparing for forks", Errno::from_raw_os_error(error))),
+    }
+    Ok(())
+}
