@@ -28,7 +28,31 @@
  * unknown until the pool is opened again. tembo_last_error has the message of the thread's last call that did not
  * return TEMBO_OK. A required pointer that is null is TEMBO_INVALID; what results are written to is then unchanged. It is
  * unchanged, too, by any other call that does not return TEMBO_OK, where nothing else is said; only the buffers of
- * tembo_map_scan may then hold anything.
+ * tembo_fixed_scan and tembo_map_scan may then hold anything. errno is not part of any result: a call may leave any
+ * value in it, and none has to be read.
+ *
+ * Names. A name has 1 to 40 bytes of UTF-8 and ends with the first zero, so that a map whose name holds a zero, which
+ * other programs can make, cannot be opened here. What is longer, as a name, a path or a key, is refused without being
+ * read to its end.
+ *
+ * Maps that keep versions, which the Rust library and `tembo load` make, are opened as tembo_map if they are there, and
+ * have all its functions; each change makes a version. Their snapshots are not part of this interface, and TEMBO_CREATE
+ * makes maps that keep none. An open one takes a lane, as a fixed map does. The name of a hash table or a heap is
+ * TEMBO_WRONG_KIND.
+ *
+ * Memory. Records go straight between the pool and the caller's buffers. But a long tembo_fixed_scan notes some 50 bytes
+ * for each leaf of some 80 records while it runs, and a change 8 bytes for each 64 of a value of a megabyte or more;
+ * without memory for these, or for mapping a pool, the call is TEMBO_NO_MEMORY. If a small allocation (of messages and handles) fails,
+ * the process ends. 256 KiB of stack are enough for every call.
+ *
+ * Cancellation. A thread that is cancelled (pthread_cancel) does not end inside of a call, but at its next cancellation
+ * point after it. Asynchronous cancellation (PTHREAD_CANCEL_ASYNCHRONOUS) must be off during a call, as for all
+ * functions that are not async-cancel-safe. The functions may be called by destructors of thread-specific data.
+ *
+ * Signals. No function may be called by a signal handler, and none may be left by longjmp. The library installs no
+ * handlers and blocks no signals; calls go on where a handler interrupted them. SIGBUS comes from the file: if another
+ * program makes the file shorter, or the device cannot read a page, the next access to what is gone raises it, which
+ * ends the process if nothing catches it. Do not change the file of an open pool; every Tembo keeps to its lock (flock).
  */
 #ifndef TEMBO_H
 #define TEMBO_H
@@ -63,7 +87,7 @@ typedef enum tembo_status {
     TEMBO_DAMAGED = 9,
     /* The operating system or the device failed. */
     TEMBO_IO = 10,
-    /* Too much is open: fixed maps of a pool, or names in it. */
+    /* Too much is open (fixed maps and maps that keep versions), or there are too many names in the pool. */
     TEMBO_NO_ROOM = 11,
     /* A defect of the library; the message says where. Close what you can, and report it. */
     TEMBO_BUG = 12,
@@ -73,7 +97,9 @@ typedef enum tembo_status {
      */
     TEMBO_UNCLEAN = 13,
     /* The handle belongs to the process that this one was forked from. Open the pool in this process. */
-    TEMBO_FORKED = 14
+    TEMBO_FORKED = 14,
+    /* The process has no memory for what the call has to gather. Nothing was changed. */
+    TEMBO_NO_MEMORY = 15
 } tembo_status;
 
 /* Which failures an acknowledged change shall survive. */
@@ -250,7 +276,8 @@ int tembo_fixed_remove(tembo_fixed *map, uint64_t key);
 /*
  * Copies the first `limit` records from the key `from` on into `records`, in ascending order, all as they were at one
  * moment, and their number into `count`. Fewer than `limit`, none even, if the map ends there; that is no failure.
- * `records` has room for `limit` records and needs no alignment; it may be null if `limit` is 0.
+ * `records` has room for `limit` records and needs no alignment; it may be null if `limit` is 0. All of it may have been
+ * written to, also beyond `count`, when the call returns.
  */
 int tembo_fixed_scan(const tembo_fixed *map, uint64_t from, size_t limit, tembo_fixed_record *records, size_t *count);
 
@@ -259,7 +286,7 @@ int tembo_fixed_count(const tembo_fixed *map, uint64_t *count);
 
 /* ---- maps of byte strings ---- */
 
-/* As tembo_fixed_open. Takes no lane. */
+/* As tembo_fixed_open. Takes no lane, unless the map keeps versions. */
 int tembo_map_open(tembo_pool *pool, const char *name, unsigned flags, tembo_map **map);
 
 /* Gives the handle back; null is allowed. */

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tembo::{Error, IndexError, PoolError};
 
@@ -41,6 +42,7 @@ statuses! {
     Bug = 12, c"TEMBO_BUG", "A defect of the library.";
     Unclean = 13, c"TEMBO_UNCLEAN", "The pool was open when the machine stopped, or was copied meanwhile.";
     Forked = 14, c"TEMBO_FORKED", "The handle belongs to the process that this one was forked from.";
+    NoMemory = 15, c"TEMBO_NO_MEMORY", "The process has no memory for what the call has to gather.";
 }
 
 /// Why a call did not return [`Status::Ok`].
@@ -105,6 +107,9 @@ fn status_of(error: &Error) -> Status {
         Error::Full { .. } => Status::Full,
         Error::ReadOnly => Status::ReadOnly,
         Error::Internal { .. } => Status::Bug,
+        Error::OtherKind { .. } => Status::WrongKind,
+        Error::TooManyOpen { .. } => Status::NoRoom,
+        Error::OutOfMemory { .. } => Status::NoMemory,
         Error::Index(IndexError::Exists { .. }) => Status::Exists,
         Error::Unknown(_) | Error::NotAMap { .. } | Error::Index(IndexError::FormatVersion { .. }) => {
             Status::WrongKind
@@ -117,9 +122,13 @@ fn status_of(error: &Error) -> Status {
 
 fn status_of_pool(error: &PoolError) -> Status {
     match error {
-        PoolError::NotFound { .. } => Status::NotFound,
+        PoolError::NotFound { .. } | PoolError::DanglingLink { .. } => Status::NotFound,
         PoolError::AlreadyExists { .. } => Status::Exists,
-        PoolError::RootName { .. } | PoolError::Options { .. } => Status::Invalid,
+        PoolError::NoDirectory { exists: false, .. } => Status::NotFound,
+        PoolError::RootName { .. } | PoolError::Options { .. } | PoolError::MaximumTooSmall { .. } => {
+            Status::Invalid
+        }
+        PoolError::Region(error) if is_out_of_memory(error) => Status::NoMemory,
         PoolError::Full { .. } | PoolError::TooLarge { .. } => Status::Full,
         PoolError::ReadOnly => Status::ReadOnly,
         PoolError::Locked { .. } => Status::Locked,
@@ -140,6 +149,18 @@ fn status_of_pool(error: &PoolError) -> Status {
         PoolError::Internal { .. } => Status::Bug,
         _ => Status::Io,
     }
+}
+
+/// Whether there was no room in memory to map the pool.
+fn is_out_of_memory(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::OutOfMemory) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 thread_local! {

@@ -125,6 +125,36 @@ fn edges_are_as_the_header_says() {
     assert_eq!(report.maps, [("strings".to_owned(), 2)]);
 }
 
+/// Cancellation unwound through the library, and ended the process.
+#[test]
+fn no_call_is_cancelled() {
+    let Some((text, _)) = run("tests/c/cancelled.c", &[], &shared()) else { return };
+    assert_eq!(text, "no call was cancelled\n");
+}
+
+/// A scan took as much memory as its result, and without it the process ended.
+#[test]
+fn no_call_needs_memory_in_proportion_to_what_it_is_asked_for() {
+    let Some((text, report)) = run("tests/c/out_of_memory.c", &[], &shared()) else { return };
+    assert_eq!(text, "memory for nothing is needed\n");
+    assert_eq!(report.fixed_maps, [("fixed".to_owned(), 200_000)]);
+}
+
+/// A scan in the destructor of a key was a defect of the library.
+#[test]
+fn threads_that_end_use_the_library_in_a_small_stack() {
+    let Some((text, _)) = run("tests/c/thread_ends.c", &[], &shared()) else { return };
+    assert_eq!(text, "threads end as they like\n");
+}
+
+/// A key that was too long was read to its end before it was refused.
+#[test]
+fn what_is_too_long_is_refused_unread() {
+    let Some((text, report)) = run("tests/c/too_long.c", &[], &shared()) else { return };
+    assert_eq!(text, "what is too long is not read\n");
+    assert_eq!(report.maps, [("strings".to_owned(), 1)]);
+}
+
 #[test]
 fn what_was_acknowledged_is_there_after_kill_9() {
     let Some(compiler) = compiler("CC", "cc") else { return };

@@ -4,7 +4,7 @@ use crate::size::Size;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tembo::{Durability, FlushInstruction, Options};
 use tembo_server::LogLevel;
 
@@ -18,7 +18,7 @@ Examples:
   tembo maps a.pool && tembo drop a.pool stock
   tembo bench
 
-Exit codes: 0 done, 1 failed, 2 wrong usage.";
+Exit codes: 0 done, 1 failed, 2 wrong usage; `tembo check --help` has more.";
 
 /// A store whose only copy of the data is a memory-mapped pool.
 #[derive(Debug, Parser)]
@@ -52,22 +52,56 @@ pub(crate) enum Command {
     Bench(Bench),
 }
 
+impl Command {
+    /// The pool that it is about, if there is one.
+    pub(crate) fn pool(&self) -> Option<&Path> {
+        match self {
+            Command::Serve(serve) => Some(&serve.pool),
+            Command::Info(info) => Some(&info.pool),
+            Command::Check(check) => Some(&check.pool),
+            Command::Maps(maps) => Some(&maps.pool),
+            Command::Drop(drop) => Some(&drop.pool),
+            Command::Dump(dump) => Some(&dump.pool),
+            Command::Load(load) => Some(&load.pool),
+            Command::Snapshot(snapshot) => Some(match &snapshot.action {
+                SnapshotAction::List { pool, .. } => pool,
+                SnapshotAction::Keep(named)
+                | SnapshotAction::Drop(named)
+                | SnapshotAction::Rollback(named) => &named.pool,
+            }),
+            Command::Bench(bench) => bench.pool.as_deref(),
+        }
+    }
+
+    /// Whether it was asked for JSON, which it then prints of a failure too.
+    pub(crate) fn wants_json(&self) -> bool {
+        match self {
+            Command::Info(info) => info.json,
+            Command::Check(check) => check.json,
+            Command::Maps(maps) => maps.json,
+            Command::Snapshot(snapshot) => matches!(snapshot.action, SnapshotAction::List { json: true, .. }),
+            Command::Bench(bench) => bench.json,
+            Command::Serve(_) | Command::Drop(_) | Command::Dump(_) | Command::Load(_) => false,
+        }
+    }
+}
+
 /// How a pool is opened.
 #[derive(Debug, Args)]
 pub(crate) struct PoolChoices {
-    /// Which failures an acknowledged write shall survive; `auto` takes persistent memory where it is, else the page cache
+    /// Which failures an acknowledged write survives; `auto` is `dax` on persistent memory and `page-cache` elsewhere
     #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = durability())]
     pub(crate) durability: Durability,
-    /// Flush with this instruction, whatever the processor reports (also: TEMBO_FLUSH)
+    /// Write cache lines back with this instruction, even if the processor does not report it (also: TEMBO_FLUSH)
     #[arg(long, value_name = "INSTRUCTION", value_parser = flush_instruction())]
     pub(crate) flush: Option<FlushInstruction>,
-    /// Copy through the caches always (also: TEMBO_NON_TEMPORAL=0)
+    /// Write large values through the caches, not past them (also: TEMBO_NON_TEMPORAL=0)
     #[arg(long)]
     pub(crate) no_non_temporal: bool,
-    /// Map every page of the pool when it is opened or grows: slower to open, no page faults later
+    /// Map every page when the pool is opened or grows; opening takes longer, and no page fault comes later
     #[arg(long)]
     pub(crate) prefault: bool,
-    /// Keep a pool on tmpfs in huge pages, if the system has any: faster reads of large pools, slower to grow in some virtual machines
+    /// Keep a pool on tmpfs in huge pages; large pools are read faster, and grow more slowly in some virtual machines
     #[arg(long)]
     pub(crate) huge_pages: bool,
     /// Use a pool that was open when the machine stopped, or was copied meanwhile: it is checked first, which proves its structure and not its values
@@ -102,8 +136,9 @@ Examples:
   tembo serve --listen 10.0.0.5:6379 --protected-mode no
   tembo serve --durability synced --max-bytes 8G
 
-A write is acknowledged only when it is durable in the pool's domain; which failures that survives is \
-printed at the start. In the page cache of a disk (the default there) a power failure can cost the whole pool. Stop with Ctrl-C, SIGTERM or the SHUTDOWN command; kill -9 loses nothing either.")]
+The server acknowledges a write when it is durable, and prints at its start which failures that survives. \
+In the page cache of a disk, the default there, a power failure can cost the whole pool. Stop the server with \
+Ctrl-C, SIGTERM or the SHUTDOWN command. After kill -9, too, every acknowledged write is there.")]
 pub(crate) struct Serve {
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6379", value_parser = listen_address)]
@@ -113,7 +148,7 @@ pub(crate) struct Serve {
     pub(crate) pool: PathBuf,
     #[command(flatten)]
     pub(crate) choices: PoolChoices,
-    /// Do not let the pool grow beyond this; writes are then refused, reads and deletes go on
+    /// Do not let the pool grow beyond this; a full pool refuses writes, and still reads and deletes
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_bytes: Option<Size>,
     /// How many maps a new pool has names for, at most 4096 [default: 128]
@@ -133,7 +168,12 @@ pub(crate) struct Serve {
 
 /// `tembo info`
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tembo info a.pool\n  tembo info a.pool --json | jq .maps")]
+#[command(after_help = "\
+Examples:
+  tembo info a.pool
+  tembo info a.pool --json | jq .maps
+
+Reads no entries and never writes to the pool.")]
 pub(crate) struct Info {
     /// The pool
     pub(crate) pool: PathBuf,
@@ -149,11 +189,21 @@ Examples:
   tembo check a.pool
   tembo check image-17 --expect-seeded 42 --seed 7
 
-Never writes to the pool. Exit code 0: undamaged; 1: damaged, or it cannot be read; the message says what \
-is wrong and at which offset; 6: nothing is wrong, but the pool holds something that this program does not know, so that lost \
-blocks cannot be told. A pool that was open when the machine stopped is checked like any other: \
-its structure is proved then, and its values are not. With --expect-seeded the pool must also hold what `tembo bench --seeded` \
-had acknowledged: the state after N operations, or after N + 1 if the last one was durable already.")]
+Reads the whole pool and never writes to it. The message says what is wrong, and at which offset. \
+A pool that was open when the machine stopped is checked like any other: its structure is proved then, and its \
+values are not.
+
+Exit codes:
+  0  undamaged
+  1  damaged, or not what --expect-seeded asks for
+  2  wrong usage
+  3  there is no pool: no file, or a file of another kind
+  4  another process has the pool open
+  5  the check could not be finished, for another reason
+  6  the pool holds something that this version does not know
+
+With --expect-seeded N the pool must hold what N operations of `tembo bench --seeded` made, or N + 1: the \
+last operation may be durable although its line was not printed.")]
 pub(crate) struct Check {
     /// The pool, or an image of one
     pub(crate) pool: PathBuf,
@@ -216,12 +266,15 @@ Examples:
   tembo dump a.pool | jq -r 'select(.key) | .key'
   diff <(tembo dump a.pool) <(tembo dump b.pool)
 
-JSON lines, in order of maps and keys, so that equal maps give equal dumps; only hash tables have an order of their own. \
-Those, and maps that keep versions, are written as they are now, without their snapshots; heaps are not in it. Bytes that \
-are not plain text are written as {\"base64\": ...}. The last line has the counts and a checksum of the lines before.
+A dump has one JSON object per line, maps in the order of their names and entries in the order of their keys. \
+Equal maps give equal dumps; hash tables do not, since each has an order of its own. Snapshots and heaps are not \
+in a dump. Bytes that are not plain text are written as {\"base64\": ...}. The last line has the counts and a checksum.
 
-A pool may hold maps of a newer Tembo. Then the dump is refused, and says which they are; --skip-unknown leaves them out, and the \
-dump says so in a line for each.")]
+A dump that ends early is no dump: the command fails, and ends by SIGPIPE if its reader went away. \
+With --output the file appears when the dump is whole.
+
+A dump of a pool with maps of a newer Tembo is refused, and the message names them; --skip-unknown leaves them out, and \
+the dump has a line for each.")]
 pub(crate) struct Dump {
     /// The pool
     pub(crate) pool: PathBuf,
@@ -244,10 +297,12 @@ Examples:
   tembo load b.pool --input a.jsonl
   tembo load b.pool --merge < more.jsonl
 
-Creates the pool: it appears when everything is in it, or not at all. With --merge the pool may exist, and \
-entries of the dump replace those with the same key; an interrupted merge leaves a part of the dump in it.")]
+The pool appears when everything is in it. A load that fails or is interrupted leaves nothing behind.
+
+With --merge the pool may exist, and entries of the dump replace those with the same keys. A merge that fails or \
+is interrupted leaves a part of the dump in the pool.")]
 pub(crate) struct Load {
-    /// The pool to create
+    /// The pool to make
     pub(crate) pool: PathBuf,
     /// Read from this file instead of standard input
     #[arg(long, short, value_name = "FILE")]
@@ -275,8 +330,8 @@ Examples:
   tembo snapshot rollback a.pool stock monday
   tembo snapshot drop a.pool stock monday
 
-A snapshot is a map as it was when it was kept. It takes no more room than what the map has changed since. \
-The pool must not be open elsewhere, but for reading it to `list`.")]
+A snapshot is a map as it was when the snapshot was kept. It takes room only for what has changed since. \
+No other process may have the pool open; `list` goes on beside others that only read.")]
 pub(crate) struct Snapshot {
     /// What to do.
     #[command(subcommand)]
@@ -287,20 +342,30 @@ pub(crate) struct Snapshot {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotAction {
     /// List the snapshots of all maps, or of one
+    #[command(after_help = "\
+Examples:
+  tembo snapshot list a.pool
+  tembo snapshot list a.pool stock --json")]
     List {
         /// The pool
         pool: PathBuf,
-        /// A map that keeps versions
+        /// A map that keeps versions, or a hash table
         map: Option<String>,
         /// Print JSON: an array with an object for each map
         #[arg(long)]
         json: bool,
     },
     /// Keep a map as it is now, under a name
+    #[command(after_help = "\
+Examples:
+  tembo snapshot keep a.pool stock monday
+  tembo snapshot keep a.pool stock 2026-01-31 --durability synced")]
     Keep(NamedSnapshot),
     /// Give up a snapshot, and free what only it had
+    #[command(after_help = "Examples:\n  tembo snapshot drop a.pool stock monday")]
     Drop(NamedSnapshot),
     /// Make a map what it was in a snapshot, which stays
+    #[command(after_help = "Examples:\n  tembo snapshot rollback a.pool stock monday")]
     Rollback(NamedSnapshot),
 }
 
@@ -309,7 +374,7 @@ pub(crate) enum SnapshotAction {
 pub(crate) struct NamedSnapshot {
     /// The pool
     pub(crate) pool: PathBuf,
-    /// The map, which has to be one that keeps versions
+    /// A map that keeps versions, or a hash table
     pub(crate) map: String,
     /// The snapshot's name, 1 to 255 bytes
     #[arg(value_parser = snapshot_name)]
@@ -325,7 +390,7 @@ pub(crate) struct NamedSnapshot {
 fn snapshot_name(name: &str) -> Result<String, String> {
     match name.len() {
         1..=255 => Ok(name.to_owned()),
-        bytes => Err(format!("it has {bytes} bytes, and has to have 1 to 255")),
+        bytes => Err(format!("a snapshot's name has 1 to 255 bytes, and this has {bytes}")),
     }
 }
 
@@ -339,15 +404,15 @@ Examples:
   tembo bench --seeded --pool crash.pool --seed 7 --ops 1000
   tembo check crash.pool --expect-seeded 1000 --seed 7
 
-Without --seeded: the ordered map beside the standard library's BTreeMap, both in the same run.
+Without --seeded: measures the ordered map and the standard library's BTreeMap in the same run.
 
-With --seeded: operations that only depend on the seed, on a small pool of fixed size. After each, when it \
-is durable, one line `acked N` is printed: N operations are durable now.")]
+With --seeded: makes operations that depend only on the seed, in a small pool of fixed size that holds nothing \
+else. After each operation it prints `acked N`: N operations are durable.")]
 pub(crate) struct Bench {
     /// Run the workload of crash tests
     #[arg(long, requires = "pool")]
     pub(crate) seeded: bool,
-    /// The pool of the seeded workload, which must not exist
+    /// The pool of the seeded workload; it must not exist, unless --resume is given
     #[arg(long, value_name = "PATH", requires = "seeded")]
     pub(crate) pool: Option<PathBuf>,
     /// The seed of the workload
@@ -365,7 +430,7 @@ pub(crate) struct Bench {
     /// How many entries the measured maps have
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = at_least_one(), conflicts_with = "seeded")]
     pub(crate) entries: u64,
-    /// How often everything is measured; the median counts
+    /// How often everything is measured; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one(), conflicts_with = "seeded")]
     pub(crate) rounds: u64,
     /// Measure a map that keeps versions
@@ -488,24 +553,40 @@ mod tests {
         }
     }
 
+    /// A command and those below it, each with the words that call it.
+    fn commands(command: &clap::Command, words: &str, found: &mut Vec<(String, clap::Command)>) {
+        found.push((words.to_owned(), command.clone()));
+        for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+            commands(below, &format!("{words} {}", below.get_name()), found);
+        }
+    }
+
+    /// The commands of a line as a shell would cut it; a comment follows three spaces.
+    fn calls(line: &str) -> impl Iterator<Item = &str> {
+        let parts = line.trim().split(['|', '&', '>', '<', '(', ')']).map(str::trim);
+        parts
+            .filter(|call| call.starts_with("tembo "))
+            .map(|call| call.split("   ").next().unwrap_or_default())
+    }
+
+    /// The subcommands of `tembo snapshot` had no examples, and nothing missed them.
     #[test]
-    fn the_examples_in_the_help_are_accepted() {
+    fn every_help_has_examples_of_its_command_and_they_are_accepted() {
         let mut root = Arguments::command();
         root.build();
-        let mut helps: Vec<String> =
-            root.get_subcommands().filter_map(|c| c.get_after_help()).map(|h| h.to_string()).collect();
-        helps.push(EXAMPLES.to_owned());
-        let mut seen = 0;
-        for line in helps.iter().flat_map(|help| help.lines()).filter(|line| line.starts_with("  ")) {
-            // A shell would cut here; a comment follows two spaces.
-            for call in
-                line.trim().split(['|', '&', '>', '<', '(', ')']).filter(|c| c.trim().starts_with("tembo "))
-            {
-                let call = call.trim().split("   ").next().unwrap_or_default();
-                assert!(parse(call).is_ok(), "{call}: {:?}", parse(call).err());
-                seen += 1;
+        let mut all = Vec::new();
+        commands(&root, "tembo", &mut all);
+        assert!(all.len() > 10, "{} commands", all.len());
+        for (words, command) in &all {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples =
+                help.split("Examples:\n").nth(1).unwrap_or_else(|| panic!("{words} --help has no examples"));
+            let examples: Vec<&str> =
+                examples.lines().take_while(|line| !line.is_empty()).flat_map(calls).collect();
+            assert!(examples.iter().any(|call| call.starts_with(words)), "{words}: {examples:?}");
+            for call in examples {
+                assert!(parse(call).is_ok(), "{words} --help: {call}: {:?}", parse(call).err());
             }
         }
-        assert!(seen > 15, "only {seen} examples were found");
     }
 }

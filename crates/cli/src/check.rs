@@ -2,7 +2,7 @@
 
 use crate::args::Check;
 use crate::bench::seeded;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Kind, Outcome};
 use crate::report::{Lines, print, print_json};
 use crate::size::human_bytes;
 use serde::Serialize;
@@ -21,9 +21,9 @@ struct Verdict {
     /// What is wrong, if something is.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// Nothing is wrong, but something in the pool is unknown to this program, so that lost blocks cannot be told.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    unproved: bool,
+    /// Which kind of failure that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<Kind>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     seen: Option<Seen>,
     /// How many operations of the seeded workload the pool holds, if that was asked.
@@ -106,24 +106,31 @@ pub(crate) fn run(arguments: &Check) -> Outcome {
         path: arguments.pool.display().to_string(),
         ok: false,
         last_use: None,
+        kind: None,
         error: None,
-        unproved: false,
         seen: None,
         seeded_operations: None,
     };
-    match check(arguments, &mut verdict) {
-        Ok(()) => verdict.ok = true,
-        Err(failure) => verdict.error = Some(failure.to_string()),
-    }
-    if arguments.json {
-        print_json(&verdict)?;
+    let code = match check(arguments, &mut verdict) {
+        Ok(()) => {
+            verdict.ok = true;
+            0
+        }
+        Err(failure) => {
+            verdict.error = Some(failure.about(Some(&arguments.pool)));
+            verdict.kind = Some(failure.kind());
+            failure.kind().check_code()
+        }
+    };
+    let printed = if arguments.json {
+        print_json(&verdict)
     } else {
-        print(&verdict.text(begun.elapsed().as_secs_f64()))?;
-    }
-    match (verdict.ok, verdict.unproved) {
-        (true, _) => Ok(()),
-        (false, true) => Err(Failure::Unproved),
-        (false, false) => Err(Failure::Answered),
+        print(&verdict.text(begun.elapsed().as_secs_f64()))
+    };
+    match printed {
+        // Whoever went away without reading the verdict, as `head` does, may still want the exit code.
+        Err(Failure::OutputClosed) | Ok(()) if code != 0 => Err(Failure::Answered(code)),
+        printed => printed,
     }
 }
 
@@ -135,21 +142,17 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
     }
     let pool = Options::new().open_to_inspect(&arguments.pool)?;
     verdict.last_use = Some(pool.last_ending());
-    let unproved = match pool.check() {
-        Ok(report) => {
-            verdict.seen = Some(Seen::of(report));
-            None
+    let (report, unproved) = match pool.check() {
+        Ok(report) => (report, None),
+        Err(tembo::Error::Unproved { report }) => {
+            (CheckReport::clone(&report), Some(tembo::Error::Unproved { report }))
         }
-        Err(error) => {
-            let tembo::Error::Unproved { report } = &error else { return Err(error.into()) };
-            verdict.seen = Some(Seen::of(CheckReport::clone(report)));
-            Some(error)
-        }
+        Err(error) => return Err(error.into()),
     };
+    verdict.seen = Some(Seen::of(report));
     if let Some(acknowledged) = arguments.expect_seeded {
         verdict.seeded_operations = Some(seeded::verify(&pool, arguments.seed, acknowledged)?);
     }
-    verdict.unproved = unproved.is_some();
     unproved.map_or(Ok(()), |error| Err(error.into()))
 }
 
@@ -210,7 +213,6 @@ impl Verdict {
         if let Some(operations) = self.seeded_operations {
             lines.add("seeded", format!("the state after {operations} operations"));
         }
-        lines.add("took", format!("{seconds:.2} s"));
         match &self.error {
             None if unclean.is_some() => {
                 format!(
@@ -219,8 +221,11 @@ impl Verdict {
                     lines.text()
                 )
             }
-            None => format!("{}: undamaged\n{}", self.path, lines.text()),
-            Some(error) => format!("{}: {error}\n{}", self.path, lines.text()),
+            None => {
+                lines.add("took", format!("{seconds:.2} s"));
+                format!("{}: undamaged\n{}", self.path, lines.text())
+            }
+            Some(error) => format!("{error}\n{}", lines.text()),
         }
     }
 }
@@ -234,8 +239,8 @@ mod tests {
             path: "a.pool".to_owned(),
             ok: error.is_none(),
             last_use: Some(Ending::Closed),
+            kind: error.map(|_| Kind::Damaged),
             error: error.map(str::to_owned),
-            unproved: false,
             seen: Some(Seen {
                 maps: 2,
                 entries: 7,
@@ -253,7 +258,11 @@ mod tests {
     #[test]
     fn people_read_the_verdict_first() {
         assert!(verdict(None).text(0.5).starts_with("a.pool: undamaged\n  maps     2\n"));
-        assert!(verdict(Some("the pool is damaged")).text(0.5).starts_with("a.pool: the pool is damaged\n"));
+        let text = verdict(Some("a.pool: the pool is damaged")).text(0.5);
+        assert!(
+            text.starts_with("a.pool: the pool is damaged\n  maps     2\n") && !text.contains("took"),
+            "{text}"
+        );
     }
 
     #[test]

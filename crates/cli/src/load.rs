@@ -1,7 +1,7 @@
 //! `tembo load`: a pool from a dump.
 //!
-//! A new pool is filled under another name beside its own and takes its own when everything is in it and on
-//! the device, so that nobody ever sees a part of it.
+//! A new pool is filled without a name and gets its own when everything is in it and on the device, so that nobody
+//! ever sees a part of it, and a load that is interrupted leaves nothing behind (`unfinished`).
 
 use crate::accept;
 use crate::args::Load;
@@ -9,10 +9,11 @@ use crate::dump::{Item, ReadError, Reader};
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::maps::note_unknown;
 use crate::progress::Progress;
+use crate::unfinished::Unfinished;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use tembo::{FixedMap, HashTable, Map, MapOptions, Options, Pool};
+use std::path::Path;
+use tembo::{FixedMap, HashTable, Map, MapOptions, Options, Pool, Quoted};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// So many entries go into a map together, ...
@@ -30,7 +31,7 @@ pub(crate) fn run(arguments: &Load) -> Outcome {
     match &arguments.input {
         None => load(arguments, &options, io::stdin().lock()),
         Some(path) => {
-            let file = File::open(path).map_err(Failure::during(format!("opening {}", path.display())))?;
+            let file = File::open(path).map_err(Failure::at_file("opening", path))?;
             load(arguments, &options, BufReader::with_capacity(BUFFER_BYTES, file))
         }
     }
@@ -66,42 +67,13 @@ fn create_from(path: &Path, options: &Options, input: impl BufRead) -> Outcome<u
         )));
     }
     let mut reader = reader(input)?;
-    let unfinished = Unfinished::beside(path);
-    let pool = options.clone().create_new(true).open(&unfinished.path)?;
+    let unfinished = Unfinished::new(path).map_err(Failure::at_file("creating", path))?;
+    // As short as a pool can be: it grows with what comes.
+    let pool = options.clone().initial_bytes(0).create_in_file(unfinished.file(), path)?;
     let entries = fill(&pool, &mut reader)?;
     drop(pool);
-    unfinished.become_pool(path)?;
+    unfinished.publish(path).map_err(Failure::at_file("giving the loaded pool its name", path))?;
     Ok(entries)
-}
-
-/// A pool that is being filled; removed when dropped, unless it became what it was to be.
-struct Unfinished {
-    path: PathBuf,
-}
-
-impl Unfinished {
-    fn beside(path: &Path) -> Unfinished {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".loading-{}", std::process::id()));
-        Unfinished { path: path.with_file_name(name) }
-    }
-
-    /// Gives the pool its name. A link fails where a rename would replace what somebody else has made meanwhile.
-    fn become_pool(&self, path: &Path) -> Outcome {
-        let naming = || format!("giving the loaded pool its name {}", path.display());
-        File::open(&self.path).and_then(|file| file.sync_all()).map_err(Failure::during(naming()))?;
-        std::fs::hard_link(&self.path, path).map_err(Failure::during(naming()))?;
-        let directory =
-            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(Failure::during(naming()))
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        // Either it has its own name by now, or it is a part of a pool that nobody wants.
-        let _ = std::fs::remove_file(&self.path);
-    }
 }
 
 /// What the entries that come belong to.
@@ -121,6 +93,29 @@ struct Filling<'p> {
 }
 
 impl Filling<'_> {
+    fn put(&mut self, item: Item) -> Outcome {
+        match item {
+            Item::LeftOut { name, what } => {
+                eprintln!("note: the dump lacks {}, which is {what}", Quoted(&name));
+                Ok(())
+            }
+            Item::Map(name) => self.turn_to(|pool| pool.open_map(&name).map(Target::Map)),
+            Item::VersionedMap(name) => {
+                let options = MapOptions::new().versioned(true);
+                self.turn_to(|pool| pool.open_map_with(&name, options).map(Target::Map))
+            }
+            Item::HashTable(name) => self.turn_to(|pool| pool.open_hash_table(&name).map(Target::HashTable)),
+            Item::FixedMap(name) => self.turn_to(|pool| pool.open_fixed_map(&name).map(Target::FixedMap)),
+            Item::FixedEntry { key, value } => {
+                let Target::FixedMap(map) = &self.target else {
+                    unreachable!("the reader gives such entries behind such a map")
+                };
+                Ok(map.put(key, value).map(drop)?)
+            }
+            Item::Entry { key, value } => self.take(key, value),
+        }
+    }
+
     /// The entries that come belong to another map, which is opened when those before are in theirs.
     fn turn_to(&mut self, open: impl FnOnce(&Pool) -> tembo::Result<Target>) -> Outcome {
         self.write_gathered()?;
@@ -166,34 +161,19 @@ fn fill<R: BufRead>(pool: &Pool, reader: &mut Reader<R>) -> Outcome<u64> {
     let mut filling = Filling { pool, target: Target::None, gathered: Vec::new(), gathered_bytes: 0 };
     let mut entries = 0;
     while let Some(item) = reader.next().map_err(unreadable)? {
-        match item {
-            Item::LeftOut { name, what } => eprintln!("note: the dump lacks {name:?}, which is {what}"),
-            Item::Map(name) => filling.turn_to(|pool| pool.open_map(&name).map(Target::Map))?,
-            Item::VersionedMap(name) => {
-                let options = MapOptions::new().versioned(true);
-                filling.turn_to(|pool| pool.open_map_with(&name, options).map(Target::Map))?;
-            }
-            Item::HashTable(name) => {
-                filling.turn_to(|pool| pool.open_hash_table(&name).map(Target::HashTable))?;
-            }
-            Item::FixedMap(name) => {
-                filling.turn_to(|pool| pool.open_fixed_map(&name).map(Target::FixedMap))?;
-            }
-            Item::FixedEntry { key, value } => {
-                let Target::FixedMap(map) = &filling.target else {
-                    unreachable!("the reader gives such entries behind such a map")
-                };
-                map.put(key, value)?;
-                entries += 1;
-                progress.advance(1);
-            }
-            Item::Entry { key, value } => {
-                filling.take(key, value)?;
-                entries += 1;
-                progress.advance(1);
-            }
-        }
+        let is_entry = matches!(item, Item::Entry { .. } | Item::FixedEntry { .. });
+        filling.put(item).map_err(|failure| at_line(reader.line_number(), failure))?;
+        entries += u64::from(is_entry);
+        progress.advance(u64::from(is_entry));
     }
     filling.write_gathered()?;
     Ok(entries)
+}
+
+/// A failure that a line of the dump led to.
+fn at_line(line: u64, failure: Failure) -> Failure {
+    match failure {
+        Failure::Store(kind, text) => Failure::Store(kind, format!("line {line} of the dump: {text}")),
+        other => other,
+    }
 }

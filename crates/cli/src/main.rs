@@ -19,6 +19,8 @@ mod report;
 mod serve;
 mod size;
 mod snapshot;
+mod texts;
+mod unfinished;
 
 use args::{Arguments, Command};
 use clap::Parser;
@@ -26,7 +28,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // Wrong usage ends the program here, with exit code 2 and the usage on standard error.
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => texts::bounded(error).exit(),
+    };
     let outcome = match &arguments.command {
         Command::Serve(serve) => serve::run(serve),
         Command::Info(info) => info::run(info),
@@ -38,5 +43,5 @@ fn main() -> ExitCode {
         Command::Snapshot(snapshot) => snapshot::run(snapshot),
         Command::Bench(bench) => bench::run(bench),
     };
-    failure::exit_code(outcome)
+    failure::exit_code(outcome, arguments.command.pool(), arguments.command.wants_json())
 }

@@ -8,9 +8,10 @@ use crate::report::{Lines, print};
 use crate::size::human_bytes;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 use tembo::{Domain, Pool};
-use tembo_server::{Config, Handle, Server};
+use tembo_server::{Config, Handle, Listener, Server};
 
 /// Length of a new pool, if it may become that long.
 const INITIAL_BYTES: u64 = 64 << 20;
@@ -20,6 +21,8 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let begun = Instant::now();
     refuse_exposure(arguments)?;
     crate::log::start();
+    // The address comes first: a pool is made only for a server that can be reached.
+    let listener = Listener::bind(arguments.listen).map_err(cannot_serve)?;
     let existed = arguments.pool.symlink_metadata().is_ok();
     let pool = open(arguments)?;
     let mut config = Config::default();
@@ -27,7 +30,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     config.protected_mode = arguments.protected_mode;
     config.log_level = arguments.log_level;
     config.max_clients = usize::try_from(arguments.maxclients).unwrap_or(usize::MAX);
-    let mut server = Server::bind(config, pool.clone()).map_err(cannot_serve)?;
+    let mut server = Server::with_listener(config, listener, pool.clone()).map_err(cannot_serve)?;
     stop_on_signals(server.handle())?;
     let greeting = greeting(arguments, existed, &pool, &server, begun.elapsed());
     note_unknown(&pool)?;
@@ -66,7 +69,15 @@ fn open(arguments: &Serve) -> Outcome<Pool> {
 }
 
 fn cannot_serve(error: tembo_server::Error) -> Failure {
-    Failure::Failed(with_causes(&error))
+    match error {
+        tembo_server::Error::Pool(error) => error.into(),
+        tembo_server::Error::Listen { address, source } if source.kind() == ErrorKind::AddrInUse => {
+            Failure::Failed(format!(
+                "{address} is in use by another program; stop that, or choose another address with --listen"
+            ))
+        }
+        other => Failure::Failed(with_causes(&other)),
+    }
 }
 
 /// The first SIGINT or SIGTERM lets the server finish its turn; a second one ends the process at once.

@@ -19,11 +19,11 @@ impl FromStr for Size {
         let (number, suffix) = text.split_at(digits);
         let expected = "expected a number with an optional K, M, G or T (times 1024; KB, MB, ... times 1000)";
         if number.is_empty() {
-            return Err(format!("{text:?} is no size; {expected}"));
+            return Err(expected.to_owned());
         }
-        let unit = unit_bytes(suffix).ok_or_else(|| format!("{suffix:?} is no unit; {expected}"))?;
+        let unit = unit_bytes(suffix).ok_or_else(|| expected.to_owned())?;
         let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-        bytes.map(|bytes| Size { bytes }).ok_or_else(|| format!("{text} is more than 2^64 bytes"))
+        bytes.map(|bytes| Size { bytes }).ok_or_else(|| "that is more than 2^64 bytes".to_owned())
     }
 }
 

@@ -2,16 +2,18 @@
 
 use crate::accept;
 use crate::args::{NamedSnapshot, Snapshot, SnapshotAction};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Kind, Outcome};
 use crate::maps::note_unknown;
 use crate::report::{print, print_json};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
-use tembo::{HashTable, KeptSnapshot, Map, Options, Pool};
+use tembo::{HashTable, KeptSnapshot, Map, Options, Pool, Quoted};
 
 /// Dead blocks that one call of the collector looks at.
 const COLLECT_BUDGET: usize = 10_000;
+/// Names that a message tells.
+const NAMES_SHOWN: usize = 10;
 
 /// The snapshots of a map.
 #[derive(Debug, Serialize)]
@@ -126,25 +128,35 @@ fn find(pool: &Pool, name: &str) -> Outcome<Versioned> {
         return Ok(Versioned::Table(table));
     }
     if pool.fixed_map_names()?.iter().any(|map| map == name) {
-        return Err(Failure::Failed(format!(
-            "{name:?} is a map of 8-byte keys, which keeps no versions and has no snapshots"
+        return Err(refuse(format!(
+            "{} is a fixed map, which keeps no versions and has no snapshots",
+            Quoted(name)
         )));
     }
     if let Some(map) = pool.find_map(name)? {
         return if map.is_versioned() {
             Ok(Versioned::Map(map))
         } else {
-            Err(Failure::Failed(format!(
-                "the map {name:?} keeps no versions, so it has no snapshots; load a dump of it, with versioned_map instead of map \
-                 in the line that names it, into another pool"
+            Err(refuse(format!(
+                "the map {} keeps no versions, so it has no snapshots; load a dump of it, with versioned_map instead of map \
+                 in the line that names it, into another pool",
+                Quoted(name)
             )))
         };
     }
-    let names = [pool.map_names()?, tables].concat().join(", ");
-    Err(Failure::Failed(format!(
-        "there is no map {name:?}; there is {}",
-        if names.is_empty() { "none" } else { &names }
-    )))
+    let mut names = [pool.map_names()?, tables].concat();
+    let more = names.len().saturating_sub(NAMES_SHOWN);
+    names.truncate(NAMES_SHOWN);
+    let names = match (names.is_empty(), more) {
+        (true, _) => "none".to_owned(),
+        (false, 0) => names.join(", "),
+        (false, more) => format!("{} and {more} more, see `tembo info`", names.join(", ")),
+    };
+    Err(refuse(format!("there is no map {}; there is {names}", Quoted(name))))
+}
+
+fn refuse(text: String) -> Failure {
+    Failure::Store(Kind::Failed, text)
 }
 
 fn list(path: &Path, only: Option<&str>, json: bool) -> Outcome {

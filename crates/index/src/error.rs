@@ -1,6 +1,7 @@
 //! What can go wrong in an index.
 
 use tembo_pmem::OutOfBounds;
+use tembo_pool::Quoted;
 
 /// Result of index operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -26,7 +27,7 @@ pub enum Error {
         max_bytes: u64,
     },
     /// Something has this name already.
-    #[error("there is something named {name:?} already; open that, or choose another name")]
+    #[error("there is something named {} already; open that, or choose another name", Quoted(name))]
     Exists {
         /// The name.
         name: String,
@@ -38,7 +39,7 @@ pub enum Error {
         version: u64,
     },
     /// A snapshot's name is empty or too long.
-    #[error("a snapshot's name has 1 to {max_bytes} bytes; {name:?} has {}", name.len())]
+    #[error("a snapshot's name has 1 to {max_bytes} bytes; {} has {}", Quoted(name), name.len())]
     SnapshotName {
         /// The name given.
         name: String,
@@ -60,6 +61,12 @@ pub enum Error {
         found: u64,
         /// The version that can be read.
         supported: u64,
+    },
+    /// The process has no memory for what the operation has to gather, in proportion to what it was given or asked for.
+    #[error("there is no memory for {bytes} bytes; ask for less at a time, or let the process have more")]
+    OutOfMemory {
+        /// How much was needed at once.
+        bytes: u64,
     },
     /// The structure is open already, and keeps state in memory that must exist once.
     #[error("the tree is open already in this process; clone the handle that is open")]

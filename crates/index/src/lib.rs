@@ -27,7 +27,7 @@ pub use dropped::{MapFormat, MapKind, check_dropped, drop_map, has_dropped, recl
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use fixed::DramAccess;
-pub use fixed::{FixedRange, FixedTree};
+pub use fixed::{FixedRange, FixedTree, Records};
 #[doc(hidden)]
 pub use turns::HeldHere;
 pub use wbtree::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES};

@@ -57,14 +57,14 @@ pub enum RegionError {
         source: io::Error,
     },
     /// The file system is full, or a quota is.
-    #[error("no space left on the device for {needed_bytes} more bytes; free some space and try again")]
+    #[error("{} for {needed_bytes} more bytes; free some space there", NO_SPACE)]
     NoSpace {
         /// How many bytes growth asked for.
         needed_bytes: u64,
     },
     /// The process's file-size limit (`ulimit -f`) is smaller than the new length.
     #[error(
-        "the file-size limit of this process ({limit_bytes} bytes, see `ulimit -f`) forbids a file of {wanted_bytes} bytes"
+        "{}, and {wanted_bytes} bytes are needed; raise the limit", file_size_limit(*limit_bytes)
     )]
     FileSizeLimit {
         /// The limit in force.
@@ -74,7 +74,7 @@ pub enum RegionError {
     },
     /// The reserved address range is used up.
     #[error(
-        "the region may not grow beyond {max_bytes} bytes (asked for {wanted_bytes}); raise the maximum size"
+        "{}, and {wanted_bytes} are needed; allow it more", at_maximum(*max_bytes)
     )]
     AtMaximum {
         /// The length of the reserved range.
@@ -108,7 +108,27 @@ pub enum RegionError {
 }
 
 impl RegionError {
+    /// What happened, without what to do about it: for an error that says that itself.
+    pub fn reason(&self) -> String {
+        match self {
+            RegionError::NoSpace { .. } => NO_SPACE.to_owned(),
+            RegionError::FileSizeLimit { limit_bytes, .. } => file_size_limit(*limit_bytes),
+            RegionError::AtMaximum { max_bytes, .. } => at_maximum(*max_bytes),
+            other => other.to_string(),
+        }
+    }
+
     pub(crate) fn io(what: &'static str, source: impl Into<io::Error>) -> Self {
         RegionError::Io { what, source: source.into() }
     }
+}
+
+const NO_SPACE: &str = "no space left on the device";
+
+fn file_size_limit(limit_bytes: u64) -> String {
+    format!("the file-size limit of this process is {limit_bytes} bytes, see `ulimit -f`")
+}
+
+fn at_maximum(max_bytes: u64) -> String {
+    format!("its maximum is {max_bytes} bytes")
 }

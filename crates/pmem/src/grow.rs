@@ -7,7 +7,6 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::PoisonError;
 
 impl Region {
@@ -236,13 +235,13 @@ fn write_zeros(file: &File, old: u64, new: u64) -> Result<(), RegionError> {
     let mut at = old;
     while at < new {
         let piece = (new - at).min(zeros.len() as u64) as usize;
-        file.write_all_at(&zeros[..piece], at).map_err(|e| {
-            match e.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(errno) => space_error(errno, new - old),
-                None => RegionError::io("writing zeros to the pool file", e),
-            }
-        })?;
-        at += piece as u64;
+        // The system call itself, which is no cancellation point of POSIX threads.
+        match rustix::io::pwrite(file, &zeros[..piece], at) {
+            Ok(0) => return Err(space_error(Errno::IO, new - old)),
+            Ok(written) => at += written as u64,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(space_error(errno, new - old)),
+        }
     }
     Ok(())
 }
@@ -268,7 +267,7 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileExt, MetadataExt};
 
     const MIB: u64 = 1 << 20;
 

@@ -4,7 +4,7 @@
 //! region the magic is the last word to become durable, so that a region that was cut off in the middle is
 //! not a pool either.
 
-use crate::header::Header;
+use crate::header::{Header, explain};
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
     WATERMARK_BITS, seal,
@@ -30,11 +30,28 @@ struct NewFile {
 
 /// Creates a pool at a path that is free.
 pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
+    if path.symlink_metadata().is_ok() {
+        return Err(match (path.metadata(), path.read_link()) {
+            (Err(_), Ok(target)) => Error::DanglingLink { path: path.to_owned(), target },
+            _ => Error::AlreadyExists { path: path.to_owned() },
+        });
+    }
+    let new = NewFile::create(path)?;
+    let (region, header, opened) = fill(&new.file, path, options)?;
+    new.publish(path)?;
+    Pool::start(region, header, opened)
+}
+
+/// Makes a pool of an empty file that is open, and will be at `path`; whoever opened it names it.
+pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Result<Pool> {
+    let (region, header, opened) = fill(file, path, options)?;
+    Pool::start(region, header, opened)
+}
+
+/// Makes an empty pool of an empty file, durably, and marked as open.
+fn fill(file: &File, path: &Path, options: &Options) -> Result<(Region, Header, Opened)> {
     let geometry = options.chosen_geometry();
     geometry.validate().map_err(|what| Error::Options { what })?;
-    if path.symlink_metadata().is_ok() {
-        return Err(Error::AlreadyExists { path: path.to_owned() });
-    }
     let chunk = u64::from(geometry.chunk_bytes);
     let least = options.initial_bytes.max(geometry.min_bytes());
     let bytes = least
@@ -43,24 +60,20 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
     if let Some(max_bytes) = options.max_bytes
         && max_bytes < bytes
     {
-        let what =
-            format!("the pool would have {bytes} bytes at first, more than its maximum of {max_bytes}");
-        return Err(Error::Options { what });
+        return Err(Error::MaximumTooSmall { needed_bytes: bytes, max_bytes });
     }
-    let new = NewFile::create(path)?;
-    lock::lock(&new.file, path, true)?;
-    Region::allocate_new_file(&new.file, bytes, &options.region)?;
-    let map = || new.file.try_clone().map_err(|e| Error::io("creating", path, e));
+    lock::lock(file, path, true)?;
+    Region::allocate_new_file(file, bytes, &options.region)?;
+    let map = || file.try_clone().map_err(|e| Error::io("creating", path, e));
     let mut region_options = options.region.clone();
     region_options.max_bytes = options.max_bytes;
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry)?;
-    let opening = Opening::mark_open(&region, Here::of(&new.file, path)?, true)?;
+    let opening = Opening::mark_open(&region, Here::of(file, path)?, true)?;
     // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open (O1).
-    rustix::fs::fsync(&new.file).map_err(|e| Error::io("synchronising", path, e))?;
-    new.publish(path)?;
+    rustix::fs::fsync(file).map_err(|e| Error::io("synchronising", path, e))?;
     let opened = Opened { opening: Some(opening), path: Some(path.to_owned()), ..Opened::default() };
-    Pool::start(region, header, opened)
+    Ok((region, header, opened))
 }
 
 /// Writes an empty pool into a region that reads as zero.
@@ -98,7 +111,14 @@ pub(crate) fn format(region: &Region, geometry: &Geometry) -> Result<Header> {
     region.store_u64(0, u64::from_le_bytes(MAGIC))?;
     // PERSIST(I5): the pool exists from here on; who created it may say so.
     region.persist(0, 8)?;
-    Ok(Header { geometry: *geometry, uuid, committed_bytes: bytes, features: 0, lacks_features: false, opening: 0 })
+    Ok(Header {
+        geometry: *geometry,
+        uuid,
+        committed_bytes: bytes,
+        features: 0,
+        lacks_features: false,
+        opening: 0,
+    })
 }
 
 impl NewFile {
@@ -109,14 +129,14 @@ impl NewFile {
             Ok(fd) => return Ok(NewFile { file: fd.into(), temporary: None }),
             // The file system cannot make files without a name.
             Err(Errno::OPNOTSUPP | Errno::ISDIR) => {}
-            Err(e) => return Err(Error::io("creating", path, e)),
+            Err(e) => return Err(explain("creating", path, e)),
         }
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".new-{}", std::process::id()));
         let temporary = directory.join(name);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        let fd =
-            rustix::fs::open(&temporary, flags, mode).map_err(|e| Error::io("creating", &temporary, e))?;
+        // Errors tell the name that was asked for.
+        let fd = rustix::fs::open(&temporary, flags, mode).map_err(|e| explain("creating", path, e))?;
         Ok(NewFile { file: fd.into(), temporary: Some(temporary) })
     }
 

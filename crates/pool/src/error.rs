@@ -28,7 +28,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The path names something that is not an ordinary file.
-    #[error("{} is {found}, not a pool file", path.display())]
+    #[error("{} is {found}, not a pool file; name another path", path.display())]
     NotAFile {
         /// The path given.
         path: PathBuf,
@@ -36,10 +36,32 @@ pub enum Error {
         found: &'static str,
     },
     /// There is no such file, and creation was not asked for.
-    #[error("there is no pool at {}; create it first, or open it with the option to create it", path.display())]
+    #[error("there is no pool at {}; create one there, or name another path", path.display())]
     NotFound {
         /// The path given.
         path: PathBuf,
+    },
+    /// The path leads through something that is no directory.
+    #[error(
+        "{} {}, or name another path", directory.display(),
+        if *exists { "is not a directory; move it away" } else { "does not exist; make that directory" }
+    )]
+    NoDirectory {
+        /// What should be a directory.
+        directory: PathBuf,
+        /// Whether there is something else.
+        exists: bool,
+    },
+    /// The path is a symbolic link that leads nowhere.
+    #[error(
+        "{} is a symbolic link to {}, where there is nothing; remove the link, or name the path that it leads to",
+        path.display(), target.display()
+    )]
+    DanglingLink {
+        /// The path given.
+        path: PathBuf,
+        /// Where it leads, as the link says it.
+        target: PathBuf,
     },
     /// A new pool was asked for, and the path is taken.
     #[error("{} exists already; choose another path, or open it", path.display())]
@@ -59,9 +81,9 @@ pub enum Error {
     #[error("the file is empty, so it is not a pool; remove it, and a pool can be created in its place")]
     Empty,
     /// The file does not begin as pools do.
-    #[error("this is not a Tembo pool (it begins with {found})")]
+    #[error("the file is not a Tembo pool: it begins with {found}")]
     NotAPool {
-        /// The first bytes.
+        /// The first bytes, as they can be shown.
         found: String,
     },
     /// The file was written by a machine of the other byte order.
@@ -175,8 +197,16 @@ pub enum Error {
         /// The largest possible block.
         max_bytes: u64,
     },
+    /// The process has no memory for what a transaction notes of its large blocks.
+    #[error("there is no memory for {bytes} bytes; change less at a time, or let the process have more")]
+    OutOfMemory {
+        /// How much was needed at once.
+        bytes: u64,
+    },
     /// Every lane is taken.
-    #[error("all {lanes} lanes of the pool are in use; let a writer finish first")]
+    #[error(
+        "all {lanes} lanes of the pool are in use, by writers and by structures that are open; close one first"
+    )]
     NoLane {
         /// How many lanes the pool has.
         lanes: u32,
@@ -190,7 +220,7 @@ pub enum Error {
         roots: u32,
     },
     /// A root's name is empty or too long.
-    #[error("a name of a map has 1 to {max_bytes} bytes; {} has {}", shortened(name), name.len())]
+    #[error("a name in a pool has 1 to {max_bytes} bytes; {} has {}", Quoted(name), name.len())]
     RootName {
         /// The name given.
         name: String,
@@ -198,7 +228,7 @@ pub enum Error {
         max_bytes: usize,
     },
     /// A root has another kind of object than was asked for.
-    #[error("root {name:?} holds an object of kind {found:#x}, not {expected:#x}")]
+    #[error("{} is of kind {found:#x}, not {expected:#x}", Quoted(name))]
     RootKind {
         /// The root.
         name: String,
@@ -216,6 +246,16 @@ pub enum Error {
          this process, when the other one has closed it"
     )]
     Forked,
+    /// A new pool would be longer than it may become.
+    #[error(
+        "a new pool would have {needed_bytes} bytes, more than its maximum of {max_bytes}; allow it more"
+    )]
+    MaximumTooSmall {
+        /// The length that it would have.
+        needed_bytes: u64,
+        /// The length up to which it may grow.
+        max_bytes: u64,
+    },
     /// The options contradict each other or are out of range.
     #[error("{what}")]
     Options {
@@ -228,6 +268,20 @@ pub enum Error {
     /// The device failed; the outcome of the last commit is unknown until the pool is opened again.
     #[error(transparent)]
     Sync(#[from] SyncError),
+}
+
+/// A name or another text from outside, as messages show it: in quotes, escaped, and cut where it is long.
+#[derive(Debug, Clone, Copy)]
+pub struct Quoted<'t>(pub &'t str);
+
+impl std::fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN_CHARS: usize = 40;
+        match self.0.char_indices().nth(SHOWN_CHARS) {
+            None => write!(f, "{:?}", self.0),
+            Some((end, _)) => write!(f, "{:?}...", &self.0[..end]),
+        }
+    }
 }
 
 impl Error {
@@ -266,14 +320,5 @@ impl From<OutOfBounds> for Error {
             format!("{} aligned bytes inside the pool of {} bytes", e.bytes, e.region_bytes),
             "an offset that leads outside it",
         )
-    }
-}
-
-/// A name as errors print it: no more of it than one can take in.
-pub(crate) fn shortened(name: &str) -> String {
-    const CHARS: usize = 40;
-    match name.char_indices().nth(CHARS) {
-        Some((end, _)) => format!("{:?}...", &name[..end]),
-        None => format!("{name:?}"),
     }
 }

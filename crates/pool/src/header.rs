@@ -5,7 +5,7 @@ use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, DROPPED_BITS, FEATURE_BITS, FORMAT_VERSION, Geometry, HEADER_BYTES,
     HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader, WATERMARK_BITS, unseal,
 };
-use crate::{Error, Result};
+use crate::{Error, Quoted, Result};
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -31,8 +31,7 @@ pub(crate) struct Header {
 pub(crate) fn open_file(path: &Path, read_only: bool) -> Result<File> {
     let not_a_file = |found| Err(Error::NotAFile { path: path.to_owned(), found });
     let meta = match std::fs::metadata(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Err(Error::NotFound { path: path.to_owned() }),
-        Err(e) => return Err(Error::io("opening", path, e)),
+        Err(e) => return Err(explain("opening", path, e)),
         Ok(meta) => meta,
     };
     if meta.is_dir() {
@@ -44,6 +43,36 @@ pub(crate) fn open_file(path: &Path, read_only: bool) -> Result<File> {
     OpenOptions::new().read(true).write(!read_only).open(path).map_err(|e| Error::io("opening", path, e))
 }
 
+/// Why there is no file, or none can be made, at a path: as exactly as the system lets one say it.
+pub(crate) fn explain(what: &'static str, path: &Path, error: impl Into<std::io::Error>) -> Error {
+    let error = error.into();
+    if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
+        return Error::io(what, path, error);
+    }
+    if let Ok(target) = path.read_link() {
+        return Error::DanglingLink { path: path.to_owned(), target };
+    }
+    // The outermost that is missing, or that is something else, is what a person has to look at.
+    let ancestors = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+    let wrong = ancestors.filter(|above| !above.is_dir()).last();
+    match wrong {
+        Some(directory) => Error::NoDirectory { directory: directory.to_owned(), exists: directory.exists() },
+        None if error.kind() == ErrorKind::NotFound => Error::NotFound { path: path.to_owned() },
+        None => Error::io(what, path, error),
+    }
+}
+
+/// The first bytes of what is no pool, for people.
+fn shown(start: &[u8]) -> String {
+    if start.iter().all(|byte| *byte == 0) {
+        return "zeros".to_owned();
+    }
+    match std::str::from_utf8(start) {
+        Ok(text) if !text.contains(char::is_control) => Quoted(text).to_string(),
+        _ => start.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" "),
+    }
+}
+
 impl Header {
     /// Checks the first page of a file of `length` bytes: identity, byte order, checksum, version, features,
     /// geometry, length; in this order.
@@ -52,8 +81,7 @@ impl Header {
             return Err(Error::Empty);
         }
         if !page.starts_with(&MAGIC[..page.len().min(MAGIC.len())]) {
-            let start = page[..page.len().min(MAGIC.len())].escape_ascii().to_string();
-            return Err(Error::NotAPool { found: format!("{start:?}") });
+            return Err(Error::NotAPool { found: shown(&page[..page.len().min(MAGIC.len())]) });
         }
         if (page.len() as u64) < HEADER_BYTES {
             return Err(Error::Truncated { expected_bytes: HEADER_BYTES, found_bytes: length });

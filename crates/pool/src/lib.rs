@@ -95,7 +95,7 @@ mod tests;
 
 pub use check::{BlockInfo, Marks, Usage};
 pub(crate) use error::Done;
-pub use error::{Error, Result};
+pub use error::{Error, Quoted, Result};
 pub use features::Feature;
 pub use lane::{Lane, Writer};
 pub use layout::{Geometry, TAG_BYTES, tag_off};

@@ -216,6 +216,16 @@ impl Pool {
         }
     }
 
+    /// Makes a pool of an empty file that is open for reading and writing. `path` is the one that the file has or is to get, for messages and
+    /// for [`path`](Self::path): so a program can fill a pool before it gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
+    pub fn create_in_file(file: &File, path: impl AsRef<Path>, options: &Options) -> Result<Pool> {
+        create::create_in_file(file, path.as_ref(), options)
+    }
+
     fn open_existing(path: &Path, options: &Options) -> Result<Pool> {
         Pool::open_locked(header::open_file(path, options.read_only)?, path, options)
     }

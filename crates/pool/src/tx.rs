@@ -30,6 +30,8 @@ const COVERED_MAX_BYTES: u64 = 2048;
 pub(crate) const COVERED_MAX_SYNCED_BYTES: u64 = 8 << 20;
 /// Writes of new data from this length on are flushed at once, past the caches where that is possible.
 const WRITE_THROUGH_BYTES: usize = 1024;
+/// For the lines of blocks from this size on, room is made before the commit, which cannot fail for the want of memory.
+const LARGE_BYTES: u64 = 1 << 20;
 /// Up to this many steps or blocks are searched one by one; beyond, an index is kept.
 const SEARCH_MAX: usize = 16;
 /// So much of what the touch table says of a commit's lines is fetched while the record is made.
@@ -342,7 +344,12 @@ impl<'l> Tx<'l> {
         }
         let Lane { pool, work, .. } = &mut *self.lane;
         let block = pool.inner.alloc.find_block(&pool.inner.region, off)?;
+        let is_large = block.bytes >= LARGE_BYTES;
         work.freed.push(block);
+        if is_large && let Err(e) = work.reserve_lines() {
+            work.freed.pop();
+            return Err(e);
+        }
         Ok(())
     }
 
@@ -361,6 +368,9 @@ impl<'l> Tx<'l> {
         let (region, fresh) = (&lane.pool.inner.region, lane.work.fresh_with(off, end)?);
         fresh.note_written(off, end);
         if data.len() >= WRITE_THROUGH_BYTES {
+            if data.len() as u64 >= LARGE_BYTES {
+                lane.work.reserve_lines()?;
+            }
             // SAFETY: the block is this transaction's own (found above), which no other thread knows of.
             unsafe { region.write_and_flush(off, data)? };
         } else {
@@ -654,6 +664,17 @@ impl TxWork {
     #[inline]
     fn is_as_new(&self) -> bool {
         self.is_untouched() && self.redo_filter == 0 && !self.fresh_filter.used
+    }
+
+    /// Makes room for what a commit notes of the lines of large blocks, and something more for all else.
+    #[cold]
+    fn reserve_lines(&mut self) -> Result<()> {
+        const MORE: usize = 1024;
+        let blocks = self.fresh.iter().map(|fresh| &fresh.block).chain(&self.freed);
+        let large = blocks.map(|block| block.bytes).filter(|bytes| *bytes >= LARGE_BYTES);
+        let lines = large.map(|bytes| bytes / LINE_BYTES + 2).sum::<u64>() as usize + MORE;
+        let bytes = (lines * size_of::<u64>()) as u64;
+        self.touched.try_reserve(lines).map_err(|_| Error::OutOfMemory { bytes })
     }
 
     /// Forgets where steps and blocks are, of which there are none any more.

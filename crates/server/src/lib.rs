@@ -76,5 +76,5 @@ mod transaction;
 pub use config::{ClientMemory, Config, LogLevel, OutputLimit, OutputLimits};
 pub use error::Error;
 pub use keyspace::check::{CheckError, CheckReport, DatabaseReport, check};
-pub use server::{Handle, Server};
+pub use server::{Handle, Listener, Server};
 pub use tembo_wire::Limits;

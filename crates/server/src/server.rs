@@ -35,6 +35,33 @@ pub struct Server {
     state: State,
 }
 
+/// An address that is listened on, for a server that is to have a pool: whoever finds the address taken has made none.
+#[derive(Debug)]
+pub struct Listener {
+    inner: TcpListener,
+    local: SocketAddr,
+}
+
+impl Listener {
+    /// Listens on an address. Clients can connect from now on, and wait until they are served.
+    ///
+    /// # Errors
+    /// [`Error::Listen`] if the address cannot be listened on.
+    pub fn bind(address: SocketAddr) -> Result<Self, Error> {
+        let listen_error = |source| Error::Listen { address, source };
+        let inner = TcpListener::bind(address).map_err(listen_error)?;
+        let local = inner.local_addr().map_err(listen_error)?;
+        Ok(Listener { inner, local })
+    }
+}
+
+fn refuse_exposure(config: &Config, address: SocketAddr) -> Result<(), Error> {
+    if config.protected_mode && !is_loopback(address) {
+        return Err(Error::Exposed { address });
+    }
+    Ok(())
+}
+
 impl Server {
     /// Listens on the configured address. Clients can connect from now on, and are served by [`Server::run`].
     ///
@@ -45,14 +72,19 @@ impl Server {
     /// [`Error::Exposed`] if the address is not a loopback address and `config.protected_mode` is on,
     /// [`Error::Listen`] if the address cannot be listened on, [`Error::Poll`] if the system has no event queue
     /// to give.
-    pub fn bind(mut config: Config, pool: Pool) -> Result<Self, Error> {
-        let address = config.listen;
-        if config.protected_mode && !is_loopback(address) {
-            return Err(Error::Exposed { address });
-        }
-        let listen_error = |source| Error::Listen { address, source };
-        let mut listener = TcpListener::bind(address).map_err(listen_error)?;
-        let local = listener.local_addr().map_err(listen_error)?;
+    pub fn bind(config: Config, pool: Pool) -> Result<Self, Error> {
+        refuse_exposure(&config, config.listen)?;
+        let listener = Listener::bind(config.listen)?;
+        Server::with_listener(config, listener, pool)
+    }
+
+    /// As [`bind`](Self::bind), with an address that is listened on already; the configured one does not count.
+    ///
+    /// # Errors
+    /// [`Error::Exposed`] as for [`bind`](Self::bind), [`Error::Poll`] if the system has no event queue to give.
+    pub fn with_listener(mut config: Config, listener: Listener, pool: Pool) -> Result<Self, Error> {
+        let Listener { inner: mut listener, local } = listener;
+        refuse_exposure(&config, local)?;
         let poll = Poll::new()?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);

@@ -1,5 +1,6 @@
 //! How threads wait for each other.
 
+use crate::nap::nap;
 use std::time::Duration;
 
 /// Rounds that spin, and rounds after which a thread sleeps instead of giving up its turn.
@@ -18,7 +19,7 @@ pub fn back_off(round: u32) {
     match round {
         0..SPINS => std::hint::spin_loop(),
         SPINS..YIELDS => std::thread::yield_now(),
-        _ => std::thread::sleep(SLEEP),
+        _ => nap(SLEEP),
     }
 }
 

@@ -30,6 +30,7 @@ mod epoch;
 mod epoch_tests;
 mod fence;
 mod hash;
+mod nap;
 mod primitives;
 mod small_map;
 mod spin_lock;

@@ -1,6 +1,8 @@
 //! What can go wrong, for users of the store.
 
 use crate::{CheckReport, Unknown};
+use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree};
+use tembo_pool::Quoted;
 
 /// Result of store operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -37,8 +39,8 @@ pub enum Error {
     },
     /// The map is there, and of the kind that was not asked for.
     #[error(
-        "the map {name:?} {}; open it without asking for a kind, or load a dump of it, with map and versioned_map exchanged in the line that names it, into another pool",
-        if *is_versioned { "keeps versions" } else { "keeps no versions" }
+        "the map {} {}; open it without asking for a kind, or load a dump of it, with map and versioned_map exchanged in the line that names it, into another pool",
+        Quoted(name), if *is_versioned { "keeps versions" } else { "keeps no versions" }
     )]
     MapKind {
         /// The map's name.
@@ -71,13 +73,43 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// The name belongs to something of another kind.
+    #[error("{} is {found}, not {expected}; open it as what it is, or choose another name", Quoted(name))]
+    OtherKind {
+        /// The name.
+        name: String,
+        /// What it belongs to, with an article.
+        found: String,
+        /// What was asked for, with an article.
+        expected: String,
+    },
+    /// What is open has all lanes of the pool.
+    #[error(
+        "all {lanes} lanes of the pool are in use: {open} of its maps with versions, fixed maps and hash tables are open, and each holds one or \
+         more; close some first"
+    )]
+    TooManyOpen {
+        /// How many are open.
+        open: usize,
+        /// How many lanes the pool has.
+        lanes: u32,
+    },
+    /// The process has no memory for what the operation has to gather.
+    #[error("there is no memory for {bytes} bytes; ask for less at a time, or let the process have more")]
+    OutOfMemory {
+        /// How much was needed at once.
+        bytes: u64,
+    },
     /// Snapshots were asked for of a map that keeps no versions.
     #[error(
         "the map keeps no versions; snapshots need one that was created with MapOptions::new().versioned(true)"
     )]
     NotVersioned,
     /// There is no snapshot of this name.
-    #[error("the map has no snapshot named {name:?}; keep one by that name, or list those that there are")]
+    #[error(
+        "there is no snapshot named {}; keep one by that name, or list those that there are",
+        Quoted(name)
+    )]
     NoSuchSnapshot {
         /// The name asked for.
         name: String,
@@ -135,6 +167,10 @@ impl From<tembo_pool::Error> for Error {
                 needed_bytes: asked_bytes,
                 why: format!("blocks have at most {max_bytes} bytes"),
             },
+            tembo_pool::Error::RootKind { name, expected, found } => {
+                Error::OtherKind { name, found: kind_name(found), expected: kind_name(expected) }
+            }
+            tembo_pool::Error::OutOfMemory { bytes } => Error::OutOfMemory { bytes },
             tembo_pool::Error::ReadOnly => Error::ReadOnly,
             tembo_pool::Error::Internal { what, off, expected, found } => Error::Internal {
                 what: format!("{what} at offset {off:#x}: expected {expected}, found {found}"),
@@ -150,6 +186,7 @@ impl From<tembo_index::Error> for Error {
             tembo_index::Error::KeyTooLong { bytes, max_bytes } => Error::KeyTooLong { bytes, max_bytes },
             tembo_index::Error::ValueTooLong { bytes, max_bytes } => Error::ValueTooLong { bytes, max_bytes },
             tembo_index::Error::WouldWait { holds, asks } => Error::WouldWait { holds, asks },
+            tembo_index::Error::OutOfMemory { bytes } => Error::OutOfMemory { bytes },
             tembo_index::Error::Pool(e) => e.into(),
             other => Error::Index(other),
         }
@@ -158,4 +195,16 @@ impl From<tembo_index::Error> for Error {
 
 fn listed(unknown: &[Unknown]) -> String {
     unknown.iter().map(Unknown::to_string).collect::<Vec<_>>().join(". ")
+}
+
+/// What a kind of root is called, with an article.
+fn kind_name(kind: u32) -> String {
+    match kind {
+        WbTree::ROOT_KIND => "a map".to_owned(),
+        CddsTree::ROOT_KIND => "a map that keeps versions".to_owned(),
+        FixedTree::ROOT_KIND => "a fixed map".to_owned(),
+        CddsHash::ROOT_KIND => "a hash table".to_owned(),
+        tembo_heap::ROOT_KIND => "a heap".to_owned(),
+        unknown => format!("of a kind that this version does not know ({unknown:#x})"),
+    }
 }

@@ -4,7 +4,7 @@ use crate::open::{Entry, Once};
 use crate::{Pool, Result};
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use tembo_index::{FixedRange, FixedTree};
+use tembo_index::{FixedRange, FixedTree, Records};
 
 /// An ordered map from `u64` to `u64`, kept in a [`Pool`], for any number of readers and writers at once. Cheap to
 /// clone; all clones are the same map.
@@ -138,10 +138,13 @@ impl FixedMap {
     /// If it is so long that writers never let it end, it makes them wait, and waits for those that are in the middle of a
     /// change; [`range`](Self::range), which goes on with other moments, seldom comes to that.
     ///
+    /// They go into a vector, or into any [`Records`], such as a buffer that the caller has.
+    ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get).
-    pub fn scan(&self, from: u64, limit: usize, records: &mut Vec<(u64, u64)>) -> Result<()> {
+    /// As for [`get`](Self::get); [`Error::OutOfMemory`](crate::Error::OutOfMemory) where the process has no memory for them. Nothing is appended
+    /// then.
+    pub fn scan(&self, from: u64, limit: usize, records: &mut impl Records) -> Result<()> {
         Ok(self.tree.scan(from, limit, records)?)
     }
 
@@ -150,7 +153,7 @@ impl FixedMap {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn scan_back(&self, from: u64, limit: usize, records: &mut Vec<(u64, u64)>) -> Result<()> {
+    pub fn scan_back(&self, from: u64, limit: usize, records: &mut impl Records) -> Result<()> {
         Ok(self.tree.scan_back(from, limit, records)?)
     }
 

@@ -78,10 +78,12 @@ pub use pool::{CheckReport, Pool};
 pub use records::{Cursor, Entry, Iter, Value};
 pub use snapshot::Snapshot;
 pub use tembo_index::Error as IndexError;
+pub use tembo_index::Records;
 pub use tembo_index::{
     CddsChange as Change, CddsKept as KeptSnapshot, CddsReport as VersionsReport, CddsStats as VersionsStats,
 };
 pub use tembo_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, PREFETCH_KEYS_MAX};
+pub use tembo_pmem::RegionError;
 pub use tembo_pmem::{Counts, Domain, Durability, FlushInstruction, snapshot};
 pub use tembo_pool::Error as PoolError;
-pub use tembo_pool::{Ending, Geometry, Recovery, Stats, Usage};
+pub use tembo_pool::{Ending, Geometry, Quoted, Recovery, Stats, Usage};

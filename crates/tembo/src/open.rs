@@ -1,7 +1,7 @@
 //! Trees that are open once in a process, however many handles there are.
 
 use crate::pool::Shared;
-use crate::{Pool, Result};
+use crate::{Error, Pool, Result};
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -45,6 +45,24 @@ impl OpenOnce for CddsHash {
     }
 }
 
+impl Shared {
+    /// An error as the user of the store can understand it: where there is no lane, what is open has them.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        match error {
+            Error::Pool(tembo_pool::Error::NoLane { lanes }) => {
+                let open = count(&self.fixed_trees) + count(&self.versioned_trees) + count(&self.hash_tables);
+                Error::TooManyOpen { open, lanes }
+            }
+            other => other,
+        }
+    }
+}
+
+fn count<T: OpenOnce>(trees: &OpenTrees<T>) -> usize {
+    let trees = trees.lock().unwrap_or_else(PoisonError::into_inner);
+    trees.values().filter(|(_, entry)| entry.strong_count() > 0).count()
+}
+
 /// The trees of one kind that are open.
 pub(crate) type OpenTrees<T> = Mutex<HashMap<String, (T, Weak<Entry<T>>)>>;
 
@@ -85,6 +103,14 @@ impl<T: OpenOnce> Once<T> {
         create: impl FnOnce() -> Result<Option<T>>,
     ) -> Result<Option<Once<T>>> {
         pool.shared.pool.check_process()?;
+        Once::try_open(pool, name, create).map_err(|e| pool.shared.explain(e))
+    }
+
+    fn try_open(
+        pool: &Pool,
+        name: &str,
+        create: impl FnOnce() -> Result<Option<T>>,
+    ) -> Result<Option<Once<T>>> {
         let mut open = T::among(&pool.shared).lock().unwrap_or_else(PoisonError::into_inner);
         let known = open.get(name).cloned();
         if let Some((tree, entry)) = &known

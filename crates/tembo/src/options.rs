@@ -169,6 +169,16 @@ impl Options {
         (options.read_only, options.accept_unclean) = (true, true);
         Ok(Pool::new(tembo_pool::Pool::open(path, &options)?))
     }
+
+    /// Makes a pool of an empty file that is open for reading and writing. `path` is the one that the file has or is to get, for messages and
+    /// for [`Pool::path`]: so a program can fill a pool before it gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
+    pub fn create_in_file(&self, file: &std::fs::File, path: impl AsRef<Path>) -> Result<Pool> {
+        Ok(Pool::new(tembo_pool::Pool::create_in_file(file, path, &self.inner)?))
+    }
 }
 
 /// Which kind of [`Map`] is [opened or created](Pool::open_map_with).

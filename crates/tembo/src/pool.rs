@@ -146,7 +146,7 @@ impl Shared {
     fn start_writers(&self) -> Result<&Writers> {
         let _one_at_a_time = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if self.writers.get().is_none() {
-            let lane = self.pool.lane()?;
+            let lane = self.pool.lane().map_err(|e| self.explain(e.into()))?;
             let _ = self.writers.set(Writers::new(lane));
         }
         Ok(self.writers.get().expect("set just now"))
@@ -190,7 +190,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Full`](crate::Error::Full), [`Error::Pool`](crate::Error::Pool) if the name is taken by something
+    /// [`Error::Full`](crate::Error::Full), [`Error::OtherKind`](crate::Error::OtherKind) if the name is taken by something
     /// else; [`Error::ReadOnly`](crate::Error::ReadOnly) if there is no such map and none can be made; and
     /// [`Error::WouldWait`](crate::Error::WouldWait) if there is none, and this thread has a [`Batch`] or is in a closure that [`Map::modify`] calls.
     pub fn open_map(&self, name: &str) -> Result<Map> {
@@ -204,7 +204,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As for [`open_map`](Self::open_map), [`Error::Pool`](crate::Error::Pool) if no lane is left, and
+    /// As for [`open_map`](Self::open_map), [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is left, and
     /// [`Error::MapKind`](crate::Error::MapKind) if the map is there and of the other kind.
     pub fn open_map_with(&self, name: &str, options: MapOptions) -> Result<Map> {
         if let Some(map) = self.find_map(name)? {
@@ -235,8 +235,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) if the name belongs to something else, the pool is damaged, or the map keeps versions and
-    /// no lane is left.
+    /// [`Error::OtherKind`](crate::Error::OtherKind) if the name belongs to something else, [`Error::Pool`](crate::Error::Pool) if the pool is
+    /// damaged, and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if the map keeps versions and no lane is left.
     pub fn find_map(&self, name: &str) -> Result<Option<Map>> {
         let tree = match self.look_up(name)? {
             None => None,
@@ -265,7 +265,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As for [`open_map`](Self::open_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
+    /// As for [`open_map`](Self::open_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is left.
     pub fn open_fixed_map(&self, name: &str) -> Result<FixedMap> {
         if let Some(map) = self.find_fixed_map(name)? {
             return Ok(map);
@@ -281,7 +281,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As for [`find_map`](Self::find_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
+    /// As for [`find_map`](Self::find_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is left.
     pub fn find_fixed_map(&self, name: &str) -> Result<Option<FixedMap>> {
         self.look_up(name)?;
         Ok(Once::open(self, name, || Ok(None))?.map(|tree| FixedMap { tree }))
@@ -302,7 +302,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As for [`open_map`](Self::open_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
+    /// As for [`open_map`](Self::open_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is left.
     pub fn open_hash_table(&self, name: &str) -> Result<HashTable> {
         if let Some(table) = self.find_hash_table(name)? {
             return Ok(table);
@@ -318,7 +318,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As for [`find_map`](Self::find_map), and [`Error::Pool`](crate::Error::Pool) if no lane is left.
+    /// As for [`find_map`](Self::find_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is left.
     pub fn find_hash_table(&self, name: &str) -> Result<Option<HashTable>> {
         self.look_up(name)?;
         Ok(Once::open(self, name, || Ok(None))?.map(|table| HashTable { table }))

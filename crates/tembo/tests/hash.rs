@@ -170,8 +170,8 @@ fn handles_are_one_table_and_names_belong_to_one_kind() {
     assert!(matches!(one.snapshot_at(99), Err(Error::Index(IndexError::NoSuchVersion { version: 99 }))));
     assert!(matches!(one.put(vec![0; 1 << 17], ""), Err(Error::KeyTooLong { .. })));
     pool.open_map("m").unwrap();
-    assert!(matches!(pool.open_hash_table("m"), Err(Error::Pool(_))));
-    assert!(matches!(pool.open_map("t"), Err(Error::Pool(_))));
+    assert!(matches!(pool.open_hash_table("m"), Err(Error::OtherKind { .. })));
+    assert!(matches!(pool.open_map("t"), Err(Error::OtherKind { .. })));
     assert!(pool.find_hash_table("nothing").unwrap().is_none());
     // As many as there are lanes, one after the other: a table gives its lane back.
     for i in 0..100 {

@@ -23,6 +23,7 @@ const BOUNDARIES: &[&str] = &[
     "research/peers/src/heap/native.rs",
     "research/peers/src/programs/native.rs",
     "crates/capi/src/ffi/args.rs",
+    "crates/capi/src/ffi/cancel.rs",
     "crates/capi/src/ffi/fixed.rs",
     "crates/capi/src/ffi/map.rs",
     "crates/capi/src/ffi/names.rs",

@@ -4,6 +4,7 @@
 
 use crate::status::{Failure, Outcome};
 use std::ffi::{CStr, c_char, c_void};
+use tembo::{Error, MAX_VALUE_BYTES};
 
 /// Flags that opening functions take.
 pub(super) const CREATE: u32 = 1;
@@ -11,6 +12,11 @@ pub(super) const CREATE: u32 = 1;
 pub(super) const READ_ONLY_POOL: u32 = 2;
 /// As above.
 pub(super) const ACCEPT_UNCLEAN: u32 = 4;
+
+/// The longest name of a map.
+const NAME_BYTES: usize = 40;
+/// The longest path that the system takes.
+pub(super) const PATH_BYTES: usize = 4095;
 
 fn null(what: &str) -> Failure {
     Failure::invalid(&format!("{what} is a null pointer"))
@@ -39,6 +45,20 @@ pub(super) fn check_out<T>(pointer: *mut T, what: &str) -> Outcome {
 pub(super) unsafe fn put_out<T>(pointer: *mut T, value: T) {
     // SAFETY: the caller's promise; alignment is not required.
     unsafe { pointer.write_unaligned(value) }
+}
+
+/// The bytes of a value.
+///
+/// # Safety
+///
+/// As for [`bytes`].
+pub(super) unsafe fn value_bytes<'a>(pointer: *const c_void, length: usize) -> Outcome<&'a [u8]> {
+    check_length(length, 1, "value")?;
+    if length as u64 > MAX_VALUE_BYTES {
+        return Err(Error::ValueTooLong { bytes: length as u64, max_bytes: MAX_VALUE_BYTES }.into());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { bytes(pointer, length, "value") }
 }
 
 /// The bytes of a key or a value.
@@ -74,17 +94,22 @@ pub(super) fn check_buffer<T>(pointer: *mut T, count: usize, what: &str) -> Outc
     check_length(count, size_of::<T>().max(1), what)
 }
 
-/// A string of C.
+/// A string of C of at most `max_bytes` bytes. One that is longer is refused without being read to its end.
 ///
 /// # Safety
 ///
 /// The pointer is null or leads to a string that ends with a zero and is not changed as long as the call lasts.
-pub(super) unsafe fn string<'a>(pointer: *const c_char, what: &str) -> Outcome<&'a CStr> {
+pub(super) unsafe fn string<'a>(pointer: *const c_char, max_bytes: usize, what: &str) -> Outcome<&'a CStr> {
     if pointer.is_null() {
         return Err(null(what));
     }
-    // SAFETY: not null, and the rest is the caller's promise.
-    Ok(unsafe { CStr::from_ptr(pointer) })
+    // SAFETY: not null; each byte before the zero is the string's, as the caller promises, and no byte behind it is read.
+    let Some(bytes) = (0..=max_bytes).find(|at| unsafe { *pointer.add(*at) } == 0) else {
+        return Err(Failure::invalid(&format!("{what} has more than {max_bytes} bytes")));
+    };
+    // SAFETY: so many bytes were read above, and the last one is a zero.
+    let bytes = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), bytes + 1) };
+    CStr::from_bytes_with_nul(bytes).map_err(|_| Failure::invalid(&format!("{what} has no end")))
 }
 
 /// The name of a map.
@@ -94,7 +119,7 @@ pub(super) unsafe fn string<'a>(pointer: *const c_char, what: &str) -> Outcome<&
 /// As for [`string`].
 pub(super) unsafe fn map_name<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     // SAFETY: the caller's promise.
-    let name = unsafe { string(pointer, "name") }?;
+    let name = unsafe { string(pointer, NAME_BYTES, "name") }?;
     name.to_str().map_err(|e| Failure::invalid(&format!("name is not UTF-8: {e}")))
 }
 

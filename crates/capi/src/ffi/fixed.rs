@@ -3,11 +3,11 @@
 use super::args::{
     assert_shared, check_buffer, check_out, creates, give, map_name, put_out, required, take_back,
 };
+use super::cancel::call_uncancelled;
 use super::pool::PoolHandle;
 use crate::status::{Failure, Outcome, call};
-use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint};
-use tembo::FixedMap;
+use tembo::{FixedMap, Records};
 
 /// `tembo_fixed`
 #[derive(Debug)]
@@ -27,9 +27,34 @@ pub struct FixedRecord {
     pub value: u64,
 }
 
-thread_local! {
-    /// What the thread's last scan gathered its records in.
-    static SCANNED: Cell<Vec<(u64, u64)>> = const { Cell::new(Vec::new()) };
+/// The caller's buffer, as a scan fills it: so it needs no memory of its own, and no room for each thread.
+struct Buffer {
+    records: *mut FixedRecord,
+    count: usize,
+}
+
+impl Records for Buffer {
+    #[inline]
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    fn truncate(&mut self, count: usize) {
+        self.count = count;
+    }
+
+    #[inline]
+    fn reserve(&mut self, _more: usize) -> tembo::Result<(), tembo::IndexError> {
+        Ok(())
+    }
+
+    #[inline]
+    fn push(&mut self, key: u64, value: u64) {
+        // SAFETY: a scan pushes no more than its limit, and for so many records the caller has room.
+        unsafe { put_out(self.records.add(self.count), FixedRecord { key, value }) };
+        self.count += 1;
+    }
 }
 
 /// `tembo_fixed_open`
@@ -40,7 +65,7 @@ pub unsafe extern "C" fn tembo_fixed_open(
     flags: c_uint,
     map: *mut *mut FixedHandle,
 ) -> c_int {
-    call(|| {
+    call_uncancelled(|| {
         check_out(map, "map")?;
         // SAFETY: the caller's promise, for both.
         let (pool, name) = unsafe { (&required(pool, "pool")?.pool, map_name(name)?) };
@@ -58,7 +83,7 @@ pub unsafe extern "C" fn tembo_fixed_open(
 /// `tembo_fixed_close`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tembo_fixed_close(map: *mut FixedHandle) {
-    call(|| {
+    call_uncancelled(|| {
         // SAFETY: the caller's promise.
         unsafe { take_back(map) };
         Ok(())
@@ -132,19 +157,11 @@ pub unsafe extern "C" fn tembo_fixed_scan(
     let body = |map: &FixedMap| {
         check_out(count, "count")?;
         check_buffer(records, limit, "records")?;
-        let mut scanned = SCANNED.take();
-        scanned.clear();
-        let outcome = map.scan(from, limit, &mut scanned);
-        if outcome.is_ok() {
-            for (i, (key, value)) in scanned.iter().take(limit).enumerate() {
-                // SAFETY: there is room for `limit` records.
-                unsafe { put_out(records.add(i), FixedRecord { key: *key, value: *value }) };
-            }
-            // SAFETY: checked above.
-            unsafe { put_out(count, scanned.len().min(limit)) };
-        }
-        SCANNED.set(scanned);
-        Ok(outcome?)
+        let mut buffer = Buffer { records, count: 0 };
+        map.scan(from, limit, &mut buffer)?;
+        // SAFETY: checked above.
+        unsafe { put_out(count, buffer.count) };
+        Ok(())
     };
     // SAFETY: the caller's promise.
     unsafe { with(map, body) }

@@ -1,12 +1,14 @@
 //! Maps of byte strings.
 
 use super::args::{
-    assert_shared, bytes, check_buffer, check_out, creates, give, map_name, put_out, required, take_back,
+    self, assert_shared, bytes, check_buffer, check_length, check_out, creates, give, map_name, put_out,
+    required, take_back,
 };
+use super::cancel::call_uncancelled;
 use super::pool::PoolHandle;
 use crate::status::{Failure, Outcome, Status, call};
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use tembo::Map;
+use tembo::{Error, MAX_KEY_BYTES, Map};
 
 /// `tembo_map`
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub unsafe extern "C" fn tembo_map_open(
     flags: c_uint,
     map: *mut *mut MapHandle,
 ) -> c_int {
-    call(|| {
+    call_uncancelled(|| {
         check_out(map, "map")?;
         // SAFETY: the caller's promise, for both.
         let (pool, name) = unsafe { (&required(pool, "pool")?.pool, map_name(name)?) };
@@ -52,14 +54,15 @@ pub unsafe extern "C" fn tembo_map_open(
 /// `tembo_map_close`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tembo_map_close(map: *mut MapHandle) {
-    call(|| {
+    call_uncancelled(|| {
         // SAFETY: the caller's promise.
         unsafe { take_back(map) };
         Ok(())
     });
 }
 
-/// Does something with a map and a key.
+/// Does something with a map and a key. No map has a key that is longer than keys may be: of such a one nothing is read, and it comes to
+/// `too_long`.
 ///
 /// # Safety
 ///
@@ -67,12 +70,28 @@ pub unsafe extern "C" fn tembo_map_close(map: *mut MapHandle) {
 #[inline]
 unsafe fn with(
     map: *const MapHandle,
-    key: *const c_void,
-    key_bytes: usize,
+    (key, key_bytes): (*const c_void, usize),
+    too_long: impl FnOnce() -> Failure,
     body: impl FnOnce(&MapHandle, &[u8]) -> Outcome,
 ) -> c_int {
-    // SAFETY: the caller's promise, for both.
-    call(|| unsafe { body(required(map, "map")?, bytes(key, key_bytes, "key")?) })
+    call(|| {
+        // SAFETY: the caller's promise.
+        let map = unsafe { required(map, "map") }?;
+        check_length(key_bytes, 1, "key")?;
+        if key_bytes as u64 > MAX_KEY_BYTES {
+            return Err(too_long());
+        }
+        // SAFETY: the caller's promise.
+        body(map, unsafe { bytes(key, key_bytes, "key") }?)
+    })
+}
+
+fn absent() -> Failure {
+    Failure::KEY_ABSENT
+}
+
+fn key_too_long(bytes: usize) -> impl FnOnce() -> Failure {
+    move || Error::KeyTooLong { bytes: bytes as u64, max_bytes: MAX_KEY_BYTES }.into()
 }
 
 /// `tembo_map_find`
@@ -99,7 +118,7 @@ pub unsafe extern "C" fn tembo_map_find(
         Ok(())
     };
     // SAFETY: the caller's promise.
-    unsafe { with(map, key, key_bytes, body) }
+    unsafe { with(map, (key, key_bytes), absent, body) }
 }
 
 /// Copies bytes to the caller's memory.
@@ -127,15 +146,16 @@ unsafe fn put_if(
 ) -> c_int {
     let body = |handle: &MapHandle, key: &[u8]| {
         // SAFETY: the caller's promise.
-        let value = unsafe { bytes(value.0, value.1, "value") }?;
+        let value = unsafe { args::value_bytes(value.0, value.1) }?;
         match wanted {
             true if !handle.map.update(key, value)? => Err(Failure::KEY_ABSENT),
             false if !handle.map.insert(key, value)? => Err(Failure::KEY_PRESENT),
             _ => Ok(()),
         }
     };
+    let too_long = move || if wanted { Failure::KEY_ABSENT } else { key_too_long(key.1)() };
     // SAFETY: the caller's promise.
-    unsafe { with(map, key.0, key.1, body) }
+    unsafe { with(map, key, too_long, body) }
 }
 
 /// `tembo_map_insert`
@@ -175,11 +195,11 @@ pub unsafe extern "C" fn tembo_map_put(
 ) -> c_int {
     let body = |handle: &MapHandle, key: &[u8]| {
         // SAFETY: the caller's promise.
-        let value = unsafe { bytes(value, value_bytes, "value") }?;
+        let value = unsafe { args::value_bytes(value, value_bytes) }?;
         Ok(handle.map.put(key, value).map(drop)?)
     };
     // SAFETY: the caller's promise.
-    unsafe { with(map, key, key_bytes, body) }
+    unsafe { with(map, (key, key_bytes), key_too_long(key_bytes), body) }
 }
 
 /// `tembo_map_remove`
@@ -193,7 +213,7 @@ pub unsafe extern "C" fn tembo_map_remove(
         if handle.map.remove(key)? { Ok(()) } else { Err(Failure::KEY_ABSENT) }
     };
     // SAFETY: the caller's promise.
-    unsafe { with(map, key, key_bytes, body) }
+    unsafe { with(map, (key, key_bytes), absent, body) }
 }
 
 /// `tembo_map_scan`
@@ -239,8 +259,16 @@ pub unsafe extern "C" fn tembo_map_scan(
         }
         Err(Failure::fixed(Status::TooSmall, c"the next record does not fit into the buffer"))
     };
-    // SAFETY: the caller's promise.
-    unsafe { with(map, from, from_bytes, body) }
+    // No key is longer than keys may be, so that a bound is decided by that many bytes of it, and one more.
+    let from_bytes = if check_length(from_bytes, 1, "from").is_ok() {
+        from_bytes.min(MAX_KEY_BYTES as usize + 1)
+    } else {
+        from_bytes
+    };
+    call(|| {
+        // SAFETY: the caller's promise, for both.
+        unsafe { body(required(map, "map")?, bytes(from, from_bytes, "from")?) }
+    })
 }
 
 /// `tembo_map_count`

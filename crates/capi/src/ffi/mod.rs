@@ -10,6 +10,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod args;
+mod cancel;
 mod fixed;
 mod map;
 mod names;

@@ -1,9 +1,10 @@
 //! Messages and pools.
 
 use super::args::{
-    ACCEPT_UNCLEAN, READ_ONLY_POOL, assert_shared, check_out, give, required, string, take_back,
+    ACCEPT_UNCLEAN, PATH_BYTES, READ_ONLY_POOL, assert_shared, check_out, give, required, string, take_back,
 };
-use crate::status::{Failure, Outcome, call, last_message, name_of};
+use super::cancel::call_uncancelled;
+use crate::status::{Failure, Outcome, last_message, name_of};
 use std::ffi::{CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 use tembo::{Durability, Options, Pool};
@@ -100,7 +101,7 @@ unsafe fn open(
 ) -> Outcome {
     check_out(pool, "pool")?;
     // SAFETY: the caller's promise, for both.
-    let (path, options) = unsafe { (string(path, "path")?, options.as_ref()) };
+    let (path, options) = unsafe { (string(path, PATH_BYTES, "path")?, options.as_ref()) };
     let options = options.map_or_else(|| Ok(Options::new()), PoolOptions::read)?;
     let opened = adjust(options).open(OsStr::from_bytes(path.to_bytes()))?;
     let survives = CString::new(opened.survives()).unwrap_or_default();
@@ -117,7 +118,7 @@ pub unsafe extern "C" fn tembo_pool_create(
     pool: *mut *mut PoolHandle,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    call(|| unsafe { open(path, options, pool, |options| options.create_new(true)) })
+    call_uncancelled(|| unsafe { open(path, options, pool, |options| options.create_new(true)) })
 }
 
 /// `tembo_pool_open`
@@ -128,13 +129,13 @@ pub unsafe extern "C" fn tembo_pool_open(
     pool: *mut *mut PoolHandle,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    call(|| unsafe { open(path, options, pool, |options| options) })
+    call_uncancelled(|| unsafe { open(path, options, pool, |options| options) })
 }
 
 /// `tembo_pool_close`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tembo_pool_close(pool: *mut PoolHandle) {
-    call(|| {
+    call_uncancelled(|| {
         // SAFETY: the caller's promise.
         unsafe { take_back(pool) };
         Ok(())

@@ -1,17 +1,8 @@
 /* What the header promises for arguments at and beyond the edge: null pointers, lengths, names, kinds, small buffers. */
-#include "tembo.h"
+#include "check.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "line %d: %s; the last message: %s\n", __LINE__, #condition, tembo_last_error());          \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 #define INVALID(call) CHECK((call) == TEMBO_INVALID && tembo_last_error()[0] != 0)
 
 /* The structures as src/ffi has them. */

@@ -10,6 +10,7 @@ use super::workload::Random;
 use crate::args::Bench;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
+use crate::unfinished::Passing;
 use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
@@ -81,6 +82,8 @@ pub(super) fn run(arguments: &Bench) -> Outcome<Results> {
     let entries = entries.ok_or_else(|| Failure::Usage("--entries is at most 4294967295".to_owned()))?;
     let workset = Workset::new(arguments.seed, entries);
     let directory = temporary_directory(arguments.dir.as_deref())?;
+    // A signal that ends the process does not drop anything.
+    let _passing = Passing::directory(directory.path());
     let durabilities = match arguments.choices.durability {
         Durability::Auto => vec![Durability::PageCache, Durability::Emulated],
         chosen => vec![chosen],

@@ -7,11 +7,11 @@
 use super::workload::{self, Change, Model};
 use crate::accept;
 use crate::args::Bench;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Kind, Outcome};
 use crate::maps::note_unknown;
 use std::io::Write;
 use std::path::Path;
-use tembo::{Batch, Geometry, Map, Options, Pool};
+use tembo::{Batch, Geometry, Map, Options, Pool, Quoted};
 
 const DATA: &str = "seeded.data";
 const POSITION: &str = "seeded.position";
@@ -29,8 +29,15 @@ pub(crate) fn run(arguments: &Bench, path: &Path, options: &Options) -> Outcome 
     if bytes < SMALL_POOL_BYTES {
         options = options.geometry(Geometry::tiny());
     }
+    if !arguments.resume && path.symlink_metadata().is_ok() {
+        let path = path.display();
+        return Err(Failure::Failed(format!(
+            "{path} exists already; choose another path, or add --resume to go on with the workload in it"
+        )));
+    }
     let pool = accept::open(&options.create(arguments.resume).create_new(!arguments.resume), path)?;
     note_unknown(&pool)?;
+    require_own(&pool, path)?;
     let workload = Workload { data: pool.open_map(DATA)?, position: pool.open_map(POSITION)? };
     let begin = workload.position(arguments.seed)?;
     let mut out = std::io::stdout().lock();
@@ -40,6 +47,19 @@ pub(crate) fn run(arguments: &Bench, path: &Path, options: &Options) -> Outcome 
         writeln!(out, "acked {}", number + 1).and_then(|()| out.flush()).map_err(Failure::output)?;
     }
     Ok(())
+}
+
+/// Refuses a pool that holds anything but the workload: its maps would be made beside that.
+fn require_own(pool: &Pool, path: &Path) -> Outcome {
+    let roots = pool.raw().roots().map_err(tembo::Error::from)?;
+    match roots.iter().find(|root| root.name != DATA && root.name != POSITION) {
+        None => Ok(()),
+        Some(root) => Err(Failure::Failed(format!(
+            "{} is not a pool of `tembo bench --seeded`: it holds {}; choose another path",
+            path.display(),
+            Quoted(&root.name)
+        ))),
+    }
 }
 
 /// The maps of the workload.
@@ -56,9 +76,8 @@ impl Workload {
             Some(found) if found == seed => Ok(done),
             found => {
                 let found = found.map_or("none".to_owned(), |seed| seed.to_string());
-                Err(Failure::Failed(format!(
-                    "the pool holds the workload of seed {found}, not of seed {seed}"
-                )))
+                let text = format!("the pool holds the workload of seed {found}, not of seed {seed}");
+                Err(Failure::Store(Kind::Damaged, text))
             }
         }
     }
@@ -86,7 +105,8 @@ impl Workload {
 fn number_at(map: &Map, key: &[u8]) -> Outcome<Option<u64>> {
     let Some(value) = map.get(key)? else { return Ok(None) };
     let bytes: [u8; 8] = value[..].try_into().map_err(|_| {
-        Failure::Failed(format!("the workload's position has {} bytes instead of 8", value.len()))
+        let text = format!("the workload's position has {} bytes instead of 8", value.len());
+        Failure::Store(Kind::Damaged, text)
     })?;
     Ok(Some(u64::from_le_bytes(bytes)))
 }
@@ -108,15 +128,17 @@ pub(crate) fn verify(pool: &Pool, seed: u64, acknowledged: u64) -> Outcome<u64> 
         } else {
             "holds operations nobody asked for"
         };
-        return Err(Failure::Failed(format!(
-            "the pool {verb}: {acknowledged} were acknowledged, {done} are in it"
-        )));
+        let text = format!("the pool {verb}: {acknowledged} were acknowledged, {done} are in it");
+        return Err(Failure::Store(Kind::Damaged, text));
     }
     match first_difference(&workload::model_after(seed, done), &contents) {
         None => Ok(done),
-        Some(difference) => Err(Failure::Failed(format!(
-            "the pool does not hold the state after its {done} operations (seed {seed}): {difference}"
-        ))),
+        Some(difference) => Err(Failure::Store(
+            Kind::Damaged,
+            format!(
+                "the pool does not hold the state after its {done} operations (seed {seed}): {difference}"
+            ),
+        )),
     }
 }
 

@@ -7,12 +7,17 @@
 use super::text::{Read, Shown};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read as _, Write};
+use tembo::Quoted;
 use xxhash_rust::xxh3::Xxh3;
 
 /// The version that is written and the newest that is read.
 const VERSION: u32 = 1;
 /// The longest line that is read: a key and a value of the largest sizes, every character of them escaped.
 const MAX_LINE_BYTES: u64 = 2 * ((512 << 20) + (64 << 10)) + 1024;
+/// The longest first line, so that nothing else is gathered up to a line end that never comes.
+const MAX_HEADER_BYTES: u64 = 4096;
+/// What is quoted of a dump in a message.
+const QUOTED_CHARS: usize = 200;
 
 /// A line as it is written.
 #[derive(Serialize)]
@@ -162,8 +167,11 @@ pub(crate) enum ReadError {
     #[error("reading the dump: {0}")]
     Io(#[from] io::Error),
     /// It is no dump.
-    #[error("this is not a dump: the first line is not {{\"tembo_dump\":1}}")]
-    NotADump,
+    #[error("this is not a dump: {found}; the first line of a dump is {{\"tembo_dump\":1}}")]
+    NotADump {
+        /// What it is instead, with a verb.
+        found: String,
+    },
     /// It was written by a newer program.
     #[error(
         "the dump has format version {found}; this program knows versions up to {VERSION}, use a newer one"
@@ -273,14 +281,29 @@ impl<R: BufRead> Reader<R> {
             is_fixed: false,
             ended: false,
         };
-        match reader.read_line() {
+        reader.skip_mark()?;
+        match reader.read_line(MAX_HEADER_BYTES) {
             Ok(Some(Line::Header(version))) if version == VERSION => Ok(reader),
             Ok(Some(Line::Header(version))) if version > VERSION => {
                 Err(ReadError::NewerVersion { found: version })
             }
             Err(ReadError::Io(error)) => Err(ReadError::Io(error)),
-            _ => Err(ReadError::NotADump),
+            _ => Err(ReadError::NotADump { found: describe_start(&reader.line) }),
         }
+    }
+
+    /// Skips the mark that some editors put at the start of a file in UTF-8. It is not counted in the checksum, so that nothing else was changed.
+    fn skip_mark(&mut self) -> io::Result<()> {
+        const MARK: &[u8] = b"\xef\xbb\xbf";
+        if self.input.fill_buf()?.starts_with(MARK) {
+            self.input.consume(MARK.len());
+        }
+        Ok(())
+    }
+
+    /// The number of the line that was read last, from 1.
+    pub(crate) fn line_number(&self) -> u64 {
+        self.line_number
     }
 
     /// The next map or entry; none after the last line.
@@ -293,7 +316,7 @@ impl<R: BufRead> Reader<R> {
             return Ok(None);
         }
         let sum_before = self.sum.digest();
-        match self.read_line()? {
+        match self.read_line(MAX_LINE_BYTES)? {
             None => Err(ReadError::CutShort { line: self.line_number }),
             Some(Line::Header(_)) => Err(self.wrong("a second header")),
             Some(Line::Item(Item::Entry { .. })) if self.maps == 0 => {
@@ -343,11 +366,12 @@ impl<R: BufRead> Reader<R> {
         }
         let found = format!("{sum:016x}");
         if let Some(expected) = end.xxh3.as_ref().filter(|expected| **expected != found) {
+            let expected = cut(expected);
             return disagrees(format!(
                 "its checksum is {found}, its last line says {expected} (after editing a dump on purpose, remove \"xxh3\")"
             ));
         }
-        match self.read_line() {
+        match self.read_line(MAX_LINE_BYTES) {
             Ok(None) => Ok(()),
             Err(ReadError::Io(error)) => Err(ReadError::Io(error)),
             Ok(Some(_)) | Err(_) => Err(self.wrong("the dump goes on after its last line")),
@@ -355,10 +379,9 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// The next line that is not blank; none at the end of the source.
-    fn read_line(&mut self) -> Result<Option<Line>, ReadError> {
+    fn read_line(&mut self, limit: u64) -> Result<Option<Line>, ReadError> {
         loop {
             self.line.clear();
-            let limit = MAX_LINE_BYTES;
             let bytes = (&mut self.input).take(limit).read_until(b'\n', &mut self.line)? as u64;
             if bytes == 0 {
                 return Ok(None);
@@ -378,7 +401,34 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn wrong(&self, what: &str) -> ReadError {
-        ReadError::Line { line: self.line_number, what: what.to_owned() }
+        ReadError::Line { line: self.line_number, what: cut(what) }
+    }
+}
+
+/// The start of a text, if it is long.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_CHARS) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}
+
+/// What begins so, if it is no dump.
+fn describe_start(line: &[u8]) -> String {
+    const KNOWN: &[(&[u8], &str)] = &[
+        (b"\xff\xfe", "it is text in UTF-16, to be saved as UTF-8"),
+        (b"\xfe\xff", "it is text in UTF-16, to be saved as UTF-8"),
+        (b"\x1f\x8b", "it is compressed with gzip, to be read through gunzip"),
+        (b"\x28\xb5\x2f\xfd", "it is compressed with zstd, to be read through unzstd"),
+        (b"TEMBOPM", "it is a pool, which has a dump made by `tembo dump`"),
+    ];
+    if let Some((_, what)) = KNOWN.iter().find(|(start, _)| line.starts_with(start)) {
+        return (*what).to_owned();
+    }
+    match std::str::from_utf8(line).map(str::trim) {
+        Ok("") => "there is nothing in it".to_owned(),
+        Ok(text) => format!("it begins with {}", Quoted(text)),
+        Err(_) => format!("it begins with {}", Quoted(&line.escape_ascii().to_string())),
     }
 }
 
@@ -558,12 +608,48 @@ mod tests {
         }
     }
 
+    /// A dump that an editor had saved with a mark at its start was "not a dump: the first line is not" what it visibly was.
+    #[test]
+    fn a_mark_at_the_start_is_no_part_of_a_dump() {
+        let dump = write(&sample());
+        assert_eq!(read(&[b"\xef\xbb\xbf", &dump[..]].concat()).unwrap(), sample());
+    }
+
+    /// Messages repeated what was wrong in full, however long.
+    #[test]
+    fn messages_quote_the_start_of_what_is_long() {
+        let long = "x".repeat(1 << 20);
+        for rest in [
+            format!("{{\"{long}\":1}}"),
+            format!("{{\"map\":\"m\"}}\n{{\"key\":\"k\",\"value\":{{\"{long}\":1}}}}"),
+            format!("{{\"map\":1,\"key\":\"{long}\"}}"),
+            format!("{{\"tembo_dump\":\"{long}\"}}"),
+            format!("{{\"end\":{{\"maps\":0,\"entries\":0,\"xxh3\":\"{long}\"}}}}"),
+        ] {
+            let text = message(format!("{{\"tembo_dump\":1}}\n{rest}").as_bytes());
+            assert!(text.len() < 400, "{} bytes: {}", text.len(), &text[..400]);
+        }
+    }
+
     #[test]
     fn what_is_no_dump_is_called_so() {
-        for dump in
-            [&b""[..], b"\n", b"TEMBOPM\n\0\0", b"{\"map\":\"m\"}\n", b"{\"tembo_dump\":0}\n", b"\xff"]
-        {
-            assert!(message(dump).contains("not a dump"), "{dump:?}");
+        let cases: [(&[u8], &str); 9] = [
+            (b"", "there is nothing in it"),
+            (b"\n", "there is nothing in it"),
+            (b"TEMBOPM\n\0\0", "it is a pool, which has a dump made by `tembo dump`"),
+            (b"{\"map\":\"m\"}\n", r#"it begins with "{\"map\":\"m\"}""#),
+            (b"{\"tembo_dump\":0}\n", r#"it begins with "{\"tembo_dump\":0}""#),
+            (b"\xff", r#"it begins with "\\xff""#),
+            (b"\xff\xfe{\0", "it is text in UTF-16, to be saved as UTF-8"),
+            (b"\x1f\x8b\x08", "it is compressed with gzip, to be read through gunzip"),
+            (&[b'x'; 1 << 20], r#"it begins with "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"..."#),
+        ];
+        for (dump, expected) in cases {
+            let found = message(dump);
+            assert_eq!(
+                found,
+                format!("this is not a dump: {expected}; the first line of a dump is {{\"tembo_dump\":1}}")
+            );
         }
         assert!(message(b"{\"tembo_dump\":2}\n").contains("format version 2"));
     }

@@ -9,8 +9,8 @@ use crate::accept;
 use crate::args::Dump;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
+use crate::unfinished::Unfinished;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use tembo::{Map, Options, Pool, Unknown};
 
@@ -56,15 +56,10 @@ pub(crate) fn run(arguments: &Dump) -> Outcome {
         let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
         return write_pool(&pool, &unknown, out, Failure::output);
     };
-    let writing = |error: io::Error| Failure::Failed(format!("writing {}: {error}", path.display()));
-    let file = File::create_new(path).map_err(writing)?;
-    let written = write_pool(&pool, &unknown, BufWriter::with_capacity(BUFFER_BYTES, &file), writing)
-        .and_then(|()| file.sync_all().map_err(writing));
-    if written.is_err() {
-        // The file was created above; what is in it is no dump.
-        let _ = std::fs::remove_file(path);
-    }
-    written
+    let writing = Failure::at_file("writing", path);
+    let file = Unfinished::new(path).map_err(&writing)?;
+    write_pool(&pool, &unknown, BufWriter::with_capacity(BUFFER_BYTES, file.file()), &writing)?;
+    file.publish(path).map_err(&writing)
 }
 
 /// How many named snapshots each map has that keeps versions, and each hash table.

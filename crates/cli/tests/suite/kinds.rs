@@ -81,7 +81,7 @@ fn what_is_unknown_is_named_by_every_command() {
     assert!(text.contains("no damage was found") && text.contains(&line), "{text}");
     assert!(!text.contains("damaged") && !text.contains("leak"), "{text}");
     let json = place.run("check a.pool --json").json();
-    assert_eq!((&json["ok"], &json["unproved"], &json["entries"]), (&false.into(), &true.into(), &1.into()));
+    assert_eq!((&json["ok"], &json["kind"], &json["entries"]), (&false.into(), &"unknown".into(), &1.into()));
 
     let refused = place.run("dump a.pool");
     assert!(refused.stdout.is_empty(), "{refused:?}");

@@ -1,7 +1,9 @@
 //! The `tembo` command as its users meet it: arguments, output, exit codes, and what is left after kill -9.
 
 mod dump_load;
+mod errors;
 mod fixtures;
+mod interrupted;
 mod kinds;
 mod log;
 mod redis_py;

@@ -36,7 +36,12 @@ impl Run {
 
     /// Requires exit code 1 and this in the message.
     pub(crate) fn fails_with(self, message: &str) -> Run {
-        assert_eq!(self.code, Some(1), "{self:?}");
+        self.ends_with(1, message)
+    }
+
+    /// Requires an exit code and this in the message.
+    pub(crate) fn ends_with(self, code: i32, message: &str) -> Run {
+        assert_eq!(self.code, Some(code), "{self:?}");
         assert!(
             self.stderr.contains(message) || self.text().contains(message),
             "{message:?} is not in {self:?}"
@@ -101,6 +106,12 @@ impl Place {
     pub(crate) fn pool(&self, name: &str, operations: u64) {
         self.run(&format!("bench --seeded --seed 7 --ops {operations} --pool {name}")).ok();
     }
+}
+
+/// This process, as a message names who has a pool.
+pub(crate) fn holder() -> String {
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", std::process::id())).expect("its name");
+    format!("process {} ({})", std::process::id(), name.trim())
 }
 
 /// A file's contents.

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::turns::HeldHere;
 use crate::wbtree::Fate;
 use parking_lot::Mutex;
+use std::collections::TryReserveError;
 use std::sync::Arc;
 use tembo_pool::Tx;
 
@@ -84,19 +85,24 @@ impl<B: AsRef<[u8]>> Change<B> {
         }
     }
 
-    fn to_owned(&self) -> Change {
-        let own = |bytes: &B| bytes.as_ref().to_vec();
-        match self {
-            Change::Put(key, value) => Change::Put(own(key), own(value)),
-            Change::Insert(key, value) => Change::Insert(own(key), own(value)),
-            Change::Update(key, value) => Change::Update(own(key), own(value)),
+    fn to_owned(&self) -> Result<Change, TryReserveError> {
+        let own = |bytes: &B| {
+            let (bytes, mut copy) = (bytes.as_ref(), Vec::new());
+            copy.try_reserve_exact(bytes.len())?;
+            copy.extend_from_slice(bytes);
+            Ok::<_, TryReserveError>(copy)
+        };
+        Ok(match self {
+            Change::Put(key, value) => Change::Put(own(key)?, own(value)?),
+            Change::Insert(key, value) => Change::Insert(own(key)?, own(value)?),
+            Change::Update(key, value) => Change::Update(own(key)?, own(value)?),
             Change::Swap { key, expected, new } => Change::Swap {
-                key: own(key),
-                expected: expected.as_ref().map(own),
-                new: new.as_ref().map(own),
+                key: own(key)?,
+                expected: expected.as_ref().map(own).transpose()?,
+                new: new.as_ref().map(own).transpose()?,
             },
-            Change::Remove(key) => Change::Remove(own(key)),
-        }
+            Change::Remove(key) => Change::Remove(own(key)?),
+        })
     }
 }
 
@@ -347,7 +353,11 @@ impl<S: CddsStructure> CddsMap<S> {
             Some(mut writing) => self.write_one(&mut writing, change),
             None => {
                 self.expect_other()?;
-                self.join(change.to_owned())
+                match change.to_owned() {
+                    Ok(change) => self.join(change),
+                    // Without memory for a copy that others could make, it waits for its own turn.
+                    Err(_) => self.write_one(&mut *self.lock_writer()?, change),
+                }
             }
         }
     }

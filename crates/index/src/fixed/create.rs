@@ -115,6 +115,9 @@ impl FixedTree {
         FixedTree::start(pool, header, Some(lane))
     }
 
+    /// What kind of root it has, as noted in the pool's root directory.
+    pub const ROOT_KIND: u32 = ROOT_KIND;
+
     /// The tree of this name, if there is one. Takes the same time for a tree of any size. A tree is opened once at a
     /// time: clone the handle to share it.
     ///

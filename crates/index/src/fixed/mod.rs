@@ -81,6 +81,6 @@ mod tests;
 mod touched;
 
 pub use create::FixedTree;
-pub use scan::FixedRange;
+pub use scan::{FixedRange, Records};
 #[doc(hidden)]
 pub use touched::DramAccess;

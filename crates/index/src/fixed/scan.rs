@@ -7,7 +7,7 @@ use super::layout::{NODE_BYTES, NODE_WORDS, SLOTS, key_off, key_word, value_off,
 use super::lock::{Locked, Version, begin, is_unchanged};
 use super::node::{Leaf, Order};
 use super::structure::Structure;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow, RangeBounds};
@@ -54,7 +54,8 @@ const FREE_TRIES: usize = 16;
 const BATCH: usize = 64;
 
 impl FixedTree {
-    /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one moment.
+    /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one moment. Afterwards, also if it fails,
+    /// what was there before is there still.
     ///
     /// Starts again when one of the leaves changed meanwhile, or was read for the first time by others, too. Where writers never let it end, as they
     /// may if it takes many leaves, it makes them wait after some tries, and waits itself for those that are in the middle of a change. That
@@ -63,7 +64,7 @@ impl FixedTree {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn scan(&self, from: u64, limit: usize, records: &mut Vec<(u64, u64)>) -> Result<()> {
+    pub fn scan(&self, from: u64, limit: usize, records: &mut impl Records) -> Result<()> {
         self.tree.scan((from, u64::MAX), limit, Direction::Up, records)
     }
 
@@ -72,7 +73,7 @@ impl FixedTree {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn scan_back(&self, from: u64, limit: usize, records: &mut Vec<(u64, u64)>) -> Result<()> {
+    pub fn scan_back(&self, from: u64, limit: usize, records: &mut impl Records) -> Result<()> {
         self.tree.scan((0, from), limit, Direction::Down, records)
     }
 
@@ -136,6 +137,59 @@ impl FixedTree {
             removed += u64::from(self.remove(record?.0)?.is_some());
         }
         Ok(removed)
+    }
+}
+
+/// What a scan gathers its records in.
+pub trait Records {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// Leaves the first ones only, as they were.
+    fn truncate(&mut self, count: usize);
+
+    /// Makes room for more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`].
+    fn reserve(&mut self, more: usize) -> Result<()>;
+
+    /// Appends a record, for which room was made.
+    fn push(&mut self, key: u64, value: u64);
+
+    /// Appends records, for which room was made.
+    #[inline]
+    fn append(&mut self, records: impl ExactSizeIterator<Item = (u64, u64)>) {
+        records.for_each(|(key, value)| self.push(key, value));
+    }
+}
+
+impl Records for Vec<(u64, u64)> {
+    #[inline]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn truncate(&mut self, count: usize) {
+        self.truncate(count);
+    }
+
+    #[inline]
+    fn reserve(&mut self, more: usize) -> Result<()> {
+        let bytes = (self.len() as u64 + more as u64) * size_of::<(u64, u64)>() as u64;
+        self.try_reserve(more).map_err(|_| Error::OutOfMemory { bytes })
+    }
+
+    #[inline]
+    fn push(&mut self, key: u64, value: u64) {
+        self.push((key, value));
+    }
+
+    #[inline]
+    fn append(&mut self, records: impl ExactSizeIterator<Item = (u64, u64)>) {
+        self.extend(records);
     }
 }
 
@@ -221,11 +275,26 @@ impl Tree {
         keys: (u64, u64),
         limit: usize,
         direction: Direction,
-        records: &mut Vec<(u64, u64)>,
+        records: &mut impl Records,
+    ) -> Result<()> {
+        let start = records.count();
+        let outcome = self.scan_until_it_holds(keys, limit, direction, records);
+        if outcome.is_err() {
+            records.truncate(start);
+        }
+        outcome
+    }
+
+    fn scan_until_it_holds(
+        &self,
+        keys: (u64, u64),
+        limit: usize,
+        direction: Direction,
+        records: &mut impl Records,
     ) -> Result<()> {
         self.pool.check_process()?;
         let pin = self.pool.pin_briefly();
-        let start = records.len();
+        let start = records.count();
         for _ in 0..FREE_TRIES {
             if self.try_scan(keys, limit, direction, records, &pin, None)? {
                 return Ok(());
@@ -249,12 +318,12 @@ impl Tree {
         (low, high): (u64, u64),
         limit: usize,
         direction: Direction,
-        records: &mut Vec<(u64, u64)>,
+        records: &mut impl Records,
         pin: &BriefPin<'_>,
         structure: Option<&Structure<'_>>,
     ) -> Result<bool> {
         let mut locks = Vec::new();
-        let full = records.len().saturating_add(limit);
+        let full = records.count().saturating_add(limit);
         let last_record = self.last.get(pin);
         let last = if high == u64::MAX { self.last(pin).map(|value| (u64::MAX, value)) } else { None };
         // As many as a scan of some dozens of records has, mostly.
@@ -262,15 +331,17 @@ impl Tree {
         // Nodes that were cold, and the keys that led to them.
         let mut cold: SmallVec<[(u64, u64); 4]> = SmallVec::new();
         let mut from = if direction == Direction::Up { low } else { high.min(u64::MAX - 1) };
-        if direction == Direction::Down && records.len() < full {
-            records.extend(last);
+        if direction == Direction::Down && records.count() < full {
+            add(records, last)?;
         }
         // The largest key is in no leaf.
         let mut more = low != u64::MAX;
-        while more && records.len() < full {
+        while more && records.count() < full {
+            make_room(&mut seen)?;
             let station = match structure {
                 Some(lock) => {
                     let leaf = self.path(from, lock)?.leaf;
+                    locks.try_reserve(1).map_err(|_| no_memory::<Locked<'_>>(locks.len()))?;
                     locks.extend(Locked::new(leaf, &self.bias));
                     Station::Known(leaf)
                 }
@@ -296,6 +367,7 @@ impl Tree {
                     if !(is_first || is_next) {
                         return Ok(false);
                     }
+                    make_room(&mut cold)?;
                     cold.push((*off, from));
                     self.read_leaf((leaf, begin(&leaf.version)), range, full, direction, records, pin)?
                 }
@@ -306,8 +378,8 @@ impl Tree {
                 Read::Next(_) => more = false,
             }
         }
-        if direction == Direction::Up && records.len() < full {
-            records.extend(last);
+        if direction == Direction::Up && records.count() < full {
+            add(records, last)?;
         }
         if !cold.into_iter().all(|(off, key)| self.is_still_cold(off, key, pin)) {
             return Ok(false);
@@ -375,7 +447,7 @@ impl Tree {
         (low, high): (u64, u64),
         full: usize,
         direction: Direction,
-        records: &mut Vec<(u64, u64)>,
+        records: &mut impl Records,
         pin: &BriefPin<'_>,
     ) -> Result<Read> {
         let region = self.region();
@@ -389,6 +461,7 @@ impl Tree {
         right.inspect(|right| right.fetch());
         let mut own = None;
         let slots = self.order(leaf, version, &mut own, pin).slots();
+        records.reserve(slots.len().min(full - records.count()))?;
         let wanted = Wanted { low, high, floor, full, up };
         let ahead = || {
             if let Some(right) = right {
@@ -494,6 +567,32 @@ impl Tree {
     }
 }
 
+/// Appends the record of the largest key, if there is one.
+fn add(records: &mut impl Records, record: Option<(u64, u64)>) -> Result<()> {
+    if let Some((key, value)) = record {
+        records.reserve(1)?;
+        records.push(key, value);
+    }
+    Ok(())
+}
+
+/// Makes room for one more of what a long scan notes of each leaf.
+#[inline]
+fn make_room<const N: usize, T>(list: &mut SmallVec<[T; N]>) -> Result<()>
+where
+    [T; N]: smallvec::Array<Item = T>,
+{
+    if list.len() < list.capacity() {
+        return Ok(());
+    }
+    list.try_reserve(1).map_err(|_| no_memory::<T>(list.len()))
+}
+
+#[cold]
+fn no_memory<T>(count: usize) -> Error {
+    Error::OutOfMemory { bytes: (count as u64 + 1) * size_of::<T>() as u64 }
+}
+
 /// A word of a leaf that is known, and so lies in the region.
 fn load_known(region: &Region, leaf: &Leaf, word: usize) -> u64 {
     let loaded = region.load_u64(leaf.off + WORD_BYTES * word as u64);
@@ -520,7 +619,7 @@ impl Wanted {
         &self,
         slots: &[u8],
         load: impl Fn(usize) -> u64,
-        records: &mut Vec<(u64, u64)>,
+        records: &mut impl Records,
         ahead: impl FnOnce(),
     ) {
         let key_of = |slot: &u8| !load(key_word((*slot).into()));
@@ -537,7 +636,7 @@ impl Wanted {
         };
         // The two searches may not have seen the same, as a record was removed meanwhile; then this is all done again.
         let slots = slots.get(range).unwrap_or_default();
-        let room = self.full - records.len();
+        let room = self.full - records.count();
         if slots.len() < room && !ends {
             ahead();
         }
@@ -545,16 +644,16 @@ impl Wanted {
         let width = self.high.min((!self.floor).wrapping_sub(1)).wrapping_sub(self.low);
         let is_wanted = |key: u64| key.wrapping_sub(self.low) <= width;
         // Mostly there are none, and what is looked at for each record is little.
-        let (before, mut all) = (records.len(), true);
+        let (before, mut all) = (records.count(), true);
         let record_in = |slot: &u8| {
             let key = key_of(slot);
             all &= is_wanted(key);
             (key, value_of(slot))
         };
         if self.up {
-            records.extend(slots[..room.min(slots.len())].iter().map(record_in));
+            records.append(slots[..room.min(slots.len())].iter().map(record_in));
         } else {
-            records.extend(slots[slots.len().saturating_sub(room)..].iter().rev().map(record_in));
+            records.append(slots[slots.len().saturating_sub(room)..].iter().rev().map(record_in));
         }
         if all {
             return;
@@ -563,10 +662,10 @@ impl Wanted {
         let add = |slot: &u8| {
             let key = key_of(slot);
             if is_wanted(key) {
-                if records.len() == self.full {
+                if records.count() == self.full {
                     return ControlFlow::Break(());
                 }
-                records.push((key, value_of(slot)));
+                records.push(key, value_of(slot));
             }
             ControlFlow::Continue(())
         };

@@ -8,7 +8,8 @@ use super::layout::{
 };
 use super::lock::Locked;
 use super::node::Child;
-use super::scan::Direction;
+use super::scan::{Direction, Records};
+use crate::error::{Error, Result};
 use std::sync::atomic::Ordering;
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
@@ -194,6 +195,61 @@ fn a_scan_that_locks_out_writers_sees_the_same_and_leaves_no_lock_behind() {
         }
     }
     (0..2000).for_each(|i| assert_eq!(tree.put(3 * i, 1).unwrap(), Some(3 * i + 1)));
+}
+
+/// Room for some records, and no memory for more.
+struct Narrow {
+    records: Vec<(u64, u64)>,
+    most: usize,
+}
+
+impl Records for Narrow {
+    fn count(&self) -> usize {
+        self.records.len()
+    }
+
+    fn truncate(&mut self, count: usize) {
+        self.records.truncate(count);
+    }
+
+    fn reserve(&mut self, more: usize) -> Result<()> {
+        if self.records.len() + more > self.most {
+            return Err(Error::OutOfMemory { bytes: 16 * (self.records.len() + more) as u64 });
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, key: u64, value: u64) {
+        self.records.push((key, value));
+    }
+}
+
+/// A scan for which there was no memory ended the process.
+#[test]
+fn a_scan_without_memory_fails_and_appends_nothing() {
+    let pool = pool();
+    let tree = filled(&pool, 0..1000);
+    for back in [false, true] {
+        for most in [1, 50, 700] {
+            let mut narrow = Narrow { records: vec![(7, 7)], most };
+            let outcome = match back {
+                true => tree.scan_back(500, 10_000, &mut narrow),
+                false => tree.scan(500, 10_000, &mut narrow),
+            };
+            let error = outcome.err();
+            let fits = most > 501;
+            assert_eq!(matches!(error, Some(Error::OutOfMemory { .. })), !fits, "{most}: {error:?}");
+            let expected = if !fits {
+                1
+            } else if back {
+                502
+            } else {
+                501
+            };
+            assert_eq!((narrow.records.len(), narrow.records[0]), (expected, (7, 7)));
+        }
+    }
+    assert_eq!(tree.put(500, 1).unwrap().map(drop), Some(()));
 }
 
 #[test]

@@ -75,6 +75,9 @@ impl WbTree {
         Ok(header)
     }
 
+    /// What kind of root it has, as noted in the pool's root directory.
+    pub const ROOT_KIND: u32 = ROOT_KIND;
+
     /// The tree of this name, if there is one. Takes the same time for a tree of any size.
     ///
     /// # Errors

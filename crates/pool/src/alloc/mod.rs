@@ -730,7 +730,7 @@ impl Allocator {
 
 /// The error for chunks that cannot be had.
 pub(crate) fn full(needed_bytes: u64, why: &RegionError) -> Error {
-    Error::Full { needed_bytes, why: why.to_string() }
+    Error::Full { needed_bytes, why: why.reason() }
 }
 
 #[cold]

@@ -104,10 +104,47 @@ fn other_kinds_of_files_get_their_own_errors() {
     let missing = Pool::open(dir.path().join("none"), &Options::default()).unwrap_err();
     assert!(matches!(missing, Error::NotFound { .. }), "{missing}");
     let nowhere = Pool::open(dir.path().join("none/such/dir"), &tiny_options()).unwrap_err();
-    assert!(matches!(nowhere, Error::Io { .. }), "{nowhere}");
+    assert!(matches!(nowhere, Error::NoDirectory { exists: false, .. }), "{nowhere}");
     fs::write(&path, &bytes).unwrap();
     let taken = Pool::open(&path, &Options { create_new: true, ..tiny_options() }).unwrap_err();
     assert!(matches!(taken, Error::AlreadyExists { .. }), "{taken}");
+}
+
+/// A link that led nowhere was "exists already" and "there is no pool; create it", both at once.
+#[test]
+fn a_link_that_leads_nowhere_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("link");
+    std::os::unix::fs::symlink("nowhere", &path).unwrap();
+    for options in [Options::default(), tiny_options(), Options { create_new: true, ..tiny_options() }] {
+        let error = Pool::open(&path, &options).unwrap_err();
+        assert!(
+            matches!(&error, Error::DanglingLink { target, .. } if target.as_os_str() == "nowhere"),
+            "{error}"
+        );
+    }
+    fs::write(dir.path().join("file"), b"").unwrap();
+    let error = Pool::open(dir.path().join("file/a.pool"), &tiny_options()).unwrap_err();
+    assert!(matches!(error, Error::NoDirectory { exists: true, .. }), "{error}");
+}
+
+#[test]
+fn a_pool_is_made_in_a_file_that_has_no_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, path) = (tempfile::tempfile_in(dir.path()).unwrap(), dir.path().join("later"));
+    let pool = Pool::create_in_file(&file, &path, &tiny_options()).unwrap();
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let off = tx.alloc_zeroed(64).unwrap();
+    tx.set_root("root", 7, off).unwrap();
+    tx.commit().unwrap();
+    drop((lane, pool));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).unwrap();
+    fs::write(&path, bytes).unwrap();
+    let pool = Pool::open(&path, &Options::default()).unwrap();
+    assert_eq!(pool.root("root").unwrap().map(|root| root.kind), Some(7));
 }
 
 #[test]

@@ -1,0 +1,197 @@
+//! Files that get their names when everything is in them: nobody ever sees a part of one, and what is interrupted leaves nothing behind.
+//!
+//! The file is made without a name. Where the file system cannot do that, it has another name meanwhile, which a signal that ends the
+//! process removes; one that a killed process left is taken away by the next that wants the name.
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat, open};
+use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fs::{File, remove_file};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once, PoisonError};
+
+/// A file that is being filled. Dropped, it is gone, unless it got its name.
+pub(crate) struct Unfinished {
+    file: File,
+    temporary: Option<Passing>,
+}
+
+impl Unfinished {
+    /// A new file that is to get the name `path`, which must be free.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system; [`io::ErrorKind::AlreadyExists`].
+    pub(crate) fn new(path: &Path) -> io::Result<Unfinished> {
+        if path.symlink_metadata().is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        match open(directory_of(path), OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode()) {
+            Ok(file) => Ok(Unfinished { file: file.into(), temporary: None }),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR) => Unfinished::named(path),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn named(path: &Path) -> io::Result<Unfinished> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".unfinished");
+        let temporary = directory_of(path).join(name);
+        let create =
+            || open(&temporary, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC, mode());
+        let file: File = match create() {
+            Err(Errno::EXIST) => {
+                // Whoever still fills it has its lock.
+                flock(File::open(&temporary)?, FlockOperation::NonBlockingLockExclusive)?;
+                remove_file(&temporary)?;
+                create()?
+            }
+            outcome => outcome?,
+        }
+        .into();
+        let temporary = Passing::file(temporary);
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Unfinished { file, temporary: Some(temporary) })
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives the file its name, durably. What somebody else has made there meanwhile stays.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system; [`io::ErrorKind::AlreadyExists`].
+    pub(crate) fn publish(self, path: &Path) -> io::Result<()> {
+        self.file.sync_all()?;
+        match &self.temporary {
+            None => {
+                let unnamed = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
+            }
+            Some(temporary) => std::fs::hard_link(&temporary.path, path)?,
+        }
+        File::open(directory_of(path))?.sync_all()
+    }
+}
+
+fn mode() -> Mode {
+    Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A file or directory that goes when this is dropped, or when a signal ends the process.
+pub(crate) struct Passing {
+    path: PathBuf,
+}
+
+static PASSING: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+impl Passing {
+    fn file(path: PathBuf) -> Passing {
+        static CATCHING: Once = Once::new();
+        CATCHING.call_once(remove_at_signals);
+        PASSING.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
+        Passing { path }
+    }
+
+    /// A directory with all that is in it.
+    pub(crate) fn directory(path: &Path) -> Passing {
+        Passing::file(path.to_owned())
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        PASSING.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| *path != self.path);
+        remove(&self.path);
+    }
+}
+
+/// Removes what there is; what cannot be removed stays.
+fn remove(path: &Path) {
+    let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { remove_file(path) };
+}
+
+fn remove_at_signals() {
+    // Without it, signals end the process as ever, and leave behind what they leave behind.
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
+    let wait = move || {
+        for signal in signals.forever() {
+            let passing = PASSING.lock().unwrap_or_else(PoisonError::into_inner);
+            passing.iter().for_each(|path| remove(path));
+            let _ = signal_hook::low_level::emulate_default_handler(signal);
+        }
+    };
+    let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// `tembo load` left a file of full size when it was interrupted.
+    #[test]
+    fn a_file_appears_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        for make in [Unfinished::new, Unfinished::named] {
+            let unfinished = make(&path).unwrap();
+            unfinished.file().write_all(b"half").unwrap();
+            drop(unfinished);
+            assert_eq!(names(directory.path()), [""; 0]);
+            let unfinished = make(&path).unwrap();
+            unfinished.file().write_all(b"whole").unwrap();
+            unfinished.publish(&path).unwrap();
+            assert_eq!(
+                (names(directory.path()), std::fs::read(&path).unwrap()),
+                (vec!["a".to_owned()], b"whole".to_vec())
+            );
+            remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_somebody_else_made_meanwhile_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        for make in [Unfinished::new, Unfinished::named] {
+            let unfinished = make(&path).unwrap();
+            std::fs::write(&path, b"theirs").unwrap();
+            assert_eq!(unfinished.publish(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(
+                (names(directory.path()), std::fs::read(&path).unwrap()),
+                (vec!["a".to_owned()], b"theirs".to_vec())
+            );
+            remove_file(&path).unwrap();
+        }
+        std::fs::write(&path, b"theirs").unwrap();
+        assert_eq!(Unfinished::new(&path).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_taken_away_and_what_is_being_filled_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        std::fs::write(directory.path().join("a.unfinished"), b"left").unwrap();
+        let unfinished = Unfinished::named(&path).unwrap();
+        assert_eq!(unfinished.file().metadata().unwrap().len(), 0);
+        assert!(Unfinished::named(&path).is_err());
+        unfinished.publish(&path).unwrap();
+        assert_eq!(names(directory.path()), ["a"]);
+    }
+}
