@@ -65,8 +65,9 @@ pub(crate) struct Field {
 }
 
 impl Input {
-    pub(crate) fn new(input: DeriveInput) -> Result<Input> {
-        let options = Options::parse(&input.attrs)?;
+    /// `heap` is where `tembo_heap` is, unless the type says otherwise.
+    pub(crate) fn new(input: DeriveInput, heap: Path) -> Result<Input> {
+        let options = Options::parse(&input.attrs, heap)?;
         let repr = Repr::parse(&input.attrs)?;
         if let Some(lifetime) = input.generics.lifetimes().next() {
             let message = "a persistent type has no lifetimes: what lies in a heap outlives everything that \
@@ -78,6 +79,7 @@ impl Input {
         let shape = match input.data {
             Data::Struct(data) => {
                 repr.of_struct(&input.ident)?;
+                refuse_names_of_methods(&data.fields)?;
                 Shape::Struct(fields(&data.fields, &own))
             }
             Data::Enum(data) => {
@@ -155,6 +157,28 @@ fn fields(fields: &syn::Fields, own: &TokenStream) -> Vec<Field> {
     fields.iter().zip(fields.members()).enumerate().map(field).collect()
 }
 
+/// Methods that all places and objects have wherever they are, since the traits are in the prelude.
+const METHODS: [&str; 8] = ["clone", "clone_from", "clone_into", "eq", "into", "ne", "to_owned", "try_into"];
+
+/// Refuses fields whose accessors would be taken for methods of the place, or hide those.
+fn refuse_names_of_methods(fields: &syn::Fields) -> Result<()> {
+    let names = fields.iter().filter_map(|field| field.ident.as_ref());
+    let errors = names.filter(|name| METHODS.iter().any(|method| name.unraw() == method)).map(|name| {
+        let name = name.unraw();
+        let message = format!(
+            "a persistent field cannot be named `{name}`: its accessor would be `place.{name}()`, and every place has a method of \
+             that name already, so that one would be called for the other; name the field `{name}_` or otherwise"
+        );
+        Error::new(name.span(), message)
+    });
+    errors
+        .reduce(|mut all, error| {
+            all.combine(error);
+            all
+        })
+        .map_or(Ok(()), Err)
+}
+
 fn accessor_at(accessor: &Ident, field: &syn::Field) -> Ident {
     let mut accessor = accessor.clone();
     accessor.set_span(quiet(field.ident.as_ref().map_or_else(|| field.ty.span(), Ident::span)));
@@ -211,8 +235,8 @@ struct Options {
 }
 
 impl Options {
-    fn parse(attributes: &[Attribute]) -> Result<Options> {
-        let mut options = Options { name: None, heap: parse_quote!(::tembo_heap) };
+    fn parse(attributes: &[Attribute], heap: Path) -> Result<Options> {
+        let mut options = Options { name: None, heap };
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("persist")) {
             attribute.parse_nested_meta(|meta| {
                 if meta.path.is_ident("name") {

@@ -17,6 +17,7 @@ mod tests;
 use input::Input;
 use proc_macro2::TokenStream;
 use quote::quote;
+use syn::{Path, parse_quote};
 
 /// Lets values of a type lie in a heap, and makes the accessors of its fields.
 ///
@@ -39,24 +40,22 @@ use quote::quote;
 /// For an enum `Shape` whose variants have fields there is an enum `ShapeRef` with the same variants, each of whose fields is
 /// a place, and a trait `ShapeVariant`, whose method `variant(tx)` says which of them lies there.
 ///
+/// A field cannot be named like a method that every place has: `clone`, `clone_from`, `clone_into`, `eq`, `ne`, `into`, `try_into`,
+/// `to_owned`. (`hash`, `fmt`, `borrow` and `deref` are methods of places only where the program imports their traits; the
+/// accessor `NodeFields::hash(*object)` is meant in any case.)
+///
 /// `#[persist(name = "Node")]` gives the type another name in heaps than in the program: an old version of a type, for
-/// one, which is kept so that heaps that have it can be read. `#[persist(crate = path)]` says where `tembo_heap` is.
+/// one, which is kept so that heaps that have it can be read. `#[persist(crate = path)]` says where `tembo_heap` is, where
+/// a program knows it, or `tembo`, by another name.
 #[proc_macro_derive(Persist, attributes(persist))]
 pub fn derive_persist(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    expand(input, |input| {
-        let (no_drop, helpers) = (persist::no_drop(input), persist::helpers(input));
-        let (persist, access) = (persist::implement(input), access::accessors(input));
-        let (items, implementations) = (access.items, access.implementations);
-        quote! {
-            #items
-            const _: () = {
-                #no_drop
-                #helpers
-                #persist
-                #implementations
-            };
-        }
-    })
+    expand(input, parse_quote!(::tembo_heap), persist)
+}
+
+/// As [`Persist`](macro@Persist), for programs that know `tembo` only: `tembo::heap` has it under that name.
+#[proc_macro_derive(PersistOfTembo, attributes(persist))]
+pub fn derive_persist_of_tembo(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    expand(input, parse_quote!(::tembo::heap), persist)
 }
 
 /// Lets values of a type without pointers be read, set and borrowed as a whole.
@@ -64,13 +63,36 @@ pub fn derive_persist(input: proc_macro::TokenStream) -> proc_macro::TokenStream
 /// Beside it the type needs `Clone`, `Copy` and `Persist`, and every field has to be `Plain`.
 #[proc_macro_derive(Plain, attributes(persist))]
 pub fn derive_plain(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    expand(input, plain::implement)
+    expand(input, parse_quote!(::tembo_heap), plain::implement)
+}
+
+/// As [`Plain`](macro@Plain), for programs that know `tembo` only: `tembo::heap` has it under that name.
+#[proc_macro_derive(PlainOfTembo, attributes(persist))]
+pub fn derive_plain_of_tembo(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    expand(input, parse_quote!(::tembo::heap), plain::implement)
+}
+
+/// All that `Persist` makes.
+fn persist(input: &Input) -> TokenStream {
+    let (no_drop, helpers) = (persist::no_drop(input), persist::helpers(input));
+    let (persist, access) = (persist::implement(input), access::accessors(input));
+    let (items, implementations) = (access.items, access.implementations);
+    quote! {
+        #items
+        const _: () = {
+            #no_drop
+            #helpers
+            #persist
+            #implementations
+        };
+    }
 }
 
 fn expand(
     input: proc_macro::TokenStream,
+    heap: Path,
     code: impl FnOnce(&Input) -> TokenStream,
 ) -> proc_macro::TokenStream {
-    let input = syn::parse(input).and_then(Input::new);
+    let input = syn::parse(input).and_then(|input| Input::new(input, heap));
     input.map_or_else(syn::Error::into_compile_error, |input| code(&input)).into()
 }

@@ -6,8 +6,12 @@ use crate::{access, persist};
 use quote::ToTokens;
 use syn::{DeriveInput, File, Item, ItemTrait, TraitItem, parse_quote};
 
+fn input_of(input: DeriveInput) -> syn::Result<Input> {
+    Input::new(input, parse_quote!(::tembo_heap))
+}
+
 fn traits(input: DeriveInput) -> Vec<ItemTrait> {
-    let items = access::accessors(&Input::new(input).unwrap()).items;
+    let items = access::accessors(&input_of(input).unwrap()).items;
     let items = syn::parse2::<File>(items).unwrap().items.into_iter();
     items.filter_map(|item| if let Item::Trait(item) = item { Some(item) } else { None }).collect()
 }
@@ -134,7 +138,7 @@ fn tags_are_numbered_from_the_last_that_was_given() {
             E,
         }
     );
-    let helpers = persist::helpers(&Input::new(shape).unwrap());
+    let helpers = persist::helpers(&input_of(shape).unwrap());
     let items = syn::parse2::<File>(helpers).unwrap().items.into_iter();
     let tags = items.filter_map(|item| match item {
         Item::Const(item) => Some(item.expr.to_token_stream().to_string()),
@@ -146,7 +150,7 @@ fn tags_are_numbered_from_the_last_that_was_given() {
 
 #[test]
 fn every_mistake_is_said_at_its_place() {
-    let refused = |input| Input::new(input).err().expect("it is refused").to_string();
+    let refused = |input| input_of(input).err().expect("it is refused").to_string();
     assert!(
         refused(parse_quote!(
             #[repr(C)]
@@ -193,4 +197,41 @@ fn every_mistake_is_said_at_its_place() {
         ))
         .contains("no lifetimes")
     );
+    assert!(
+        refused(parse_quote!(
+            #[repr(C)]
+            struct Node {
+                r#into: u8,
+            }
+        ))
+        .contains("every place has a method of that name")
+    );
+}
+
+/// Types said where the heap's crate is, or else had to depend on `tembo-heap`, whichever crate the derive came from.
+#[test]
+fn the_code_names_the_crate_that_the_derive_was_taken_from() {
+    let of_tembo: syn::Path = parse_quote!(::tembo::heap);
+    let paths = |heap: &syn::Path, node: DeriveInput| {
+        crate::persist(&Input::new(node, heap.clone()).unwrap()).to_string().replace(' ', "")
+    };
+    let node = || {
+        parse_quote!(
+            #[repr(C)]
+            struct Node {
+                key: u64,
+            }
+        )
+    };
+    let text = paths(&of_tembo, node());
+    assert!(text.contains("::tembo::heap::Persist") && !text.contains("tembo_heap"), "{text}");
+    let renamed = parse_quote!(
+        #[repr(C)]
+        #[persist(crate = ::store::heap)]
+        struct Node {
+            key: u64,
+        }
+    );
+    let text = paths(&of_tembo, renamed);
+    assert!(text.contains("::store::heap::Persist") && !text.contains("tembo"), "{text}");
 }

@@ -47,7 +47,7 @@ fn writes<B: Brand>(
 fn run<B: Brand>(heap: &Heap<B, Root>, keys: u64) -> Result<(), Error> {
     writes(heap, "hash map: insert", keys, |tx, root, key| root.hashed().insert(tx, &key, key).map(drop))?;
     timed("hash map: lookup", keys, |key| {
-        let found = heap.read::<_, Error>(|tx, root| root.hashed().value(tx, &key))?;
+        let found = heap.read(|tx, root| root.hashed().value(tx, &key))?;
         assert_eq!(black_box(found), Some(key));
         Ok(())
     })?;
@@ -62,12 +62,12 @@ fn run<B: Brand>(heap: &Heap<B, Root>, keys: u64) -> Result<(), Error> {
         root.ordered().insert(tx, &key, key).map(drop)
     })?;
     timed("ordered map: lookup", keys, |key| {
-        let found = heap.read::<_, Error>(|tx, root| root.ordered().value(tx, &key))?;
+        let found = heap.read(|tx, root| root.ordered().value(tx, &key))?;
         assert_eq!(black_box(found), Some(key));
         Ok(())
     })?;
     let start = Instant::now();
-    let count = heap.read::<_, Error>(|tx, root| Ok(root.ordered().iter(tx)?.count() as u64))?;
+    let count = heap.read(|tx, root| Ok(root.ordered().iter(tx)?.count() as u64))?;
     assert_eq!(count, keys);
     println!(
         "{:<40} {:>8.1} ns",
@@ -81,7 +81,7 @@ fn run<B: Brand>(heap: &Heap<B, Root>, keys: u64) -> Result<(), Error> {
         root.texts().insert(tx, &text(key), key).map(drop)
     })?;
     timed("hash map by text: lookup", keys / 4, |key| {
-        let found = heap.read::<_, Error>(|tx, root| root.texts().value(tx, &text(key)))?;
+        let found = heap.read(|tx, root| root.texts().value(tx, &text(key)))?;
         assert_eq!(black_box(found), Some(key));
         Ok(())
     })?;
@@ -95,7 +95,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => tempfile::tempdir()?,
     };
     let keys = arguments.next().map_or(Ok(1_000_000), |keys| keys.parse())?;
-    let mut options = Options::new().durability(Durability::Emulated);
-    options.create_new = true;
+    let options = Options::new().durability(Durability::Emulated).create_new(true);
     Ok(Heap::<_, Root>::with(directory.path().join("bench.heap"), &options, |heap| run(&heap, keys))?)
 }

@@ -63,8 +63,7 @@ fn mix(x: u64) -> u64 {
 }
 
 fn run(path: &Path, durability: Durability, keys: u64) -> Result<(), Error> {
-    let mut options = Options::new().durability(durability);
-    options.create_new = true;
+    let options = Options::new().durability(durability).create_new(true);
     Heap::<_, Root>::with(path, &options, |heap| {
         let region = heap.pool().region();
         println!(
@@ -74,7 +73,7 @@ fn run(path: &Path, durability: Durability, keys: u64) -> Result<(), Error> {
             region.streams_single_lines(),
         );
         for at in (0..OBJECTS).step_by(256) {
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 let lines = match tx.array(root.lines())? {
                     Some(lines) => lines,
                     None => {
@@ -99,11 +98,11 @@ fn run(path: &Path, durability: Durability, keys: u64) -> Result<(), Error> {
         })?;
         let row = |what: &str, ns: f64| println!("{what:<48} {ns:>8.1} ns {:>6.2} x floor", ns / floor);
         row("floor: flush and fence one random line", floor);
-        row("an empty transaction", per_call(1_000_000, |_| heap.write::<_, Error>(|_, _| Ok(())))?);
-        row("an empty reading transaction", per_call(1_000_000, |_| heap.read::<_, Error>(|_, _| Ok(())))?);
+        row("an empty transaction", per_call(1_000_000, |_| heap.write(|_, _| Ok(())))?);
+        row("an empty reading transaction", per_call(1_000_000, |_| heap.read(|_, _| Ok(())))?);
         let write = |count: u64| {
             per_call(100_000, |round| {
-                heap.write::<_, Error>(|tx, root| {
+                heap.write(|tx, root| {
                     let lines = tx.array(root.lines())?.expect("made above");
                     for i in 0..count {
                         let slot = lines.at((mix(round * count + i) % OBJECTS) as usize);
@@ -117,7 +116,7 @@ fn run(path: &Path, durability: Durability, keys: u64) -> Result<(), Error> {
         row("write one random object of 64 bytes", write(1)?);
         row("write ten random objects of 64 bytes", write(10)?);
         let list = per_call(100_000, |round| {
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 let line = tx.alloc(Linked { line: Line { words: [round; 8] }, next: PRc::null() })?;
                 let first = tx.load(root.first())?;
                 tx.link(line.next(), first)?;
@@ -126,7 +125,7 @@ fn run(path: &Path, durability: Durability, keys: u64) -> Result<(), Error> {
         })?;
         row("allocate and link into a list", list);
         let link = per_call(100_000, |round| {
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 let lines = tx.array(root.lines())?.expect("made above");
                 let line = tx.alloc(Line { words: [round; 8] })?;
                 tx.link(lines.at((mix(round) % OBJECTS) as usize), line)
@@ -139,7 +138,7 @@ fn run(path: &Path, durability: Durability, keys: u64) -> Result<(), Error> {
 
 fn hash_table<B: tembo_heap::Brand>(heap: &Heap<B, Root>, keys: u64) -> Result<(), Error> {
     let buckets = (keys * 2).next_power_of_two();
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         let table = tx.alloc_array(buckets as usize, |_| PRc::null())?;
         tx.link_array(root.buckets(), table)
     })?;
@@ -150,7 +149,7 @@ fn hash_table<B: tembo_heap::Brand>(heap: &Heap<B, Root>, keys: u64) -> Result<(
             body(mix(i + 1))?;
         }
         println!("{what:<48} {:>8.1} ns", start.elapsed().as_nanos() as f64 / keys as f64);
-        Ok::<_, Error>(())
+        Ok(())
     };
     timed("hash table: insert", &|key| {
         heap.write(|tx, root| {
@@ -163,7 +162,7 @@ fn hash_table<B: tembo_heap::Brand>(heap: &Heap<B, Root>, keys: u64) -> Result<(
         })
     })?;
     let lookup = |key: u64| {
-        heap.read::<_, Error>(|tx, root| {
+        heap.read(|tx, root| {
             let table = tx.array(root.buckets())?.expect("made above");
             let mut next = tx.load(table.at(bucket(key)))?;
             while let Some(node) = next {

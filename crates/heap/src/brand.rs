@@ -24,6 +24,34 @@ pub unsafe trait NamedBrand: Brand + 'static {
     fn is_open() -> &'static AtomicBool;
 }
 
+/// Says that two brands are one: of what a transaction links, and what it is linked to. Every brand is the same as itself, and as no other.
+#[diagnostic::on_unimplemented(
+    message = "this belongs to the heap `{Self}`, and the transaction to the heap `{B}`",
+    label = "of another heap than the transaction",
+    note = "pointers do not lead from heap to heap: the other file may be absent, or another one, when they are followed",
+    note = "call this on the transaction of the heap `{Self}`; to name an object of another heap, store a number or a key by which it \
+            is found there"
+)]
+pub trait SameHeap<B>: Brand + same::Same<B> {}
+
+impl<B: Brand> SameHeap<B> for B {}
+
+/// What keeps programs from saying so of two brands of theirs.
+mod same {
+    pub trait Same<B> {}
+    impl<B> Same<B> for B {}
+}
+
+/// Says that something may leave the thread of its transaction. Nothing does: the error that this makes is the purpose of it.
+#[diagnostic::on_unimplemented(
+    message = "objects, places and transactions cannot go to another thread",
+    label = "holds something of a transaction",
+    note = "they belong to the transaction that runs on this thread, and end with it",
+    note = "send a `Handle`: `tx.hold(object)` makes one, and a transaction of the other thread gets the object by `tx.enter(&handle)`; or send \
+            values that were read"
+)]
+pub(crate) trait OfAnyThread {}
+
 /// Makes a brand for a heap that is open at most once at a time.
 ///
 /// ```

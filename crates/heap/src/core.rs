@@ -12,8 +12,8 @@ use crate::types::Types;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use tembo_pmem::{OfProcess, Region, offset_of};
 use tembo_pool::{Hold, Pool};
 
@@ -25,7 +25,6 @@ const COUNT_OREC_BITS: u32 = if cfg!(miri) { 7 } else { 14 };
 
 /// An open heap.
 pub(crate) struct Core {
-    me: Weak<OfProcess<Core>>,
     pub pool: Pool,
     /// Where its [`PmHeap`] lies.
     pub off: u64,
@@ -46,7 +45,8 @@ pub(crate) struct Core {
     sessions: Box<[SessionSlot]>,
     /// Slots of lists that were not empty when the heap was opened, and belong to no session yet.
     pub leftovers: Mutex<Vec<u32>>,
-    pub handles: Handles,
+    /// Handles have a share in them, which does not keep the heap open.
+    pub handles: Arc<OfProcess<Handles>>,
     /// A transaction that had no luck for long runs alone.
     pub alone: Mutex<()>,
     pub wants_alone: AtomicBool,
@@ -80,31 +80,24 @@ impl Core {
         let root = region.load_u64(off + offset_of!(PmHeap, root) as u64)?;
         let generation = region.load_u64(off + offset_of!(PmHeap, generation) as u64)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Arc::new_cyclic(|me| {
-            OfProcess::new(Core {
-                me: me.clone(),
-                root,
-                generation,
-                handles,
-                pool,
-                off,
-                types,
-                parts: layer.parts(),
-                orecs: Orecs::new((OREC_BITS + processors.ilog2()).min(OREC_BITS_MAX)),
-                count_orecs: Orecs::new(COUNT_OREC_BITS),
-                clock: CachePadded::default(),
-                storing: Storing::new(u64::from(lanes)),
-                sessions: (0..lanes).map(|_| SessionSlot::new()).collect(),
-                leftovers: Mutex::new(leftovers),
-                alone: Mutex::new(()),
-                wants_alone: AtomicBool::new(false),
-                _leases: leases,
-            })
-        }))
-    }
-
-    pub(crate) fn arc(&self) -> Arc<OfProcess<Core>> {
-        self.me.upgrade().expect("it is in an Arc")
+        Ok(Arc::new(OfProcess::new(Core {
+            root,
+            generation,
+            handles: Arc::new(OfProcess::new(handles)),
+            pool,
+            off,
+            types,
+            parts: layer.parts(),
+            orecs: Orecs::new((OREC_BITS + processors.ilog2()).min(OREC_BITS_MAX)),
+            count_orecs: Orecs::new(COUNT_OREC_BITS),
+            clock: CachePadded::default(),
+            storing: Storing::new(u64::from(lanes)),
+            sessions: (0..lanes).map(|_| SessionSlot::new()).collect(),
+            leftovers: Mutex::new(leftovers),
+            alone: Mutex::new(()),
+            wants_alone: AtomicBool::new(false),
+            _leases: leases,
+        })))
     }
 
     #[inline(always)]

@@ -11,6 +11,45 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// In a transaction, give it back with `?`: a transaction that met another one's changes
 /// ([`Conflict`](Self::Conflict)) is then run again; any other error ends it, with nothing changed.
 ///
+/// A program's own errors pass through a transaction as [`User`](Self::User): [`Error::user`] makes one of any error or text, and
+/// [`downcast`](Self::downcast) gives it back. With `impl From<MyError> for Error` `?` does that by itself.
+///
+/// ```
+/// use tembo_heap::{Error, Heap, Options};
+///
+/// #[derive(Debug)]
+/// struct Full;
+/// # impl std::fmt::Display for Full {
+/// #     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// #         f.write_str("full")
+/// #     }
+/// # }
+/// # impl std::error::Error for Full {}
+///
+/// fn one_more(count: u64) -> Result<u64, Full> {
+///     if count == 3 { Err(Full) } else { Ok(count + 1) }
+/// }
+///
+/// # fn main() -> Result<(), Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("count.heap");
+/// Heap::<_, u64>::with(&path, Options::new().create(true), |heap| {
+///     let count = || {
+///         heap.write(|tx, count| {
+///             let next = one_more(tx.get(*count)?).map_err(Error::user)?;
+///             tx.set(*count, next)
+///         })
+///     };
+///     for _ in 0..3 {
+///         count()?;
+///     }
+///     assert!(count().unwrap_err().downcast::<Full>().is_ok());
+///     assert_eq!(heap.read(|tx, count| tx.get(*count))?, 3);
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
 /// It is small, since every read of a transaction returns a word or an error: what a variant has to say lies in a box.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -122,6 +161,26 @@ pub enum Error {
     /// The transaction was ended by the program.
     #[error("the transaction was cancelled")]
     Cancelled,
+    /// The transaction was ended by the program, with an error of its own ([`Error::user`]).
+    #[error(transparent)]
+    User(Box<dyn std::error::Error + Send + Sync>),
+    /// A pointer was followed that leads to nothing.
+    #[error(
+        "the {pointer} that was followed is null; link it first, or ask with `load` or `array` whether it leads anywhere"
+    )]
+    NullPointer {
+        /// The pointer's type, and where it lies.
+        pointer: Box<str>,
+    },
+    /// A handle was used with another opening of the heap than the one that it was made in.
+    #[error(
+        "the handle {handle} is of a heap that was closed since, and ended with it; find the object by a pointer, and make \
+         another handle"
+    )]
+    ClosedHandle {
+        /// The object's type, and where it lay.
+        handle: Box<str>,
+    },
     /// The array is longer than arrays may be.
     #[error("an array of {len} elements is longer than a heap can hold")]
     ArrayTooLong {
@@ -176,6 +235,32 @@ impl From<tembo_pool::Error> for Error {
 }
 
 impl Error {
+    /// An error of the program's own, or a text, that ends a transaction: it comes out of [`Heap::write`](crate::Heap::write) as it went in.
+    #[cold]
+    pub fn user(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::User(error.into())
+    }
+
+    /// The program's own error, if this is one of this type.
+    ///
+    /// # Errors
+    ///
+    /// The error as it was, if it is another.
+    pub fn downcast<E: std::error::Error + 'static>(self) -> Result<E> {
+        match self {
+            Error::User(error) => error.downcast().map(|error| *error).map_err(Error::User),
+            other => Err(other),
+        }
+    }
+
+    /// The program's own error, if this is one of this type.
+    pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        match self {
+            Error::User(error) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+
     #[cold]
     pub(crate) fn layout(stored: &TypeInfo, ours: &TypeInfo) -> Error {
         Error::Layout(Box::new(OtherLayout {
@@ -184,6 +269,13 @@ impl Error {
             stored: stored.text.clone(),
             ours: ours.text.clone(),
         }))
+    }
+}
+
+impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
+    #[cold]
+    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
+        Error::User(error)
     }
 }
 

@@ -26,17 +26,16 @@ use crate::tx::{ReadTx, Tx};
 /// # fn main() -> Result<(), Error> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = dir.path().join("job.heap");
-/// let mut options = Options::new();
-/// options.create = true;
+/// let options = Options::new().create(true);
 /// Heap::<_, Job>::with(&path, &options, |heap| {
-///     assert!(heap.write::<_, Error>(|tx, job| job.is_taken().try_lock(tx))?);
+///     assert!(heap.write(|tx, job| job.is_taken().try_lock(tx))?);
 ///     // Work that takes many transactions; nobody else gets the job meanwhile.
-///     assert!(!heap.write::<_, Error>(|tx, job| job.is_taken().try_lock(tx))?);
-///     Ok::<_, Error>(())
+///     assert!(!heap.write(|tx, job| job.is_taken().try_lock(tx))?);
+///     Ok(())
 /// })?; // The process ends without unlocking.
 /// Heap::<_, Job>::with(&path, &options, |heap| {
-///     assert!(heap.write::<_, Error>(|tx, job| job.is_taken().try_lock(tx))?);
-///     heap.write::<_, Error>(|tx, job| job.is_taken().unlock(tx))
+///     assert!(heap.write(|tx, job| job.is_taken().try_lock(tx))?);
+///     heap.write(|tx, job| job.is_taken().unlock(tx))
 /// })?;
 /// # Ok(())
 /// # }

@@ -3,9 +3,11 @@
 //! The counts of handles are in memory only, so that all are gone after a crash. An object that handles alone keep alive is
 //! an *orphan*; its offset is in an orphan slot on media, written by the commit that took its last pointer away, so that
 //! whoever opens the heap next can release it.
+//!
+//! A handle has a share in the counts, and none in the heap: who drops the heap closes it. Handles that are left lead nowhere then, and are
+//! refused by whoever opens the heap again.
 
-use crate::brand::Brand;
-use crate::core::Core;
+use crate::brand::{Brand, SameHeap};
 use crate::error::{Error, Result, corrupt};
 use crate::layout::{ORPHAN_SLOTS, PmHeap, PmOrphans};
 use crate::persist::Persist;
@@ -21,7 +23,10 @@ use tembo_pmem::{OfProcess, Region, offset_of};
 /// Keeps an object alive outside of transactions; [`enter`](ReadTx::enter) gives the object back.
 ///
 /// It may be sent to other threads, kept in structs, and cloned. When the last one is dropped and no pointer leads to the
-/// object, it dies with one of the next commits, or, if the process ends before, when the heap is opened the next time.
+/// object, it dies with one of the next commits, or, if the heap is closed before, when it is opened the next time.
+///
+/// A handle does not keep its heap open. One that is left when the heap is dropped is good for nothing any more: the object lives on only if
+/// there is a pointer to it, and [`enter`](ReadTx::enter) refuses the handle in a heap that was opened since.
 pub struct Handle<B: Brand, T> {
     shared: Arc<Shared>,
     of: Of<B, T>,
@@ -48,7 +53,8 @@ impl<B: Brand, T: Persist> std::fmt::Debug for Handle<B, T> {
 
 /// What the clones of a handle share.
 struct Shared {
-    core: Arc<OfProcess<Core>>,
+    /// Those of the heap as it was open then.
+    handles: Arc<OfProcess<Handles>>,
     off: u64,
     /// Whether the transaction that made it was committed.
     counts: AtomicBool,
@@ -56,8 +62,8 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if *self.counts.get_mut() && !self.core.pool.was_left_behind() {
-            self.core.handles.release(self.off);
+        if *self.counts.get_mut() && !self.handles.was_left_behind() {
+            self.handles.release(self.off);
         }
     }
 }
@@ -264,7 +270,8 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// [`Error::Conflict`]; the pool's own.
     pub fn hold<T: Persist>(&mut self, object: Obj<'t, B, T>) -> Result<Handle<B, T>> {
         let off = object.object_off();
-        let shared = Arc::new(Shared { core: self.core.arc(), off, counts: AtomicBool::new(false) });
+        let handles = self.core.handles.clone();
+        let shared = Arc::new(Shared { handles, off, counts: AtomicBool::new(false) });
         session_of(self.core, self.state)?.held.push(Claim { shared: shared.clone() });
         Ok(Handle { shared, of: PhantomData })
     }
@@ -275,8 +282,12 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Cancelled`] if the handle comes from a transaction that was not committed; [`Error::Conflict`].
-    pub fn enter<T: Persist>(&self, handle: &Handle<B, T>) -> Result<Obj<'t, B, T>> {
+    /// [`Error::Cancelled`] if the handle comes from a transaction that was not committed; [`Error::ClosedHandle`] if its heap was closed and opened
+    /// again; [`Error::Conflict`].
+    pub fn enter<H: SameHeap<B>, T: Persist>(&self, handle: &Handle<H, T>) -> Result<Obj<'t, B, T>> {
+        if !Arc::ptr_eq(&handle.shared.handles, &self.core.handles) {
+            return Err(Error::ClosedHandle { handle: format!("{handle:?}").into() });
+        }
         if !handle.shared.counts.load(Ordering::Acquire) {
             return Err(Error::Cancelled);
         }

@@ -63,12 +63,25 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
     /// # Errors
     ///
     /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`]; and those of the closure.
-    pub fn with<O, E: From<Error>>(
+    pub fn with<O>(
         path: impl AsRef<Path>,
-        options: &Options,
+        options: impl AsRef<Options>,
+        body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O>,
+    ) -> Result<O> {
+        Self::try_with(path, options, body)
+    }
+
+    /// As [`with`](Self::with), with an error type of the program's own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`with`](Self::with).
+    pub fn try_with<O, E: From<Error>>(
+        path: impl AsRef<Path>,
+        options: impl AsRef<Options>,
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
-        let pool = open_pool(path.as_ref(), options)?;
+        let pool = open_pool(path.as_ref(), options.as_ref())?;
         body(Heap { core: open_core::<R>(pool, None, Layer::ConcurrentTx)?, of: PhantomData })
     }
 
@@ -77,17 +90,29 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
     /// # Errors
     ///
     /// As for [`with`](Self::with).
-    pub fn with_pool<O, E: From<Error>>(
+    pub fn with_pool<O>(
+        pool: Pool,
+        body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O>,
+    ) -> Result<O> {
+        Self::try_with_pool(pool, body)
+    }
+
+    /// As [`with_pool`](Self::with_pool), with an error type of the program's own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`with`](Self::with).
+    pub fn try_with_pool<O, E: From<Error>>(
         pool: Pool,
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
         body(Heap { core: open_core::<R>(pool, None, Layer::ConcurrentTx)?, of: PhantomData })
     }
 
-    /// As [`with_pool`](Self::with_pool), with some parts of the heap left out: for measuring what they cost. The pool is good for
+    /// As [`try_with_pool`](Self::try_with_pool), with some parts of the heap left out: for measuring what they cost. The pool is good for
     /// nothing else afterwards.
     #[cfg(feature = "layers")]
-    pub fn with_layer<O, E: From<Error>>(
+    pub fn try_with_layer<O, E: From<Error>>(
         pool: Pool,
         layer: Layer,
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
@@ -99,14 +124,15 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
 impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
     /// Opens the heap in a file, or creates it, as the options say.
     ///
-    /// Takes time that does not depend on the heap's size. At most one heap with the brand may be open.
+    /// Takes time that does not depend on the heap's size. At most one heap with the brand may be open. It is closed when it is dropped, whatever
+    /// [handles](crate::Handle) there still are.
     ///
     /// # Errors
     ///
     /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`], [`Error::BrandInUse`].
-    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Heap<B, R>> {
+    pub fn open(path: impl AsRef<Path>, options: impl AsRef<Options>) -> Result<Heap<B, R>> {
         let lease = lease::<B>()?;
-        let pool = open_pool(path.as_ref(), options)?;
+        let pool = open_pool(path.as_ref(), options.as_ref())?;
         Ok(Heap { core: open_core::<R>(pool, Some(lease), Layer::ConcurrentTx)?, of: PhantomData })
     }
 
@@ -155,9 +181,23 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     ///
     /// # Errors
     ///
-    /// The closure's; the pool's own (full, device failed).
+    /// The closure's, errors of the program's own among them ([`Error::user`]); the pool's own (full, device failed).
+    #[inline(always)]
+    pub fn write<O>(
+        &self,
+        body: impl for<'t> Fn(&mut Tx<'t, B>, Obj<'t, B, R>) -> Result<O> + Repeatable,
+    ) -> Result<O> {
+        self.try_write(body)
+    }
+
+    /// As [`write`](Self::write), with an error type of the program's own that can be made from the heap's. It waits for others as `write` does:
+    /// to try is said here as in [`Iterator::try_for_each`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
     #[inline]
-    pub fn write<O, E: From<Error>>(
+    pub fn try_write<O, E: From<Error>>(
         &self,
         body: impl for<'t> Fn(&mut Tx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + Repeatable,
     ) -> Result<O, E> {
@@ -175,8 +215,21 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     /// # Errors
     ///
     /// The closure's.
+    #[inline(always)]
+    pub fn read<O>(
+        &self,
+        body: impl for<'t> Fn(&ReadTx<'t, B>, Obj<'t, B, R>) -> Result<O> + Repeatable,
+    ) -> Result<O> {
+        self.try_read(body)
+    }
+
+    /// As [`read`](Self::read), with an error type of the program's own that can be made from the heap's.
+    ///
+    /// # Errors
+    ///
+    /// The closure's.
     #[inline]
-    pub fn read<O, E: From<Error>>(
+    pub fn try_read<O, E: From<Error>>(
         &self,
         body: impl for<'t> Fn(&ReadTx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + Repeatable,
     ) -> Result<O, E> {

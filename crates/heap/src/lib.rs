@@ -26,10 +26,9 @@
 //! # fn main() -> Result<(), Error> {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("list.heap");
-//! let mut options = Options::new();
-//! options.create = true;
+//! let options = Options::new().create(true);
 //! let heap = Heap::<MyList, List>::open(&path, &options)?;
-//! heap.write::<_, Error>(|tx, list| {
+//! heap.write(|tx, list| {
 //!     let node = tx.alloc(Node { value: 7, next: PRc::null() })?;
 //!     let first = tx.load(list.first())?;
 //!     tx.link(node.next(), first)?;
@@ -37,7 +36,7 @@
 //!     *tx.get_mut(list.len())? += 1;
 //!     Ok(())
 //! })?; // durable from here on
-//! let value = heap.read::<_, Error>(|tx, list| match tx.load(list.first())? {
+//! let value = heap.read(|tx, list| match tx.load(list.first())? {
 //!     Some(node) => Ok(Some(tx.get(node.value())?)),
 //!     None => Ok(None),
 //! })?;
@@ -122,11 +121,13 @@ mod session;
 mod sessions;
 #[allow(unsafe_code, reason = "implementations of unsafe traits")]
 mod slots;
+#[allow(unsafe_code, reason = "implementations of unsafe traits")]
+mod standard;
 mod sync;
 mod tx;
 mod types;
 
-pub use brand::{Brand, NamedBrand, Scoped};
+pub use brand::{Brand, NamedBrand, SameHeap, Scoped};
 pub use check::{
     Circle, Description, HeapFormat, Summary, TypeUsage, check, check_beside_unknown, describe, format_at,
 };
@@ -140,8 +141,14 @@ pub use layer::Layer;
 pub use layout::ROOT_KIND;
 pub use migrate::{Migrate, Migrations};
 pub use persist::{LayoutHash, Persist, Plain};
-pub use place::{Arr, Obj, Ref};
+pub use place::{Arr, Obj, Ref, Target};
 pub use slots::{PArr, PRc, PWeak};
+pub use standard::Optional;
 pub use tembo_heap_derive::{Persist, Plain};
+/// The derives for programs that know `tembo` only, which has them under the names of those of this crate.
+#[doc(hidden)]
+pub mod derives_of_tembo {
+    pub use tembo_heap_derive::{PersistOfTembo, PlainOfTembo};
+}
 pub use tembo_pool::Options;
 pub use tx::{ReadTx, RefMut, Tx};

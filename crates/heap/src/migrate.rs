@@ -91,15 +91,14 @@ use tembo_pool::{Options, Pool};
 /// # fn main() -> Result<(), Error> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = dir.path().join("people.heap");
-/// # let mut options = Options::new();
-/// # options.create = true;
+/// # let options = Options::new().create(true);
 /// # Heap::with(&path, &options, |heap: Heap<_, PersonV1>| {
-/// #     heap.write::<_, Error>(|tx, root| tx.set(root.age(), 30))
+/// #     heap.write(|tx, root| tx.set(root.age(), 30))
 /// # })?;
-/// assert!(Heap::with(&path, &options, |_: Heap<_, Person>| Ok::<_, Error>(())).is_err());
+/// assert!(Heap::with(&path, &options, |_: Heap<_, Person>| Ok(())).is_err());
 /// Migrations::new().add::<PersonV1, Person>().run(&path, &options)?;
 /// Heap::with(&path, &options, |heap: Heap<_, Person>| {
-///     let born = heap.read::<_, Error>(|tx, person| tx.get(person.born()))?;
+///     let born = heap.read(|tx, person| tx.get(person.born()))?;
 ///     assert_eq!(born, 1994);
 ///     Ok(())
 /// })
@@ -224,13 +223,12 @@ impl Migrations {
     ///
     /// Everything that can be wrong with the file; [`Error::Layout`] if a type is left that has another layout and no migration, with
     /// nothing changed; [`Error::NotAlone`]; and those of [`Migrate`].
-    pub fn run(&self, path: impl AsRef<Path>, options: &Options) -> Result<u64> {
+    pub fn run(&self, path: impl AsRef<Path>, options: impl AsRef<Options>) -> Result<u64> {
+        let options = options.as_ref();
         if options.create_new || options.create && !path.as_ref().exists() {
             return Ok(0);
         }
-        let mut options = options.clone();
-        options.create = false;
-        self.run_in(open_pool(path.as_ref(), &options)?)
+        self.run_in(open_pool(path.as_ref(), &options.clone().create(false))?)
     }
 
     /// As [`run`](Self::run), in a pool that is open already.

@@ -14,8 +14,10 @@ use crate::describe::Describe;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in a heap",
     label = "not a persistent type",
-    note = "a heap outlives the process: it holds numbers of a fixed width, arrays, `PRc`, `PWeak`, `PArr` and what is made of them",
+    note = "a heap outlives the process: it holds numbers of a fixed width, arrays, tuples, `PRc`, `PWeak`, `PArr` and what is made of them",
     note = "addresses (`Box`, `&T`, fn pointers), file descriptors, `usize` and types with `Drop` mean nothing after a restart",
+    note = "instead of `String` or `&str`: `PString`; of `Vec<T>`: `PVec<T>`; of `Box<T>`: `PBox<T>`; of `Rc<T>`, `Arc<T>` or `&T`: `PRc<T>`; of \
+            `HashMap` and `BTreeMap`: `PHashMap` and `PMap`; of `usize`: `u64`; of a `SystemTime` or `Instant`: the `Duration` since a moment that you know",
     note = "for a type of your own: #[derive(Persist)] #[repr(C)]"
 )]
 pub unsafe trait Persist: Sized + 'static {
@@ -48,6 +50,7 @@ pub unsafe trait Persist: Sized + 'static {
     label = "not a plain type",
     note = "a value with persistent pointers in it would be copied or swapped past their counts: go to its fields by their \
             accessors, and use `load` and `link` for pointers",
+    note = "a tuple is read as a whole: what has pointers in it is a struct with #[derive(Persist)] #[repr(C)]",
     note = "for a type without pointers: #[derive(Clone, Copy, Persist, Plain)] #[repr(C)]"
 )]
 pub unsafe trait Plain: Persist + Copy {

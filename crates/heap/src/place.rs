@@ -1,13 +1,27 @@
 //! Places and objects as a transaction names them. They are two words each, free to copy, and end with the transaction.
 
-use crate::brand::Brand;
+use crate::brand::{Brand, OfAnyThread};
 use crate::layout::head_bytes;
 use crate::persist::Persist;
+use crate::tx::ReadTx;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-/// Ties a handle to one transaction and one heap, and to its thread.
-pub(crate) type Tie<'t, B, T> = PhantomData<(fn(&'t ()) -> &'t (), fn(B) -> B, *const T)>;
+/// Ties a place to one transaction and one heap, and to its thread.
+pub(crate) type Tie<'t, B, T> = PhantomData<(fn(&'t ()) -> &'t (), fn(B) -> B, OneThread<B>, fn() -> T)>;
+
+/// What stays on the thread where it was made.
+pub(crate) struct OneThread<B>(PhantomData<(*const (), fn(B))>);
+
+// SAFETY: nothing is `OfAnyThread`, nor can a program make anything so: nothing may be sent by this. It replaces what the compiler would say about
+// the pointer by what `OfAnyThread` says.
+unsafe impl<B> Send for OneThread<B> where PhantomData<B>: OfAnyThread {}
+// SAFETY: as above.
+unsafe impl<B> Sync for OneThread<B> where PhantomData<B>: OfAnyThread {}
+// SAFETY: as above; its other fields would each be named by an error of its own.
+unsafe impl<B: Brand> Send for ReadTx<'_, B> where PhantomData<B>: OfAnyThread {}
+// SAFETY: as above.
+unsafe impl<B: Brand> Sync for ReadTx<'_, B> where PhantomData<B>: OfAnyThread {}
 
 /// The key of what was allocated in the transaction itself, which nobody else can have.
 pub(crate) const FRESH: u64 = u64::MAX;
@@ -35,6 +49,34 @@ pub struct Arr<'t, B: Brand, T> {
     pub(crate) len: u64,
     pub(crate) is_fresh: bool,
     tie: Tie<'t, B, T>,
+}
+
+/// What a pointer may be linked to: the object or array `O`, an `Option` of one, or `None`.
+#[diagnostic::on_unimplemented(
+    message = "a pointer that leads to `{O}` cannot be linked to `{Self}`",
+    label = "not what this pointer leads to",
+    note = "a pointer leads to an object of its own type in its own heap, or, linked to `None`, to nothing",
+    note = "a value becomes an object by `tx.alloc`, a handle by `tx.enter`",
+    note = "no pointer leads from heap to heap: the other file may be absent, or another one, when it is followed; store a number or a key \
+            by which the object is found there"
+)]
+pub trait Target<O> {
+    /// The object or array, if there is one.
+    fn target(self) -> Option<O>;
+}
+
+impl<O> Target<O> for O {
+    #[inline(always)]
+    fn target(self) -> Option<O> {
+        Some(self)
+    }
+}
+
+impl<O> Target<O> for Option<O> {
+    #[inline(always)]
+    fn target(self) -> Option<O> {
+        self
+    }
 }
 
 impl<B: Brand, T> Copy for Ref<'_, B, T> {}

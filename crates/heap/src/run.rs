@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn who_is_alone_again_has_the_clock_alone() {
         let run = Heap::<_, PArr<u64>>::with_pool(pool(), |heap| {
-            let made = heap.write::<_, Error>(|tx, root| {
+            let made = heap.write(|tx, root| {
                 let numbers = tx.alloc_array(8 << 10, |_| 0)?;
                 tx.link_array(*root, numbers)
             });
@@ -495,7 +495,7 @@ mod tests {
             // Each in a line of its own, and hence with its own record, or nearly, so that the clock is hardly raised.
             let write = |times: u32| {
                 for i in 0..times {
-                    let written = heap.write::<_, Error>(|tx, root| {
+                    let written = heap.write(|tx, root| {
                         let numbers = tx.array(*root)?.expect("made above");
                         tx.set(numbers.at(8 * i as usize), 1)
                     });
@@ -509,7 +509,7 @@ mod tests {
             write(4 * LOOK_EVERY);
             let later = core.clock.now();
             assert_eq!(later.count(), ended.count() + u64::from(4 * LOOK_EVERY), "it was not shared again");
-            Ok::<_, Error>(())
+            Ok(())
         });
         run.unwrap();
     }
@@ -518,13 +518,13 @@ mod tests {
     #[test]
     fn a_commit_that_fails_early_is_not_storing() {
         let run = Heap::<_, PArr<PRc<u64>>>::with_pool(pool(), |heap| {
-            let made = heap.write::<_, Error>(|tx, root| {
+            let made = heap.write(|tx, root| {
                 let pointers = tx.alloc_array(32, |_| PRc::null())?;
                 tx.link_array(*root, pointers)
             });
             made.unwrap();
             let link = |at: usize, meanwhile: &(dyn Fn() + std::panic::RefUnwindSafe)| {
-                let linked = heap.write::<_, Error>(|tx, root| {
+                let linked = heap.write(|tx, root| {
                     let pointers = tx.array(*root)?.expect("made above");
                     let new = tx.alloc(1_u64)?;
                     tx.link(pointers.at(at), new)?;
@@ -543,7 +543,7 @@ mod tests {
             });
             assert_eq!(attempts.into_inner(), 2, "the first has met the other");
             assert!(!heap.core.storing.may_be_anyone(), "nobody is");
-            Ok::<_, Error>(())
+            Ok(())
         });
         run.unwrap();
     }

@@ -1,6 +1,6 @@
 //! Transactions as programs see them: reading, writing, and following pointers.
 
-use crate::brand::Brand;
+use crate::brand::{Brand, SameHeap};
 use crate::core::Core;
 use crate::error::{Error, Result, corrupt};
 use crate::layout::{
@@ -9,7 +9,7 @@ use crate::layout::{
 };
 use crate::node::Room;
 use crate::persist::{Persist, Plain};
-use crate::place::{Arr, FRESH, Obj, Ref, Tie};
+use crate::place::{Arr, FRESH, Obj, Ref, Target, Tie};
 use crate::session::{
     COUNT_RECORD, Care, Delta, FreshObject, Session, State, load_all, word_by_record, words_by_record,
 };
@@ -112,6 +112,27 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         }
         let off = self.copied().read_word_with_care(slot.key, slot.off)?;
         Ok((off != 0).then(|| self.object(off)))
+    }
+
+    /// The object that a pointer leads to which the program never leaves null: where every value that is made is linked before the transaction
+    /// ends, there is nothing to ask.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NullPointer`] if it is null after all, which ends the transaction with nothing changed; [`Error::Conflict`].
+    #[inline(always)]
+    pub fn follow<T: Persist>(&self, slot: Ref<'t, B, PRc<T>>) -> Result<Obj<'t, B, T>> {
+        self.load(slot)?.ok_or_else(|| null_pointer(slot))
+    }
+
+    /// As [`follow`](Self::follow), for the pointer to an array.
+    ///
+    /// # Errors
+    ///
+    /// As for [`follow`](Self::follow).
+    #[inline(always)]
+    pub fn follow_array<T: Persist>(&self, slot: Ref<'t, B, PArr<T>>) -> Result<Arr<'t, B, T>> {
+        self.array(slot)?.ok_or_else(|| null_pointer(slot))
     }
 
     /// The object that a weak pointer leads to, if it is still alive.
@@ -450,6 +471,11 @@ fn bad_value<T: Persist>(off: u64) -> Error {
     corrupt("a value", off, format!("a {}", T::name()), "bytes that are none")
 }
 
+#[cold]
+fn null_pointer<B: Brand, P: Persist>(slot: Ref<'_, B, P>) -> Error {
+    Error::NullPointer { pointer: format!("{slot:?}").into() }
+}
+
 impl<'t, B: Brand> Tx<'t, B> {
     #[inline(always)]
     pub(crate) fn new(core: &'t Core, state: &'t State) -> Self {
@@ -569,12 +595,12 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// # Errors
     ///
     /// As for [`set`](Self::set).
-    pub fn link<T: Persist>(
+    pub fn link<H: SameHeap<B>, T: Persist>(
         &mut self,
-        slot: Ref<'t, B, PRc<T>>,
-        to: impl Into<Option<Obj<'t, B, T>>>,
+        slot: Ref<'t, H, PRc<T>>,
+        to: impl Target<Obj<'t, B, T>>,
     ) -> Result<()> {
-        let to = to.into().map_or(0, Obj::object_off);
+        let to = to.target().map_or(0, Obj::object_off);
         self.check_stamp(slot.stamp)?;
         self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Strong)
     }
@@ -584,12 +610,12 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// # Errors
     ///
     /// As for [`set`](Self::set).
-    pub fn link_weak<T: Persist>(
+    pub fn link_weak<H: SameHeap<B>, T: Persist>(
         &mut self,
-        slot: Ref<'t, B, PWeak<T>>,
-        to: impl Into<Option<Obj<'t, B, T>>>,
+        slot: Ref<'t, H, PWeak<T>>,
+        to: impl Target<Obj<'t, B, T>>,
     ) -> Result<()> {
-        let to = to.into().map_or(0, Obj::object_off);
+        let to = to.target().map_or(0, Obj::object_off);
         self.check_stamp(slot.stamp)?;
         self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Weak)
     }
@@ -599,12 +625,12 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// # Errors
     ///
     /// As for [`set`](Self::set).
-    pub fn link_array<T: Persist>(
+    pub fn link_array<H: SameHeap<B>, T: Persist>(
         &mut self,
-        slot: Ref<'t, B, PArr<T>>,
-        to: impl Into<Option<Arr<'t, B, T>>>,
+        slot: Ref<'t, H, PArr<T>>,
+        to: impl Target<Arr<'t, B, T>>,
     ) -> Result<()> {
-        let to = to.into().map_or(0, |array| array.off);
+        let to = to.target().map_or(0, |array| array.off);
         self.check_stamp(slot.stamp)?;
         self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Array)
     }

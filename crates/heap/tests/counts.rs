@@ -39,11 +39,9 @@ fn cost(mut transaction: impl FnMut(u64) -> Result<(), Error>) -> (f64, f64) {
 #[test]
 fn a_transaction_costs_one_fence_and_one_that_writes_nothing_none() {
     let dir = tempfile::tempdir().unwrap();
-    let mut options = Options::new().durability(Durability::Emulated);
-    options.create = true;
-    options.region.count = true;
+    let options = Options::new().durability(Durability::Emulated).create(true).count(true);
     Heap::<_, Root>::with(dir.path().join("counts.heap"), &options, |heap| {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let lines = tx.alloc_array(64, |_| PRc::null())?;
             tx.link_array(root.lines(), lines)?;
             for i in 0..64 {
@@ -63,7 +61,7 @@ fn a_transaction_costs_one_fence_and_one_that_writes_nothing_none() {
         });
         assert_eq!(read, (0.0, 0.0), "a reading transaction");
         let failed = cost(|round| {
-            let outcome = heap.write::<(), Error>(|tx, root| {
+            let outcome = heap.write::<()>(|tx, root| {
                 tx.alloc(Line { words: [round; 8] })?;
                 tx.set(root.count(), round)?;
                 Err(tx.cancel())
@@ -111,7 +109,7 @@ fn a_transaction_costs_one_fence_and_one_that_writes_nothing_none() {
         });
         assert!(fences <= 1.02, "{fences} fences for replacing an object by a new one");
         assert!(lines <= 6.5, "{lines} lines for replacing an object by a new one");
-        Ok::<_, Error>(())
+        Ok(())
     })
     .unwrap();
 }
@@ -125,9 +123,7 @@ fn a_change_of_a_small_entry_of_a_hash_map_is_one_line_and_its_record() {
     }
     const KEYS: u64 = 1500;
     let dir = tempfile::tempdir().unwrap();
-    let mut options = Options::new().durability(Durability::Emulated);
-    options.create = true;
-    options.region.count = true;
+    let options = Options::new().durability(Durability::Emulated).create(true).count(true);
     Heap::<_, Root>::with(dir.path().join("counts.heap"), &options, |heap| {
         // So many that the map is not about to grow.
         (0..KEYS).try_for_each(|key| heap.write(|tx, root| root.map().insert(tx, &key, key).map(drop)))?;
@@ -145,7 +141,7 @@ fn a_change_of_a_small_entry_of_a_hash_map_is_one_line_and_its_record() {
         // Besides, one of the sixteen lines of counts, now and then; an insertion has two lines of the record, and in one of ten a bucket behind
         // another is made.
         assert!(remove.1 < 2.4 && insert.1 < 3.7, "{remove:?} {insert:?}");
-        Ok::<_, Error>(())
+        Ok(())
     })
     .unwrap();
 }

@@ -14,7 +14,7 @@ use support::{Base, Look, Model, Node, Op, Place, Random, Store, text};
 use tembo_crashsim::{
     Audit, Failure, Mutation, Report, Scenario, SharedScenario, Simulation, Target, campaign,
 };
-use tembo_heap::{Error, NamedBrand, brand};
+use tembo_heap::{NamedBrand, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
@@ -344,7 +344,7 @@ impl<B: NamedBrand> SharedScenario for Graph<B> {
     }
 
     fn apply_shared(&self, state: &Store<B>, op: &Op) -> Result<Vec<usize>, String> {
-        let done = state.heap().write::<_, Error>(|tx, root| {
+        let done = state.heap().write(|tx, root| {
             // Threads take turns at stores: this is one where whoever met another transaction lets it go on.
             tx.alloc(Node::new(0, 0))?;
             perform(tx, root, op)

@@ -291,7 +291,7 @@ impl Store {
 
     fn change_beside(&self, op: &Op) -> Result<(), Error> {
         let (heap, outcome) = (self.heap(), Mutex::new(None));
-        let ended = heap.write::<(), Error>(|tx, _| {
+        let ended = heap.write::<()>(|tx, _| {
             tx.alloc(Item::default())?;
             let inner = std::thread::scope(|scope| {
                 let other = scope.spawn(|| change(heap, 1, op));

@@ -115,13 +115,13 @@ fn keys_with_gaps_are_found() {
     let heap = Heap::<Keys, Root>::open_pool(pool()).unwrap();
     const COUNT: u64 = if cfg!(miri) { 20 } else { 200 };
     for number in 0..COUNT {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             assert_eq!(root.hashed().replace(tx, &Gap::new(number), Tail::new(number))?, None);
             root.list().push(tx, Gap::new(number)).map(drop)
         })
         .unwrap();
     }
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         let keys: Vec<Gap> = (0..COUNT).map(Gap::new).collect();
         assert_eq!(root.list().to_vec(tx)?, keys);
         for key in &keys {
@@ -131,7 +131,7 @@ fn keys_with_gaps_are_found() {
     })
     .unwrap();
     for number in (0..COUNT).step_by(2) {
-        let taken = heap.write::<_, Error>(|tx, root| {
+        let taken = heap.write(|tx, root| {
             root.list().swap_remove(tx, 0)?;
             root.hashed().take(tx, &Gap::new(number))
         });
@@ -152,13 +152,13 @@ fn ordered_keys_with_gaps_are_found() {
     // More than a node has room for.
     let mut keys: Vec<Gap> = (0..if cfg!(miri) { 40 } else { 400 }).map(Gap::new).collect();
     for part in keys.chunks(8) {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             part.iter().try_for_each(|key| root.ordered().insert(tx, key, Tail::new(key.large)).map(drop))
         })
         .unwrap();
     }
     keys.sort_unstable();
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         for (entry, key) in root.ordered().iter(tx)?.zip(&keys) {
             let (found, place) = entry?;
             assert_eq!((found, tx.get(place)?), (*key, Tail::new(key.large)));
@@ -167,7 +167,7 @@ fn ordered_keys_with_gaps_are_found() {
     })
     .unwrap();
     for part in keys.chunks(8) {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             part.iter().try_for_each(|key| {
                 assert_eq!(root.ordered().take(tx, key)?, Some(Tail::new(key.large)));
                 Ok(())
@@ -190,7 +190,7 @@ fn objects_pointers_and_arrays_are_as_they_were_left() {
     }
     let heap = Heap::<Objects, Root>::open_pool(pool()).unwrap();
     for number in 0..6 {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let short = Short { number, flag: number % 2 == 0 };
             let kind = if number == 3 { Kind::Small(9) } else { Kind::Empty };
             let again = [u64::from(number); 3];
@@ -205,7 +205,7 @@ fn objects_pointers_and_arrays_are_as_they_were_left() {
             tx.link_array(root.numbers(), numbers)
         })
         .unwrap();
-        let failed = heap.write::<(), Error>(|tx, root| {
+        let failed = heap.write::<()>(|tx, root| {
             let first = tx.load(root.first())?.expect("linked above");
             tx.set(first.short(), Short { number: 77, flag: true })?;
             tx.link(root.first(), None)?;
@@ -216,7 +216,7 @@ fn objects_pointers_and_arrays_are_as_they_were_left() {
     }
     let heap = reopen(heap);
     let held = heap
-        .write::<_, Error>(|tx, root| {
+        .write(|tx, root| {
             let first = tx.load(root.first())?.expect("there are six");
             let second = tx.load(first.next())?.expect("there are six");
             tx.put(first.kind(), Kind::Link { flag: true, to: PWeak::null() })?;
@@ -230,7 +230,7 @@ fn objects_pointers_and_arrays_are_as_they_were_left() {
         })
         .unwrap();
     heap.collect().unwrap();
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         let mut numbers = Vec::new();
         let mut next = Some(tx.enter(&held)?);
         assert_eq!(tx.upgrade(next.expect("held").back())?, None, "it died");
@@ -264,14 +264,14 @@ fn texts_of_all_lengths_are_kept() {
     const COUNT: usize = if cfg!(miri) { 12 } else { 60 };
     for length in (0..COUNT).chain([9, 3]) {
         let (key, text) = ("k".repeat(length % 23), "t".repeat(3 * length));
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let place = root.texts().get_or_insert_with(tx, &key, PString::new)?;
             place.set(tx, &text)
         })
         .unwrap();
         model.insert(key, text);
     }
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         assert_eq!(root.texts().len(tx)?, model.len());
         for (key, text) in &model {
             let place = root.texts().get(tx, key)?.expect("it was put there");
@@ -280,7 +280,7 @@ fn texts_of_all_lengths_are_kept() {
         Ok(())
     })
     .unwrap();
-    heap.write::<_, Error>(|tx, root| root.texts().clear(tx)).unwrap();
+    heap.write(|tx, root| root.texts().clear(tx)).unwrap();
     prove(&heap);
 }
 
@@ -298,7 +298,7 @@ fn threads_see_whole_transactions() {
     let heap = Heap::<Threads, Root>::open_pool(pool()).unwrap();
     let write = |me: u32| {
         for round in 0..ROUNDS {
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 let key = round % 5 * 2 + me;
                 let old = root.shorts().value(tx, &key)?.unwrap_or(0);
                 root.shorts().replace(tx, &key, old.wrapping_add(1))?;
@@ -311,7 +311,7 @@ fn threads_see_whole_transactions() {
     let look = || {
         for _ in 0..ROUNDS {
             let (sum, parts) = heap
-                .read::<_, Error>(|tx, root| {
+                .read(|tx, root| {
                     let parts = (0..10).map(|key| Ok(root.shorts().value(tx, &key)?.map_or(0, u64::from)));
                     Ok((tx.get(root.sum())?, parts.sum::<Result<u64, Error>>()?))
                 })

@@ -60,7 +60,7 @@ const REGION_BYTES: u64 = 64 << 20;
 
 /// Values of the leaves that are not 7.
 fn not_seven<B: NamedBrand>(heap: &Heap<B, Root>) -> Vec<u64> {
-    let values = heap.read::<_, Error>(|tx, root| {
+    let values = heap.read(|tx, root| {
         let leaves = tx.array(root.leaves())?.unwrap();
         let value = |i| Ok(tx.get(tx.load(leaves.at(i))?.unwrap().words())?[0]);
         (0..LEAVES).map(value).collect::<Result<Vec<_>, Error>>()
@@ -76,7 +76,7 @@ fn a_late_record_does_no_harm_to_what_comes_after_a_dead_object() {
     let region = Region::simulated(&vec![0; 32 << 20], REGION_BYTES, Some(stop.clone())).unwrap();
     let pool = Pool::create_in(region, &Geometry::default()).unwrap();
     let heap = Heap::<Before, Root>::open_pool(pool.clone()).unwrap();
-    let made = heap.write::<_, Error>(|tx, root| {
+    let made = heap.write(|tx, root| {
         let leaves = tx.alloc_array(LEAVES, |_| PRc::null())?;
         tx.link_array(root.leaves(), leaves)?;
         let x = tx.alloc(leaf(1))?;
@@ -84,7 +84,7 @@ fn a_late_record_does_no_harm_to_what_comes_after_a_dead_object() {
     });
     made.unwrap();
     let fill = |count: usize| {
-        let filled = heap.write::<_, Error>(|tx, root| {
+        let filled = heap.write(|tx, root| {
             let leaves = tx.array(root.leaves())?.unwrap();
             for i in 0..count {
                 let leaf = tx.alloc(leaf(7))?;
@@ -95,7 +95,7 @@ fn a_late_record_does_no_harm_to_what_comes_after_a_dead_object() {
         filled.unwrap();
     };
     // Two lanes are in use from the start: to begin with one waits for all others.
-    let two = heap.write::<_, Error>(|tx, root| {
+    let two = heap.write(|tx, root| {
         tx.link(root.x(), tx.load(root.x())?)?;
         tx.alloc(leaf(2))?;
         std::thread::scope(|scope| scope.spawn(|| fill(1)).join().unwrap());
@@ -107,14 +107,14 @@ fn a_late_record_does_no_harm_to_what_comes_after_a_dead_object() {
         let late = scope.spawn(|| {
             stop.thread.store(u64::from(ThreadTag::current().0), Ordering::SeqCst);
             stop.is_armed.store(true, Ordering::SeqCst);
-            let written = heap.write::<_, Error>(|tx, root| {
+            let written = heap.write(|tx, root| {
                 let x = tx.load(root.x())?.unwrap();
                 tx.set(x.words(), [9; 6])
             });
             written.unwrap();
         });
         wait_for(&stop.has_stopped);
-        heap.write::<_, Error>(|tx, root| tx.link(root.x(), None)).unwrap();
+        heap.write(|tx, root| tx.link(root.x(), None)).unwrap();
         stop.goes_on.store(true, Ordering::SeqCst);
         late.join().unwrap();
         // So many die that what died first is used again.

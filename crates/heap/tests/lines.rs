@@ -35,9 +35,7 @@ const PMAP_WORDS: usize = size_of::<PMap<u8, [u8; 0]>>() / 8;
 const _: () = assert!(size_of::<Root>() == 64 && size_of::<Knot>() == 64 && size_of::<Line>() == 64);
 
 fn create() -> Options {
-    let mut options = Options::new().durability(Durability::Emulated);
-    options.create = true;
-    options
+    Options::new().durability(Durability::Emulated).create(true)
 }
 
 fn prove(path: &std::path::Path) -> tembo_heap::Summary {
@@ -57,9 +55,9 @@ fn they_are_as_all_other_objects() -> Result<(), Error> {
     brand!(Knots);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("lines.heap");
-    let heap = Heap::<Knots, Root>::open(&path, &create())?;
+    let heap = Heap::<Knots, Root>::open(&path, create())?;
     for name in 0..20 {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let new = tx.alloc(knot(name))?;
             let first = tx.load(root.first())?;
             tx.link(new.next(), first)?;
@@ -72,22 +70,22 @@ fn they_are_as_all_other_objects() -> Result<(), Error> {
         })?;
     }
     // One that is linked and gone in one transaction, one that is never linked, and one that only a weak pointer leads to.
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         let (gone, lost, seen) = (tx.alloc(knot(100))?, tx.alloc(knot(101))?, tx.alloc(knot(102))?);
         tx.link(lost.next(), gone)?;
         tx.link_weak(root.look(), seen)
     })?;
-    let held = heap.write::<_, Error>(|tx, _| {
+    let held = heap.write(|tx, _| {
         let held = tx.alloc(knot(103))?;
         tx.hold(held)
     })?;
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         assert_eq!(tx.upgrade(root.look())?, None, "it died with its transaction");
         assert_eq!(tx.get(tx.enter(&held)?.name())?, [103; 5]);
         Ok(())
     })?;
     // Half of the list dies.
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         let mut at = tx.load(root.first())?.expect("twenty");
         for _ in 0..9 {
             at = tx.load(at.next())?.expect("twenty");
@@ -106,8 +104,8 @@ fn they_are_as_all_other_objects() -> Result<(), Error> {
         "{summary:?}"
     );
 
-    let heap = Heap::<Knots, Root>::open(&path, &create())?;
-    let names = heap.read::<_, Error>(|tx, root| {
+    let heap = Heap::<Knots, Root>::open(&path, create())?;
+    let names = heap.read(|tx, root| {
         let (mut names, mut next) = (Vec::new(), tx.load(root.first())?);
         while let Some(knot) = next {
             let lines = tx.array(knot.lines())?.expect("each has some");
@@ -123,7 +121,7 @@ fn they_are_as_all_other_objects() -> Result<(), Error> {
         Ok(names)
     })?;
     assert_eq!(names, (10..20).rev().collect::<Vec<_>>());
-    heap.write::<_, Error>(|tx, root| tx.link_weak(root.look(), None))?;
+    heap.write(|tx, root| tx.link_weak(root.look(), None))?;
     heap.collect()?;
     drop(heap);
     let summary = prove(&path);
@@ -137,19 +135,19 @@ fn maps_may_have_nodes_of_this_size_below_others() -> Result<(), Error> {
     brand!(Small);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("small.heap");
-    let heap = Heap::<Small, Root>::open(&path, &create())?;
+    let heap = Heap::<Small, Root>::open(&path, create())?;
     for key in (0..=255_u8).map(|i| i.wrapping_mul(37)) {
-        heap.write::<_, Error>(|tx, root| root.map().insert(tx, &key, []).map(drop))?;
+        heap.write(|tx, root| root.map().insert(tx, &key, []).map(drop))?;
     }
     drop(heap);
     let summary = prove(&path);
     let leaves = summary.types.iter().find(|usage| usage.name.contains("Leaf")).unwrap();
     assert_eq!(leaves.bytes, leaves.objects * 80, "a leaf has 64 bytes: {leaves:?}");
-    let heap = Heap::<Small, Root>::open(&path, &create())?;
+    let heap = Heap::<Small, Root>::open(&path, create())?;
     for key in (0..=255_u8).filter(|key| key % 5 != 0) {
-        assert!(heap.write::<_, Error>(|tx, root| root.map().remove(tx, &key))?);
+        assert!(heap.write(|tx, root| root.map().remove(tx, &key))?);
     }
-    let left = heap.read::<_, Error>(|tx, root| (0..=255).map(|key| root.map().contains(tx, &key)).collect());
+    let left = heap.read(|tx, root| (0..=255).map(|key| root.map().contains(tx, &key)).collect());
     let left: Vec<bool> = left?;
     assert!(left.iter().enumerate().all(|(key, is_there)| *is_there == (key % 5 == 0)));
     drop(heap);
@@ -161,21 +159,19 @@ fn maps_may_have_nodes_of_this_size_below_others() -> Result<(), Error> {
 fn a_change_of_one_is_a_change_of_one_line() -> Result<(), Error> {
     brand!(Counted);
     let dir = tempfile::tempdir().unwrap();
-    let mut options = create();
-    options.region.count = true;
-    let heap = Heap::<Counted, Root>::open(dir.path().join("counted.heap"), &options)?;
-    heap.write::<_, Error>(|tx, root| {
+    let heap = Heap::<Counted, Root>::open(dir.path().join("counted.heap"), create().count(true))?;
+    heap.write(|tx, root| {
         let line = tx.alloc(Line { words: [0; 8] })?;
         tx.link(root.line(), line)
     })?;
-    let off = heap.read::<_, Error>(|tx, root| Ok(format!("{:?}", *tx.load(root.line())?.unwrap())))?;
+    let off = heap.read(|tx, root| Ok(format!("{:?}", *tx.load(root.line())?.unwrap())))?;
     let off = u64::from_str_radix(off.rsplit_once("0x").unwrap().1, 16).unwrap();
     assert_eq!(off % 64, 0);
     // One strong pointer leads to it.
     assert_eq!(heap.pool().region().load_u64(tag_off(off) + 8)?, 1);
     let before = snapshot();
     for round in 1..=200 {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let line = tx.load(root.line())?.expect("linked above");
             tx.set(*line, Line { words: [round; 8] })
         })?;

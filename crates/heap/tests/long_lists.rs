@@ -40,12 +40,10 @@ fn add<'t, B: tembo_heap::Brand>(
 fn a_long_list_dies_in_parts() {
     let nodes = std::env::var("TEMBO_LIST_NODES").map_or(100_000, |nodes| nodes.parse().expect("a number"));
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut options = Options::new().durability(Durability::Emulated);
-    options.create = true;
-    options.region.count = true;
+    let options = Options::new().durability(Durability::Emulated).create(true).count(true);
     Heap::with(dir.path().join("list.heap"), &options, |heap: Heap<_, List>| {
         for batch in 0..nodes / BATCH {
-            heap.write::<_, Error>(|tx, list| (0..BATCH).try_for_each(|i| add(tx, list, batch * BATCH + i)))?;
+            heap.write(|tx, list| (0..BATCH).try_for_each(|i| add(tx, list, batch * BATCH + i)))?;
         }
         let full = heap.pool().stats();
 
@@ -55,7 +53,7 @@ fn a_long_list_dies_in_parts() {
         let (one, all, collecting) = std::thread::scope(|scope| {
             let dies = small.spawn_scoped(scope, move || {
                 let before = snapshot();
-                heap.write::<_, Error>(|tx, list| tx.link(list.first(), None))?;
+                heap.write(|tx, list| tx.link(list.first(), None))?;
                 let (one, begun) = (snapshot() - before, Instant::now());
                 // Other transactions go on with it, each a bounded part; this is all of it.
                 heap.collect()?;
@@ -79,7 +77,7 @@ fn a_long_list_dies_in_parts() {
         marks.finish()?;
         let left: u64 = summary.types.iter().map(|usage| usage.objects).sum();
         assert_eq!((left, summary.dying), (1, 0));
-        Ok::<_, Error>(())
+        Ok(())
     })
     .unwrap();
 }

@@ -11,8 +11,7 @@ struct Root {
 
 fn with_heap(body: impl for<'h> FnOnce(Heap<tembo_heap::Scoped<'h>, Root>) -> Result<(), Error>) {
     let dir = tempfile::tempdir().unwrap();
-    let mut options = Options::new();
-    options.create = true;
+    let options = Options::new().create(true);
     Heap::<_, Root>::with(dir.path().join("nesting.heap"), &options, body).unwrap();
 }
 
@@ -24,8 +23,8 @@ fn count<B: tembo_heap::Brand>(heap: &Heap<B, Root>) -> Result<u64, Error> {
 #[test]
 fn a_nested_transaction_that_fails_takes_the_outer_one_with_it() {
     with_heap(|heap| {
-        let outcome = heap.write::<_, Error>(|_, _| {
-            let inner = heap.write::<(), Error>(|tx, root| {
+        let outcome = heap.write(|_, _| {
+            let inner = heap.write::<()>(|tx, root| {
                 tx.set(root.count(), 5)?;
                 Err(tx.cancel())
             });
@@ -34,18 +33,18 @@ fn a_nested_transaction_that_fails_takes_the_outer_one_with_it() {
         });
         assert!(matches!(outcome, Err(Error::NestedFailed)));
         assert_eq!(count(&heap)?, 0);
-        let outcome = heap.write::<_, Error>(|tx, root| {
+        let outcome = heap.write(|tx, root| {
             tx.set(root.count(), 6)?;
-            let inner = std::panic::catch_unwind(|| heap.write::<(), Error>(|_, _| panic!("on purpose")));
+            let inner = std::panic::catch_unwind(|| heap.write::<()>(|_, _| panic!("on purpose")));
             assert!(inner.is_err());
             Ok(())
         });
         assert!(matches!(outcome, Err(Error::NestedFailed)));
         assert_eq!(count(&heap)?, 0);
         // One that reads changes nothing, so that its error is the outer one's to judge.
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             tx.set(root.count(), 7)?;
-            let inner = heap.read::<(), Error>(|_, _| Err(Error::Cancelled));
+            let inner = heap.read::<()>(|_, _| Err(Error::Cancelled));
             assert!(matches!(inner, Err(Error::Cancelled)));
             Ok(())
         })?;
@@ -58,13 +57,13 @@ fn a_nested_transaction_that_fails_takes_the_outer_one_with_it() {
 #[test]
 fn nothing_is_nested_while_a_value_is_borrowed_mutably() {
     with_heap(|heap| {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let mut borrowed = tx.get_mut(root.count())?;
             *borrowed += 1;
-            let inner = heap.write::<_, Error>(|tx, root| tx.set(root.count(), 100));
+            let inner = heap.write(|tx, root| tx.set(root.count(), 100));
             assert!(matches!(inner, Err(Error::Borrowed)));
             drop(borrowed);
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 *tx.get_mut(root.count())? += 10;
                 Ok(())
             })
@@ -77,11 +76,11 @@ fn nothing_is_nested_while_a_value_is_borrowed_mutably() {
 #[test]
 fn nothing_is_written_in_a_transaction_that_reads() {
     with_heap(|heap| {
-        let outcome = heap.read::<(), Error>(|_, _| heap.write(|tx, root| tx.set(root.count(), 1)));
+        let outcome = heap.read::<()>(|_, _| heap.write(|tx, root| tx.set(root.count(), 1)));
         assert!(matches!(outcome, Err(Error::ReadTransaction)));
-        heap.read::<_, Error>(|tx, root| {
-            let nested = heap.write::<_, Error>(|tx, root| tx.get(root.count()))?;
-            assert_eq!((nested, heap.read::<_, Error>(|tx, root| tx.get(root.count()))?), (0, 0));
+        heap.read(|tx, root| {
+            let nested = heap.write(|tx, root| tx.get(root.count()))?;
+            assert_eq!((nested, heap.read(|tx, root| tx.get(root.count()))?), (0, 0));
             assert_eq!(tx.get(root.count())?, 0);
             Ok(())
         })
@@ -94,10 +93,10 @@ fn nothing_is_written_in_a_transaction_that_reads() {
 fn transactions_of_other_heaps_are_their_own() {
     with_heap(|outer| {
         with_heap(|inner| {
-            let outcome = outer.write::<(), Error>(|tx, root| {
+            let outcome = outer.write::<()>(|tx, root| {
                 tx.set(root.count(), 1)?;
-                inner.write::<_, Error>(|tx, root| {
-                    let both = outer.read::<_, Error>(|tx, root| tx.get(root.count()))?;
+                inner.write(|tx, root| {
+                    let both = outer.read(|tx, root| tx.get(root.count()))?;
                     tx.set(root.count(), 10 + both)
                 })?;
                 assert_eq!(count(&inner)?, 11);
@@ -108,9 +107,9 @@ fn transactions_of_other_heaps_are_their_own() {
             // More often than there are lanes.
             for _ in 0..1000 {
                 let panicked = std::panic::catch_unwind(|| {
-                    outer.write::<_, Error>(|tx, root| {
+                    outer.write(|tx, root| {
                         tx.set(root.count(), 2)?;
-                        inner.write::<(), Error>(|tx, root| {
+                        inner.write::<()>(|tx, root| {
                             tx.set(root.count(), 3)?;
                             std::panic::resume_unwind(Box::new("on purpose"))
                         })
@@ -118,8 +117,8 @@ fn transactions_of_other_heaps_are_their_own() {
                 });
                 assert!(panicked.is_err());
             }
-            outer.write::<_, Error>(|tx, root| tx.set(root.count(), 4))?;
-            inner.write::<_, Error>(|tx, root| tx.set(root.count(), 5))?;
+            outer.write(|tx, root| tx.set(root.count(), 4))?;
+            inner.write(|tx, root| tx.set(root.count(), 5))?;
             assert_eq!((count(&outer)?, count(&inner)?), (4, 5));
             Ok(())
         });
@@ -136,10 +135,10 @@ fn nested_transactions_of_threads_that_meet_are_lost_by_none() {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for _ in 0..EACH {
-                        heap.write::<_, Error>(|tx, root| {
-                            let before = heap.read::<_, Error>(|tx, root| tx.get(root.count()))?;
+                        heap.write(|tx, root| {
+                            let before = heap.read(|tx, root| tx.get(root.count()))?;
                             tx.set(root.count(), before + 1)?;
-                            heap.write::<_, Error>(|tx, root| {
+                            heap.write(|tx, root| {
                                 assert_eq!(tx.get(root.count())?, before + 1);
                                 tx.set(root.count(), before + 2)
                             })
@@ -158,9 +157,9 @@ fn nested_transactions_of_threads_that_meet_are_lost_by_none() {
 #[test]
 fn a_transaction_that_fails_two_levels_deep_takes_all_with_it() {
     with_heap(|heap| {
-        let outcome = heap.write::<_, Error>(|_, _| {
-            heap.write::<_, Error>(|_, _| {
-                let inner = heap.write::<(), Error>(|tx, root| {
+        let outcome = heap.write(|_, _| {
+            heap.write(|_, _| {
+                let inner = heap.write::<()>(|tx, root| {
                     tx.set(root.count(), 5)?;
                     Err(tx.cancel())
                 });
@@ -179,9 +178,9 @@ fn a_transaction_that_fails_two_levels_deep_takes_all_with_it() {
 fn no_transaction_leaves_anything_to_the_next() {
     with_heap(|heap| {
         let increment = || {
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 let count = tx.get(root.count())?;
-                heap.write::<_, Error>(|tx, root| tx.set(root.count(), count + 1))?;
+                heap.write(|tx, root| tx.set(root.count(), count + 1))?;
                 tx.get(root.count())
             })
         };
@@ -189,30 +188,30 @@ fn no_transaction_leaves_anything_to_the_next() {
         let mut is_next = || {
             expected += 1;
             assert_eq!((increment()?, count(&heap)?), (expected, expected));
-            Ok::<_, Error>(())
+            Ok(())
         };
         is_next()?;
         // Nested ones that fail in one that reads.
-        heap.read::<_, Error>(|_, _| {
-            let inner = heap.write::<(), Error>(|tx, root| tx.set(root.count(), 100));
+        heap.read(|_, _| {
+            let inner = heap.write::<()>(|tx, root| tx.set(root.count(), 100));
             assert!(matches!(inner, Err(Error::ReadTransaction)));
-            let inner = heap.write::<(), Error>(|tx, _| Err(tx.cancel()));
+            let inner = heap.write::<()>(|tx, _| Err(tx.cancel()));
             assert!(matches!(inner, Err(Error::Cancelled)));
             Ok(())
         })?;
         is_next()?;
         let panicked = std::panic::catch_unwind(|| {
-            heap.read::<(), Error>(|_, _| std::panic::resume_unwind(Box::new("on purpose")))
+            heap.read::<()>(|_, _| std::panic::resume_unwind(Box::new("on purpose")))
         });
         assert!(panicked.is_err());
         is_next()?;
         // A borrow that is never given back.
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             std::mem::forget(tx.get_mut(root.count())?);
             Ok(())
         })?;
         is_next()?;
-        let cancelled = heap.write::<(), Error>(|tx, root| {
+        let cancelled = heap.write::<()>(|tx, root| {
             tx.set(root.count(), 100)?;
             let spare = tx.alloc(100)?;
             tx.link(root.spare(), spare)?;
@@ -221,12 +220,11 @@ fn no_transaction_leaves_anything_to_the_next() {
         assert!(matches!(cancelled, Err(Error::Cancelled)));
         is_next()?;
         // What was written is read from where it lies afterwards.
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let spare = tx.alloc(7)?;
             tx.link(root.spare(), spare)
         })?;
-        let spare =
-            heap.read::<_, Error>(|tx, root| tx.load(root.spare())?.map(|spare| tx.get(*spare)).transpose());
+        let spare = heap.read(|tx, root| tx.load(root.spare())?.map(|spare| tx.get(*spare)).transpose());
         assert_eq!(spare?, Some(7));
         is_next()
     });
@@ -238,10 +236,10 @@ fn a_heap_is_not_taken_for_one_that_was_closed() {
     for i in 0..20 {
         with_heap(|heap| {
             assert_eq!(count(&heap)?, 0);
-            heap.write::<_, Error>(|tx, root| tx.set(root.count(), i))?;
+            heap.write(|tx, root| tx.set(root.count(), i))?;
             with_heap(|other| {
                 assert_eq!((count(&other)?, count(&heap)?), (0, i));
-                other.write::<_, Error>(|tx, root| tx.set(root.count(), 100 + i))?;
+                other.write(|tx, root| tx.set(root.count(), 100 + i))?;
                 assert_eq!((count(&other)?, count(&heap)?), (100 + i, i));
                 Ok(())
             });
@@ -283,8 +281,8 @@ fn what_is_dropped_with_a_failed_attempt_runs_transactions_of_its_own() {
                 increment_elsewhere(&heap);
             }
             let before = count(&heap)?;
-            let outcome = heap.write::<_, Error>(|_, _| {
-                let inner = heap.write::<(), Error>(|tx, _| Err(tx.cancel()));
+            let outcome = heap.write(|_, _| {
+                let inner = heap.write::<()>(|tx, _| Err(tx.cancel()));
                 assert!(matches!(inner, Err(Error::Cancelled)));
                 Ok(Noting(&heap))
             });
@@ -293,7 +291,7 @@ fn what_is_dropped_with_a_failed_attempt_runs_transactions_of_its_own() {
             // An attempt that has to be made again.
             let attempts = std::sync::atomic::AtomicU64::new(0);
             let attempts = std::panic::AssertUnwindSafe(&attempts);
-            let done = heap.write::<_, Error>(|tx, root| {
+            let done = heap.write(|tx, root| {
                 let count = tx.get(root.count())?;
                 let mut noting = None;
                 if attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {

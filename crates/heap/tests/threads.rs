@@ -47,16 +47,14 @@ const THREADS: u64 = 4;
 
 fn open<B: NamedBrand>() -> Open<B> {
     let dir = tempfile::tempdir().unwrap();
-    let mut options = Options::new().durability(Durability::Emulated);
-    options.create = true;
-    options.initial_bytes = 8 << 20;
+    let options = Options::new().durability(Durability::Emulated).create(true).initial_bytes(8 << 20);
     Open { heap: Heap::open(dir.path().join("heap"), &options).unwrap(), _dir: dir }
 }
 
 /// A heap with nodes, whose numbers are their indices, and with numbers.
 fn open_with<B: NamedBrand>(nodes: usize, numbers: usize) -> Open<B> {
     let open = open::<B>();
-    let made = open.heap.write::<_, Error>(|tx, root| {
+    let made = open.heap.write(|tx, root| {
         let array = tx.alloc_array(nodes, |_| PRc::null())?;
         for i in 0..nodes {
             let node = tx.alloc(new_node(i as u64))?;
@@ -132,7 +130,7 @@ fn transfers_keep_the_sum_in_every_transaction() {
             }
         };
     }
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         for i in 0..ACCOUNTS {
             let account = account!(tx, root, i);
             tx.set(account, 100)?;
@@ -148,7 +146,7 @@ fn transfers_keep_the_sum_in_every_transaction() {
                 (rng.random_range(0..10), rng.random_range(0..60), rng.random::<u64>());
             match kind {
                 0..2 => {
-                    let sum = heap.read::<_, Error>(|tx, root| {
+                    let sum = heap.read(|tx, root| {
                         let mut sum = 0;
                         for i in 0..ACCOUNTS {
                             sum += tx.get(account!(tx, root, i))?;
@@ -160,7 +158,7 @@ fn transfers_keep_the_sum_in_every_transaction() {
                     assert_eq!(sum.unwrap(), SUM);
                 }
                 2 => {
-                    let done = heap.write::<_, Error>(|tx, root| {
+                    let done = heap.write(|tx, root| {
                         let mut sum = 0;
                         for i in 0..ACCOUNTS {
                             sum += tx.get(account!(tx, root, i))?;
@@ -173,7 +171,7 @@ fn transfers_keep_the_sum_in_every_transaction() {
                     done.unwrap();
                 }
                 _ => {
-                    let done = heap.write::<_, Error>(|tx, root| {
+                    let done = heap.write(|tx, root| {
                         let (from, to) = (account!(tx, root, from), account!(tx, root, to));
                         let least = amount.min(tx.get(from)?);
                         *tx.get_mut(from)? -= least;
@@ -283,7 +281,7 @@ fn record<B: NamedBrand>(open: &Open<B>, seed: u64, first_version: u64, count: u
                 (rng.random_bool(0.3), rng.random_bool(0.1), rng.random::<u64>());
             let (plan, notes, version) = (&plan, &notes, AssertUnwindSafe(&version));
             let outcome = if reads_only {
-                heap.read::<_, Error>(|tx, root| {
+                heap.read(|tx, root| {
                     notes.begin();
                     for (i, (register, _)) in plan.iter().enumerate() {
                         let seen = read_register!(tx, root, *register);
@@ -293,7 +291,7 @@ fn record<B: NamedBrand>(open: &Open<B>, seed: u64, first_version: u64, count: u
                     Ok(())
                 })
             } else {
-                heap.write::<_, Error>(|tx, root| {
+                heap.write(|tx, root| {
                     notes.begin();
                     let mut own = [None; REGISTERS];
                     for (i, (register, writes)) in plan.iter().enumerate() {
@@ -463,7 +461,7 @@ fn a_shared_list_loses_nothing() {
         let mut mine = Vec::new();
         for i in 0..count {
             let id = thread * count + i;
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 let node = tx.alloc(new_node(id))?;
                 let first = tx.load(root.first())?;
                 if let Some(first) = first {
@@ -476,7 +474,7 @@ fn a_shared_list_loses_nothing() {
             })
             .unwrap();
             if rng.random_bool(0.6) {
-                let id = heap.write::<_, Error>(|tx, root| {
+                let id = heap.write(|tx, root| {
                     let Some(first) = tx.load(root.first())? else { return Ok(None) };
                     let next = tx.load(first.next())?;
                     if let Some(next) = next {
@@ -492,7 +490,7 @@ fn a_shared_list_loses_nothing() {
         popped.lock().unwrap().append(&mut mine);
     });
     let mut ids = popped.into_inner().unwrap();
-    let rest = heap.read::<_, Error>(|tx, root| {
+    let rest = heap.read(|tx, root| {
         let mut rest = Vec::new();
         let mut next = tx.load(root.first())?;
         while let Some(node) = next {
@@ -523,7 +521,7 @@ fn handles_go_to_other_threads_and_are_dropped_there() {
         let receiver = receivers[thread as usize].lock().unwrap();
         for i in 0..count {
             let linked = rng.random_bool(0.3);
-            let handle = heap.write::<_, Error>(|tx, root| {
+            let handle = heap.write(|tx, root| {
                 let node = tx.alloc(new_node(thread * count + i))?;
                 let other = tx.alloc(new_node(0))?;
                 tx.link(node.next(), other)?;
@@ -541,7 +539,7 @@ fn handles_go_to_other_threads_and_are_dropped_there() {
                     1 => {
                         // The last handle is dropped inside of the transaction that links what it holds.
                         let handle = Mutex::new(Some(handle));
-                        heap.write::<_, Error>(|tx, root| {
+                        heap.write(|tx, root| {
                             let handle = handle.lock().unwrap().take();
                             let Some(handle) = handle else { return Ok(()) };
                             let node = tx.enter(&handle)?;
@@ -552,7 +550,7 @@ fn handles_go_to_other_threads_and_are_dropped_there() {
                         .unwrap();
                     }
                     2 => {
-                        let again = heap.write::<_, Error>(|tx, root| {
+                        let again = heap.write(|tx, root| {
                             let node = tx.enter(&handle)?;
                             tx.link(root.first(), node)?;
                             tx.hold(node)
@@ -561,7 +559,7 @@ fn handles_go_to_other_threads_and_are_dropped_there() {
                         drop(again.unwrap());
                     }
                     _ => {
-                        let id = heap.write::<_, Error>(|tx, root| {
+                        let id = heap.write(|tx, root| {
                             let node = tx.enter(&handle)?;
                             assert!(tx.load(node.next())?.is_some());
                             tx.link(root.first(), None)?;
@@ -571,7 +569,7 @@ fn handles_go_to_other_threads_and_are_dropped_there() {
                     }
                 }
                 if let Some(node) = heap
-                    .write::<_, Error>(|tx, root| match tx.upgrade(root.look())? {
+                    .write(|tx, root| match tx.upgrade(root.look())? {
                         Some(node) => Ok(Some((tx.get(node.id())?, tx.hold(node)?))),
                         None => Ok(None),
                     })
@@ -583,7 +581,7 @@ fn handles_go_to_other_threads_and_are_dropped_there() {
         }
     });
     drop((senders, receivers));
-    heap.write::<_, Error>(|tx, root| tx.link(root.first(), None)).unwrap();
+    heap.write(|tx, root| tx.link(root.first(), None)).unwrap();
     assert_eq!((open.objects(), open.check().orphans), (0, 0), "nothing keeps them alive");
 }
 
@@ -593,12 +591,12 @@ fn what_dies_with_its_handle_is_not_linked() {
     brand!(Dropped);
     let open = open::<Dropped>();
     let heap = &open.heap;
-    let handle = heap.write::<_, Error>(|tx, _| {
+    let handle = heap.write(|tx, _| {
         let node = tx.alloc(new_node(1))?;
         tx.hold(node)
     });
     let handle = Mutex::new(Some(handle.unwrap()));
-    let linked = heap.write::<_, Error>(|tx, root| {
+    let linked = heap.write(|tx, root| {
         let Some(handle) = handle.lock().unwrap().take() else { return Ok(false) };
         let node = tx.enter(&handle)?;
         drop(handle);
@@ -607,7 +605,7 @@ fn what_dies_with_its_handle_is_not_linked() {
             scope.spawn(|| {
                 // Whatever commits next releases it; and another object takes its place.
                 for _ in 0..3 {
-                    heap.write::<_, Error>(|tx, _| tx.alloc(new_node(2)).map(drop)).unwrap();
+                    heap.write(|tx, _| tx.alloc(new_node(2)).map(drop)).unwrap();
                     heap.collect().unwrap();
                 }
             });
@@ -629,7 +627,7 @@ fn weak_pointers_lead_to_what_is_alive() {
     at_once(4, |thread, _| {
         if thread == 0 {
             for id in 1..=count {
-                heap.write::<_, Error>(|tx, root| {
+                heap.write(|tx, root| {
                     let (node, next) = (tx.alloc(new_node(id))?, tx.alloc(new_node(2 * id))?);
                     tx.set(node.value(), 3 * id)?;
                     tx.link(node.next(), next)?;
@@ -643,7 +641,7 @@ fn weak_pointers_lead_to_what_is_alive() {
         }
         let mut last = 0;
         while !is_done.load(Ordering::Relaxed) {
-            let seen = heap.read::<_, Error>(|tx, root| {
+            let seen = heap.read(|tx, root| {
                 let Some(node) = tx.upgrade(root.look())? else {
                     assert!(tx.load(root.first())?.is_none(), "what is linked is alive");
                     return Ok(None);
@@ -662,7 +660,7 @@ fn weak_pointers_lead_to_what_is_alive() {
             }
         }
     });
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         tx.link(root.first(), None)?;
         tx.link_weak(root.look(), None)
     })
@@ -675,7 +673,7 @@ fn counts_that_all_threads_change_are_exact() {
     brand!(Counted);
     let open = open_with::<Counted>(THREADS as usize, 0);
     let heap = &open.heap;
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         let shared = tx.alloc(new_node(1000))?;
         tx.link(root.first(), shared)
     })
@@ -684,7 +682,7 @@ fn counts_that_all_threads_change_are_exact() {
     at_once(5, |thread, rng| {
         for _ in 0..count {
             let (kind, chance) = (rng.random_range(0..4), rng.random::<u64>());
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 let mine = tx.load(tx.array(root.nodes())?.unwrap().at(thread as usize))?.unwrap();
                 let shared = tx.load(root.first())?;
                 pause(chance);
@@ -712,7 +710,7 @@ fn bytes_of_a_word_are_written_by_different_threads() {
     brand!(Neighbours);
     let open = open::<Neighbours>();
     let heap = &open.heap;
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         let bytes = tx.alloc_array(THREADS as usize, |_| 0)?;
         tx.link_array(root.bytes(), bytes)
     })
@@ -721,7 +719,7 @@ fn bytes_of_a_word_are_written_by_different_threads() {
     at_once(6, |thread, rng| {
         for round in 0..count {
             let (before, chance) = (round as u8, rng.random::<u64>());
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 let mine = tx.array(root.bytes())?.unwrap().at(thread as usize);
                 if chance.is_multiple_of(3) {
                     assert_eq!(tx.get(mine)?, before);
@@ -733,8 +731,7 @@ fn bytes_of_a_word_are_written_by_different_threads() {
                 Ok(())
             })
             .unwrap();
-            let seen = heap
-                .read::<_, Error>(|tx, root| tx.get(tx.array(root.bytes())?.unwrap().at(thread as usize)));
+            let seen = heap.read(|tx, root| tx.get(tx.array(root.bytes())?.unwrap().at(thread as usize)));
             assert_eq!(seen.unwrap(), before.wrapping_add(1), "nobody else writes it");
         }
     });
@@ -746,7 +743,7 @@ fn collect_releases_what_other_threads_let_die() {
     brand!(Others);
     let open = open::<Others>();
     let heap = &open.heap;
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         for id in 0..4000 {
             let node = tx.alloc(new_node(id))?;
             let first = tx.load(root.first())?;
@@ -756,12 +753,12 @@ fn collect_releases_what_other_threads_let_die() {
         Ok(())
     })
     .unwrap();
-    let ended = heap.write::<(), Error>(|tx, _| {
+    let ended = heap.write::<()>(|tx, _| {
         // This thread's session is in use, so that the other gets another.
         tx.alloc(new_node(0))?;
         let heap = AssertUnwindSafe(heap);
         std::thread::scope(|scope| {
-            scope.spawn(|| heap.write::<_, Error>(|tx, root| tx.link(root.first(), None)).unwrap());
+            scope.spawn(|| heap.write(|tx, root| tx.link(root.first(), None)).unwrap());
         });
         Err(tx.cancel())
     });
@@ -776,13 +773,13 @@ fn who_meets_others_for_the_first_time_is_run_again_once() {
     let heap = AssertUnwindSafe(&open.heap);
     let attempts_until_done = || {
         let attempts = AtomicU64::new(0);
-        let done = heap.write::<_, Error>(|tx, root| {
+        let done = heap.write(|tx, root| {
             let numbers = tx.array(root.numbers())?.unwrap();
             let seen = tx.get(numbers.at(0))?;
             if attempts.fetch_add(1, Ordering::Relaxed) == 0 {
                 // Another thread changes what this transaction has not read.
                 let elsewhere = || {
-                    heap.write::<_, Error>(|tx, root| {
+                    heap.write(|tx, root| {
                         let numbers = tx.array(root.numbers())?.unwrap();
                         *tx.get_mut(numbers.at(999))? += 1;
                         Ok(())
@@ -797,7 +794,7 @@ fn who_meets_others_for_the_first_time_is_run_again_once() {
     };
     // From the second on it notes what it reads, and finds that nothing of it has changed.
     assert_eq!([(); 3].map(|()| attempts_until_done()), [2, 1, 1]);
-    let numbers = heap.read::<_, Error>(|tx, root| {
+    let numbers = heap.read(|tx, root| {
         let numbers = tx.array(root.numbers())?.unwrap();
         Ok([tx.get(numbers.at(0))?, tx.get(numbers.at(999))?])
     });
@@ -811,7 +808,7 @@ fn panics_and_errors_change_nothing() {
     let heap = &open.heap;
     let before = open.check();
     let change = |ends: &(dyn Fn() -> Error + std::panic::RefUnwindSafe)| {
-        heap.write::<(), Error>(|tx, root| {
+        heap.write::<()>(|tx, root| {
             let node = tx.alloc(new_node(5))?;
             tx.link(root.first(), node)?;
             tx.link_array(root.nodes(), None)?;
@@ -824,14 +821,14 @@ fn panics_and_errors_change_nothing() {
     let panicked = catch_unwind(|| change(&|| std::panic::resume_unwind(Box::new(7_u32))));
     assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&7_u32));
     assert_eq!(open.check(), before);
-    let count = heap.read::<_, Error>(|tx, root| {
+    let count = heap.read(|tx, root| {
         assert!(tx.load(root.first())?.is_none());
         tx.get(root.count())
     });
     assert_eq!(count.unwrap(), 0);
     // What the transaction owned is free again, for other threads too.
     std::thread::scope(|scope| {
-        scope.spawn(|| heap.write::<_, Error>(|tx, root| tx.set(root.count(), 1)).unwrap());
+        scope.spawn(|| heap.write(|tx, root| tx.set(root.count(), 1)).unwrap());
     });
 }
 
@@ -841,10 +838,10 @@ fn a_transaction_in_another_is_a_part_of_it() {
     brand!(Between);
     let (open, other) = (open_with::<Outer>(1, 0), open_with::<Between>(1, 0));
     let (heap, other) = (&open.heap, &other.heap);
-    let count = |heap: &Heap<Outer, Root>| heap.read::<_, Error>(|tx, root| tx.get(root.count())).unwrap();
-    let ended = heap.write::<(), Error>(|tx, root| {
+    let count = |heap: &Heap<Outer, Root>| heap.read(|tx, root| tx.get(root.count())).unwrap();
+    let ended = heap.write::<()>(|tx, root| {
         *tx.get_mut(root.count())? += 1;
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             *tx.get_mut(root.count())? += 10;
             Ok(())
         })?;
@@ -854,10 +851,10 @@ fn a_transaction_in_another_is_a_part_of_it() {
     assert!(ended.is_err());
     assert_eq!(count(heap), 0, "ended with the outer one");
     // Also with a transaction of another heap between them.
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         *tx.get_mut(root.count())? += 1;
-        other.write::<_, Error>(|_, _| {
-            heap.write::<_, Error>(|tx, root| {
+        other.write(|_, _| {
+            heap.write(|tx, root| {
                 *tx.get_mut(root.count())? += 10;
                 Ok(())
             })
@@ -885,11 +882,11 @@ fn a_write_in_a_read_is_refused() {
         },
     ];
     for change in changes {
-        let refused = heap.read::<(), Error>(|_, _| change(heap));
+        let refused = heap.read::<()>(|_, _| change(heap));
         assert!(matches!(refused, Err(Error::ReadTransaction)), "{refused:?}");
     }
     // One that changes nothing may run there.
-    assert_eq!(heap.read::<_, Error>(|_, _| heap.write(|tx, root| tx.get(root.count()))).unwrap(), 0);
+    assert_eq!(heap.read(|_, _| heap.write(|tx, root| tx.get(root.count()))).unwrap(), 0);
     open.check();
 }
 
@@ -904,7 +901,7 @@ fn a_long_transaction_is_committed_among_short_ones() {
         if thread > 0 {
             while !is_done.load(Ordering::Relaxed) {
                 let at = rng.random_range(0..16);
-                heap.write::<_, Error>(|tx, root| {
+                heap.write(|tx, root| {
                     let node = tx.load(tx.array(root.nodes())?.unwrap().at(at))?.unwrap();
                     *tx.get_mut(node.value())? += 1;
                     Ok(())
@@ -914,7 +911,7 @@ fn a_long_transaction_is_committed_among_short_ones() {
             return;
         }
         for _ in 0..20 {
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 let mut sum = 0;
                 for at in 0..16 {
                     let node = tx.load(tx.array(root.nodes())?.unwrap().at(at))?.unwrap();
@@ -940,14 +937,14 @@ fn memory_that_is_used_again_is_not_read() {
     let open = open_with::<UsedAgain>(0, 8);
     let heap = AssertUnwindSafe(&open.heap);
     let replace_all = |with: u64| {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let numbers = tx.alloc_array(8, |_| with)?;
             tx.link_array(root.numbers(), numbers)
         })
     };
     for round in 0..20 {
         let attempts = AtomicU64::new(0);
-        let seen = heap.read::<_, Error>(|tx, root| {
+        let seen = heap.read(|tx, root| {
             let numbers = tx.array(root.numbers())?.unwrap();
             let first = tx.get(numbers.at(0))?;
             let attempt = attempts.fetch_add(1, Ordering::Relaxed);
@@ -964,7 +961,7 @@ fn memory_that_is_used_again_is_not_read() {
         seen.unwrap();
         // Until the thread takes it for quiet again.
         for _ in 0..40 {
-            let len = open.heap.read::<_, Error>(|tx, root| Ok(tx.array(root.numbers())?.map(|n| n.len())));
+            let len = open.heap.read(|tx, root| Ok(tx.array(root.numbers())?.map(|n| n.len())));
             assert_eq!(len.unwrap(), Some(8));
         }
     }
@@ -994,7 +991,7 @@ fn memory_that_is_used_again_is_not_read_by_threads_that_do_not_wait() {
                 while !is_over.load(Ordering::Relaxed) {
                     let (len, alive) = open
                         .heap
-                        .read::<_, Error>(|tx, root| {
+                        .read(|tx, root| {
                             let numbers = tx.array(root.numbers())?.unwrap();
                             let sum = (0..numbers.len())
                                 .try_fold(0, |sum, i| Ok::<_, Error>(sum + tx.get(numbers.at(i))?))?;
@@ -1014,7 +1011,7 @@ fn memory_that_is_used_again_is_not_read_by_threads_that_do_not_wait() {
         for round in 0..rounds(100) {
             for i in 0..REPLACED / 8 {
                 let len = 1 + (round * 7 + i) % 61;
-                let done = open.heap.write::<_, Error>(|tx, root| {
+                let done = open.heap.write(|tx, root| {
                     let numbers = tx.alloc_array(len as usize, |_| len)?;
                     tx.link_array(root.numbers(), numbers)?;
                     let node = if i % 3 == 0 { None } else { Some(tx.alloc(new_node(len))?) };

@@ -4,8 +4,11 @@
 #![deny(warnings, missing_docs, unreachable_pub)]
 
 use std::marker::PhantomData;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tembo_heap::collections::{PHashMap, PMap, PVec};
 use tembo_heap::{
     Error, Handle, Heap, Obj, Options, PArr, PRc, PWeak, Persist, Plain, ReadTx, Ref, Result, Scoped, Tx,
     brand,
@@ -32,10 +35,7 @@ struct File {
 impl File {
     fn new() -> File {
         let directory = tempfile::tempdir().unwrap();
-        let mut options = Options::new();
-        options.create = true;
-        options.initial_bytes = 4 << 20;
-        options.max_bytes = Some(16 << 20);
+        let options = Options::new().create(true).initial_bytes(4 << 20).max_bytes(16 << 20);
         File { path: directory.path().join("heap.pool"), options, _directory: directory }
     }
 }
@@ -70,7 +70,7 @@ struct Root {
 #[test]
 fn an_object_leads_to_another() {
     with_heap::<Root>(|heap| {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let (top, left) = (tx.alloc(Node::new(5))?, tx.alloc(Node::new(3))?);
             tx.link(top.left(), left)?;
             tx.link_weak(left.parent(), top)?;
@@ -98,7 +98,7 @@ struct City {
 fn text_lies_in_arrays() {
     with_heap::<City>(|heap| {
         let name = "Nairobi".to_owned();
-        heap.write::<_, Error>(|tx, city| {
+        heap.write(|tx, city| {
             let letters = tx.alloc_array(name.len(), |i| name.as_bytes()[i])?;
             tx.link_array(city.name(), letters)?;
             tx.set(city.zip(), *b"00100")
@@ -143,7 +143,7 @@ struct Task {
 fn what_to_do_is_an_enum() {
     with_heap::<Task>(|heap| {
         for (work, result) in [(Work::Rest, 5), (Work::Double, 10), (Work::Add(2), 7)] {
-            heap.write::<_, Error>(|tx, task| {
+            heap.write(|tx, task| {
                 tx.set(task.priority(), 1)?;
                 tx.set(task.work(), work)
             })?;
@@ -191,11 +191,104 @@ fn numbers_of_every_width_are_there_again() {
     Heap::<Scoped, Numbers>::with(&file.path, &file.options, |heap| {
         assert_eq!(heap.read(|tx, root| tx.get(*root))?, numbers);
         let f = heap.read(|tx, root| tx.get(root.f().at(1).at(2)))?;
-        let (g, i) = heap.read(|tx, root| Ok::<_, Error>((tx.get(root.g())?, tx.get(root.i())?)))?;
+        let (g, i) = heap.read(|tx, root| Ok((tx.get(root.g())?, tx.get(root.i())?)))?;
         assert_eq!((f, g, i), (-6, (), 'ß'));
-        Ok::<_, Error>(())
+        Ok(())
     })
     .unwrap();
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Persist, Plain)]
+#[repr(C)]
+struct Small {
+    port: Option<NonZero<u16>>,
+    age: Option<u32>,
+    is_new: Option<bool>,
+    initial: Option<char>,
+    took: Duration,
+    left: Option<Duration>,
+    place: (f64, f64, u8),
+}
+
+#[derive(Default, Persist)]
+#[repr(C)]
+struct Smalls {
+    all: PVec<Small>,
+    by_place: PMap<(u8, u64), NonZero<u64>>,
+    by_age: PHashMap<Option<u32>, (Duration, Option<i64>)>,
+}
+
+#[test]
+fn small_values_may_be_absent() {
+    let some = Small {
+        port: NonZero::new(80),
+        age: Some(0),
+        is_new: Some(false),
+        initial: Some('Ω'),
+        took: Duration::from_millis(1500),
+        left: Some(Duration::ZERO),
+        place: (1.5, -2.5, 7),
+    };
+    let wait = (Duration::MAX, Some(-1));
+    let file = File::new();
+    Heap::<Scoped, Smalls>::with(&file.path, &file.options, |heap| {
+        heap.write(|tx, root| {
+            root.all().push(tx, Small::default())?;
+            root.all().push(tx, some)?;
+            root.by_place().insert(tx, &(2, 1), NonZero::<u64>::MIN)?;
+            root.by_place().insert(tx, &(1, u64::MAX), NonZero::<u64>::MAX)?;
+            root.by_age().insert(tx, &None, wait)?;
+            root.by_age().insert(tx, &Some(0), (Duration::ZERO, None)).map(drop)
+        })
+    })
+    .unwrap();
+    Heap::<Scoped, Smalls>::with(&file.path, &file.options, |heap| {
+        heap.write(|tx, root| {
+            let all = root.all().iter(tx)?.map(|small| tx.get(small)).collect::<Result<Vec<_>>>()?;
+            assert_eq!(all, [Small::default(), some]);
+            let keys = root.by_place().iter(tx)?.map(|entry| Ok(entry?.0)).collect::<Result<Vec<_>>>()?;
+            assert_eq!(keys, [(1, u64::MAX), (2, 1)], "in the order of tuples");
+            assert_eq!(root.by_age().value(tx, &None)?, Some(wait));
+            assert_eq!(root.by_age().value(tx, &Some(0))?, Some((Duration::ZERO, None)));
+            let first = root.all().at(tx, 0)?;
+            tx.get_mut(first.age())?.get_or_insert(40);
+            tx.get_mut(first.place())?.2 += 1;
+            assert_eq!((tx.get(first.age())?, tx.get(first.place())?), (Some(40), (0.0, 0.0, 1)));
+            Ok(())
+        })
+    })
+    .unwrap();
+}
+
+/// Names that are methods of places only where somebody imports their traits, or not at all.
+#[derive(Default, Persist)]
+#[repr(C)]
+struct Named {
+    from: u64,
+    into_: u64,
+    hash: u64,
+    fmt: u64,
+    borrow: u64,
+    at: u64,
+    new: u64,
+    part: u64,
+    get: u64,
+    r#type: u64,
+}
+
+#[test]
+fn accessors_are_named_like_their_fields() {
+    with_heap::<Named>(|heap| {
+        heap.write(|tx, named| {
+            let places = [named.from(), named.into_(), named.hash(), named.fmt(), named.borrow()];
+            let more = [named.at(), named.new(), named.part(), named.get(), named.r#type()];
+            for (number, place) in places.into_iter().chain(more).enumerate() {
+                tx.set(place, number as u64)?;
+            }
+            assert_eq!((tx.get(named.from())?, tx.get(named.hash())?, tx.get(named.r#type())?), (0, 2, 9));
+            Ok(())
+        })
+    });
 }
 
 #[test]
@@ -224,15 +317,15 @@ struct Forest {
 #[test]
 fn dead_objects_take_what_they_own_along() {
     with_heap::<Forest>(|heap| {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let (top, left) = (tx.alloc(Node::new(5))?, tx.alloc(Node::new(3))?);
             tx.link(top.left(), left)?;
             tx.link(root.tallest(), top)?;
             tx.link_weak(root.seen(), left)
         })?;
-        let is_seen = || heap.read(|tx, root| Ok::<_, Error>(tx.upgrade(root.seen())?.is_some()));
+        let is_seen = || heap.read(|tx, root| Ok(tx.upgrade(root.seen())?.is_some()));
         assert!(is_seen()?);
-        heap.write::<_, Error>(|tx, root| tx.link(root.tallest(), None))?;
+        heap.write(|tx, root| tx.link(root.tallest(), None))?;
         heap.collect()?;
         assert!(!is_seen()?, "only the top kept it alive");
         Ok(())
@@ -320,7 +413,7 @@ fn enums_tell_their_variants() {
             let ShapeRef::Link(link) = root.shape().variant(tx)? else { panic!("it was put there") };
             let node = tx.alloc(Node::new(1))?;
             tx.link(link, node)?;
-            Ok::<_, Error>(())
+            Ok(())
         })?;
         heap.write(|tx, root| {
             let ShapeRef::Link(link) = root.shape().variant(tx)? else { panic!("it was committed") };
@@ -332,7 +425,7 @@ fn enums_tell_their_variants() {
             let node = tx.alloc(Node::new(2))?;
             tx.link(b, node)?;
             assert_eq!((tx.load(a)?, tx.get(r#type)?, tx.load(b)?), (None, 9, Some(node)));
-            Ok::<_, Error>(())
+            Ok(())
         })?;
         heap.read(|tx, root| {
             let ShapeRef::Pair { b, .. } = root.shape().variant(tx)? else { panic!("it was committed") };
@@ -376,7 +469,7 @@ fn two_heaps_are_open_at_once() {
                 tx_a.get(node.key())
             })?;
             assert_eq!(key, 7);
-            Ok::<_, Error>(())
+            Ok(())
         })
     })
     .unwrap();
@@ -499,7 +592,7 @@ fn pointers_are_exchanged_by_linking() {
             let (one, two) = (tx.alloc(Node::new(1))?, tx.alloc(Node::new(2))?);
             tx.link(root.first(), one)?;
             tx.link(root.second(), two)?;
-            Ok::<_, Error>(())
+            Ok(())
         })?;
         heap.write(|tx, root| {
             let (first, second) = (tx.load(root.first())?, tx.load(root.second())?);
@@ -525,7 +618,7 @@ fn results_leave_a_transaction_by_value() {
                 *tx.get_mut(root.count())? += key;
                 seen.push(tx.get(root.count())?);
             }
-            Ok::<_, Error>(seen)
+            Ok(seen)
         })?;
         assert_eq!((seen, attempts.into_inner()), (vec![0, 1, 3], 1));
         Ok(())
@@ -630,7 +723,7 @@ struct Aligned {
 #[test]
 fn the_library_may_have_another_name() {
     with_heap::<Aligned>(|heap| {
-        heap.write::<_, Error>(|tx, root| tx.set(root.bits(), 3))?;
+        heap.write(|tx, root| tx.set(root.bits(), 3))?;
         assert_eq!(heap.read(|tx, root| tx.get(*root))?, Aligned { bits: 3 });
         Ok(())
     });
@@ -743,14 +836,13 @@ fn a_place_in_a_variant_ends_with_the_variant() -> Result<(), Error> {
         holder: PRc<Holder>,
     }
     let dir = tempfile::tempdir().unwrap();
-    let mut options = Options::new();
-    options.create = true;
+    let options = Options::new().create(true);
     Heap::<_, Root>::with(dir.path().join("shape.heap"), &options, |heap| {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let holder = tx.alloc(Holder { shape: Shape::Number(1) })?;
             tx.link(root.holder(), holder)
         })?;
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let holder = tx.load(root.holder())?.expect("linked above");
             let ShapeRef::Number(number) = holder.shape().variant(tx)? else { panic!("a number") };
             tx.set(number, 2)?;

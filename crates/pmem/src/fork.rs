@@ -37,20 +37,27 @@ pub fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Panics in a process that was forked since [`forks`] gave this number: for what has to return something.
+/// Panics if the bytes lie in a region of the process that this one was forked from, where a read would end it. One load elsewhere.
 #[inline(always)]
 #[track_caller]
-pub fn assert_not_forked_since(then: u32) {
-    if then != forks() {
-        refuse();
+pub fn assert_not_left_behind(bytes: &[u8]) {
+    if forks() != 0 {
+        refuse_left_behind(bytes.as_ptr());
     }
 }
 
 #[cold]
 #[inline(never)]
 #[track_caller]
-pub(crate) fn refuse() -> ! {
-    panic!("{FORKED}");
+fn refuse_left_behind(at: *const u8) {
+    let mut entries = ENTRIES.load(Ordering::Acquire);
+    // SAFETY: entries are never freed.
+    while let Some(entry) = unsafe { entries.as_ref() } {
+        let raw = entry.raw.load(Ordering::Relaxed).addr();
+        let is_in = (raw..raw + entry.raw_bytes.load(Ordering::Relaxed)).contains(&at.addr());
+        assert!(!(is_in && entry.is_left_behind.load(Ordering::Relaxed)), "{FORKED}");
+        entries = entry.next.load(Ordering::Relaxed);
+    }
 }
 
 /// What is said to whoever uses a handle in a child.
@@ -68,6 +75,11 @@ impl<T> OfProcess<T> {
     /// Of this process.
     pub fn new(value: T) -> OfProcess<T> {
         OfProcess { forks: forks(), value: ManuallyDrop::new(value) }
+    }
+
+    /// Whether this process was forked from the one that made the value.
+    pub fn was_left_behind(&self) -> bool {
+        self.forks != forks()
     }
 }
 
@@ -99,6 +111,8 @@ pub(crate) struct Entry {
     is_taken: AtomicBool,
     /// Whether the rest is good.
     is_armed: AtomicBool,
+    /// Whether it is one of the parent's.
+    is_left_behind: AtomicBool,
     /// The reserved range.
     raw: AtomicPtr<c_void>,
     raw_bytes: AtomicUsize,
@@ -121,6 +135,7 @@ impl Entry {
         entry.raw.store(raw, Ordering::Relaxed);
         entry.raw_bytes.store(raw_bytes, Ordering::Relaxed);
         entry.descriptor.store(file, Ordering::Relaxed);
+        entry.is_left_behind.store(false, Ordering::Relaxed);
         entry.lengths.iter().for_each(|length| length.store(null_mut(), Ordering::Relaxed));
         // ORDER: release, with the acquire in the handler.
         entry.is_armed.store(true, Ordering::Release);
@@ -146,6 +161,7 @@ impl Entry {
 
     /// Lets others have the entry, which is disarmed.
     pub(crate) fn give_back(&self) {
+        self.is_left_behind.store(false, Ordering::Relaxed);
         self.is_taken.store(false, Ordering::Release);
     }
 
@@ -161,6 +177,7 @@ impl Entry {
         let new: &'static Entry = Box::leak(Box::new(Entry {
             is_taken: AtomicBool::new(true),
             is_armed: AtomicBool::new(false),
+            is_left_behind: AtomicBool::new(false),
             raw: AtomicPtr::new(null_mut()),
             raw_bytes: AtomicUsize::new(0),
             descriptor: AtomicI32::new(-1),
@@ -190,6 +207,7 @@ impl Entry {
                 length.store(0, Ordering::Relaxed);
             }
         }
+        self.is_left_behind.store(true, Ordering::Relaxed);
         hide(self.raw.load(Ordering::Relaxed), self.raw_bytes.load(Ordering::Relaxed));
         let descriptor = self.descriptor.load(Ordering::Relaxed);
         if let Ok(nothing) = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) {

@@ -41,7 +41,7 @@ pub use counters::{Counts, snapshot};
 pub use domain::{Domain, Durability};
 pub use error::{OutOfBounds, RegionError, SyncError};
 pub use flush::FlushInstruction;
-pub use fork::{OfProcess, assert_not_forked_since, forks};
+pub use fork::{OfProcess, assert_not_left_behind, forks};
 pub use media::{Field, MediaLayout};
 pub use observer::{Observer, ThreadTag};
 pub use region::{

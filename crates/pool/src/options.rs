@@ -3,7 +3,14 @@
 use crate::Geometry;
 use tembo_pmem::{Durability, FlushInstruction, RegionOptions};
 
-/// How a pool is opened or created.
+/// How a pool is opened or created: a builder, whose parts the crates of the ground can see too.
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// use tembo_pool::{Options, Pool};
+/// let pool = Pool::open(dir.path().join("a.pool"), &Options::new().create(true).max_bytes(1 << 30))?;
+/// # Ok::<_, tembo_pool::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Create the pool if there is none.
@@ -58,6 +65,48 @@ impl Options {
         Geometry { root_count: self.root_count.unwrap_or(geometry.root_count), ..geometry }
     }
 
+    /// Creates the pool if there is none.
+    pub fn create(mut self, create: bool) -> Options {
+        self.create = create;
+        self
+    }
+
+    /// Creates the pool; an existing one is an error.
+    pub fn create_new(mut self, create_new: bool) -> Options {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Opens for reading only; the file is not changed.
+    pub fn read_only(mut self, read_only: bool) -> Options {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Length of a new pool in bytes (default: 64 MiB).
+    pub fn initial_bytes(mut self, bytes: u64) -> Options {
+        self.initial_bytes = bytes;
+        self
+    }
+
+    /// The length up to which the pool may grow (default: as far as the file system goes).
+    pub fn max_bytes(mut self, bytes: u64) -> Options {
+        self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// The sizes of a new pool's parts.
+    pub fn geometry(mut self, geometry: Geometry) -> Options {
+        self.geometry = Some(geometry);
+        self
+    }
+
+    /// Counts words, lines and fences.
+    pub fn count(mut self, count: bool) -> Options {
+        self.region.count = count;
+        self
+    }
+
     /// Sets the durability asked for.
     pub fn durability(mut self, durability: Durability) -> Options {
         self.region.durability = durability;
@@ -67,6 +116,13 @@ impl Options {
     /// Forces a flush instruction, whatever the processor reports.
     pub fn flush_instruction(mut self, instruction: FlushInstruction) -> Options {
         self.region.flush_instruction = Some(instruction);
+        self
+    }
+}
+
+/// Whatever opens a pool takes options of any layer.
+impl AsRef<Options> for Options {
+    fn as_ref(&self) -> &Options {
         self
     }
 }

@@ -99,19 +99,6 @@ impl Pin {
     pub fn region(&self) -> &Region {
         &self.inner.region
     }
-
-    /// As [`Pool::assert_process`].
-    ///
-    /// # Panics
-    ///
-    /// In a child of the process that opened the pool.
-    #[inline(always)]
-    #[track_caller]
-    pub fn assert_process(&self) {
-        if self.inner.region.is_empty() {
-            panic!("{}", Error::Forked);
-        }
-    }
 }
 
 /// A pin that lives no longer than a borrow of its pool, and stays on its thread.

@@ -142,7 +142,7 @@ pub enum Error {
     /// The pool cannot be opened, is damaged, or its device failed.
     #[error(transparent)]
     Pool(tembo_pool::Error),
-    /// The heap in the pool is damaged.
+    /// A heap could not be opened, or a transaction on it has failed.
     #[error(transparent)]
     Heap(tembo_heap::Error),
     /// The index refused the operation.
@@ -155,6 +155,17 @@ impl From<tembo_heap::Error> for Error {
         match e {
             tembo_heap::Error::Pool(e) => (*e).into(),
             other => Error::Heap(other),
+        }
+    }
+}
+
+impl From<Error> for tembo_heap::Error {
+    /// For transactions on heaps that use a map as well, whose errors end them.
+    fn from(e: Error) -> tembo_heap::Error {
+        match e {
+            Error::Heap(e) => e,
+            Error::Pool(e) => e.into(),
+            other => tembo_heap::Error::user(other),
         }
     }
 }

@@ -60,11 +60,52 @@ mod pool;
 mod records;
 mod snapshot;
 
-/// Persistent objects: see its own first page. Where this crate is used by its name only, types say
-/// `#[persist(crate = tembo::heap)]` beside their derives.
+/// Persistent objects: a program's own structs, linked by pointers, changed in transactions, and there again after a crash.
+///
+/// ```
+/// use tembo::Options;
+/// use tembo::heap::{Heap, PRc, Persist, brand};
+///
+/// #[derive(Persist)]
+/// #[repr(C)]
+/// struct Node {
+///     value: u64,
+///     next: PRc<Node>,
+/// }
+///
+/// #[derive(Default, Persist)]
+/// #[repr(C)]
+/// struct List {
+///     first: PRc<Node>,
+/// }
+///
+/// brand!(MyList);
+///
+/// # fn main() -> Result<(), tembo::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("list.heap");
+/// let heap = Heap::<MyList, List>::open(&path, Options::new().create(true))?;
+/// heap.write(|tx, list| {
+///     let node = tx.alloc(Node { value: 7, next: PRc::null() })?;
+///     let first = tx.load(list.first())?;
+///     tx.link(node.next(), first)?;
+///     tx.link(list.first(), node)
+/// })?; // durable from here on
+/// # Ok(())
+/// # }
+/// ```
+///
+/// `docs/heap.md` is the tutorial. The crate underneath is `tembo-heap`, whose first page says what lies where; all of it is here.
+/// Where a program knows this crate by another name, types say so beside their derives: `#[persist(crate = other::heap)]`.
 pub mod heap {
     #[doc(inline)]
     pub use tembo_heap::*;
+
+    #[doc(inline)]
+    pub use crate::Options;
+    // The derives whose code finds the heap in this crate.
+    #[doc(inline)]
+    pub use tembo_heap::derives_of_tembo::{PersistOfTembo as Persist, PlainOfTembo as Plain};
 }
 
 pub use batch::{Batch, Savepoint};

@@ -5,7 +5,7 @@ use std::path::Path;
 use tembo_pmem::{Durability, FlushInstruction};
 use tembo_pool::Geometry;
 
-/// Opens or creates a [`Pool`].
+/// Opens or creates a [`Pool`], or, given to [`Heap::open`](crate::heap::Heap::open), a heap.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), tembo::Error> {
@@ -178,6 +178,12 @@ impl Options {
     /// As for [`open`](Self::open).
     pub fn create_in_file(&self, file: &std::fs::File, path: impl AsRef<Path>) -> Result<Pool> {
         Ok(Pool::new(tembo_pool::Pool::create_in_file(file, path, &self.inner)?))
+    }
+}
+
+impl AsRef<tembo_pool::Options> for Options {
+    fn as_ref(&self) -> &tembo_pool::Options {
+        &self.inner
     }
 }
 

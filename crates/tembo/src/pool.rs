@@ -8,7 +8,7 @@ use crate::{Batch, Error, FixedMap, HashTable, Map, MapOptions, Result, Versions
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use tembo_heap::{Description, Summary};
+use tembo_heap::{Description, Heap, NamedBrand, Persist, Summary};
 use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree, Writers};
 use tembo_pmem::{Domain, FlushInstruction, OfProcess};
 use tembo_pool::{Ending, Recovery, Stats, Tx, Usage};
@@ -337,6 +337,20 @@ impl Pool {
             }
         }
         Ok(tables)
+    }
+
+    /// The [heap](crate::heap) of persistent objects in this pool, beside its maps. A pool in which there is nothing yet gets one; so the heap comes
+    /// first, and then the maps. The file is in use as long as the pool or the heap is open.
+    ///
+    /// A transaction on the heap does not take changes of maps back with its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Heap`](crate::Error::Heap) with [`NotAHeap`](crate::heap::Error::NotAHeap) if there are maps and no heap, with `InUse` or
+    /// `BrandInUse` if the heap or one with the brand is open, with `Layout` or `OtherRoot` if it holds other types;
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
+    pub fn open_heap<B: NamedBrand, R: Persist + Default>(&self) -> Result<Heap<B, R>> {
+        Ok(Heap::open_pool(self.shared.pool.clone())?)
     }
 
     /// What the [heap](crate::heap) of persistent objects in this pool says of itself, if there is one.

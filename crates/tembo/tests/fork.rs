@@ -357,21 +357,21 @@ fn a_child_is_refused_a_heap_and_may_fork_in_a_transaction() {
     let mut options = tembo_pool::Options::new();
     (options.create, options.initial_bytes) = (true, 4 << 20);
     let heap = Heap::<Forked, PVec<u64>>::open(&path, &options).unwrap();
-    heap.write::<_, heap::Error>(|tx, root| (0..100).try_for_each(|i| root.push(tx, i).map(drop))).unwrap();
+    heap.write(|tx, root| (0..100).try_for_each(|i| root.push(tx, i).map(drop))).unwrap();
     let forked = |outcome: Result<(), heap::Error>| match outcome {
         Err(heap::Error::Pool(e)) if matches!(*e, PoolError::Forked) => String::new(),
         other => format!("{other:?}\n"),
     };
     let said = begin(false, || {
         let said = [
-            forked(heap.read::<_, heap::Error>(|tx, root| root.len(tx).map(drop))),
-            forked(heap.write::<_, heap::Error>(|tx, root| root.push(tx, 1).map(drop))),
+            forked(heap.read(|tx, root| root.len(tx).map(drop))),
+            forked(heap.write(|tx, root| root.push(tx, 1).map(drop))),
             forked(heap.collect()),
         ];
         said.concat()
     });
     assert_eq!(said.end(), "");
-    heap.write::<_, heap::Error>(|tx, root| {
+    heap.write(|tx, root| {
         root.push(tx, 100)?;
         let said = begin(true, || {
             let written = (0..10_000).try_for_each(|i| root.push(tx, i).map(drop));
@@ -383,7 +383,7 @@ fn a_child_is_refused_a_heap_and_may_fork_in_a_transaction() {
         root.push(tx, 101).map(drop)
     })
     .unwrap();
-    let length = heap.read::<_, heap::Error>(|tx, root| root.len(tx)).unwrap();
+    let length = heap.read(|tx, root| root.len(tx)).unwrap();
     assert_eq!(length, 102);
     let opened = tembo_pool::Pool::open(&path, &tembo_pool::Options::new());
     assert!(matches!(opened, Err(PoolError::Locked { .. })), "somebody else got in");

@@ -1,10 +1,9 @@
 //! Heaps through the public library: beside maps, and in checks.
 
-use tembo::heap::{Error, Heap, PRc, Persist};
+use tembo::heap::{Error, Heap, PRc, Persist, Plain, brand};
 use tembo::{Options, PoolError};
 
 #[derive(Persist)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct Node {
     value: u64,
@@ -12,7 +11,6 @@ struct Node {
 }
 
 #[derive(Default, Persist)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct List {
     first: PRc<Node>,
@@ -22,18 +20,17 @@ struct List {
 fn a_heap_and_maps_share_a_pool_and_are_checked_together() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("both.pool");
-    let mut raw = tembo::heap::Options::new();
-    raw.create = true;
-    Heap::<_, List>::with(&path, &raw, |heap| {
+
+    Heap::<_, List>::with(&path, Options::new().create(true), |heap| {
         for value in 0..3 {
-            heap.write::<_, Error>(|tx, list| {
+            heap.write(|tx, list| {
                 let node = tx.alloc(Node { value, next: PRc::null() })?;
                 let first = tx.load(list.first())?;
                 tx.link(node.next(), first)?;
                 tx.link(list.first(), node)
             })?;
         }
-        Ok::<_, Error>(())
+        Ok(())
     })
     .unwrap();
     let pool = Options::new().open(&path).unwrap();
@@ -56,4 +53,83 @@ fn a_heap_and_maps_share_a_pool_and_are_checked_together() {
         Err(tembo::Error::Pool(PoolError::Corrupt { what, .. })) => assert_eq!(what, "an object's counts"),
         other => panic!("{other:?}"),
     }
+}
+
+/// Types said `#[persist(crate = tembo::heap)]`, each of them, or programs had to depend on `tembo-heap` too. The derives of `tembo::heap` are
+/// the ones of a program that knows this crate alone: enums, plain types and generic ones among them.
+#[test]
+fn a_program_needs_one_crate_and_one_kind_of_options() {
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Persist, Plain)]
+    #[repr(u8)]
+    enum Colour {
+        #[default]
+        None,
+        Rgb([u8; 3]),
+    }
+    #[derive(Default, Persist)]
+    #[repr(C)]
+    struct Pair<T: Persist> {
+        a: T,
+        b: T,
+    }
+    #[derive(Default, Persist)]
+    #[repr(C)]
+    struct Picture {
+        colours: Pair<Colour>,
+    }
+    brand!(Pictures);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("one.pool");
+    let options: tembo::heap::Options = Options::new().create(true).max_bytes(1 << 30);
+    let heap = Heap::<Pictures, Picture>::open(&path, &options).unwrap();
+    let red = Colour::Rgb([255, 0, 0]);
+    heap.write(|tx, picture| tx.set(picture.colours().b(), red)).unwrap();
+    let both = heap.read(|tx, picture| Ok((tx.get(picture.colours().a())?, tx.get(picture.colours().b())?)));
+    assert_eq!(both.unwrap(), (Colour::None, red));
+    drop(heap);
+    assert!(options.open(&path).unwrap().check().unwrap().heap.is_some());
+}
+
+/// Who knew `tembo` alone could have maps in a pool, or a heap in it, but not both at a time.
+#[test]
+fn a_heap_and_maps_are_open_in_one_pool_at_once() {
+    brand!(Beside);
+    let dir = tempfile::tempdir().unwrap();
+    let pool = Options::new().create(true).open(dir.path().join("beside.pool")).unwrap();
+    let heap = pool.open_heap::<Beside, List>().unwrap();
+    let map = pool.open_map("planets").unwrap();
+    let node = heap.write(|tx, list| {
+        let node = tx.alloc(Node { value: 3, next: PRc::null() })?;
+        tx.link(list.first(), node)
+    });
+    node.unwrap();
+    map.put("mars", "red").unwrap();
+    assert!(matches!(pool.open_heap::<Beside, List>(), Err(tembo::Error::Heap(Error::BrandInUse { .. }))));
+    assert_eq!(heap.read(|tx, list| tx.get(tx.follow(list.first())?.value())).unwrap(), 3);
+    let report = pool.check().unwrap();
+    assert_eq!((report.maps.len(), report.heap.is_some()), (1, true));
+
+    let maps = Options::new().create(true).open(dir.path().join("maps.pool")).unwrap();
+    maps.open_map("planets").unwrap();
+    drop(heap);
+    let refused = maps.open_heap::<Beside, List>();
+    assert!(matches!(refused, Err(tembo::Error::Heap(Error::NotAHeap { .. }))), "{refused:?}");
+}
+
+/// Errors of maps had no way into a transaction but by hand, and the other way round.
+#[test]
+fn errors_of_maps_and_of_heaps_become_each_other() -> Result<(), tembo::Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let names = Options::new().create(true).open(dir.path().join("names.pool"))?.open_map("names")?;
+    let put = |key: &[u8]| {
+        Heap::<_, List>::with(dir.path().join("list.heap"), Options::new().create(true), |heap| {
+            names.put(key, "1")?;
+            heap.read(|tx, list| tx.get(tx.follow(list.first())?.value()))
+        })
+    };
+    let refused = put(&vec![0; tembo::MAX_KEY_BYTES as usize + 1]).unwrap_err().downcast::<tembo::Error>();
+    assert!(matches!(refused, Ok(tembo::Error::KeyTooLong { .. })), "{refused:?}");
+    let followed: tembo::Error = put(b"a").unwrap_err().into();
+    assert!(matches!(followed, tembo::Error::Heap(Error::NullPointer { .. })), "{followed:?}");
+    Ok(())
 }

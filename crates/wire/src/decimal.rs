@@ -9,14 +9,15 @@
 
 use std::cmp::Ordering;
 use std::iter::repeat_n;
+use std::ops::RangeInclusive;
 
 /// Decimals that are written.
 const WRITTEN_DECIMALS: usize = 17;
 /// Bounds of an 80-bit float: no number has more digits before the point, or more zeros behind it.
 const MAX_INTEGER_DIGITS: usize = 4933;
 const MAX_LEADING_ZEROS: usize = 4951;
-/// No 80-bit float has a larger exponent of 2, either way.
-const BINARY_EXPONENT_MAX: i64 = 16_450;
+/// The powers of 2 in which an 80-bit float may begin.
+const BINARY_EXPONENTS: RangeInclusive<i64> = -16_445..=16_383;
 /// Longest text that is read, as in Redis.
 const MAX_TEXT_BYTES: usize = 5 * 1024 - 1;
 
@@ -78,9 +79,9 @@ impl Decimal {
         };
         let significant = &digits[zeros..];
         let exponent = exponent.saturating_sub(4 * places as i64);
-        // The power of 2 of the leading digit, to within 3: what is out of range by more need not be computed.
-        let magnitude = exponent.saturating_add(4 * significant.len() as i64);
-        if magnitude.abs() > BINARY_EXPONENT_MAX {
+        // The power of 2 of the leading bit.
+        let leading = 4 * significant.len() as i64 - 4 + i64::from(significant[0].ilog2());
+        if !BINARY_EXPONENTS.contains(&exponent.saturating_add(leading)) {
             return Err(DecimalError::Invalid);
         }
         let mut number = Vec::new();
@@ -404,8 +405,9 @@ mod tests {
             "0xp1",
             "0x1e+5",
             "x10",
-            "0x1p16390",
-            "0x1p-16500",
+            "0x1p16384",
+            "0xfp16381",
+            "0x1p-16446",
             "0x1p99999999999999999999",
             "abc",
             "1\0",

@@ -37,6 +37,7 @@ const BOUNDARIES: &[&str] = &[
     "crates/heap/src/place.rs",
     "crates/heap/src/sessions.rs",
     "crates/heap/src/slots.rs",
+    "crates/heap/src/standard.rs",
     "crates/tembo/tests/fork/child.rs",
 ];
 

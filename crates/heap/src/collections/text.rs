@@ -172,10 +172,9 @@ impl<'t, B: Brand> Ref<'t, B, PBytes> {
 /// struct Page { title: PString }
 ///
 /// # let dir = tempfile::tempdir().unwrap();
-/// # let mut options = Options::new();
-/// # options.create = true;
+/// # let options = Options::new().create(true);
 /// # Heap::<_, Page>::with(dir.path().join("page.heap"), &options, |heap| {
-/// heap.write::<_, Error>(|tx, page| {
+/// heap.write(|tx, page| {
 ///     page.title().set(tx, "On the computable numbers")?;
 ///     assert_eq!(page.title().get(tx)?, "On the computable numbers");
 ///     Ok(())

@@ -23,10 +23,9 @@ use crate::{Persist, Plain};
 /// struct People { all: PVec<PRc<Person>>, years: PVec<u64> }
 ///
 /// # let dir = tempfile::tempdir().unwrap();
-/// # let mut options = Options::new();
-/// # options.create = true;
+/// # let options = Options::new().create(true);
 /// # Heap::<_, People>::with(dir.path().join("people.heap"), &options, |heap| {
-/// heap.write::<_, Error>(|tx, people| {
+/// heap.write(|tx, people| {
 ///     let ada = tx.alloc(Person { born: 1815, mother: PRc::null() })?;
 ///     people.all().push_link(tx, ada)?;
 ///     people.years().push(tx, 1815)?;

@@ -5,7 +5,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::mpsc;
 use std::time::Duration;
 use tembo_heap::collections::{MapKey, PHashMap, PMap, PString, PVec};
-use tembo_heap::{Brand, Error, Heap, NamedBrand, Persist, ReadTx, Ref, Result, Tx, brand};
+use tembo_heap::{Brand, Heap, NamedBrand, Persist, ReadTx, Ref, Result, Tx, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
@@ -83,47 +83,39 @@ fn text(key: u64) -> String {
 /// Looks into all of them, and changes them. An error is as good as an answer.
 fn use_all<B: Brand>(heap: &Heap<B, Root>) {
     for key in 0..KEYS + 2 {
-        let _ = heap.read::<_, Error>(|tx, root| root.words().value(tx, &key));
-        let _ = heap.read::<_, Error>(|tx, root| root.crowded().value(tx, &key));
-        let _ = heap.read::<_, Error>(|tx, root| Ok(root.large().get(tx, &key)?.is_some()));
-        let _ = heap.read::<_, Error>(|tx, root| root.ordered().value(tx, &key));
-        let _ = heap.read::<_, Error>(|tx, root| root.texts().value(tx, &text(key)));
-        let _ = heap.read::<_, Error>(|tx, root| match root.list().get(tx, key as usize)? {
+        let _ = heap.read(|tx, root| root.words().value(tx, &key));
+        let _ = heap.read(|tx, root| root.crowded().value(tx, &key));
+        let _ = heap.read(|tx, root| Ok(root.large().get(tx, &key)?.is_some()));
+        let _ = heap.read(|tx, root| root.ordered().value(tx, &key));
+        let _ = heap.read(|tx, root| root.texts().value(tx, &text(key)));
+        let _ = heap.read(|tx, root| match root.list().get(tx, key as usize)? {
             Some(place) => place.get(tx).map(Some),
             None => Ok(None),
         });
     }
-    let _ = heap.read::<_, Error>(|tx, root| {
-        root.words().iter(tx)?.map(|entry| entry.map(|_| 1)).sum::<Result<u64>>()
-    });
-    let _ = heap.read::<_, Error>(|tx, root| {
-        root.crowded().iter(tx)?.map(|entry| entry.map(|_| 1)).sum::<Result<u64>>()
-    });
-    let _ = heap.read::<_, Error>(|tx, root| Ok((root.words().len(tx)?, root.large().is_empty(tx)?)));
-    let _ = heap.read::<_, Error>(|tx, root| {
-        root.ordered().iter(tx)?.map(|entry| entry.map(|_| 1)).sum::<Result<u64>>()
-    });
-    let _ = heap.read::<_, Error>(|tx, root| {
-        root.texts().iter(tx)?.rev().map(|entry| entry.map(|_| 1)).sum::<Result<u64>>()
-    });
-    let _ = heap.read::<_, Error>(|tx, root| {
-        root.list().iter(tx)?.map(|place| place.len(tx).map(|_| 1)).sum::<Result<u64>>()
-    });
+    let _ = heap.read(|tx, root| root.words().iter(tx)?.map(|entry| entry.map(|_| 1)).sum::<Result<u64>>());
+    let _ = heap.read(|tx, root| root.crowded().iter(tx)?.map(|entry| entry.map(|_| 1)).sum::<Result<u64>>());
+    let _ = heap.read(|tx, root| Ok((root.words().len(tx)?, root.large().is_empty(tx)?)));
+    let _ = heap.read(|tx, root| root.ordered().iter(tx)?.map(|entry| entry.map(|_| 1)).sum::<Result<u64>>());
+    let _ =
+        heap.read(|tx, root| root.texts().iter(tx)?.rev().map(|entry| entry.map(|_| 1)).sum::<Result<u64>>());
+    let _ = heap
+        .read(|tx, root| root.list().iter(tx)?.map(|place| place.len(tx).map(|_| 1)).sum::<Result<u64>>());
     for key in (0..KEYS).step_by(5) {
-        let _ = heap.write::<_, Error>(|tx, root| root.words().remove(tx, &key));
-        let _ = heap.write::<_, Error>(|tx, root| root.crowded().remove(tx, &key));
-        let _ = heap.write::<_, Error>(|tx, root| root.large().take(tx, &key));
-        let _ = heap.write::<_, Error>(|tx, root| root.ordered().remove(tx, &key));
-        let _ = heap.write::<_, Error>(|tx, root| root.texts().take(tx, &text(key)));
-        let _ = heap.write::<_, Error>(|tx, root| root.list().pop(tx));
+        let _ = heap.write(|tx, root| root.words().remove(tx, &key));
+        let _ = heap.write(|tx, root| root.crowded().remove(tx, &key));
+        let _ = heap.write(|tx, root| root.large().take(tx, &key));
+        let _ = heap.write(|tx, root| root.ordered().remove(tx, &key));
+        let _ = heap.write(|tx, root| root.texts().take(tx, &text(key)));
+        let _ = heap.write(|tx, root| root.list().pop(tx));
     }
     // They grow.
     for key in KEYS..2 * KEYS {
         let _ = insert(heap, key);
     }
-    let _ = heap.write::<_, Error>(|tx, root| root.crowded().clear(tx));
-    let _ = heap.write::<_, Error>(|tx, root| root.texts().clear(tx));
-    let _ = heap.write::<_, Error>(|tx, root| root.list().truncate(tx, 3));
+    let _ = heap.write(|tx, root| root.crowded().clear(tx));
+    let _ = heap.write(|tx, root| root.texts().clear(tx));
+    let _ = heap.write(|tx, root| root.list().truncate(tx, 3));
 }
 
 fn words_of<B: Brand, R: Persist>(heap: &Heap<B, R>) -> Vec<u64> {

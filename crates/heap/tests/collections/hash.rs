@@ -4,7 +4,7 @@ use crate::{Place, compare, objects, prove};
 use rand::Rng;
 use std::collections::{BTreeMap, HashMap};
 use tembo_heap::collections::{MapKey, PHashMap, PString};
-use tembo_heap::{Error, Heap, Obj, PRc, Persist, Plain, Result, Tx, brand};
+use tembo_heap::{Heap, Obj, PRc, Persist, Plain, Result, Tx, brand};
 use tembo_pmem::{Counts, snapshot};
 
 #[derive(Persist)]
@@ -97,7 +97,7 @@ fn change<'t>(tx: &mut Tx<'t, Hashed>, root: Obj<'t, Hashed, Root>, op: &Op) -> 
 }
 
 fn same(heap: &Heap<Hashed, Root>, map: &HashMap<u64, u64>) {
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         assert_eq!(root.numbers().len(tx)?, map.len());
         assert_eq!(root.texts().len(tx)?, map.len());
         let mut found = HashMap::new();
@@ -160,14 +160,14 @@ fn a_map_that_grows_over_several_sizes_has_everything_at_every_step() {
     let mut heap = place.open::<Large, Root>();
     let before = objects(&heap);
     for batch in 0..120_u64 {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             for key in 100 * batch..100 * batch + 100 {
                 assert_eq!(root.map().replace(tx, &key, !key)?, None);
             }
             Ok(())
         })
         .unwrap();
-        heap.read::<_, Error>(|tx, root| {
+        heap.read(|tx, root| {
             assert_eq!(root.map().len(tx)?, 100 * batch as usize + 100);
             for key in 0..100 * batch + 100 {
                 assert_eq!(root.map().value(tx, &key)?, Some(!key), "{key} of {batch}");
@@ -182,14 +182,14 @@ fn a_map_that_grows_over_several_sizes_has_everything_at_every_step() {
             heap = place.open();
         }
     }
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         for key in (0..12_000).step_by(2) {
             assert_eq!(root.map().take(tx, &key)?, Some(!key));
         }
         Ok(())
     })
     .unwrap();
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         assert_eq!(root.map().len(tx)?, 6000);
         for key in 0..12_000 {
             assert_eq!(root.map().contains(tx, &key)?, key % 2 == 1);
@@ -198,7 +198,7 @@ fn a_map_that_grows_over_several_sizes_has_everything_at_every_step() {
     })
     .unwrap();
     prove(&heap);
-    heap.write::<_, Error>(|tx, root| root.map().clear(tx)).unwrap();
+    heap.write(|tx, root| root.map().clear(tx)).unwrap();
     prove(&heap);
     assert_eq!(objects(&heap), before);
 }
@@ -213,13 +213,13 @@ fn an_insertion_into_a_large_map_writes_a_bounded_number_of_words() {
         map: PHashMap<u64, u64>,
     }
     let mut place = Place::new();
-    place.options.region.count = true;
+    place.options = place.options.count(true);
     let heap = place.open::<Counted, Root>();
     let (mut most, mut all) = (Counts::default(), Counts::default());
     const KEYS: u64 = 40_000;
     for key in 0..KEYS {
         let before = snapshot();
-        heap.write::<_, Error>(|tx, root| root.map().replace(tx, &key, key)).unwrap();
+        heap.write(|tx, root| root.map().replace(tx, &key, key)).unwrap();
         let cost = snapshot() - before;
         all.words += cost.words;
         all.fences += cost.fences;
@@ -294,7 +294,7 @@ fn maps_with_entries_of_odd_sizes_have_what_was_put_into_them() {
     for round in 0..60 {
         let changes: Vec<(u64, bool)> =
             (0..80).map(|_| (random.random_range(0..2000), random.random_bool(0.75))).collect();
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             for (key, is_there) in &changes {
                 let (wide, two, four, three) = parts(*key);
                 if *is_there {
@@ -330,7 +330,7 @@ fn maps_with_entries_of_odd_sizes_have_what_was_put_into_them() {
                 there.remove(&key)
             };
         }
-        heap.read::<_, Error>(|tx, root| {
+        heap.read(|tx, root| {
             for key in 0..2000_u64 {
                 let (wide, two, four, three) = parts(key);
                 let is_there = there.contains_key(&key);
@@ -401,11 +401,11 @@ fn maps_with_entries_of_all_sizes_have_what_was_put_into_them() {
                 (key, is_there)
             })
             .collect();
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             changes.iter().try_for_each(|(key, is_there)| change_all(tx, root, *key, *is_there))
         })
         .unwrap();
-        heap.read::<_, Error>(|tx, root| {
+        heap.read(|tx, root| {
             for key in 0..1500 {
                 let of = |value| there.contains_key(&key).then_some(value);
                 assert_eq!(root.nothing().value(tx, &key)?, there.get(&key).copied());
@@ -441,10 +441,9 @@ fn maps_with_entries_of_all_sizes_have_what_was_put_into_them() {
         }
     }
     assert!(there.len() > 500);
-    heap.write::<_, Error>(|tx, root| there.keys().try_for_each(|key| change_all(tx, root, *key, false)))
-        .unwrap();
+    heap.write(|tx, root| there.keys().try_for_each(|key| change_all(tx, root, *key, false))).unwrap();
     prove(&heap);
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         root.nothing().clear(tx)?;
         root.small().clear(tx)?;
         root.three().clear(tx)?;
@@ -472,7 +471,7 @@ fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
     let heap = place.open::<Places, Root>();
     let before = objects(&heap);
     for round in 0..4 {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let map = root.map();
             let mut slots = Vec::new();
             for key in (0..800).map(|i| i * 37 % 800) {
@@ -495,7 +494,7 @@ fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
         })
         .unwrap();
         prove(&heap);
-        heap.read::<_, Error>(|tx, root| {
+        heap.read(|tx, root| {
             let mut keys = root.map().iter(tx)?.map(|entry| Ok(entry?.0)).collect::<Result<Vec<_>>>()?;
             keys.sort_unstable();
             let kept = (0..800).filter(|key| key % 4 == 0 && round < 3).collect::<Vec<u64>>();
@@ -504,7 +503,7 @@ fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
         })
         .unwrap();
         // It is written over.
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             for key in 0..2000 {
                 let slot = root.map().insert(tx, &key, PRc::null())?;
                 assert_eq!(tx.load(slot)?, None);
@@ -513,7 +512,7 @@ fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
         })
         .unwrap();
         prove(&heap);
-        heap.write::<_, Error>(|tx, root| root.map().clear(tx)).unwrap();
+        heap.write(|tx, root| root.map().clear(tx)).unwrap();
         prove(&heap);
         assert_eq!(objects(&heap), before);
     }
@@ -539,7 +538,7 @@ fn entries_of_one_bucket_lie_in_others_behind_it_which_go_when_they_are_empty() 
     let mut keys = keys_of_one_bucket(41);
     let last = keys.pop().unwrap();
     for others in [0..0, 0..1000_u64, 1000..3000] {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             for key in others.clone().filter(|key| !keys.contains(key) && *key != last) {
                 root.map().insert(tx, &key, 1)?;
                 root.pointers().insert(tx, &key, PRc::null())?;
@@ -547,11 +546,10 @@ fn entries_of_one_bucket_lie_in_others_behind_it_which_go_when_they_are_empty() 
             Ok(())
         })
         .unwrap();
-        let count = |heap: &Heap<Chained, Root>| {
-            (objects(heap), heap.read::<_, Error>(|tx, root| root.map().len(tx)).unwrap())
-        };
+        let count =
+            |heap: &Heap<Chained, Root>| (objects(heap), heap.read(|tx, root| root.map().len(tx)).unwrap());
         for key in &keys {
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 assert_eq!(root.map().replace(tx, key, !key)?, None);
                 let place = root.pointers().insert(tx, key, PRc::null())?;
                 let leaf = tx.alloc(Leaf { value: *key })?;
@@ -561,7 +559,7 @@ fn entries_of_one_bucket_lie_in_others_behind_it_which_go_when_they_are_empty() 
         }
         prove(&heap);
         let (full, len) = count(&heap);
-        heap.read::<_, Error>(|tx, root| {
+        heap.read(|tx, root| {
             for key in &keys {
                 assert_eq!(root.map().value(tx, key)?, Some(!key));
                 let leaf = tx.load(root.pointers().get(tx, key)?.unwrap())?.unwrap();
@@ -574,7 +572,7 @@ fn entries_of_one_bucket_lie_in_others_behind_it_which_go_when_they_are_empty() 
         .unwrap();
         // In another order than they came.
         for (at, key) in keys.iter().enumerate().map(|(i, _)| (i, keys[i * 7 % keys.len()])) {
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 assert_eq!(root.map().take(tx, &key)?, Some(!key), "{at}");
                 assert!(root.pointers().remove(tx, &key)?);
                 Ok(())

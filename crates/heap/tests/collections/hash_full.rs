@@ -3,7 +3,7 @@
 use crate::{Place, objects, prove};
 use std::collections::BTreeSet;
 use tembo_heap::collections::{MapKey, PHashMap};
-use tembo_heap::{Brand, Error, Heap, NamedBrand, PArr, Persist, ReadTx, Ref, Result, Tx, brand};
+use tembo_heap::{Brand, Heap, NamedBrand, PArr, Persist, ReadTx, Ref, Result, Tx, brand};
 
 #[derive(Default, Persist)]
 #[repr(C)]
@@ -22,9 +22,7 @@ fn open<B: NamedBrand>(bytes: u64) -> (Place, Heap<B, Root>) {
 }
 
 fn fill<B: NamedBrand>(heap: &Heap<B, Root>) {
-    let fits = |key: u64| {
-        heap.write::<_, Error>(|tx, root| root.filler().insert(tx, &key, [1; 200]).map(drop)).is_ok()
-    };
+    let fits = |key: u64| heap.write(|tx, root| root.filler().insert(tx, &key, [1; 200]).map(drop)).is_ok();
     assert!((0..1 << 20).any(|key| !fits(key)), "the heap is not full");
 }
 
@@ -37,7 +35,7 @@ fn insert_some<B: NamedBrand>(
     let mut there = BTreeSet::new();
     let mut failed = 0;
     for key in keys {
-        let outcome = heap.write::<_, Error>(|tx, root| Ok(root.map().insert(tx, &key, !key).is_ok()));
+        let outcome = heap.write(|tx, root| Ok(root.map().insert(tx, &key, !key).is_ok()));
         match outcome {
             Ok(true) => drop(there.insert(key)),
             _ => failed += 1,
@@ -57,7 +55,7 @@ brand!(Growing);
 fn growth_that_finds_no_room_is_made_up_for_later() {
     let (_place, heap) = open::<Growing>(64 << 20);
     let mut there = insert_some(&heap, 0..2500, usize::MAX);
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         let reserve = tx.alloc_array(1 << 19, |_| 0_u64)?;
         tx.link_array(root.reserve(), reserve)
     })
@@ -66,10 +64,10 @@ fn growth_that_finds_no_room_is_made_up_for_later() {
     let more = insert_some(&heap, 5000..20_000, 300);
     assert!(more.len() < 14_000, "{}", more.len());
     there.extend(more);
-    heap.write::<_, Error>(|tx, root| tx.link_array(root.reserve(), None)).unwrap();
+    heap.write(|tx, root| tx.link_array(root.reserve(), None)).unwrap();
     heap.collect().unwrap();
     there.extend(insert_some(&heap, 20_000..24_000, usize::MAX));
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         for key in 0..24_000 {
             assert_eq!(root.map().value(tx, &key)?, there.contains(&key).then_some(!key), "{key}");
         }
@@ -90,7 +88,7 @@ fn a_map_that_finds_no_room_for_its_first_buckets_is_empty_and_goes_on_when_ther
     let mut there = BTreeSet::new();
     for key in 0..400 {
         there.extend(insert_some(&heap, key..key + 1, 1));
-        let found = heap.read::<_, Error>(|tx, root| {
+        let found = heap.read(|tx, root| {
             let all = (0..400)
                 .filter_map(|key| root.map().value(tx, &key).transpose())
                 .collect::<Result<Vec<_>>>()?;
@@ -100,7 +98,7 @@ fn a_map_that_finds_no_room_for_its_first_buckets_is_empty_and_goes_on_when_ther
         assert_eq!((len, all.len()), (there.len(), there.len()), "{key}");
         if key % 8 == 7 {
             // A little room.
-            heap.write::<_, Error>(|tx, root| root.filler().remove(tx, &(key * 37))).unwrap();
+            heap.write(|tx, root| root.filler().remove(tx, &(key * 37))).unwrap();
             heap.collect().unwrap();
         }
     }
@@ -161,7 +159,7 @@ fn an_entry_whose_key_fails_leaves_nothing_behind() {
     let heap = place.open::<Halves, Root>();
     let before = objects(&heap);
     for key in 0..2000_u64 {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             assert!(root.map().insert(tx, &(1_000_000 + key, true), 1).is_err());
             root.map().insert(tx, &(key, false), key).map(drop)
         })
@@ -170,7 +168,7 @@ fn an_entry_whose_key_fails_leaves_nothing_behind() {
             prove(&heap);
         }
     }
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         assert_eq!(root.map().len(tx)?, 2000);
         assert!(!root.map().contains(tx, &(1_000_007, false))?);
         (0..2000).try_for_each(|key| {
@@ -179,7 +177,7 @@ fn an_entry_whose_key_fails_leaves_nothing_behind() {
         })
     })
     .unwrap();
-    heap.write::<_, Error>(|tx, root| root.map().clear(tx)).unwrap();
+    heap.write(|tx, root| root.map().clear(tx)).unwrap();
     prove(&heap);
     assert_eq!(objects(&heap), before);
 }

@@ -27,9 +27,7 @@ struct Place {
 impl Place {
     fn new() -> Place {
         let directory = tempfile::tempdir().unwrap();
-        let mut options = Options::new();
-        options.create = true;
-        options.max_bytes = Some(1 << 30);
+        let options = Options::new().create(true).max_bytes(1 << 30);
         Place { path: directory.path().join("collections.heap"), options, _directory: directory }
     }
 

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use tembo_heap::collections::{PMap, PString};
-use tembo_heap::{Error, Heap, Obj, PRc, Persist, ReadTx, Result, Tx, brand};
+use tembo_heap::{Heap, Obj, PRc, Persist, ReadTx, Result, Tx, brand};
 
 #[derive(Persist)]
 #[repr(C)]
@@ -151,7 +151,7 @@ fn all<'t>(
 }
 
 fn same(heap: &Heap<Ordered, Root>, map: &Model) {
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         assert_eq!(root.numbers().len(tx)?, map.len());
         assert_eq!(root.texts().len(tx)?, map.len());
         assert_eq!(root.numbers().is_empty(tx)?, map.is_empty());
@@ -244,7 +244,7 @@ fn a_large_map_grows_and_shrinks_in_any_order() {
     for (insert, remove) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 2), (0, 2), (2, 1)] {
         let mut random = seed();
         for keys in keys(insert, &mut random).chunks(64) {
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 for key in keys {
                     assert_eq!(root.map().replace(tx, key, !key)?, None);
                 }
@@ -253,7 +253,7 @@ fn a_large_map_grows_and_shrinks_in_any_order() {
             .unwrap();
         }
         prove(&heap);
-        heap.read::<_, Error>(|tx, root| {
+        heap.read(|tx, root| {
             assert_eq!(root.map().len(tx)?, 6000);
             for (entry, expected) in root.map().iter(tx)?.zip(0..) {
                 assert_eq!(entry?.0, expected);
@@ -262,7 +262,7 @@ fn a_large_map_grows_and_shrinks_in_any_order() {
         })
         .unwrap();
         for keys in keys(remove, &mut random).chunks(64) {
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 for key in keys {
                     assert_eq!(root.map().take(tx, key)?, Some(!key));
                 }
@@ -270,7 +270,7 @@ fn a_large_map_grows_and_shrinks_in_any_order() {
             })
             .unwrap();
         }
-        heap.read::<_, Error>(|tx, root| {
+        heap.read(|tx, root| {
             assert!(root.map().is_empty(tx)?);
             assert_eq!(root.map().len(tx)?, 0);
             assert!(root.map().first(tx)?.is_none());
@@ -295,7 +295,7 @@ fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
     let heap = place.open::<Places, Root>();
     let before = objects(&heap);
     for round in 0..4 {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let map = root.map();
             let mut slots = Vec::new();
             for key in (0..800).map(|i| i * 37 % 800) {
@@ -318,7 +318,7 @@ fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
         })
         .unwrap();
         prove(&heap);
-        heap.read::<_, Error>(|tx, root| {
+        heap.read(|tx, root| {
             let keys = root.map().iter(tx)?.map(|entry| Ok(entry?.0)).collect::<Result<Vec<_>>>()?;
             let kept = (0..800).filter(|key| key % 4 == 0 && round < 3).collect::<Vec<u64>>();
             assert_eq!(keys, kept);
@@ -326,7 +326,7 @@ fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
         })
         .unwrap();
         // It is written over.
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             for key in 0..2000 {
                 let slot = root.map().insert(tx, &key, PRc::null())?;
                 assert_eq!(tx.load(slot)?, None);
@@ -335,7 +335,7 @@ fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
         })
         .unwrap();
         prove(&heap);
-        heap.write::<_, Error>(|tx, root| root.map().clear(tx)).unwrap();
+        heap.write(|tx, root| root.map().clear(tx)).unwrap();
         prove(&heap);
         assert_eq!(objects(&heap), before);
     }
@@ -352,7 +352,7 @@ fn texts_are_found_by_ranges_of_str() {
     }
     let place = Place::new();
     let heap = place.open::<ByText, Root>();
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         for word in ["zebra", "a", "", "a longer text than lies in the map", "ab"] {
             root.map().replace(tx, word, word.len() as u32)?;
         }

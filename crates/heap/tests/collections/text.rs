@@ -30,7 +30,7 @@ fn change<'t>(
 }
 
 fn same(heap: &Heap<Texts, Root>, (texts, bytes): &Model) {
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         for (at, text) in texts.iter().enumerate() {
             let place = root.texts().at(at);
             assert_eq!(place.get(tx)?, *text);
@@ -81,7 +81,7 @@ brand!(Short);
 fn short_texts_are_made_without_a_transaction() {
     let place = crate::Place::new();
     let heap = place.open::<Short, Root>();
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         let text = root.texts().at(1);
         tx.put(text, PString::short("sixteen bytes ok").unwrap())?;
         assert_eq!(text.get(tx)?, "sixteen bytes ok");

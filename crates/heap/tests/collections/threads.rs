@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use tembo_heap::collections::{PHashMap, PMap, PString, PVec};
-use tembo_heap::{Error, Heap, Persist, Result, brand};
+use tembo_heap::{Heap, Persist, Result, brand};
 
 #[derive(Default, Persist)]
 #[repr(C)]
@@ -39,7 +39,7 @@ fn threads_with_keys_of_their_own_find_what_they_left() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let all: BTreeMap<u64, u64> = models.into_iter().flatten().collect();
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         assert_eq!(root.ordered().len(tx)?, all.len());
         assert_eq!(root.hashed().len(tx)?, all.len());
         for (entry, expected) in root.ordered().iter(tx)?.zip(&all) {
@@ -70,7 +70,7 @@ fn work(heap: &Heap<Keys, Root>, me: u64, mut random: Xoshiro256PlusPlus) -> BTr
             .write(|tx, root| {
                 if is_removal {
                     root.texts().remove(tx, &text(key))?;
-                    Ok::<_, Error>((root.ordered().take(tx, &key)?, root.hashed().take(tx, &key)?))
+                    Ok((root.ordered().take(tx, &key)?, root.hashed().take(tx, &key)?))
                 } else {
                     let list = root.texts().get_or_insert_with(tx, &text(key), PVec::new)?;
                     list.push(tx, value)?;
@@ -94,7 +94,7 @@ fn entries_that_move_between_maps_are_in_one_of_them_whenever_one_looks() {
     let place = Place::new();
     let heap = place.open::<Sums, Root>();
     for key in 0..ENTRIES {
-        heap.write::<_, Error>(|tx, root| root.ordered().replace(tx, &key, key)).unwrap();
+        heap.write(|tx, root| root.ordered().replace(tx, &key, key)).unwrap();
     }
     let seeds: Vec<u64> = (0..THREADS).map(|_| random.random()).collect();
     std::thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn entries_that_move_between_maps_are_in_one_of_them_whenever_one_looks() {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let key = random.random_range(0..ENTRIES);
-                    heap.write::<_, Error>(|tx, root| match root.ordered().take(tx, &key)? {
+                    heap.write(|tx, root| match root.ordered().take(tx, &key)? {
                         Some(value) => root.hashed().insert(tx, &key, value).map(drop),
                         None => {
                             let value = root.hashed().take(tx, &key)?;

@@ -191,7 +191,7 @@ fn change<'t>(
 
 #[allow(clippy::ptr_arg, reason = "the model is a vector")]
 fn same(heap: &Heap<Vectors, Root>, list: &Vec<u64>) {
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         assert_eq!(root.numbers().to_vec(tx)?, *list);
         assert_eq!(root.bytes().to_vec(tx)?, list.iter().map(|value| *value as u8).collect::<Vec<_>>());
         assert_eq!(root.odd().to_vec(tx)?, list.iter().map(|value| odd(*value)).collect::<Vec<_>>());
@@ -227,7 +227,7 @@ fn a_long_vector_of_pointers_grows_in_one_transaction_and_its_objects_die_with_i
     let place = Place::new();
     let heap = place.open::<Links, Root>();
     let before = objects(&heap);
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         for value in 0..5000 {
             let leaf = tx.alloc(Leaf { value })?;
             root.all().push_link(tx, leaf)?;
@@ -243,7 +243,7 @@ fn a_long_vector_of_pointers_grows_in_one_transaction_and_its_objects_die_with_i
     let arrays = objects(&heap) - before - 5000;
     assert!((2..16).contains(&arrays), "{arrays}");
     let last = heap
-        .write::<_, Error>(|tx, root| {
+        .write(|tx, root| {
             let last = root.all().pop_link(tx)?.unwrap();
             tx.get(last.value())
         })
@@ -251,7 +251,7 @@ fn a_long_vector_of_pointers_grows_in_one_transaction_and_its_objects_die_with_i
     assert_eq!(last, 4999);
     prove(&heap);
     assert_eq!(objects(&heap), before + arrays + 4999);
-    heap.write::<_, Error>(|tx, root| root.all().clear(tx)).unwrap();
+    heap.write(|tx, root| root.all().clear(tx)).unwrap();
     prove(&heap);
     assert_eq!(objects(&heap), before);
 }
@@ -270,7 +270,7 @@ fn places_stay_good_when_others_are_pushed_and_harm_nothing_when_they_are_kept_f
     let before = objects(&heap);
     let blank = |id| Item { id, leaf: PRc::null(), choice: Choice::Nothing };
     for round in 0..3 {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             let items = root.items();
             let mut places = Vec::new();
             for id in 0..300 {
@@ -307,7 +307,7 @@ fn places_stay_good_when_others_are_pushed_and_harm_nothing_when_they_are_kept_f
         .unwrap();
         prove(&heap);
         // They are written over.
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             for id in 0..300 {
                 let place = root.items().insert(tx, 0, blank(id))?;
                 assert_eq!(tx.load(place.leaf())?, None);
@@ -316,7 +316,7 @@ fn places_stay_good_when_others_are_pushed_and_harm_nothing_when_they_are_kept_f
         })
         .unwrap();
         prove(&heap);
-        heap.write::<_, Error>(|tx, root| root.items().clear(tx)).unwrap();
+        heap.write(|tx, root| root.items().clear(tx)).unwrap();
         prove(&heap);
         assert_eq!(objects(&heap), before);
     }
@@ -336,7 +336,7 @@ fn boxes_move_their_contents_and_let_them_die() {
     }
     let place = Place::new();
     let heap = place.open::<Recursive, Tree>();
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         let left = root.left().fill(tx, Tree { value: 1, ..Tree::default() })?;
         left.right().fill(tx, Tree { value: 2, ..Tree::default() })?;
         let child = left.children().push(tx, Tree { value: 3, ..Tree::default() })?;
@@ -345,10 +345,10 @@ fn boxes_move_their_contents_and_let_them_die() {
     })
     .unwrap();
     assert_eq!(objects(&heap), 5);
-    heap.write::<_, Error>(|tx, root| root.right().take_from(tx, root.left())).unwrap();
+    heap.write(|tx, root| root.right().take_from(tx, root.left())).unwrap();
     prove(&heap);
     assert_eq!(objects(&heap), 5);
-    heap.read::<_, Error>(|tx, root| {
+    heap.read(|tx, root| {
         assert!(root.left().open(tx)?.is_none());
         let right = root.right().open(tx)?.unwrap();
         assert_eq!(tx.get(right.value())?, 1);
@@ -357,7 +357,7 @@ fn boxes_move_their_contents_and_let_them_die() {
         Ok(())
     })
     .unwrap();
-    heap.write::<_, Error>(|tx, root| {
+    heap.write(|tx, root| {
         let inner = root.right().open(tx)?.unwrap().right();
         root.left().take_from(tx, inner)?;
         root.right().empty(tx)

@@ -8,8 +8,8 @@ struct Root {
 }
 
 fn main() -> Result<()> {
-    Heap::<Scoped, Root>::with("a.pool", &Options::new(), |a| {
-        Heap::<Scoped, Root>::with("b.pool", &Options::new(), |b| {
+    Heap::<Scoped, Root>::with("a.pool", Options::new(), |a| {
+        Heap::<Scoped, Root>::with("b.pool", Options::new(), |b| {
             a.write(|_, root_a| {
                 b.write(|tx, root_b| {
                     let object = tx.alloc(Root::default())?;

@@ -2,7 +2,7 @@
 
 use crate::support::ops::{self, NewShape};
 use crate::support::{Base, Look, Model, NodeFields, Op, Place, RootFields, Store};
-use tembo_heap::{Error, NamedBrand, brand};
+use tembo_heap::{NamedBrand, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool, tag_off};
 
@@ -30,7 +30,7 @@ fn chain(to: usize, id: u64, count: u64) -> Op {
 
 /// Where the slot lies, as it prints itself.
 fn slot_off<B: NamedBrand>(store: &Store<B>, slot: usize) -> u64 {
-    let text = store.heap().read::<_, Error>(|_, root| Ok(format!("{:?}", root.slots().at(slot))));
+    let text = store.heap().read(|_, root| Ok(format!("{:?}", root.slots().at(slot))));
     off_of(&text.unwrap())
 }
 
@@ -41,9 +41,9 @@ fn off_of(text: &str) -> u64 {
 
 /// Where the place's object lies.
 fn object<B: NamedBrand>(store: &Store<B>, at: Place) -> u64 {
-    let text = store.heap().read::<_, Error>(|tx, root| {
-        Ok(format!("{:?}", ops::target(tx, root, at)?.expect("an object is there")))
-    });
+    let text = store
+        .heap()
+        .read(|tx, root| Ok(format!("{:?}", ops::target(tx, root, at)?.expect("an object is there"))));
     off_of(&text.unwrap()) - HEAD
 }
 
@@ -207,12 +207,12 @@ fn pointers_that_lead_nowhere_are_errors_and_no_panics() {
         is_found(&store, at, nowhere, "");
         let old = load(&store, at);
         store.pool.region().store_u64(at, nowhere).unwrap();
-        let read = store.heap().read::<_, Error>(|tx, root| {
+        let read = store.heap().read(|tx, root| {
             let Some(node) = tx.load(root.slots().at(0))? else { return Ok(0) };
             tx.get(node.id())
         });
         assert!(read.is_err() || nowhere > u64::MAX - 24, "{nowhere:#x}");
-        let unlinked = store.heap().write::<_, Error>(|tx, root| tx.link(root.slots().at(0), None));
+        let unlinked = store.heap().write(|tx, root| tx.link(root.slots().at(0), None));
         assert!(unlinked.is_err(), "{nowhere:#x}");
         store.pool.region().store_u64(at, old).unwrap();
     }

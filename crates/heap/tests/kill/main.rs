@@ -31,10 +31,7 @@ const SEED: &str = "TEMBO_HEAP_STRESS_SEED";
 const MUTANT: &str = "TEMBO_HEAP_STRESS_MUTANT";
 
 fn options(create: bool, read_only: bool) -> Options {
-    let mut options = Options::new();
-    (options.create, options.read_only) = (create, read_only);
-    (options.initial_bytes, options.max_bytes) = (4 << 20, Some(256 << 20));
-    options
+    Options::new().create(create).read_only(read_only).initial_bytes(4 << 20).max_bytes(256 << 20)
 }
 
 /// What runs in the child, until it is killed.
@@ -43,7 +40,7 @@ fn stress_program() {
     let Ok(path) = std::env::var(PATH) else { return };
     let seed = env_number(SEED).expect("the parent gives a seed");
     let mutant = Mutant::named(&std::env::var(MUTANT).unwrap_or_default());
-    let heap = Heap::<Gardens, Garden>::open(path, &options(true, false)).expect("the heap opens");
+    let heap = Heap::<Gardens, Garden>::open(path, options(true, false)).expect("the heap opens");
     stress::run(&heap, seed, mutant);
 }
 
@@ -141,7 +138,7 @@ impl Campaign<'_> {
     }
 
     fn open_for_writing(&self, collects: bool) -> Result<(), String> {
-        let heap = Heap::<Gardens, Garden>::open(self.path, &options(false, false)).map_err(text)?;
+        let heap = Heap::<Gardens, Garden>::open(self.path, options(false, false)).map_err(text)?;
         if collects {
             heap.collect().map_err(text)?;
             let summary = prove(heap.pool())?;

@@ -17,8 +17,7 @@ struct Place {
 impl Place {
     fn new() -> Place {
         let directory = tempfile::tempdir().unwrap();
-        let mut options = Options::new();
-        (options.create, options.initial_bytes) = (true, 4 << 20);
+        let options = Options::new().create(true).initial_bytes(4 << 20);
         Place { path: directory.path().join("migrate.heap"), options, _directory: directory }
     }
 
@@ -174,7 +173,7 @@ mod twins {
 #[test]
 fn two_types_of_one_name_are_told_from_a_layout_that_changed() {
     let place = Place::new();
-    let outcome = Heap::with(&place.path, &place.options, |_: Heap<_, twins::Both>| Ok::<_, Error>(()));
+    let outcome = Heap::with(&place.path, &place.options, |_: Heap<_, twins::Both>| Ok(()));
     match outcome.unwrap_err() {
         Error::SameName(e) => {
             let SameName { name, one, other } = *e;
@@ -184,9 +183,8 @@ fn two_types_of_one_name_are_told_from_a_layout_that_changed() {
         other => panic!("{other}"),
     }
     drop(std::fs::remove_file(&place.path));
-    Heap::with(&place.path, &place.options, |_: Heap<_, twins::Twin>| Ok::<_, Error>(())).unwrap();
-    let outcome =
-        Heap::with(&place.path, &place.options, |_: Heap<_, twins::other::Twin>| Ok::<_, Error>(()));
+    Heap::with(&place.path, &place.options, |_: Heap<_, twins::Twin>| Ok(())).unwrap();
+    let outcome = Heap::with(&place.path, &place.options, |_: Heap<_, twins::other::Twin>| Ok(()));
     match outcome.unwrap_err() {
         Error::Layout(e) => {
             let OtherLayout { name, difference, .. } = *e;
@@ -195,7 +193,7 @@ fn two_types_of_one_name_are_told_from_a_layout_that_changed() {
         }
         other => panic!("{other}"),
     }
-    let outcome = Heap::with(&place.path, &place.options, |_: Heap<_, twins::Both>| Ok::<_, Error>(()));
+    let outcome = Heap::with(&place.path, &place.options, |_: Heap<_, twins::Both>| Ok(()));
     assert!(matches!(outcome, Err(Error::OtherRoot(_))), "{outcome:?}");
 }
 
@@ -268,7 +266,7 @@ fn values_of_hash_maps_become_larger_and_smaller() {
     const KEYS: u64 = 700;
     let place = Place::new();
     Heap::with(&place.path, &place.options, |heap: Heap<_, Before>| {
-        heap.write::<_, Error>(|tx, root| {
+        heap.write(|tx, root| {
             for key in 0..KEYS {
                 root.few().insert(tx, &key, FewBefore { words: [key] })?;
                 root.farther().insert(tx, &key, FartherBefore { words: [key; 2] })?;
@@ -289,7 +287,7 @@ fn values_of_hash_maps_become_larger_and_smaller() {
     // Once more when others have been inserted and removed: the maps are as any other.
     for most in [KEYS, 3 * KEYS] {
         Heap::with(&place.path, &place.options, |heap: Heap<_, After>| {
-            heap.read::<_, Error>(|tx, root| {
+            heap.read(|tx, root| {
                 for key in 0..KEYS {
                     let words = |words: &[u64]| (words.len(), words.iter().all(|word| *word == key + 1));
                     assert_eq!(root.few().value(tx, &key)?.map(|few| words(&few.words)), Some((2, true)));
@@ -315,7 +313,7 @@ fn values_of_hash_maps_become_larger_and_smaller() {
                 }
                 Ok(())
             })?;
-            heap.write::<_, Error>(|tx, root| {
+            heap.write(|tx, root| {
                 for key in KEYS..most {
                     let few = tx.get(root.few().get(tx, &0)?.expect("above"))?;
                     root.few().insert(tx, &key, few)?;
@@ -374,8 +372,8 @@ mod fields {
 
 fn difference<Before: Persist + Default, After: Persist + Default>() -> String {
     let place = Place::new();
-    Heap::with(&place.path, &place.options, |_: Heap<_, Before>| Ok::<_, Error>(())).unwrap();
-    match Heap::with(&place.path, &place.options, |_: Heap<_, After>| Ok::<_, Error>(())) {
+    Heap::with(&place.path, &place.options, |_: Heap<_, Before>| Ok(())).unwrap();
+    match Heap::with(&place.path, &place.options, |_: Heap<_, After>| Ok(())) {
         Err(Error::Layout(e)) => e.difference,
         other => panic!("{other:?}"),
     }

@@ -55,7 +55,7 @@ macro_rules! version {
             /// Reads all there is.
             pub(crate) fn read(pool: Pool) -> Result<Seen, String> {
                 let seen = Heap::with_pool(pool, |heap: Heap<_, Town>| {
-                    heap.read::<_, Error>(|tx, town| seen(tx, town))
+                    heap.read(|tx, town| seen(tx, town))
                 });
                 seen.map_err(|e| e.to_string())
             }

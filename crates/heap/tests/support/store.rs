@@ -35,7 +35,7 @@ impl<B: NamedBrand> Store<B> {
     /// In another session than this thread's, which is in use meanwhile.
     fn commit_beside(&self, op: &Op) -> Result<(), Error> {
         let (heap, outcome) = (self.heap(), Mutex::new(None));
-        let ended = heap.write::<(), Error>(|tx, _| {
+        let ended = heap.write::<()>(|tx, _| {
             tx.alloc(Node::new(0, 0))?;
             let inner = std::thread::scope(|scope| {
                 let other = scope.spawn(|| heap.write(|tx, root| perform(tx, root, op)));
@@ -96,7 +96,7 @@ impl<B: NamedBrand> Store<B> {
 
     fn abort(&self, ops: &[Op], panics: bool) -> Result<(), Error> {
         let run = || {
-            self.heap().write::<(), Error>(|tx, root| {
+            self.heap().write::<()>(|tx, root| {
                 ops.iter().try_for_each(|op| perform(tx, root, op))?;
                 if panics {
                     std::panic::resume_unwind(Box::new("the closure panics"));
@@ -135,7 +135,7 @@ impl<B: NamedBrand> Store<B> {
     }
 
     fn orphans(&mut self, id: u64, count: u64) -> Result<(), Error> {
-        let handles = self.heap().write::<_, Error>(|tx, _| {
+        let handles = self.heap().write(|tx, _| {
             let mut handles = Vec::new();
             for i in 0..count {
                 let (node, next) =
@@ -150,11 +150,11 @@ impl<B: NamedBrand> Store<B> {
     }
 
     fn bounce(&mut self, id: u64) -> Result<(), Error> {
-        let handle = self.heap().write::<_, Error>(|tx, _| {
+        let handle = self.heap().write(|tx, _| {
             let node = tx.alloc(Node::new(id, 0))?;
             tx.hold(node)
         })?;
-        self.heap().write::<_, Error>(|tx, _| {
+        self.heap().write(|tx, _| {
             let dies = tx.alloc(Node::new(id + 1, 0))?;
             let held = tx.enter(&handle)?;
             tx.link(dies.next(), held)

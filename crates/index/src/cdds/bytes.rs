@@ -1,7 +1,7 @@
 //! Byte strings as readers get them: in place where they lie in a block, else copied out of their entry.
 
 use std::ops::Deref;
-use tembo_pmem::{assert_not_forked_since, forks};
+use tembo_pmem::assert_not_left_behind;
 
 /// A value, or a key, as it was in a version. It lives as long as the reader's or snapshot's borrow.
 #[derive(Clone)]
@@ -9,14 +9,14 @@ pub struct CddsBytes<'r>(Place<'r>);
 
 #[derive(Clone)]
 enum Place<'r> {
-    Media(&'r [u8], u32),
+    Media(&'r [u8]),
     Word([u8; 8], usize),
     Owned(Vec<u8>),
 }
 
 impl<'r> CddsBytes<'r> {
     pub(crate) fn media(bytes: &'r [u8]) -> CddsBytes<'r> {
-        CddsBytes(Place::Media(bytes, forks()))
+        CddsBytes(Place::Media(bytes))
     }
 
     /// The first `bytes` bytes of a word, as it is in memory.
@@ -28,7 +28,7 @@ impl<'r> CddsBytes<'r> {
     /// The bytes, if they are in place. Values are.
     pub(crate) fn in_place(&self) -> Option<&'r [u8]> {
         match self.0 {
-            Place::Media(bytes, _) => Some(bytes),
+            Place::Media(bytes) => Some(bytes),
             _ => None,
         }
     }
@@ -43,8 +43,8 @@ impl Deref for CddsBytes<'_> {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Place::Media(bytes, forks) => {
-                assert_not_forked_since(*forks);
+            Place::Media(bytes) => {
+                assert_not_left_behind(bytes);
                 bytes
             }
             Place::Word(word, bytes) => &word[..*bytes],

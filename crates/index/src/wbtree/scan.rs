@@ -15,6 +15,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::Arc;
+use tembo_pmem::assert_not_left_behind;
 use tembo_pool::Pin;
 
 /// A value in place, readable as long as this lives.
@@ -22,14 +23,14 @@ use tembo_pool::Pin;
 /// It keeps memory that is freed meanwhile from being reused, so it should not be kept for long.
 pub struct Value<'t> {
     bytes: &'t [u8],
-    pin: Pin,
+    _pin: Pin,
 }
 
 impl Deref for Value<'_> {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.pin.assert_process();
+        assert_not_left_behind(self.bytes);
         self.bytes
     }
 }
@@ -51,21 +52,21 @@ impl std::fmt::Debug for Value<'_> {
 /// It keeps memory that is freed meanwhile from being reused, so it should not be kept for long.
 pub struct Entry<'t> {
     record: Record<'t>,
-    pin: Arc<Pin>,
+    _pin: Arc<Pin>,
 }
 
 impl Entry<'_> {
     /// The key.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        self.pin.assert_process();
+        assert_not_left_behind(self.record.key);
         self.record.key
     }
 
     /// The value.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.pin.assert_process();
+        assert_not_left_behind(self.record.value);
         self.record.value
     }
 }
@@ -123,7 +124,7 @@ impl WbTree {
     pub fn get_pinned(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
         let pin = self.pool().pin();
         let found = self.find_value(Media(self.region()), key)?;
-        Ok(found.map(|bytes| Value { bytes, pin }))
+        Ok(found.map(|bytes| Value { bytes, _pin: pin }))
     }
 
     /// The records whose keys lie in `bounds`, in order. The first step from each end costs O(log n), the
@@ -262,7 +263,7 @@ impl<'t> Range<'t> {
 
     fn entry(&mut self, direction: Direction) -> Option<Result<Entry<'t>>> {
         let step = self.step(direction).transpose()?;
-        Some(step.map(|record| Entry { record, pin: self.pin.clone() }))
+        Some(step.map(|record| Entry { record, _pin: self.pin.clone() }))
     }
 }
 

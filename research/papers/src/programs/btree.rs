@@ -367,7 +367,7 @@ pub(super) struct BTree<B: Brand> {
 impl<B: Brand> BTree<B> {
     /// Opens the tree, or makes one with every second key: as many as there are on average later.
     pub(super) fn open(heap: Heap<B, Root>, keys: u64) -> Result<Self, Fault> {
-        let is_new = heap.write::<_, Fault>(|tx, root| {
+        let is_new = heap.write(|tx, root| {
             let is_new = tx.load(root.top())?.is_none();
             if is_new {
                 let top = InHeap { tx, root }.make(Keys::new(true, &[]))?;
@@ -383,7 +383,7 @@ impl<B: Brand> BTree<B> {
     }
 
     fn toggle(&self, key: u64) -> Result<(), Fault> {
-        self.heap.write(|tx, root| toggle(&mut InHeap { tx, root }, key))
+        self.heap.try_write(|tx, root| toggle(&mut InHeap { tx, root }, key))
     }
 }
 
@@ -393,7 +393,7 @@ impl<B: Brand> Program for BTree<B> {
     }
 
     fn state(&self) -> Result<Vec<u64>, Fault> {
-        self.heap.write(|tx, root| walk(&InHeap { tx, root }))
+        self.heap.try_write(|tx, root| walk(&InHeap { tx, root }))
     }
 }
 

@@ -35,7 +35,7 @@ impl<B: Brand> HashTable<B> {
     /// Opens the table, or makes one with every second key: as many as there are on average later.
     pub(super) fn open(heap: Heap<B, Root>, keys: u64) -> Result<Self, Fault> {
         let table = HashTable { heap, keys, buckets: buckets_for(keys) };
-        let is_new = table.heap.write::<_, Error>(|tx, root| {
+        let is_new = table.heap.write(|tx, root| {
             let is_new = tx.array(root.buckets())?.is_none();
             if is_new {
                 let buckets = tx.alloc_array(table.buckets, |_| PRc::null())?;
@@ -82,7 +82,7 @@ impl<B: Brand> Program for HashTable<B> {
     }
 
     fn state(&self) -> Result<Vec<u64>, Fault> {
-        let chains = self.heap.read::<_, Error>(|tx, root| {
+        let chains = self.heap.read(|tx, root| {
             let mut chains = Vec::new();
             let Some(buckets) = tx.array(root.buckets())? else { return Ok(chains) };
             for bucket in 0..buckets.len() {

@@ -161,16 +161,18 @@ pub fn on_layer<O>(
 ) -> Result<O, Fault> {
     let Size { entries, keys, people_scale, graph_scale, seed } = *size;
     match kind {
-        Kind::Sps => Heap::with_layer(pool, layer, |heap| body(&sps::Sps::open(heap, entries)?)),
-        Kind::SixDegs => {
-            Heap::with_layer(pool, layer, |heap| body(&six_degs::SixDegs::open(heap, people_scale, seed)?))
-        }
-        Kind::BTree => Heap::with_layer(pool, layer, |heap| body(&btree::BTree::open(heap, keys)?)),
+        Kind::Sps => Heap::try_with_layer(pool, layer, |heap| body(&sps::Sps::open(heap, entries)?)),
+        Kind::SixDegs => Heap::try_with_layer(pool, layer, |heap| {
+            body(&six_degs::SixDegs::open(heap, people_scale, seed)?)
+        }),
+        Kind::BTree => Heap::try_with_layer(pool, layer, |heap| body(&btree::BTree::open(heap, keys)?)),
         Kind::HashTable => {
-            Heap::with_layer(pool, layer, |heap| body(&hash_table::HashTable::open(heap, keys)?))
+            Heap::try_with_layer(pool, layer, |heap| body(&hash_table::HashTable::open(heap, keys)?))
         }
-        Kind::RbTree => Heap::with_layer(pool, layer, |heap| body(&rb_tree::RbTree::open(heap, keys)?)),
-        Kind::Ssca => Heap::with_layer(pool, layer, |heap| body(&ssca::Ssca::open(heap, graph_scale, seed)?)),
+        Kind::RbTree => Heap::try_with_layer(pool, layer, |heap| body(&rb_tree::RbTree::open(heap, keys)?)),
+        Kind::Ssca => {
+            Heap::try_with_layer(pool, layer, |heap| body(&ssca::Ssca::open(heap, graph_scale, seed)?))
+        }
     }
 }
 

@@ -340,7 +340,7 @@ pub(super) struct RbTree<B: Brand> {
 impl<B: Brand> RbTree<B> {
     /// Opens the tree, or makes one with every second key: as many as there are on average later.
     pub(super) fn open(heap: Heap<B, Root>, keys: u64) -> Result<Self, Fault> {
-        let is_new = heap.read::<_, Fault>(|tx, root| Ok(tx.load(root.top())?.is_none()))?;
+        let is_new = heap.read(|tx, root| Ok(tx.load(root.top())?.is_none()))?;
         let tree = RbTree { heap, keys };
         if is_new {
             halves(keys).try_for_each(|key| tree.toggle(key))?;
@@ -349,7 +349,7 @@ impl<B: Brand> RbTree<B> {
     }
 
     fn toggle(&self, key: u64) -> Result<(), Fault> {
-        self.heap.write(|tx, root| toggle(&mut InHeap { tx, root }, key))
+        self.heap.try_write(|tx, root| toggle(&mut InHeap { tx, root }, key))
     }
 }
 
@@ -359,7 +359,7 @@ impl<B: Brand> Program for RbTree<B> {
     }
 
     fn state(&self) -> Result<Vec<u64>, Fault> {
-        self.heap.write(|tx, root| walk(&InHeap { tx, root }))
+        self.heap.try_write(|tx, root| walk(&InHeap { tx, root }))
     }
 }
 

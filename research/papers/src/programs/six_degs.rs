@@ -158,7 +158,7 @@ impl<B: Brand> SixDegs<B> {
     pub(super) fn open(heap: Heap<B, Root>, scale: u32, seed: u64) -> Result<Self, Fault> {
         let candidates = Candidates::new(scale, seed);
         let program = SixDegs { heap, candidates };
-        let is_new = program.heap.write::<_, Fault>(|tx, root| {
+        let is_new = program.heap.write(|tx, root| {
             if tx.array(root.vertices())?.is_some() {
                 return Ok(false);
             }
@@ -177,7 +177,7 @@ impl<B: Brand> SixDegs<B> {
     }
 
     fn toggle(&self, (a, b): (u32, u32)) -> Result<(), Fault> {
-        self.heap.write(|tx, root| {
+        self.heap.try_write(|tx, root| {
             let (a, b) = (vertex(tx, root, a)?, vertex(tx, root, b)?);
             toggle_one(tx, a, b)?;
             toggle_one(tx, b, a)
@@ -185,7 +185,7 @@ impl<B: Brand> SixDegs<B> {
     }
 
     fn distance(&self, from: u32, to: u32) -> Result<Option<u32>, Fault> {
-        self.heap.read(|tx, root| {
+        self.heap.try_read(|tx, root| {
             distance(from, to, |vertex, found: &mut Vec<u32>| neighbours(tx, root, vertex, found))
         })
     }
@@ -203,7 +203,7 @@ impl<B: Brand> Program for SixDegs<B> {
 
     fn state(&self) -> Result<Vec<u64>, Fault> {
         let count = self.candidates.vertices;
-        let ends = self.heap.read::<_, Fault>(|tx, root| {
+        let ends = self.heap.try_read::<_, Fault>(|tx, root| {
             ends_of(count, |vertex, found| neighbours(tx, root, vertex, found))
         })?;
         edges_of(ends)

@@ -47,7 +47,7 @@ impl<B: Brand> Program for Sps<B> {
     fn run(&self, operations: usize, random: &mut Random) -> Result<(), Fault> {
         for _ in 0..operations {
             let [a, b] = choose_entries(random, self.len);
-            self.heap.write::<_, Error>(|tx, root| {
+            self.heap.write(|tx, root| {
                 let Some(entries) = tx.array(root.entries())? else { return Err(tx.cancel()) };
                 tx.swap(entries.at(a), entries.at(b))
             })?;
@@ -134,7 +134,7 @@ impl<B: Brand> Program for Updates<B> {
         for _ in 0..operations {
             chosen.fill_with(|| random.random_range(0..self.len));
             let chosen = &chosen;
-            self.heap.write::<_, Error>(|tx, root| {
+            self.heap.write(|tx, root| {
                 let Some(entries) = tx.array(root.entries())? else { return Err(tx.cancel()) };
                 for at in chosen {
                     *tx.get_mut(entries.at(*at))? += 1;

@@ -220,7 +220,7 @@ impl<B: Brand> Ssca<B> {
 
     fn open_with(heap: Heap<B, Root>, vertices: usize, make: impl Fn() -> Graph) -> Result<Self, Fault> {
         let program = Ssca { heap, vertices };
-        if program.heap.read::<_, Fault>(|tx, root| Ok(tx.array(root.near())?.is_none()))? {
+        if program.heap.read(|tx, root| Ok(tx.array(root.near())?.is_none()))? {
             program.build(&make())?;
             program.find_heavy()?;
             program.find_near()?;
@@ -230,16 +230,16 @@ impl<B: Brand> Ssca<B> {
 
     /// The first kernel.
     fn build(&self, graph: &Graph) -> Result<(), Fault> {
-        self.heap.write::<_, Fault>(|tx, root| {
+        self.heap.write(|tx, root| {
             let edges = tx.alloc_array(graph.len(), |_| PArr::null())?;
             tx.link_array(root.edges(), edges)?;
             let scores = tx.alloc_array(graph.len(), |_| 0.0)?;
             tx.link_array(root.scores(), scores)?;
             let done = tx.alloc_array(graph.len(), |_| 0)?;
-            Ok(tx.link_array(root.done(), done)?)
+            tx.link_array(root.done(), done)
         })?;
         for (number, some) in graph.chunks(VERTICES_EACH).enumerate() {
-            self.heap.write::<_, Fault>(|tx, root| {
+            self.heap.write(|tx, root| {
                 let all = array(tx, root.edges())?;
                 for (at, edges) in some.iter().enumerate().filter(|(_, edges)| !edges.is_empty()) {
                     let stored = tx.alloc_array(edges.len(), |i| edges[i])?;
@@ -252,17 +252,17 @@ impl<B: Brand> Ssca<B> {
     }
 
     fn find_heavy(&self) -> Result<(), Fault> {
-        let heavy = self
-            .heap
-            .read::<_, Fault>(|tx, root| heaviest(self.vertices, |v, found| edges_of(tx, root, v, found)))?;
-        self.heap.write(|tx, root| {
+        let heavy = self.heap.try_read::<_, Fault>(|tx, root| {
+            heaviest(self.vertices, |v, found| edges_of(tx, root, v, found))
+        })?;
+        self.heap.try_write(|tx, root| {
             let stored = tx.alloc_array(heavy.len(), |i| heavy[i])?;
             Ok(tx.link_array(root.heavy(), stored)?)
         })
     }
 
     fn find_near(&self) -> Result<(), Fault> {
-        self.heap.write(|tx, root| {
+        self.heap.try_write(|tx, root| {
             let heavy = array(tx, root.heavy())?;
             let all = tx.alloc_array(heavy.len(), |_| PArr::null())?;
             for at in 0..heavy.len() {
@@ -277,11 +277,11 @@ impl<B: Brand> Ssca<B> {
 
     /// The fourth kernel, for one source.
     fn score(&self, source: u32) -> Result<(), Fault> {
-        let sums = self.heap.read::<_, Fault>(|tx, root| {
+        let sums = self.heap.try_read::<_, Fault>(|tx, root| {
             dependencies(self.vertices, source, |v, found| edges_of(tx, root, v, found))
         })?;
         let sums = &sums;
-        self.heap.write(|tx, root| {
+        self.heap.try_write(|tx, root| {
             let (scores, done) = (array(tx, root.scores())?, array(tx, root.done())?);
             for (vertex, sum) in sums.iter().enumerate().filter(|(_, sum)| **sum > 0.0) {
                 *tx.get_mut(scores.at(vertex))? += sum;
@@ -298,7 +298,7 @@ impl<B: Brand> Program for Ssca<B> {
     }
 
     fn state(&self) -> Result<Vec<u64>, Fault> {
-        self.heap.read(|tx, root| {
+        self.heap.try_read(|tx, root| {
             let heavy = values(tx, array(tx, root.heavy())?)?;
             let near_each = array(tx, root.near())?;
             let near = (0..near_each.len()).map(|at| values(tx, array(tx, near_each.at(at))?));
@@ -317,11 +317,11 @@ impl<B: Brand> Program for Ssca<B> {
 ///
 /// When it gives another, with the vertex; the heap's.
 pub fn verify_torus(pool: Pool, scale: u32) -> Result<(), Fault> {
-    Heap::with_pool(pool, |heap| {
+    Heap::try_with_pool(pool, |heap| {
         let torus = || by_vertex(scale, &rmat::torus(scale));
         let program = Ssca::open_with(heap, 1 << scale, torus)?;
         (0..1 << scale).try_for_each(|source| program.score(source))?;
-        let scores = program.heap.read(|tx, root| values(tx, array(tx, root.scores())?))?;
+        let scores = program.heap.try_read::<_, Fault>(|tx, root| values(tx, array(tx, root.scores())?))?;
         let expected = rmat::torus_centrality(scale);
         match scores.iter().position(|score: &f64| (score - expected).abs() > 1e-9 * expected) {
             Some(vertex) => {

@@ -72,10 +72,8 @@ impl Tembo {
         is_prepared: bool,
         counts: bool,
     ) -> Result<Tembo> {
-        let mut options = Options::new().durability(Durability::Emulated);
-        options.create = true;
-        options.initial_bytes = bytes as u64;
-        options.region.count = counts;
+        let options = Options::new().durability(Durability::Emulated).create(true);
+        let options = options.initial_bytes(bytes as u64).count(counts);
         let is_new = !path.exists();
         let heap = Heap::open(path, &options)?;
         let tembo = Tembo { heap, buckets };
@@ -99,21 +97,21 @@ impl Tembo {
 
     fn make_tables(&self, objects: u64) -> Result<()> {
         let count = usize::try_from(objects)?;
-        self.heap.write::<_, Error>(|tx, root| {
+        self.heap.write(|tx, root| {
             let lines = tx.alloc_array(count, |_| PRc::null())?;
             tx.link_array(root.lines(), lines)
         })?;
-        self.heap.write::<_, Error>(|tx, root| {
+        self.heap.write(|tx, root| {
             let elements = tx.alloc_array(count, |_| Line { words: [0; 8] })?;
             tx.link_array(root.elements(), elements)
         })?;
         let buckets = self.buckets as usize;
-        self.heap.write::<_, Error>(|tx, root| {
+        self.heap.write(|tx, root| {
             let table = tx.alloc_array(buckets, |_| PRc::null())?;
             tx.link_array(root.buckets(), table)
         })?;
         for i in 0..count {
-            self.heap.write::<_, Error>(|tx, root| {
+            self.heap.write(|tx, root| {
                 let lines = tx.array(root.lines())?.expect("made above");
                 let line = tx.alloc(Line { words: [0; 8] })?;
                 tx.link(lines.at(i), line)
@@ -125,7 +123,7 @@ impl Tembo {
     /// Allocates `bytes` bytes in objects of 1 KiB, 16 in each transaction.
     pub(super) fn fill(&mut self, bytes: u64) -> Result<()> {
         for _ in 0..bytes / (16 * 1024) {
-            self.heap.write::<_, Error>(|tx, root| {
+            self.heap.write(|tx, root| {
                 for _ in 0..16 {
                     let object = tx.alloc(Large { next: PRc::null(), words: [0; 125] })?;
                     let first = tx.load(root.large())?;
@@ -141,13 +139,13 @@ impl Tembo {
     /// Inserts a key into the ordered map.
     #[inline]
     pub(super) fn tree_insert(&mut self, key: u64, value: u64) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|tx, root| root.ordered().insert(tx, &key, value).map(drop))?)
+        Ok(self.heap.write(|tx, root| root.ordered().insert(tx, &key, value).map(drop))?)
     }
 
     /// The value of a key in the ordered map.
     #[inline]
     pub(super) fn tree_lookup(&mut self, key: u64) -> Result<Option<u64>> {
-        Ok(self.heap.read::<_, Error>(|tx, root| root.ordered().value(tx, &key))?)
+        Ok(self.heap.read(|tx, root| root.ordered().value(tx, &key))?)
     }
 
     pub(super) fn settings(&self) -> String {
@@ -176,7 +174,7 @@ impl HashTable for Tembo {
     #[inline]
     fn insert(&mut self, key: u64, value: u64) -> Result<()> {
         let bucket = bucket_of(key, self.buckets);
-        let is_new = self.heap.write::<_, Error>(|tx, root| {
+        let is_new = self.heap.write(|tx, root| {
             let slot = entry_slot(tx, root, bucket)?;
             let first = tx.load(slot)?;
             let mut next = first;
@@ -197,7 +195,7 @@ impl HashTable for Tembo {
     #[inline]
     fn update(&mut self, key: u64, value: u64) -> Result<()> {
         let bucket = bucket_of(key, self.buckets);
-        let found = self.heap.write::<_, Error>(|tx, root| {
+        let found = self.heap.write(|tx, root| {
             let mut next = tx.load(entry_slot(tx, root, bucket)?)?;
             while let Some(entry) = next {
                 if tx.get(entry.key())? == key {
@@ -214,7 +212,7 @@ impl HashTable for Tembo {
     #[inline]
     fn remove(&mut self, key: u64) -> Result<()> {
         let bucket = bucket_of(key, self.buckets);
-        let found = self.heap.write::<_, Error>(|tx, root| {
+        let found = self.heap.write(|tx, root| {
             let mut slot = entry_slot(tx, root, bucket)?;
             while let Some(entry) = tx.load(slot)? {
                 if tx.get(entry.key())? == key {
@@ -232,7 +230,7 @@ impl HashTable for Tembo {
     #[inline]
     fn lookup(&mut self, key: u64) -> Result<Option<u64>> {
         let bucket = bucket_of(key, self.buckets);
-        Ok(self.heap.read::<_, Error>(|tx, root| {
+        Ok(self.heap.read(|tx, root| {
             let mut next = tx.load(entry_slot(tx, root, bucket)?)?;
             while let Some(entry) = next {
                 if tx.get(entry.key())? == key {
@@ -248,12 +246,12 @@ impl HashTable for Tembo {
 impl Side for Tembo {
     #[inline]
     fn empty(&mut self) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|_, _| Ok(()))?)
+        Ok(self.heap.write(|_, _| Ok(()))?)
     }
 
     #[inline]
     fn write(&mut self, indexes: &[u32], word: u64) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|tx, root| {
+        Ok(self.heap.write(|tx, root| {
             let lines = tx.array(root.lines())?.expect("made when the heap was");
             for index in indexes {
                 let line = tx.load(lines.at(*index as usize))?.expect("made when the heap was");
@@ -265,14 +263,14 @@ impl Side for Tembo {
 
     #[inline]
     fn write_element(&mut self, index: u32, word: u64) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|tx, root| {
+        Ok(self.heap.write(|tx, root| {
             let elements = tx.array(root.elements())?.expect("made when the heap was");
             tx.set(elements.at(index as usize), Line { words: [word; 8] })
         })?)
     }
 
     fn read(&mut self, index: u32) -> Result<u64> {
-        Ok(self.heap.read::<_, Error>(|tx, root| {
+        Ok(self.heap.read(|tx, root| {
             let lines = tx.array(root.lines())?.expect("made when the heap was");
             let line = tx.load(lines.at(index as usize))?.expect("made when the heap was");
             Ok(tx.get(*line)?.words[7])
@@ -281,7 +279,7 @@ impl Side for Tembo {
 
     #[inline]
     fn push(&mut self, word: u64) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|tx: Tx<'_, '_>, root| {
+        Ok(self.heap.write(|tx: Tx<'_, '_>, root| {
             let listed = tx.alloc(Listed { words: [word; 7], next: PRc::null() })?;
             let first = tx.load(root.first())?;
             tx.link(listed.next(), first)?;
@@ -291,7 +289,7 @@ impl Side for Tembo {
 
     #[inline]
     fn replace(&mut self, index: u32, word: u64) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|tx, root| {
+        Ok(self.heap.write(|tx, root| {
             let lines = tx.array(root.lines())?.expect("made when the heap was");
             let line = tx.alloc(Line { words: [word; 8] })?;
             tx.link(lines.at(index as usize), line)
@@ -300,22 +298,22 @@ impl Side for Tembo {
 
     #[inline]
     fn map_insert(&mut self, key: u64, value: u64) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|tx, root| root.map().insert(tx, &key, value).map(drop))?)
+        Ok(self.heap.write(|tx, root| root.map().insert(tx, &key, value).map(drop))?)
     }
 
     #[inline]
     fn map_update(&mut self, key: u64, value: u64) -> Result<()> {
-        Ok(self.heap.write::<_, Error>(|tx, root| root.map().replace(tx, &key, value).map(drop))?)
+        Ok(self.heap.write(|tx, root| root.map().replace(tx, &key, value).map(drop))?)
     }
 
     #[inline]
     fn map_remove(&mut self, key: u64) -> Result<()> {
-        let found = self.heap.write::<_, Error>(|tx, root| root.map().remove(tx, &key))?;
+        let found = self.heap.write(|tx, root| root.map().remove(tx, &key))?;
         if found { Ok(()) } else { Err("no such key".into()) }
     }
 
     #[inline]
     fn map_lookup(&mut self, key: u64) -> Result<Option<u64>> {
-        Ok(self.heap.read::<_, Error>(|tx, root| root.map().value(tx, &key))?)
+        Ok(self.heap.read(|tx, root| root.map().value(tx, &key))?)
     }
 }

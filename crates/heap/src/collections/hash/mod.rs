@@ -100,10 +100,9 @@ struct Size {
 /// struct Words { counts: PHashMap<PString, u64> }
 ///
 /// # let dir = tempfile::tempdir().unwrap();
-/// # let mut options = Options::new();
-/// # options.create = true;
+/// # let options = Options::new().create(true);
 /// # Heap::<_, Words>::with(dir.path().join("words.heap"), &options, |heap| {
-/// heap.write::<_, Error>(|tx, words| {
+/// heap.write(|tx, words| {
 ///     for word in "to be or not to be".split(' ') {
 ///         let count = words.counts().get_or_insert_with(tx, word, || 0)?;
 ///         *tx.get_mut(count)? += 1;

@@ -112,10 +112,9 @@ const INNER: Kind = 1;
 /// struct Years { inventions: PMap<u32, u64> }
 ///
 /// # let dir = tempfile::tempdir().unwrap();
-/// # let mut options = Options::new();
-/// # options.create = true;
+/// # let options = Options::new().create(true);
 /// # Heap::<_, Years>::with(dir.path().join("years.heap"), &options, |heap| {
-/// heap.write::<_, Error>(|tx, years| {
+/// heap.write(|tx, years| {
 ///     for year in [1947, 1837, 1801] {
 ///         years.inventions().insert(tx, &year, 1)?;
 ///     }

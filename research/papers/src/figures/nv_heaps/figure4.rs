@@ -32,7 +32,7 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
     let updates = if setup.quick { 2_000 } else { 400_000 };
     let mut panels = Vec::new();
     for (place, layer) in PLACES {
-        let rows = Heap::with_layer(places::temporary(Durability::Emulated)?, layer, |heap| {
+        let rows = Heap::try_with_layer(places::temporary(Durability::Emulated)?, layer, |heap| {
             let mut program = Updates::open(heap, len)?;
             let mut rows = Vec::new();
             for each in SIZES {

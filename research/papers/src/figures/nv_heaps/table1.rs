@@ -101,14 +101,14 @@ struct Basics<B: Brand> {
 
 impl<B: Brand> Basics<B> {
     fn open(heap: Heap<B, Root>) -> Result<Self, HeapError> {
-        heap.write::<_, HeapError>(|tx, root| {
+        heap.write(|tx, root| {
             let objects = tx.alloc_array(OBJECTS, |_| PRc::null())?;
             tx.link_array(root.objects(), objects)?;
             let holders = tx.alloc_array(OBJECTS, |_| PRc::null())?;
             tx.link_array(root.holders(), holders)
         })?;
         for begin in (0..OBJECTS).step_by(64) {
-            heap.write::<_, HeapError>(|tx, root| {
+            heap.write(|tx, root| {
                 for at in begin..begin + 64 {
                     let object = tx.alloc(Small { words: [at as u64; 6] })?;
                     let objects = array(tx, tx.array(root.objects())?)?;
@@ -211,7 +211,7 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
     let no_dur = ("NoDur", Layer::NoDur);
     for (name, layer) in LAYERS.into_iter().chain([no_dur]) {
         progress.doing(name);
-        let times = Heap::with_layer(temporary(Durability::Emulated)?, layer, |heap| {
+        let times = Heap::try_with_layer(temporary(Durability::Emulated)?, layer, |heap| {
             let basics = Basics::open(heap)?;
             Operation::ALL
                 .map(|operation| basics.ns(operation, &load))
@@ -263,7 +263,7 @@ fn in_model(params: &Params, medium: &str, layer: Layer) -> Result<Vec<f64>, Err
     let listener = Arc::new(Listener::new(Model::new(params, medium)?, &[]));
     let region = Region::simulated(&vec![0; BYTES as usize], BYTES, Some(listener.clone()))?;
     let pool = Pool::create_in(region, &Geometry { zone_chunks: 1 << 10, ..Geometry::default() })?;
-    Heap::with_layer(pool, layer, |heap| {
+    Heap::try_with_layer(pool, layer, |heap| {
         let basics = Basics::open(heap)?;
         let time = |operation: Operation| {
             listener.measure();

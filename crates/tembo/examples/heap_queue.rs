@@ -6,8 +6,9 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tembo_heap::collections::PHashMap;
-use tembo_heap::{Error, Heap, Options, PRc, Persist, brand};
+use tembo::Options;
+use tembo::heap::collections::PHashMap;
+use tembo::heap::{Error, Heap, PRc, Persist, brand};
 
 /// A job, and the one after it.
 #[derive(Default, Persist)]
@@ -65,8 +66,8 @@ fn prepare(heap: &WorkHeap) -> Result<(), Error> {
 /// Adds a job.
 fn add(heap: &WorkHeap, number: u64) -> Result<(), Error> {
     heap.write(|tx, work| {
-        let Some(back) = tx.load(work.back())? else { return Err(tx.cancel()) };
-        let Some(last) = tx.load(back.job())? else { return Err(tx.cancel()) };
+        let back = tx.follow(work.back())?;
+        let last = tx.follow(back.job())?;
         let job = tx.alloc(Job { number, next: PRc::null() })?;
         tx.link(last.next(), job)?;
         tx.link(back.job(), job)
@@ -76,13 +77,13 @@ fn add(heap: &WorkHeap, number: u64) -> Result<(), Error> {
 /// Takes a job, and notes what came of it. Says whether there was one.
 fn work_on_one(heap: &WorkHeap) -> Result<bool, Error> {
     heap.write(|tx, work| {
-        let Some(front) = tx.load(work.front())? else { return Err(tx.cancel()) };
-        let Some(taken) = tx.load(front.job())? else { return Err(tx.cancel()) };
+        let front = tx.follow(work.front())?;
+        let taken = tx.follow(front.job())?;
         let Some(job) = tx.load(taken.next())? else { return Ok(false) };
         tx.link(front.job(), job)?;
 
         let number = tx.get(job.number())?;
-        let Some(results) = tx.load(work.results())? else { return Err(tx.cancel()) };
+        let results = tx.follow(work.results())?;
         results.by_number().replace(tx, &number, number * number)?;
         Ok(true)
     })
@@ -92,9 +93,7 @@ const JOBS: u64 = 2000;
 
 /// Runs the example on a file.
 pub(crate) fn run(path: &Path) -> Result<(), Error> {
-    let mut options = Options::new();
-    options.create = true;
-    let heap = WorkHeap::open(path, &options)?;
+    let heap = WorkHeap::open(path, Options::new().create(true))?;
     prepare(&heap)?;
     // Jobs that the last run left.
     while work_on_one(&heap)? {}
@@ -123,8 +122,8 @@ pub(crate) fn run(path: &Path) -> Result<(), Error> {
         threads.try_for_each(|thread| thread.join().expect("a thread that ran to its end"))
     })?;
 
-    let (count, sum) = heap.read::<_, Error>(|tx, work| {
-        let Some(results) = tx.load(work.results())? else { return Ok((0, 0)) };
+    let (count, sum) = heap.read(|tx, work| {
+        let results = tx.follow(work.results())?;
         let mut sum = 0;
         for entry in results.by_number().iter(tx)? {
             sum += tx.get(entry?.1)?;

@@ -5,7 +5,8 @@
 //! `docs/heap.md` explains it step by step.
 
 use std::path::Path;
-use tembo_heap::{Error, Heap, Options, PRc, Persist, brand};
+use tembo::Options;
+use tembo::heap::{Error, Heap, PRc, Persist, brand};
 
 /// One number, and a pointer to the rest of the list.
 #[derive(Persist)]
@@ -28,9 +29,7 @@ brand!(Numbers);
 type ListHeap = Heap<Numbers, List>;
 
 fn open(path: &Path) -> Result<ListHeap, Error> {
-    let mut options = Options::new();
-    options.create = true;
-    Heap::open(path, &options)
+    Heap::open(path, Options::new().create(true))
 }
 
 /// Adds a number at the front.
@@ -86,10 +85,15 @@ enum Refusal {
 
 /// As `push`, unless the list has this many entries already.
 fn push_below(heap: &ListHeap, value: u64, most: u64) -> Result<(), Refusal> {
-    heap.write(|tx, list| {
+    heap.try_write(|tx, list| {
         push(heap, value)?;
         if tx.get(list.len())? > most { Err(Refusal::Full(most)) } else { Ok(()) }
     })
+}
+
+/// A number from a text.
+fn push_text(heap: &ListHeap, text: &str) -> Result<(), Error> {
+    heap.write(|_, _| push(heap, text.parse().map_err(Error::user)?))
 }
 
 /// Runs the example on a file.
@@ -103,6 +107,8 @@ pub(crate) fn run(path: &Path) -> Result<(), Error> {
     assert!(!remove(&heap, 1_000_000)?);
     let refused = push_below(&heap, 7, 0);
     assert!(matches!(refused, Err(Refusal::Full(0))), "{refused:?}");
+    let refused = push_text(&heap, "seven").unwrap_err();
+    assert!(refused.downcast_ref::<std::num::ParseIntError>().is_some(), "{refused}");
     assert_eq!(values(&heap)?.len(), before.len() + 1);
     Ok(())
 }

@@ -5,8 +5,9 @@
 //! `docs/heap.md` explains it.
 
 use std::path::Path;
-use tembo_heap::collections::PString;
-use tembo_heap::{Brand, Error, Heap, Migrate, Migrations, Options, PRc, Persist, ReadTx, Ref, Tx, brand};
+use tembo::Options;
+use tembo::heap::collections::PString;
+use tembo::heap::{Brand, Error, Heap, Migrate, Migrations, PRc, Persist, ReadTx, Ref, Tx, brand};
 
 /// The type as the first version of the program had it.
 #[derive(Default, Persist)]
@@ -53,14 +54,13 @@ fn first_version(path: &Path, options: &Options) -> Result<(), Error> {
 
 /// Runs the example on a file.
 pub(crate) fn run(path: &Path) -> Result<(), Error> {
-    let mut options = Options::new();
-    options.create = true;
+    let options = Options::new().create(true);
     if !path.exists() {
         first_version(path, &options)?;
     }
     Migrations::new().add::<PersonV1, Person>().run(path, &options)?;
     let heap = Heap::<People, Person>::open(path, &options)?;
-    let born = heap.read::<_, Error>(|tx, person| {
+    let born = heap.read(|tx, person| {
         let friend = tx.load(person.friend())?;
         let friend = friend.map(|friend| tx.get(friend.born())).transpose()?;
         Ok((tx.get(person.born())?, friend))

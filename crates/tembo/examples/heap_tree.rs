@@ -5,8 +5,9 @@
 //! `docs/heap.md` explains it step by step.
 
 use std::path::Path;
-use tembo_heap::collections::{PString, PVec};
-use tembo_heap::{Error, Handle, Heap, Obj, Options, PRc, PWeak, Persist, ReadTx, Tx, brand};
+use tembo::Options;
+use tembo::heap::collections::{PString, PVec};
+use tembo::heap::{Error, Handle, Heap, Obj, PRc, PWeak, Persist, ReadTx, Tx, brand};
 
 /// A folder keeps those in it alive, and knows which one it is in.
 #[derive(Default, Persist)]
@@ -76,9 +77,8 @@ fn find<'t>(
     name: &str,
 ) -> Result<Option<FolderObj<'t>>, Error> {
     for slot in parent.children().iter(tx)? {
-        if let Some(child) = tx.load(slot)?
-            && child.name().is(tx, name)?
-        {
+        let child = tx.follow(slot)?;
+        if child.name().is(tx, name)? {
             return Ok(Some(child));
         }
     }
@@ -103,13 +103,11 @@ fn plant(heap: &TreeHeap) -> Result<Handle<Folders, Folder>, Error> {
 
 /// Runs the example on a file.
 pub(crate) fn run(file: &Path) -> Result<(), Error> {
-    let mut options = Options::new();
-    options.create = true;
-    let heap = TreeHeap::open(file, &options)?;
+    let heap = TreeHeap::open(file, Options::new().create(true))?;
     let shadows = plant(&heap)?;
 
-    heap.write::<_, Error>(|tx, tree| {
-        let Some(top) = tx.load(tree.top())? else { return Err(tx.cancel()) };
+    heap.write(|tx, tree| {
+        let top = tx.follow(tree.top())?;
         let Some(heaps) = find(tx, top, "heaps")? else { return Err(tx.cancel()) };
         let shadows = tx.enter(&shadows)?;
         move_to(tx, shadows, heaps)?;
@@ -119,7 +117,7 @@ pub(crate) fn run(file: &Path) -> Result<(), Error> {
 
     // The tree goes; what the handle holds stays, and its parent is gone.
     heap.write(|tx, tree| tx.link(tree.top(), None))?;
-    heap.read::<_, Error>(|tx, tree| {
+    heap.read(|tx, tree| {
         let bookmark = tx.upgrade(tree.bookmark())?;
         println!("{:?}", bookmark.map(|folder| path(tx, folder)).transpose()?);
         Ok(())
@@ -128,7 +126,7 @@ pub(crate) fn run(file: &Path) -> Result<(), Error> {
     // Without the handle it dies, and the bookmark leads nowhere.
     drop(shadows);
     heap.collect()?;
-    let is_there = heap.read::<_, Error>(|tx, tree| Ok(tx.upgrade(tree.bookmark())?.is_some()))?;
+    let is_there = heap.read(|tx, tree| Ok(tx.upgrade(tree.bookmark())?.is_some()))?;
     assert!(!is_there);
     Ok(())
 }

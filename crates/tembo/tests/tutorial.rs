@@ -10,19 +10,16 @@ mod heap_queue;
 mod heap_tree;
 
 use std::path::Path;
-use tembo_heap::{Options, check};
-use tembo_pool::Pool;
+use tembo::Options;
 
 /// Runs a program several times on one file, and checks what it left.
-fn run_again(program: impl Fn(&Path) -> Result<(), tembo_heap::Error>) {
+fn run_again(program: impl Fn(&Path) -> Result<(), tembo::heap::Error>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("example.heap");
     for _ in 0..3 {
         program(&path).unwrap();
-        let pool = Pool::open(&path, &Options::new()).unwrap();
-        let mut marks = pool.marks().unwrap();
-        check(&pool, &mut marks).unwrap();
-        marks.finish().unwrap();
+        let report = Options::new().open(&path).unwrap().check().unwrap();
+        assert!(report.heap.is_some());
     }
 }
 
