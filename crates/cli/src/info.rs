@@ -125,7 +125,7 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
     let unknown = unknown.collect();
     Ok(Description {
         path: path.display().to_string(),
-        uuid: pool.raw().uuid().to_string(),
+        uuid: pool.uuid(),
         last_use: pool.last_ending().name(),
         ending: pool.last_ending(),
         pool_bytes: stats.pool_bytes,
@@ -133,7 +133,7 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
         maps,
         heap: if has_heap { describe_heap(pool)? } else { None },
         unknown,
-        has_dropped_maps: pool.raw().dropped().map_err(tembo::Error::from)? != 0,
+        has_dropped_maps: pool.has_dropped_maps()?,
     })
 }
 

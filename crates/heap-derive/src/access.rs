@@ -211,8 +211,8 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
             fn variant(self, tx: &#heap::ReadTx<#tx, #brand>) -> #heap::Result<#by_place #all_arguments>;
         }
     };
-    // SAFETY (of the code below): every value begins with its tag, and the tag says that this variant is there, whose fields
-    // have these types and lie at these places.
+    // SAFETY (of the code below): every value begins with its tag, and the tag, which has just been read, says that this variant is there, whose
+    // fields have these types and lie at these places.
     let implementations = quote! {
         #[automatically_derived]
         impl #parameters ::core::marker::Copy for #by_place #all_arguments #conditions {}
@@ -230,7 +230,7 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
             #[inline]
             fn variant(self, tx: &#heap::ReadTx<#tx, #brand>) -> #heap::Result<#by_place #all_arguments> {
                 let tag: #tag = tx.get(unsafe { #heap::Ref::__project::<#tag>(self, 0) })?;
-                let place = tx.as_now(self);
+                let place = unsafe { #heap::Ref::__as_now(self, tx) };
                 ::core::result::Result::Ok(match tag {
                     #(#arms)*
                     _ => return ::core::result::Result::Err(tx.unknown_variant(self, tag as u64)),

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Instant;
 use tembo_heap::{Error, Heap, Options, PArr, PRc, Persist, Plain};
 use tembo_pmem::Durability;
+use tembo_pool::Pool;
 
 const OBJECTS: u64 = 1 << 16;
 
@@ -63,9 +64,9 @@ fn mix(x: u64) -> u64 {
 }
 
 fn run(path: &Path, durability: Durability, keys: u64) -> Result<(), Error> {
-    let options = Options::new().durability(durability).create_new(true);
-    Heap::<_, Root>::with(path, &options, |heap| {
-        let region = heap.pool().region();
+    let pool = Pool::open(path, &Options::new().durability(durability).create_new(true))?;
+    Heap::<_, Root>::with_pool(pool.clone(), |heap| {
+        let region = pool.region();
         println!(
             "domain {}, flush {:?}, lines past the caches {}, best of 5",
             region.domain(),

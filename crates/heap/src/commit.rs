@@ -6,7 +6,7 @@
 //!    change, in their order. (A count record is owned during commits only, so that waiting for one ends. Nobody waits for a data record while
 //!    it owns one of a count.)
 //! 2. Work out the new counts, and who dies. A dying object's pointers are released in the same commit, as long as there
-//!    are few and all records can be had at once; otherwise it goes to the lane's list of dying objects, which [`collect`] goes
+//!    are few and all records can be had at once; otherwise it goes to the lane's list of dying objects, which `collect.rs` goes
 //!    through afterwards, a bounded part in each transaction.
 //! 3. Mark all records as committing, get a number from the clock, validate what was read (`orec.rs`).
 //! 4. Commit the pool's transaction: one fence.
@@ -25,8 +25,7 @@ use crate::describe::PointerKind;
 use crate::error::{Error, Result, corrupt};
 use crate::handle::{Claim, FoundSlot};
 use crate::layout::{
-    Counts, Kind, OBJECT_HEAD_BYTES, ORPHAN_SLOTS, PmHeap, PmOrphans, array_head_bytes, block_of, counts_off,
-    is_tagged, kind_off, value_off,
+    Counts, Kind, ORPHAN_SLOTS, PmHeap, PmOrphans, block_of, counts_off, is_tagged, kind_off, value_off,
 };
 use crate::orec::Orecs;
 use crate::session::{Delta, Session, State};
@@ -35,11 +34,7 @@ use tembo_pmem::offset_of;
 use tembo_sync::{SmallMap, back_off};
 
 /// Objects that one commit destroys, at most; the others wait in the lane's list.
-const DEATHS_MAX: usize = 48;
-/// Elements of a dying array that one transaction releases.
-const ELEMENTS_MAX: u64 = 128;
-/// Dying objects of a list that one transaction takes.
-const LIST_MAX: usize = 16;
+pub(crate) const DEATHS_MAX: usize = 48;
 
 /// The counts of an object that was there before.
 #[derive(Debug, Clone, Copy)]
@@ -58,21 +53,23 @@ pub(crate) struct Scratch {
     locks: Vec<u32>,
     counts: SmallMap<NewCounts>,
     deaths: Vec<u64>,
-    pointers: Vec<(u64, PointerKind)>,
+    pub pointers: Vec<(u64, PointerKind)>,
     /// Dying objects all of whose pointers are released.
-    finished: Vec<u64>,
+    pub finished: Vec<u64>,
     /// All dead objects whose pointers are released: when that has been done for all of them, they are freed, or are shells.
     ended: Vec<(u64, Kind)>,
     /// Orphans that nobody holds any more.
-    abandoned: Vec<u64>,
+    pub abandoned: Vec<u64>,
     /// Changes of the orphan slots: objects that are to get one, and that are to lose theirs.
     orphaned: Vec<NewOrphan>,
+    /// Slots that are to be kept for objects that are held.
+    spare: Vec<NewOrphan>,
     adopted: Vec<u64>,
     /// Slots of a block that this commit makes.
     new_slots: Vec<u64>,
 }
 
-/// An object that becomes an orphan. Nobody else is to know before that is committed.
+/// An object that becomes an orphan, or may later. Nobody else is to know before that is committed.
 #[derive(Debug, Clone, Copy)]
 struct NewOrphan {
     object: u64,
@@ -84,7 +81,7 @@ struct NewOrphan {
 impl Scratch {
     /// Most of them are empty anyway, and storing that would wait for the commit's fence.
     #[inline(always)]
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         fn clear<T>(list: &mut Vec<T>) {
             if !list.is_empty() {
                 list.clear();
@@ -98,6 +95,7 @@ impl Scratch {
         clear(&mut self.ended);
         clear(&mut self.abandoned);
         clear(&mut self.orphaned);
+        clear(&mut self.spare);
         clear(&mut self.adopted);
         clear(&mut self.new_slots);
     }
@@ -128,7 +126,14 @@ impl From<Failed> for Error {
 }
 
 /// Makes a transaction durable, then visible.
-pub(crate) fn commit(core: &Core, state: &State, session: &mut Session) -> std::result::Result<(), Failed> {
+///
+/// So many of the objects that die with it are destroyed by it, at most; the others later.
+pub(crate) fn commit(
+    core: &Core,
+    state: &State,
+    session: &mut Session,
+    deaths: usize,
+) -> std::result::Result<(), Failed> {
     if !session.has_work() {
         session.abort(core);
         return Ok(());
@@ -138,13 +143,14 @@ pub(crate) fn commit(core: &Core, state: &State, session: &mut Session) -> std::
         return Err(e.into());
     }
     if !session.only_writes() {
-        return commit_work(core, Some(state), session);
+        return commit_work(core, Some(state), session, deaths);
     }
     // No count changes and nobody dies: most transactions that change fields.
     match publish(core, Some(state), session) {
         Ok(version) => {
             session.release_owned(core, version);
             core.storing.end(session.number);
+            session.forget_reshaped();
             Ok(())
         }
         Err(e) => {
@@ -156,9 +162,14 @@ pub(crate) fn commit(core: &Core, state: &State, session: &mut Session) -> std::
 }
 
 #[inline(never)]
-fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> std::result::Result<(), Failed> {
+pub(crate) fn commit_work(
+    core: &Core,
+    state: Option<&State>,
+    session: &mut Session,
+    deaths: usize,
+) -> std::result::Result<(), Failed> {
     let dying_first = session.dying_first;
-    let outcome = prepare(core, state, session).and_then(|()| publish(core, state, session));
+    let outcome = prepare(core, state, session, deaths).and_then(|()| publish(core, state, session));
     match outcome {
         Ok(version) => {
             // Before any record is released: nobody can come to what this commit has allocated until then, and decide about it
@@ -169,9 +180,10 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> std
             });
             let scratch = &mut session.scratch;
             if !(scratch.adopted.is_empty() && scratch.new_slots.is_empty()) {
-                let slots = scratch.adopted.iter().filter_map(|object| core.handles.forget_orphan(*object));
-                core.handles.add_slots(slots.chain(scratch.new_slots.drain(..)).collect::<Vec<_>>());
+                scratch.adopted.iter().for_each(|object| core.handles.forget_orphan(*object));
+                core.handles.add_slots(scratch.new_slots.drain(..));
             }
+            scratch.spare.iter().for_each(|new| core.handles.put_slot(new.object, new.slot));
             scratch.orphaned.iter().for_each(|new| core.handles.make_orphan(new.object, new.slot));
             session.release_owned(core, version);
             session.scratch.locks.iter().for_each(|index| core.count_orecs.release(*index, version));
@@ -180,11 +192,8 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> std
             // First of all: a block that was to be freed is not one that others can free before this is taken back.
             session.ptx.roll_back();
             session.dying_first = dying_first;
-            let unused = session.scratch.orphaned.iter().filter(|new| !new.is_new_slot).map(|new| new.slot);
-            let unused: Vec<u64> = unused.collect();
-            if !unused.is_empty() {
-                core.handles.add_slots(unused);
-            }
+            let unused = session.scratch.orphaned.iter().chain(&session.scratch.spare);
+            unused.filter(|new| !new.is_new_slot).for_each(|new| core.handles.put_slot(new.object, new.slot));
             session.scratch.locks.drain(..).for_each(|index| core.count_orecs.give_back(index));
             session.owned.drain(..).for_each(|index| core.orecs.give_back(index));
         }
@@ -199,7 +208,7 @@ fn commit_work(core: &Core, state: Option<&State>, session: &mut Session) -> std
 }
 
 /// The second half of step 1, and step 2.
-fn prepare(core: &Core, state: Option<&State>, session: &mut Session) -> Result<()> {
+fn prepare(core: &Core, state: Option<&State>, session: &mut Session, deaths: usize) -> Result<()> {
     if !core.parts.counts {
         return Ok(());
     }
@@ -211,7 +220,7 @@ fn prepare(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
     {
         return Err(Error::Conflict);
     }
-    let mut of = Deaths { core, session, budget: DEATHS_MAX };
+    let mut of = Deaths { core, session, budget: deaths };
     of.apply_deltas()?;
     while let Some(object) = of.session.scratch.deaths.pop() {
         of.destroy(object)?;
@@ -247,10 +256,10 @@ fn try_lock(records: &Orecs, index: u32, number: u64) -> bool {
     seen.owner() == 0 && records.try_own(index, seen, number)
 }
 
-struct Deaths<'c> {
-    core: &'c Core,
-    session: &'c mut Session,
-    budget: usize,
+pub(crate) struct Deaths<'c> {
+    pub core: &'c Core,
+    pub session: &'c mut Session,
+    pub budget: usize,
 }
 
 impl Deaths<'_> {
@@ -317,6 +326,7 @@ impl Deaths<'_> {
                 }
             }
         }
+        self.keep_slots()?;
         for i in 0..self.session.scratch.abandoned.len() {
             let object = self.session.scratch.abandoned[i];
             if self.core.handles.slot_of(object).is_some() && !self.session.scratch.adopted.contains(&object)
@@ -368,6 +378,24 @@ impl Deaths<'_> {
         Ok(())
     }
 
+    /// Keeps a slot for each object that is held from now on.
+    fn keep_slots(&mut self) -> Result<()> {
+        for i in 0..self.session.held.len() {
+            let object = self.session.held[i].off();
+            let scratch = &self.session.scratch;
+            if scratch.orphaned.iter().chain(&scratch.spare).any(|new| new.object == object) {
+                continue;
+            }
+            let new = match self.core.handles.find_spare(object) {
+                FoundSlot::HasOne => continue,
+                FoundSlot::Free(slot) => NewOrphan { object, slot, is_new_slot: false },
+                FoundSlot::NoneFree => NewOrphan { object, slot: self.new_slot()?, is_new_slot: true },
+            };
+            self.session.scratch.spare.push(new);
+        }
+        Ok(())
+    }
+
     /// Takes an orphan's slot away.
     fn adopt(&mut self, object: u64) -> Result<()> {
         if let Some(slot) = self.core.handles.slot_of(object) {
@@ -390,6 +418,11 @@ impl Deaths<'_> {
     }
 
     fn make_orphan(&mut self, object: u64) -> Result<()> {
+        let spare = &mut self.session.scratch.spare;
+        if let Some(at) = spare.iter().position(|new| new.object == object) {
+            let new = spare.swap_remove(at);
+            return self.orphan(new);
+        }
         let new = match self.core.handles.find_slot(object) {
             FoundSlot::HasOne => {
                 return self.keep_slot(object);
@@ -397,9 +430,17 @@ impl Deaths<'_> {
             FoundSlot::Free(slot) => NewOrphan { object, slot, is_new_slot: false },
             FoundSlot::NoneFree => NewOrphan { object, slot: self.new_slot()?, is_new_slot: true },
         };
+        self.orphan(new)
+    }
+
+    fn orphan(&mut self, new: NewOrphan) -> Result<()> {
         self.session.scratch.orphaned.push(new);
         let ptx = &mut self.session.ptx;
-        Ok(if new.is_new_slot { ptx.store(new.slot, object) } else { ptx.store_words(new.slot, &[object]) }?)
+        Ok(if new.is_new_slot {
+            ptx.store(new.slot, new.object)
+        } else {
+            ptx.store_words(new.slot, &[new.object])
+        }?)
     }
 
     /// A slot of a block that this commit makes.
@@ -483,7 +524,7 @@ impl Deaths<'_> {
     }
 
     /// Owns the data record of a key, if that can be had at once, so that what is read there stays so.
-    fn own(&mut self, key: u64) -> bool {
+    pub(crate) fn own(&mut self, key: u64) -> bool {
         let index = self.core.orecs.index(key);
         let seen = self.core.orecs.load(index);
         if seen.owner() == self.session.number || !self.core.parts.isolates {
@@ -585,7 +626,7 @@ impl Deaths<'_> {
 }
 
 #[cold]
-fn unknown_type(object: u64, kind: Kind) -> Error {
+pub(crate) fn unknown_type(object: u64, kind: Kind) -> Error {
     corrupt("the type of an object", object, "a type of the heap", kind.type_number())
 }
 
@@ -615,103 +656,4 @@ fn publish(core: &Core, state: Option<&State>, session: &mut Session) -> Result<
         state.set_rv(version);
     }
     Ok(version)
-}
-
-/// Goes on with the session's list of dying objects, and with abandoned orphans, until about `budget` objects are done. Returns whether all are.
-pub(crate) fn collect(core: &Core, session: &mut Session, budget: usize) -> Result<bool> {
-    let mut done = 0;
-    while done < budget {
-        session.scratch.abandoned = core.handles.take_abandoned(LIST_MAX);
-        let (abandoned, first) = (session.scratch.abandoned.clone(), session.dying_first);
-        let taken = match take_dying(core, session) {
-            Ok(taken) => taken,
-            Err(e) => {
-                session.abort(core);
-                session.scratch.clear();
-                session.dying_first = first;
-                core.handles.put_abandoned(abandoned);
-                return Err(e);
-            }
-        };
-        if taken == 0 && abandoned.is_empty() {
-            return Ok(session.dying_first == 0);
-        }
-        if let Err(e) = commit_work(core, None, session) {
-            session.dying_first = first;
-            core.handles.put_abandoned(abandoned);
-            return if matches!(e, Failed::Conflict) { Ok(false) } else { Err(e.into()) };
-        }
-        done += taken.max(1) + DEATHS_MAX;
-    }
-    Ok(false)
-}
-
-/// Notes that pointers of the list's first objects are released, in a transaction that has done nothing so far. Returns how many objects
-/// that concerns: none if somebody is still writing to the first.
-fn take_dying(core: &Core, session: &mut Session) -> Result<usize> {
-    let mut taken = 0;
-    while session.dying_first != 0 && taken < LIST_MAX {
-        let object = session.dying_first;
-        let kind = Kind(core.region().load_u64(kind_off(object))?);
-        if !kind.is_dying() {
-            return Err(corrupt(
-                "a list of dying objects",
-                object,
-                "a dying object",
-                format!("{:#x}", kind.0),
-            ));
-        }
-        let info = core.types.get(kind.type_number()).ok_or_else(|| unknown_type(object, kind))?;
-        let (first, count, each) = if kind.is_array() {
-            let word = core.region().load_u64(object + OBJECT_HEAD_BYTES)?;
-            let (len, released) = (word & 0xFFFF_FFFF, word >> 32);
-            let some = if info.pointers.is_empty() { len } else { ELEMENTS_MAX };
-            (released, len.saturating_sub(released).min(some), Some(len))
-        } else {
-            (0, 1, None)
-        };
-        let mut of = Deaths { core, session: &mut *session, budget: 0 };
-        for element in first..first + count {
-            let value = match each {
-                Some(_) => object + array_head_bytes(info.bytes) + element * info.bytes,
-                None => value_off(object),
-            };
-            let key = match each {
-                Some(_) => crate::place::element_key(object, value, info.bytes),
-                None => value,
-            };
-            if !of.own(key) {
-                if taken == 0 {
-                    of.session.abort(core);
-                }
-                return Ok(taken);
-            }
-        }
-        for element in first..first + count {
-            let value = match each {
-                Some(_) => object + array_head_bytes(info.bytes) + element * info.bytes,
-                None => value_off(object),
-            };
-            let word = |off| Ok(core.region().load_u64(value + off)?);
-            for_each_pointer(info, &word, |off, pointer| {
-                let target = core.region().load_u64(value + off)?;
-                if target != 0 {
-                    let delta = of.session.deltas.get_or_insert_with(target, Default::default);
-                    if pointer.kind == PointerKind::Weak { delta.weak -= 1 } else { delta.strong -= 1 }
-                }
-                Ok(())
-            })?;
-        }
-        taken += 1;
-        if let Some(len) = each
-            && first + count < len
-        {
-            session.ptx.store_words(object + OBJECT_HEAD_BYTES, &[len | (first + count) << 32])?;
-            return Ok(taken);
-        }
-        session.scratch.finished.push(object);
-        session.dying_first = kind.next_dying();
-        session.ptx.store_words(session.dying_off, &[session.dying_first])?;
-    }
-    Ok(taken)
 }

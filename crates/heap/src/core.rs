@@ -13,7 +13,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tembo_pmem::{OfProcess, Region, offset_of};
 use tembo_pool::{Hold, Pool};
 
@@ -47,6 +47,10 @@ pub(crate) struct Core {
     pub leftovers: Mutex<Vec<u32>>,
     /// Handles have a share in them, which does not keep the heap open.
     pub handles: Arc<OfProcess<Handles>>,
+    /// Which of the steps by which dying objects are released found room last: 0 but in a full pool.
+    pub step: AtomicUsize,
+    /// Why dying objects could not be released after a commit, until somebody asks.
+    pub left: Mutex<Option<Error>>,
     /// A transaction that had no luck for long runs alone.
     pub alone: Mutex<()>,
     pub wants_alone: AtomicBool,
@@ -94,6 +98,8 @@ impl Core {
             storing: Storing::new(u64::from(lanes)),
             sessions: (0..lanes).map(|_| SessionSlot::new()).collect(),
             leftovers: Mutex::new(leftovers),
+            step: AtomicUsize::new(0),
+            left: Mutex::new(None),
             alone: Mutex::new(()),
             wants_alone: AtomicBool::new(false),
             _leases: leases,
@@ -194,6 +200,8 @@ impl Core {
             dying_off,
             dying_first: self.region().load_u64(dying_off)?,
             scratch: Default::default(),
+            reshaped: Vec::new(),
+            lost: None,
         }))
     }
 

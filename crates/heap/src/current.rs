@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::session::State;
+use crate::session::{Care, State};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
@@ -55,6 +55,18 @@ pub(crate) fn of(core: &Core) -> Option<Running<'_>> {
         at = entry.outer;
     }
     None
+}
+
+/// Has all transactions that run on this thread made again, once they end.
+#[cold]
+pub(crate) fn doom_all() {
+    let mut at = CURRENT.get();
+    // SAFETY: every entry that can be found lies in a call of `enter` that has not returned, which keeps its state borrowed.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        // SAFETY: as above.
+        unsafe { (*entry.state).care_for(Care::DOOMED) };
+        at = entry.outer;
+    }
 }
 
 /// Calls `body` while `state` is the thread's transaction.

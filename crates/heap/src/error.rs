@@ -148,6 +148,34 @@ pub enum Error {
         "an enum was written since its variant was looked at, so that another may lie there; look again with `variant`"
     )]
     StaleVariant,
+    /// A transaction that runs inside this one has all that it had, until it ends.
+    #[error(
+        "a transaction runs inside this one, and has its place until it ends; use what that one was given, not what the outer one was"
+    )]
+    InnerRuns,
+    /// A transaction that was nested in this one changed the map that this one was looking at.
+    #[error(
+        "a transaction that ran in the middle of this operation changed the map; look again, and let comparisons of keys and what runs \
+         between the steps of an iterator leave the map as it is"
+    )]
+    MapChanged,
+    /// The order of a map's keys contradicts itself.
+    #[error(
+        "the order of the keys of type {key} contradicts itself: the same search ended in two places; its `Ord` has to be total, and to \
+         say the same each time"
+    )]
+    KeyOrder {
+        /// The keys' type.
+        key: Box<str>,
+    },
+    /// Something was asked for inside a transaction of the heap that can be done between transactions only.
+    #[error(
+        "{what} waits for transactions of this heap to end, and runs inside one; do it after the transaction"
+    )]
+    InsideTransaction {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// A transaction was nested in another while a value was borrowed mutably there, and the borrow would have been written over its changes.
     #[error(
         "a value is borrowed mutably in the outer transaction; let the borrow end before another transaction begins in it"
@@ -259,6 +287,12 @@ impl Error {
             Error::User(error) => error.downcast_ref(),
             _ => None,
         }
+    }
+
+    /// Whether the pool has no room.
+    #[cold]
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Error::Pool(e) if matches!(**e, tembo_pool::Error::Full { .. }))
     }
 
     #[cold]

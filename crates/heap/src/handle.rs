@@ -6,6 +6,9 @@
 //!
 //! A handle has a share in the counts, and none in the heap: who drops the heap closes it. Handles that are left lead nowhere then, and are
 //! refused by whoever opens the heap again.
+//!
+//! An object that is held has a slot kept for it from the commit that made the first handle on, whether it is an orphan or not: so that whoever takes its
+//! last pointer away needs no room for that, in a full pool.
 
 use crate::brand::{Brand, SameHeap};
 use crate::error::{Error, Result, corrupt};
@@ -113,6 +116,8 @@ struct Inner {
     held: HashMap<u64, usize>,
     /// The slot of every orphan.
     slots: HashMap<u64, u64>,
+    /// The slots that are kept for held objects that are no orphans.
+    spare: HashMap<u64, u64>,
     free_slots: Vec<u64>,
     /// Orphans that no handle keeps any more.
     abandoned: Vec<u64>,
@@ -121,6 +126,16 @@ struct Inner {
 impl Inner {
     fn size(&self) -> usize {
         self.held.len() + self.slots.len()
+    }
+
+    /// Keeps a slot that an object has no use for now: for it, if it is held, else for all.
+    fn put_slot(&mut self, object: u64, slot: u64) {
+        let has_one = self.slots.contains_key(&object) || self.spare.contains_key(&object);
+        if self.held.contains_key(&object) && !has_one {
+            self.spare.insert(object, slot);
+        } else {
+            self.free_slots.push(slot);
+        }
     }
 }
 
@@ -177,6 +192,9 @@ impl Handles {
             });
             if left == 0 {
                 inner.held.remove(&object);
+                if let Some(slot) = inner.spare.remove(&object) {
+                    inner.free_slots.push(slot);
+                }
                 if inner.slots.contains_key(&object) {
                     inner.abandoned.push(object);
                 }
@@ -196,8 +214,26 @@ impl Handles {
     pub(crate) fn find_slot(&self, object: u64) -> FoundSlot {
         self.with(|inner| match inner.slots.get(&object) {
             Some(_) => FoundSlot::HasOne,
-            None => inner.free_slots.pop().map_or(FoundSlot::NoneFree, FoundSlot::Free),
+            None => {
+                let slot = inner.spare.remove(&object).or_else(|| inner.free_slots.pop());
+                slot.map_or(FoundSlot::NoneFree, FoundSlot::Free)
+            }
         })
+    }
+
+    /// A slot to be kept for an object that is going to be held, unless it has one.
+    pub(crate) fn find_spare(&self, object: u64) -> FoundSlot {
+        self.with(|inner| {
+            if inner.slots.contains_key(&object) || inner.spare.contains_key(&object) {
+                return FoundSlot::HasOne;
+            }
+            inner.free_slots.pop().map_or(FoundSlot::NoneFree, FoundSlot::Free)
+        })
+    }
+
+    /// Takes a slot back that was found for an object, or keeps it for that.
+    pub(crate) fn put_slot(&self, object: u64, slot: u64) {
+        self.with(|inner| inner.put_slot(object, slot));
     }
 
     /// After the commit that made an object an orphan, with this slot: nobody may hold it any more.
@@ -210,9 +246,13 @@ impl Handles {
         });
     }
 
-    /// Forgets an orphan: it died, or a pointer leads to it again. Returns its slot.
-    pub(crate) fn forget_orphan(&self, object: u64) -> Option<u64> {
-        self.with(|inner| inner.slots.remove(&object))
+    /// Forgets an orphan: it died, or a pointer leads to it again.
+    pub(crate) fn forget_orphan(&self, object: u64) {
+        self.with(|inner| {
+            if let Some(slot) = inner.slots.remove(&object) {
+                inner.put_slot(object, slot);
+            }
+        });
     }
 
     pub(crate) fn add_slots(&self, slots: impl IntoIterator<Item = u64>) {
@@ -263,7 +303,8 @@ pub(crate) fn for_each_slot(
 }
 
 impl<'t, B: Brand> Tx<'t, B> {
-    /// Makes a handle of an object, which counts from the commit on. Also an object without a pointer to it may be held.
+    /// Makes a handle of an object, which counts from the commit on. Also an object without a pointer to it may be held. The commit keeps eight bytes in the
+    /// file for an object that is held, so that its last pointer can be taken away in a full pool too.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The heap: opening, creating, and running transactions.
 
 use crate::brand::{Brand, BrandLease, NamedBrand, Scoped};
-use crate::check::{check, is_migrating};
+use crate::check::{Summary, check, is_migrating};
 use crate::core::Core;
 use crate::current::Running;
 use crate::describe::{TargetFn, TypeInfo};
@@ -23,10 +23,14 @@ use std::panic::UnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use tembo_pmem::{OfProcess, offset_of};
-use tembo_pool::{Options, Pool};
+use tembo_pool::{Options, Pool, Stats};
 
 /// What may be run again, and given up in the middle: a closure that holds nothing that it could change. Whatever is
 /// [`UnwindSafe`] is.
+///
+/// The compiler does not see everything. A `Mutex`, an atomic, a channel, a file and anything else that the program shares with the rest of the world can be
+/// captured, and so can a `Cell` in an [`AssertUnwindSafe`](std::panic::AssertUnwindSafe): what a closure does with them, as what it prints, sends or stores in
+/// statics, happens each time that it is run, and stays when the transaction is taken back.
 #[diagnostic::on_unimplemented(
     message = "a transaction cannot change anything outside of its heap",
     label = "holds something outside that it could change",
@@ -138,6 +142,9 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
 
     /// As [`open`](Self::open), in a pool that is open already, and in which nobody else opens a heap.
     ///
+    /// Whoever has a clone of the pool can write anything anywhere with it, past all that keeps a heap sound: for programs that have a pool of their own, and
+    /// leave the heap in it alone. A program without the pool's crate cannot come to one.
+    ///
     /// # Errors
     ///
     /// As for [`open`](Self::open).
@@ -175,13 +182,16 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     /// if it returns an error or panics; and is run again if it met another transaction's changes. So the closure must have no effects of its own, which
     /// `Fn` and [`Repeatable`] see to as far as the compiler can.
     ///
-    /// In a transaction of the same heap it becomes a part of that, which fails as a whole if this one fails.
+    /// In a transaction of the same heap it becomes a part of that, which fails as a whole if this one fails. Until it ends the outer one's token does nothing
+    /// ([`Error::InnerRuns`]). In a transaction of another heap, or in a batch of maps, it is a transaction of its own, and durable when it returns, whatever
+    /// becomes of the other; if that is made again, so is this one.
     ///
     /// One fence; none if nothing was written.
     ///
     /// # Errors
     ///
-    /// The closure's, errors of the program's own among them ([`Error::user`]); the pool's own (full, device failed).
+    /// The closure's, errors of the program's own among them ([`Error::user`]); the pool's own (full, device failed);
+    /// [`Error::ReadTransaction`], [`Error::Borrowed`] and [`Error::NestedFailed`] of nested ones.
     #[inline(always)]
     pub fn write<O>(
         &self,
@@ -241,18 +251,38 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         run::read(&self.core, run)
     }
 
-    /// Releases all objects that have died but have not been released yet. Commits do that too, each a bounded part of it.
+    /// Releases all objects that have died but have not been released yet. Commits do that too, each a bounded part of it. In a pool that is full to the
+    /// last byte as well: where there is no room for the record of a large step, smaller ones are taken.
     ///
     /// # Errors
     ///
-    /// The pool's own.
+    /// The pool's own; [`Error::InsideTransaction`] in a transaction of this heap.
     pub fn collect(&self) -> Result<()> {
         run::collect_all(&self.core)
     }
 
-    /// The pool that the heap is in.
-    pub fn pool(&self) -> &Pool {
-        &self.core.pool
+    /// Why objects that died could not be released after a commit, if that has happened since this was asked last. The commit itself is durable, and
+    /// commits after it try again; so does [`collect`](Self::collect).
+    pub fn left_behind(&self) -> Option<Error> {
+        self.core.left.lock().take()
+    }
+
+    /// Reads the whole heap without changing it, and proves that every pointer leads to an object of its type, every count is exact, and nothing is lost.
+    /// Nobody may write meanwhile, nor be in a transaction.
+    ///
+    /// # Errors
+    ///
+    /// That the heap is damaged.
+    pub fn check(&self) -> Result<Summary> {
+        let mut marks = self.core.pool.marks()?;
+        let summary = check(&self.core.pool, &mut marks)?;
+        marks.finish()?;
+        Ok(summary)
+    }
+
+    /// How large the heap's file is, and how much of that is not used.
+    pub fn stats(&self) -> Stats {
+        self.core.pool.stats()
     }
 }
 

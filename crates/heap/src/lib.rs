@@ -85,13 +85,14 @@
 //!
 //! # Reading order
 //!
-//! `persist.rs`, `slots.rs` and `place.rs` (types), `layout.rs` (media), `orec.rs` (isolation), `tx.rs`, `commit.rs`, `run.rs`, `handle.rs`, `heap.rs`, `check.rs`, `migrate.rs`.
+//! `persist.rs`, `slots.rs` and `place.rs` (types), `layout.rs` (media), `orec.rs` (isolation), `tx.rs`, `commit.rs`, `collect.rs`, `run.rs`, `handle.rs`, `heap.rs`, `check.rs`, `migrate.rs`.
 
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "declares an unsafe trait")]
 mod brand;
 mod check;
+mod collect;
 pub mod collections;
 mod commit;
 mod core;
@@ -150,5 +151,5 @@ pub use tembo_heap_derive::{Persist, Plain};
 pub mod derives_of_tembo {
     pub use tembo_heap_derive::{PersistOfTembo, PlainOfTembo};
 }
-pub use tembo_pool::Options;
+pub use tembo_pool::{Options, Stats};
 pub use tx::{ReadTx, RefMut, Tx};

@@ -2,7 +2,7 @@
 
 use crate::brand::Brand;
 use crate::core::Core;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::layout::LINE;
 use crate::node::Room;
 use crate::orec::Orec;
@@ -11,6 +11,10 @@ use crate::place::FRESH;
 use crate::session::{Care, State};
 use crate::tx::ReadTx;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Words that are looked at. Its name is nobody else's, so that what is given them is of this crate: as atomics they could be stored to.
+#[derive(Debug, Clone, Copy)]
+pub struct Looked<'w>(pub(crate) &'w [AtomicU64]);
 
 /// A word of those that are looked at; `None` after their end.
 #[inline(always)]
@@ -123,7 +127,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     fn look_with_care(self, key: u64, off: u64, count: usize, mut round: u32) -> Result<Careful<'t>> {
         let (state, core) = (self.state, self.core);
         if state.cares(Care::DOOMED) {
-            return Err(Error::Conflict);
+            return Err(state.refusal());
         }
         let words = core.region().words(off, count as u64)?;
         let index = core.orecs.index(key);

@@ -491,27 +491,37 @@ impl Migration<'_> {
     }
 
     fn lead_some(&self, leads: &mut Vec<Lead>) -> Result<()> {
-        self.write(|tx| {
-            for Lead { slot, kind, from, to } in leads.iter().copied() {
-                tx.count(from, kind, -1)?;
-                tx.count(to, kind, 1)?;
-                store(tx, slot, to)?;
-            }
-            Ok(())
+        self.write_parts(leads, &|tx, Lead { slot, kind, from, to }| {
+            tx.count(from, kind, -1)?;
+            tx.count(to, kind, 1)?;
+            store(tx, slot, to)
         })?;
         leads.clear();
         Ok(())
     }
 
+    /// Makes changes in one transaction; or, where there is no room for its record, in several.
+    fn write_parts<T: Copy>(
+        &self,
+        changes: &[T],
+        change: &impl for<'t> Fn(&mut Tx<'t, Moving>, T) -> Result<()>,
+    ) -> Result<()> {
+        match self.write(|tx| changes.iter().try_for_each(|one| change(tx, *one))) {
+            Err(e) if e.is_full() && changes.len() > 1 => {
+                let (first, rest) = changes.split_at(changes.len() / 2);
+                self.write_parts(first, change)?;
+                self.write_parts(rest, change)
+            }
+            outcome => outcome,
+        }
+    }
+
     /// Frees moved objects, to which no pointer leads any more.
     fn free(&self, moved: &[(u64, u64)]) -> Result<()> {
         for some in moved.chunks(BATCH) {
-            self.write(|tx| {
-                for (object, successor) in some {
-                    tx.count(*successor, PointerKind::Strong, -1)?;
-                    session_of(tx.core, tx.state)?.ptx.free(block_of(*object))?;
-                }
-                Ok(())
+            self.write_parts(some, &|tx, (object, successor)| {
+                tx.count(successor, PointerKind::Strong, -1)?;
+                Ok(session_of(tx.core, tx.state)?.ptx.free(block_of(object))?)
             })?;
         }
         Ok(())

@@ -153,6 +153,19 @@ impl<'t, B: Brand, T> Ref<'t, B, T> {
         self.part(off as u64)
     }
 
+    /// The place, as it is before anything else is written: what `#[derive(Persist)]` makes the places in a variant from, which are no longer
+    /// what they were once another variant lies there.
+    ///
+    /// # Safety
+    ///
+    /// A `T` lies here now: the caller has just read here by [`get`](crate::ReadTx::get), which refuses a place in a variant that is gone.
+    #[doc(hidden)]
+    #[inline]
+    pub unsafe fn __as_now(mut self, tx: &ReadTx<'t, B>) -> Ref<'t, B, T> {
+        self.stamp = tx.state.stamp();
+        self
+    }
+
     /// A place in this one.
     #[inline(always)]
     pub(crate) fn part<U>(self, off: u64) -> Ref<'t, B, U> {

@@ -1,6 +1,7 @@
 //! Running transactions: again when they met others, alone when that goes on for long.
 
-use crate::commit::{Failed, collect, commit};
+use crate::collect::collect;
+use crate::commit::{DEATHS_MAX, Failed, commit};
 use crate::core::Core;
 use crate::current::{self, Running};
 use crate::error::{Error, Result};
@@ -69,6 +70,13 @@ fn look_for_others(core: &Core) {
 const WARY_FOR: u32 = 64;
 /// After so many attempts a transaction asks the others to wait.
 const ATTEMPTS_MAX: u32 = 12;
+/// After so many attempts in a transaction of another heap, that one is made again too: it may own what somebody waits for who owns what this one
+/// waits for.
+const INSIDE_MAX: u32 = 4;
+const _: () = assert!(
+    INSIDE_MAX < ATTEMPTS_MAX,
+    "nobody asks to be alone, and waits for that, in a transaction of another heap"
+);
 /// Dying objects that a commit goes on with, at most.
 const COLLECT_MAX: usize = 2048;
 
@@ -109,6 +117,7 @@ pub(crate) fn write<O, E: From<Error>>(
         special = Special::find_to_write(core)?;
     }
     let mut manner = if WARY.get() == 0 { Manner::Trusting } else { manner_of_the_wary(special.is_none()) };
+    let mut deaths = DEATHS_MAX;
     loop {
         let mut own = match &special {
             Some(Special::Nested(_)) => None,
@@ -116,32 +125,41 @@ pub(crate) fn write<O, E: From<Error>>(
         };
         let state = match (&own, &special) {
             (Some(own), _) => &*own.state,
-            (None, Some(Special::Nested(outer))) => {
-                outer.state().nested_unfinished.update(|count| count + 1);
-                outer.state()
+            (None, Some(Special::Nested(nested))) => {
+                nested.state.begin_writer();
+                &nested.state
             }
             (None, _) => unreachable!("there is an outer one, or its own has begun"),
         };
         let outcome = current::enter(core, state, &body);
         let Some(attempt) = &mut own else {
-            if let (Some(Special::Nested(outer)), Ok(_)) = (&special, &outcome) {
-                outer.state().nested_unfinished.update(|count| count - 1);
+            if let (Some(Special::Nested(nested)), Ok(_)) = (&special, &outcome) {
+                nested.state.nested_unfinished.update(|count| count - 1);
             }
             return outcome;
         };
-        match attempt.end(outcome.is_ok()) {
+        match attempt.end(outcome.is_ok(), deaths) {
             Ended::Committed => {
                 // It has given everything back.
                 std::mem::forget(own);
                 return outcome;
             }
             Ended::Undone => return outcome,
+            Ended::Failed(e) if deaths > 0 && e.is_full() => {
+                // What dies with it is left to later ones, each of which needs less room.
+                drop(own);
+                drop(outcome);
+                deaths = 0;
+            }
             Ended::Failed(e) => return Err((*e).into()),
             Ended::Missed { trusted } => {
                 drop(own);
                 // It may hold what the next attempt wants.
                 drop(outcome);
-                manner = Special::another_manner(&mut special, core, trusted);
+                match Special::another_manner(&mut special, core, trusted) {
+                    Some(another) => manner = another,
+                    None => return Err(Error::Conflict.into()),
+                }
             }
         }
     }
@@ -187,14 +205,14 @@ impl<'c> Writing<'c> {
 
     /// Commits what it has done, if its body returned no error.
     #[inline(always)]
-    fn end(&mut self, is_ok: bool) -> Ended {
+    fn end(&mut self, is_ok: bool, deaths: usize) -> Ended {
         if self.state.cares(Care::DOOMED) {
             return self.missed();
         }
         if !is_ok {
             return Ended::Undone;
         }
-        match commit_attempt(self.core, &self.state) {
+        match commit_attempt(self.core, &self.state, deaths) {
             Ok(()) => {
                 if let Some(session) = self.state.session.get_mut().take() {
                     // It has nothing of this transaction left.
@@ -259,7 +277,7 @@ pub(crate) fn read<O, E: From<Error>>(
         };
         let state = match (&own, &special) {
             (Some(own), _) => &*own.state,
-            (None, Some(Special::Nested(outer))) => outer.state(),
+            (None, Some(Special::Nested(nested))) => &nested.state,
             (None, _) => unreachable!("there is an outer one, or its own has begun"),
         };
         let outcome = current::enter(core, state, &body);
@@ -269,13 +287,15 @@ pub(crate) fn read<O, E: From<Error>>(
         drop(own);
         // It may hold what the next attempt wants.
         drop(outcome);
-        Special::again(&mut special, core);
+        if !Special::again(&mut special, core) {
+            return Err(Error::Conflict.into());
+        }
     }
 }
 
 /// What a transaction is, besides the first attempt of one that is part of no other.
 enum Special<'c> {
-    Nested(Running<'c>),
+    Nested(Box<Nested<'c>>),
     Again(Again<'c>),
 }
 
@@ -285,7 +305,7 @@ impl<'c> Special<'c> {
     fn find(core: &'c Core) -> Result<Option<Special<'c>>> {
         if let Some(outer) = current::of(core) {
             outer.check_nested()?;
-            return Ok(Some(Special::Nested(outer)));
+            return Ok(Some(Special::Nested(Box::new(Nested::begin(outer)))));
         }
         wait_for_turn(core);
         Ok(None)
@@ -301,29 +321,53 @@ impl<'c> Special<'c> {
         }
     }
 
-    /// How the next attempt to write is made.
+    /// How the next attempt to write is made, if there is to be one.
     #[cold]
     #[inline(never)]
-    fn another_manner(special: &mut Option<Special<'c>>, core: &'c Core, trusted: bool) -> Manner {
+    fn another_manner(special: &mut Option<Special<'c>>, core: &'c Core, trusted: bool) -> Option<Manner> {
         if trusted {
             // Perhaps nobody has changed what it had read.
             WARY.set(WARY_FOR);
             wait_for_turn(core);
-            return Manner::Noting;
+            return Some(Manner::Noting);
         }
-        Special::again(special, core);
-        Manner::Again
+        Special::again(special, core).then_some(Manner::Again)
     }
 
+    /// Waits before the next attempt. Whether there is to be one: else the transactions of other heaps that this one runs in are made again.
     #[cold]
     #[inline(never)]
-    fn again(special: &mut Option<Special<'c>>, core: &'c Core) {
+    fn again(special: &mut Option<Special<'c>>, core: &'c Core) -> bool {
         if !matches!(special, Some(Special::Again(_))) {
             *special = Some(Special::Again(Again::new()));
         }
-        if let Some(Special::Again(again)) = special {
-            again.prepare(core);
+        let Some(Special::Again(again)) = special else { return true };
+        if again.backoff.attempts() >= INSIDE_MAX && current::is_any() {
+            current::doom_all();
+            return false;
         }
+        again.prepare(core);
+        true
+    }
+}
+
+/// A transaction that is part of another of its heap, which lends it all that it has.
+struct Nested<'c> {
+    outer: Running<'c>,
+    state: State,
+}
+
+impl<'c> Nested<'c> {
+    fn begin(outer: Running<'c>) -> Nested<'c> {
+        let state = outer.state().lend();
+        Nested { outer, state }
+    }
+}
+
+/// Gives it back, however it ends.
+impl Drop for Nested<'_> {
+    fn drop(&mut self) {
+        self.outer.state().take_back(&self.state);
     }
 }
 
@@ -388,7 +432,8 @@ impl<'c> Again<'c> {
     }
 }
 
-/// Waits as long as another transaction wants to run alone.
+/// Waits as long as another transaction wants to run alone; but not in one of another heap: that may be alone in its own, and who is alone
+/// in this one may wait for it.
 #[inline(always)]
 fn wait_for_turn(core: &Core) {
     if core.wants_alone.load(Ordering::Acquire) {
@@ -398,34 +443,47 @@ fn wait_for_turn(core: &Core) {
 
 #[cold]
 fn wait_for_who_is_alone(core: &Core) {
-    drop(core.alone.lock());
+    if !current::is_any() {
+        drop(core.alone.lock());
+    }
 }
 
 /// Commits what an attempt has done.
 #[inline(always)]
-fn commit_attempt(core: &Core, state: &State) -> std::result::Result<(), Failed> {
+fn commit_attempt(core: &Core, state: &State, deaths: usize) -> std::result::Result<(), Failed> {
     if state.nested_unfinished.get() > 0 {
         return Err(Error::NestedFailed.into());
     }
     let mut held = state.session.borrow_mut();
     let Some(session) = held.as_mut() else { return Ok(()) };
-    commit(core, state, session)?;
+    if let Some(e) = session.lost.take() {
+        session.abort(core);
+        return Err(e.into());
+    }
+    commit(core, state, session, deaths)?;
     if session.dying_first != 0 || core.handles.is_busy() {
         go_on_collecting(core, state, session);
     }
     Ok(())
 }
 
-/// A bounded part of what is left of dying objects. What fails here is left for later: the transaction itself is committed.
+/// A bounded part of what is left of dying objects. What fails here is left for later, and kept for who asks ([`Heap::left_behind`](crate::Heap::left_behind)): the
+/// transaction itself is committed.
 #[cold]
 fn go_on_collecting(core: &Core, state: &State, session: &mut Session) {
-    let _ = collect(core, session, COLLECT_MAX);
+    if let Err(e) = collect(core, session, COLLECT_MAX) {
+        *core.left.lock() = Some(e);
+    }
     // These commits are the thread's own, so that it is as quiet as before. (If there are others' among them, it may be wrong once.)
     state.set_rv(core.clock.now().count());
 }
 
 pub(crate) fn collect_all(core: &Core) -> Result<()> {
     core.pool.check_process()?;
+    if current::of(core).is_some() {
+        // What it owns would be waited for.
+        return Err(Error::InsideTransaction { what: "`collect`" });
+    }
     let mut session = core.take_session()?;
     let outcome = collect_list(core, &mut session).and_then(|()| collect_leftovers(core, &mut session));
     core.put_session(session);

@@ -53,6 +53,11 @@ pub(crate) struct Session {
     pub dying_off: u64,
     pub dying_first: u64,
     pub scratch: crate::commit::Scratch,
+    /// Maps that nested transactions have inserted into or removed from, by what each begins with, and how many transactions had been nested then:
+    /// iterators of outer ones look here.
+    pub reshaped: Vec<(u64, u64)>,
+    /// Why a borrowed value could not be written when the borrow ended, where nobody could be told.
+    pub lost: Option<Error>,
 }
 
 impl Session {
@@ -137,6 +142,13 @@ impl Session {
         self.forget();
     }
 
+    #[inline(always)]
+    pub(crate) fn forget_reshaped(&mut self) {
+        if !self.reshaped.is_empty() {
+            self.reshaped.clear();
+        }
+    }
+
     /// Forgets what the transaction was going to do.
     #[inline(always)]
     pub(crate) fn forget(&mut self) {
@@ -144,6 +156,10 @@ impl Session {
         self.fresh.clear();
         if !self.held.is_empty() {
             self.held.clear();
+        }
+        self.forget_reshaped();
+        if self.lost.is_some() {
+            self.lost = None;
         }
     }
 }
@@ -165,6 +181,9 @@ pub(crate) struct State {
     pub nested_unfinished: Cell<u32>,
     /// Values that are borrowed mutably.
     pub borrowed: Cell<u32>,
+    /// How many transactions that may write have been nested in it, ended or not: what was read before a program's own code ran, and is used
+    /// after, still holds if there are no more.
+    writers_begun: Cell<u64>,
     /// How many values were written that may have variants.
     variants: Cell<u64>,
     pub may_write: bool,
@@ -296,6 +315,9 @@ impl Care {
     pub(crate) const NOTES: Care = Care(16);
     /// The heap runs without isolation ([`Parts`](crate::layer::Parts)).
     pub(crate) const BARE: Care = Care(32);
+    /// A transaction that is nested in it has all that it had ([`State::lend`]). Together with [`DOOMED`](Self::DOOMED), which every way to read or
+    /// to write asks for that is not quiet.
+    const LENT: Care = Care(64);
 
     /// Whether there is nothing but these to look after.
     #[inline(always)]
@@ -351,6 +373,7 @@ impl State {
             written: Cell::new(0),
             nested_unfinished: Cell::new(0),
             borrowed: Cell::new(0),
+            writers_begun: Cell::new(0),
             variants: Cell::new(0),
             may_write,
             owns_early: may_write && manner == Manner::Again,
@@ -362,6 +385,59 @@ impl State {
             }),
             session: RefCell::new(None),
         }
+    }
+
+    /// Gives all that it has to a transaction that is nested in it, until [`take_back`](Self::take_back). Its own tokens are refused meanwhile:
+    /// they may be in reach of the nested one, by a mutex say, and what they would change is what that one's tokens take for borrowed.
+    pub(crate) fn lend(&self) -> State {
+        State {
+            rv: self.rv.clone(),
+            quiet_at: self.quiet_at.replace(NEVER).into(),
+            number: self.number.clone(),
+            written: self.written.clone(),
+            care: self.care.replace(Care(Care::LENT.0 | Care::DOOMED.0)).into(),
+            nested_unfinished: self.nested_unfinished.clone(),
+            borrowed: self.borrowed.clone(),
+            writers_begun: self.writers_begun.clone(),
+            variants: self.variants.clone(),
+            may_write: self.may_write,
+            owns_early: self.owns_early,
+            reads: RefCell::new(self.reads.take()),
+            session: RefCell::new(self.session.take()),
+        }
+    }
+
+    /// Has again what it has lent, as the nested transaction leaves it.
+    pub(crate) fn take_back(&self, inner: &State) {
+        self.rv.set(inner.rv.get());
+        self.quiet_at.set(inner.quiet_at.get());
+        self.number.set(inner.number.get());
+        self.written.set(inner.written.get());
+        self.care.set(inner.care.get());
+        self.nested_unfinished.set(inner.nested_unfinished.get());
+        self.borrowed.set(inner.borrowed.get());
+        self.writers_begun.set(inner.writers_begun.get());
+        self.variants.set(inner.variants.get());
+        self.reads.replace(inner.reads.take());
+        self.session.replace(inner.session.take());
+    }
+
+    /// Why nothing can be read or written, where [`DOOMED`](Care::DOOMED) says so.
+    #[cold]
+    pub(crate) fn refusal(&self) -> Error {
+        if self.cares(Care::LENT) { Error::InnerRuns } else { Error::Conflict }
+    }
+
+    /// Notes that a nested transaction begins that may write.
+    pub(crate) fn begin_writer(&self) {
+        self.nested_unfinished.update(|count| count + 1);
+        self.writers_begun.update(|count| count + 1);
+    }
+
+    /// Tells, when asked again, whether transactions that may write were nested in it meanwhile.
+    #[inline(always)]
+    pub(crate) fn writers_begun(&self) -> u64 {
+        self.writers_begun.get()
     }
 
     #[inline(never)]

@@ -194,13 +194,17 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         corrupt("an enum's tag", place.off, format!("one of {}", T::name()), tag)
     }
 
-    /// The place, as it is before anything else is written. For code that `#[derive(Persist)]` makes: the places in a variant are no
-    /// longer what they were once another variant lies there.
-    #[doc(hidden)]
-    #[inline]
-    pub fn as_now<T>(&self, mut place: Ref<'t, B, T>) -> Ref<'t, B, T> {
-        place.stamp = self.state.stamp();
-        place
+    /// What tells [`check_undisturbed`](Self::check_undisturbed) when it began.
+    #[inline(always)]
+    pub(crate) fn writers_begun(&self) -> u64 {
+        self.state.writers_begun()
+    }
+
+    /// Refuses to go on with what was read before a program's own code ran, such as a comparison of its keys, if that has begun a transaction
+    /// that may write, which became a part of this one.
+    #[inline(always)]
+    pub(crate) fn check_undisturbed(&self, begun: u64) -> Result<()> {
+        if self.state.writers_begun() == begun { Ok(()) } else { Err(Error::MapChanged) }
     }
 
     /// Refuses a place in a variant if a value with variants was written since.
@@ -238,6 +242,9 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// Whether an object that was there before the transaction is alive.
     pub(crate) fn is_alive(&self, off: u64) -> Result<bool> {
         let (state, records) = (self.state, &self.core.count_orecs);
+        if state.cares(Care::DOOMED) {
+            return Err(state.refusal());
+        }
         let index = records.index(off);
         let mut round = 0;
         loop {
@@ -370,7 +377,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     fn read_words_with_care(self, key: u64, off: u64, out: &mut [u64]) -> Result<()> {
         let (state, core) = (self.state, self.core);
         if state.cares(Care::DOOMED) {
-            return Err(Error::Conflict);
+            return Err(state.refusal());
         }
         if key == FRESH {
             return self.load_words(off, out);
@@ -666,6 +673,22 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.write_words(key, off, &[to])
     }
 
+    /// Notes that the map that begins at `off` gets or loses an entry, where iterators of an outer transaction may be at it.
+    #[inline(always)]
+    pub(crate) fn note_reshaped(&mut self, off: u64) -> Result<()> {
+        if self.state.nested_unfinished.get() == 0 { Ok(()) } else { self.note_reshaped_inside(off) }
+    }
+
+    #[cold]
+    fn note_reshaped_inside(&mut self, off: u64) -> Result<()> {
+        let map = (off, self.writers_begun());
+        let reshaped = &mut self.session()?.reshaped;
+        if reshaped.last() != Some(&map) {
+            reshaped.push(map);
+        }
+        Ok(())
+    }
+
     /// Notes one pointer more or less to an object.
     #[inline(always)]
     pub(crate) fn count(&mut self, object: u64, kind: crate::describe::PointerKind, by: i64) -> Result<()> {
@@ -750,7 +773,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     pub(crate) fn own(&mut self, key: u64, off: u64) -> Result<()> {
         let (state, core) = (self.state, self.core);
         if state.cares(Care::DOOMED) {
-            return Err(Error::Conflict);
+            return Err(state.refusal());
         }
         if key == FRESH {
             return Ok(());
@@ -786,11 +809,46 @@ impl<'t, B: Brand> Tx<'t, B> {
     }
 }
 
+/// Tells an iterator of a map whether a transaction that ran between two of its steps has changed the map's entries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watch {
+    writers_begun: u64,
+    reshaped: usize,
+}
+
+impl Watch {
+    pub(crate) fn begin<B: Brand>(tx: &ReadTx<'_, B>) -> Watch {
+        let reshaped = tx.state.session.borrow().as_ref().map_or(0, |session| session.reshaped.len());
+        Watch { writers_begun: tx.writers_begun(), reshaped }
+    }
+
+    /// Refuses to go on if the map that begins at `off` has changed.
+    #[inline(always)]
+    pub(crate) fn check<B: Brand>(&mut self, tx: &ReadTx<'_, B>, off: u64) -> Result<()> {
+        if tx.writers_begun() == self.writers_begun { Ok(()) } else { self.look(tx, off) }
+    }
+
+    #[cold]
+    fn look<B: Brand>(&mut self, tx: &ReadTx<'_, B>, off: u64) -> Result<()> {
+        let before = self.reshaped;
+        *self = Watch::begin(tx);
+        let session = tx.state.session.borrow();
+        let reshaped = session.as_ref().map_or(&[][..], |session| &session.reshaped);
+        if reshaped.get(before..).is_some_and(|new| new.iter().any(|(map, _)| *map == off)) {
+            return Err(Error::MapChanged);
+        }
+        Ok(())
+    }
+}
+
 /// The transaction's session, taken when the first change wants it.
 #[inline(always)]
 pub(crate) fn session_of<'s>(core: &Core, state: &'s State) -> Result<CellMut<'s, Session>> {
     let mut session = state.session.borrow_mut();
     if session.is_none() {
+        if state.cares(Care::DOOMED) {
+            return Err(state.refusal());
+        }
         if !state.may_write {
             return Err(Error::ReadTransaction);
         }
@@ -854,8 +912,20 @@ impl<B: Brand, T: Plain> DerefMut for RefMut<'_, '_, B, T> {
 impl<B: Brand, T: Plain> Drop for RefMut<'_, '_, B, T> {
     fn drop(&mut self) {
         self.tx.state.borrowed.set(self.tx.state.borrowed.get() - 1);
-        if self.tx.write_value(self.place, &self.value).is_err() {
-            // It cannot be told here, and must not be committed without.
+        let still_there = self.tx.check_stamp(self.place.stamp);
+        if let Err(e) = still_there.and_then(|()| self.tx.write_value(self.place, &self.value)) {
+            self.lost(e);
+        }
+    }
+}
+
+impl<B: Brand, T: Plain> RefMut<'_, '_, B, T> {
+    /// It cannot be told here that the value was not written, and must not be committed without.
+    #[cold]
+    fn lost(&mut self, e: Error) {
+        if let Ok(mut session) = session_of(self.tx.core, self.tx.state) {
+            session.lost.get_or_insert(e);
+        } else {
             self.tx.state.care_for(Care::DOOMED);
         }
     }

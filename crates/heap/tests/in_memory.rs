@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use tembo_heap::collections::{PHashMap, PMap, PString, PVec};
-use tembo_heap::{Brand, Error, Heap, NamedBrand, PArr, PRc, PWeak, Persist, Plain, brand, check};
+use tembo_heap::{Brand, Error, Heap, NamedBrand, PArr, PRc, PWeak, Persist, Plain, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
@@ -87,16 +87,13 @@ fn again(pool: Pool) -> Pool {
 /// Every pointer is valid, every count exact, and nothing is leaked.
 fn prove<B: Brand, R: Persist>(heap: &Heap<B, R>) {
     heap.collect().unwrap();
-    let mut marks = heap.pool().marks().unwrap();
-    let summary = check(heap.pool(), &mut marks).unwrap();
+    let summary = heap.check().unwrap();
     assert_eq!((summary.dying, summary.orphans), (0, 0));
-    marks.finish().unwrap();
 }
 
 /// Closes the heap, and opens it again in what would be left after a crash.
-fn reopen<B: NamedBrand, R: Persist + Default>(heap: Heap<B, R>) -> Heap<B, R> {
+fn reopen<B: NamedBrand, R: Persist + Default>(heap: Heap<B, R>, pool: Pool) -> Heap<B, R> {
     prove(&heap);
-    let pool = heap.pool().clone();
     drop(heap);
     Heap::open_pool(again(pool)).unwrap()
 }
@@ -188,7 +185,8 @@ fn objects_pointers_and_arrays_are_as_they_were_left() {
         numbers: PArr<u16>,
         shape: Kind,
     }
-    let heap = Heap::<Objects, Root>::open_pool(pool()).unwrap();
+    let pool = pool();
+    let heap = Heap::<Objects, Root>::open_pool(pool.clone()).unwrap();
     for number in 0..6 {
         heap.write(|tx, root| {
             let short = Short { number, flag: number % 2 == 0 };
@@ -214,7 +212,7 @@ fn objects_pointers_and_arrays_are_as_they_were_left() {
         });
         assert!(failed.is_err());
     }
-    let heap = reopen(heap);
+    let heap = reopen(heap, pool);
     let held = heap
         .write(|tx, root| {
             let first = tx.load(root.first())?.expect("there are six");

@@ -159,7 +159,8 @@ fn maps_may_have_nodes_of_this_size_below_others() -> Result<(), Error> {
 fn a_change_of_one_is_a_change_of_one_line() -> Result<(), Error> {
     brand!(Counted);
     let dir = tempfile::tempdir().unwrap();
-    let heap = Heap::<Counted, Root>::open(dir.path().join("counted.heap"), create().count(true))?;
+    let pool = Pool::open(dir.path().join("counted.heap"), &create().count(true))?;
+    let heap = Heap::<Counted, Root>::open_pool(pool.clone())?;
     heap.write(|tx, root| {
         let line = tx.alloc(Line { words: [0; 8] })?;
         tx.link(root.line(), line)
@@ -168,7 +169,7 @@ fn a_change_of_one_is_a_change_of_one_line() -> Result<(), Error> {
     let off = u64::from_str_radix(off.rsplit_once("0x").unwrap().1, 16).unwrap();
     assert_eq!(off % 64, 0);
     // One strong pointer leads to it.
-    assert_eq!(heap.pool().region().load_u64(tag_off(off) + 8)?, 1);
+    assert_eq!(pool.region().load_u64(tag_off(off) + 8)?, 1);
     let before = snapshot();
     for round in 1..=200 {
         heap.write(|tx, root| {

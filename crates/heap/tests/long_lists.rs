@@ -3,7 +3,7 @@
 //! `TEMBO_LIST_NODES=10000000 cargo test --release -p tembo-heap --test long_lists -- --nocapture` is the long form.
 
 use std::time::Instant;
-use tembo_heap::{Error, Heap, Options, PRc, Persist, check};
+use tembo_heap::{Error, Heap, Options, PRc, Persist};
 use tembo_pmem::{Counts, Durability, snapshot};
 
 #[derive(Default, Persist)]
@@ -45,7 +45,7 @@ fn a_long_list_dies_in_parts() {
         for batch in 0..nodes / BATCH {
             heap.write(|tx, list| (0..BATCH).try_for_each(|i| add(tx, list, batch * BATCH + i)))?;
         }
-        let full = heap.pool().stats();
+        let full = heap.stats();
 
         // A thread with little stack takes the only pointer to it away.
         let heap = &heap;
@@ -70,11 +70,9 @@ fn a_long_list_dies_in_parts() {
         );
         assert!(words / fences < WORDS_MAX, "{words} words in {fences} transactions");
         assert!(one.words < 100 * WORDS_MAX, "the commit took {one:?}");
-        let empty = heap.pool().stats();
+        let empty = heap.stats();
         assert_eq!(empty.pool_bytes, full.pool_bytes, "the pool grew while the list died");
-        let mut marks = heap.pool().marks()?;
-        let summary = check(heap.pool(), &mut marks)?;
-        marks.finish()?;
+        let summary = heap.check()?;
         let left: u64 = summary.types.iter().map(|usage| usage.objects).sum();
         assert_eq!((left, summary.dying), (1, 0));
         Ok(())

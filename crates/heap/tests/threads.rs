@@ -72,9 +72,7 @@ impl<B: NamedBrand> Open<B> {
     /// Everything that is dead is released, every count is exact, and nothing leaks.
     fn check(&self) -> Summary {
         self.heap.collect().unwrap();
-        let mut marks = self.heap.pool().marks().unwrap();
-        let summary = tembo_heap::check(self.heap.pool(), &mut marks).unwrap();
-        marks.finish().unwrap();
+        let summary = self.heap.check().unwrap();
         assert_eq!(summary.dying, 0, "{summary:?}");
         assert!(summary.circles.is_empty(), "{summary:?}");
         summary

@@ -8,10 +8,10 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tembo_heap::collections::{PHashMap, PMap, PVec};
+use tembo_heap::collections::{MapKey, PHashMap, PMap, PVec};
 use tembo_heap::{
-    Error, Handle, Heap, Obj, Options, PArr, PRc, PWeak, Persist, Plain, ReadTx, Ref, Result, Scoped, Tx,
-    brand,
+    Brand, Error, Handle, Heap, Obj, Options, PArr, PRc, PWeak, Persist, Plain, ReadTx, Ref, Result, Scoped,
+    Tx, brand,
 };
 
 brand!(
@@ -860,4 +860,65 @@ fn a_place_in_a_variant_ends_with_the_variant() -> Result<(), Error> {
             Ok(())
         })
     })
+}
+
+#[test]
+fn a_heap_says_how_large_and_how_sound_it_is() {
+    with_heap::<u64>(|heap| {
+        heap.write(|tx, root| tx.set(*root, 5))?;
+        let (summary, stats) = (heap.check()?, heap.stats());
+        assert_eq!((summary.types[0].objects, summary.dying), (1, 0));
+        assert!(stats.pool_bytes <= stats.max_bytes && stats.unused_bytes < stats.pool_bytes, "{stats:?}");
+        assert!(heap.left_behind().is_none());
+        Ok(())
+    });
+}
+
+/// Numbers that are the same if they are so without their last bit.
+#[derive(Persist)]
+#[repr(C)]
+struct Even {
+    number: u64,
+}
+
+impl MapKey for Even {
+    type Query = u64;
+    type Owned = u64;
+
+    fn hash(query: &u64) -> u64 {
+        <u64 as MapKey>::hash(&(query / 2))
+    }
+
+    fn hash_at<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>) -> Result<u64> {
+        Ok(Even::hash(&tx.get(place.number())?))
+    }
+
+    fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>, query: &u64) -> Result<bool> {
+        Ok(tx.get(place.number())? / 2 == query / 2)
+    }
+
+    fn new(query: &u64) -> Even {
+        Even { number: *query }
+    }
+
+    fn complete<'t, B: Brand>(_: &mut Tx<'t, B>, _: Ref<'t, B, Self>, _: &u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn get<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>) -> Result<u64> {
+        tx.get(place.number())
+    }
+}
+
+#[test]
+fn a_type_with_methods_of_its_own_is_a_key() {
+    with_heap::<PHashMap<Even, u64>>(|heap| {
+        heap.write(|tx, map| {
+            map.insert(tx, &4, 1)?;
+            map.insert(tx, &5, 2)?;
+            map.insert(tx, &6, 3)?;
+            assert_eq!((map.len(tx)?, map.value(tx, &4)?, map.value(tx, &7)?), (2, Some(2), Some(3)));
+            Ok(())
+        })
+    });
 }

@@ -310,6 +310,7 @@ impl From<Box<Error>> for Error {
 impl From<OutOfBounds> for Error {
     /// Offsets come from media, so one that leads nowhere is damage; unless none leads anywhere, after a fork. (Writes to a
     /// transaction's own blocks, whose offsets are the program's, give [`Error::Internal`] instead.)
+    #[cold]
     fn from(e: OutOfBounds) -> Error {
         if e.was_left_behind() {
             return Error::Forked;

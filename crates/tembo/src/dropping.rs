@@ -127,7 +127,7 @@ impl Pool {
     ///
     /// [`Error::ReadOnly`]; [`Error::Pool`] if a dropped map is damaged, or the device failed.
     pub fn reclaim_dropped(&self, steps: usize) -> Result<bool> {
-        if !tembo_index::has_dropped(&self.shared.pool)? {
+        if !self.has_dropped_maps()? {
             return Ok(false);
         }
         let shared = &self.shared;
@@ -141,6 +141,17 @@ impl Pool {
             }
             outcome => outcome,
         }
+    }
+}
+
+impl Pool {
+    /// Whether a map that was dropped still has blocks, which [`reclaim_dropped`](Self::reclaim_dropped) frees.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the pool is damaged.
+    pub fn has_dropped_maps(&self) -> Result<bool> {
+        Ok(tembo_index::has_dropped(&self.shared.pool)?)
     }
 }
 

@@ -342,7 +342,7 @@ impl Pool {
     /// The [heap](crate::heap) of persistent objects in this pool, beside its maps. A pool in which there is nothing yet gets one; so the heap comes
     /// first, and then the maps. The file is in use as long as the pool or the heap is open.
     ///
-    /// A transaction on the heap does not take changes of maps back with its own.
+    /// Transactions of the heap and changes of the maps are each committed by themselves, whatever runs inside what.
     ///
     /// # Errors
     ///
@@ -416,9 +416,14 @@ impl Pool {
         self.shared.pool.is_read_only()
     }
 
-    /// The pool underneath: for its identity and sizes.
-    pub fn raw(&self) -> &tembo_pool::Pool {
-        &self.shared.pool
+    /// The pool's identity, which copies of the file share.
+    pub fn uuid(&self) -> String {
+        self.shared.pool.uuid().to_string()
+    }
+
+    /// Bytes of freed blocks that wait for readers before they can be used again.
+    pub fn limbo_bytes(&self) -> u64 {
+        self.shared.pool.limbo_bytes()
     }
 
     /// Gives space that is not used back to the file system; returns the bytes. Reads much of the pool.

@@ -151,8 +151,10 @@ fn records_are_there_after_reopening_also_for_reading_only() {
 #[test]
 fn check_sees_fixed_maps_beside_open_handles_and_finds_damage_in_them() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.pool");
-    let pool = open(&path);
+    let mut options = tembo_pool::Options::new();
+    options.create = true;
+    let raw = tembo_pool::Pool::open(dir.path().join("a.pool"), &options).unwrap();
+    let pool = Pool::from_pool(raw.clone());
     let map = pool.open_fixed_map("m").unwrap();
     (0..1000).for_each(|key| _ = map.put(key, key).unwrap());
     pool.open_map("s").unwrap().put("k", "v").unwrap();
@@ -161,7 +163,7 @@ fn check_sees_fixed_maps_beside_open_handles_and_finds_damage_in_them() {
     assert_eq!(report.maps, [("s".to_owned(), 1)]);
 
     // Two slots of a leaf get the same key: the words of two present keys are next to each other in the image, complemented.
-    let region = pool.raw().region();
+    let region = raw.region();
     let word_of =
         |key: u64| (0..region.len()).step_by(8).find(|off| region.load_u64(*off).unwrap() == !key).unwrap();
     let (one, other) = (word_of(700), word_of(701));

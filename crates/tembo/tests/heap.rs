@@ -1,7 +1,7 @@
 //! Heaps through the public library: beside maps, and in checks.
 
 use tembo::heap::{Error, Heap, PRc, Persist, Plain, brand};
-use tembo::{Options, PoolError};
+use tembo::{Options, Pool, PoolError};
 
 #[derive(Persist)]
 #[repr(C)]
@@ -33,7 +33,8 @@ fn a_heap_and_maps_share_a_pool_and_are_checked_together() {
         Ok(())
     })
     .unwrap();
-    let pool = Options::new().open(&path).unwrap();
+    let inner = tembo_pool::Pool::open(&path, &tembo_pool::Options::new()).unwrap();
+    let pool = Pool::from_pool(inner.clone());
     pool.open_map("planets").unwrap().put("mars", "red").unwrap();
     let report = pool.check().unwrap();
     assert_eq!(report.maps, [("planets".to_owned(), 1)]);
@@ -44,8 +45,8 @@ fn a_heap_and_maps_share_a_pool_and_are_checked_together() {
     assert_eq!((described.root_type.as_str(), described.generation), ("List", 1));
 
     // A count that is too high is found: the one of the newest node, which the root leads to.
-    let region = pool.raw().region();
-    let root = pool.raw().root("heap").unwrap().unwrap().off;
+    let region = inner.region();
+    let root = inner.root("heap").unwrap().unwrap().off;
     let list = region.load_u64(root + 16).unwrap();
     let node = region.load_u64(list + 16).unwrap();
     region.store_u64(node + 8, 2).unwrap();
@@ -132,4 +133,92 @@ fn errors_of_maps_and_of_heaps_become_each_other() -> Result<(), tembo::Error> {
     let followed: tembo::Error = put(b"a").unwrap_err().into();
     assert!(matches!(followed, tembo::Error::Heap(Error::NullPointer { .. })), "{followed:?}");
     Ok(())
+}
+
+tembo::heap::brand!(Within);
+
+/// Whatever runs inside what, nobody waits for himself, and each is committed by itself.
+#[test]
+fn transactions_of_a_heap_and_changes_of_maps_run_inside_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = tembo::Options::new().create(true).open(dir.path().join("both.pool")).unwrap();
+    let heap = pool.open_heap::<Within, List>().unwrap();
+    let plain = pool.open_map("plain").unwrap();
+    let versioned = pool.open_map_with("versioned", tembo::MapOptions::new().versioned(true)).unwrap();
+    let push = |value: u64| {
+        heap.write(|tx, list| {
+            let node = tx.alloc(Node { value, next: PRc::null() })?;
+            let first = tx.load(list.first())?;
+            tx.link(node.next(), first)?;
+            tx.link(list.first(), node)
+        })
+        .unwrap();
+    };
+    let first = || {
+        let value = heap.read(|tx, list| match tx.load(list.first())? {
+            Some(node) => tx.get(node.value()).map(Some),
+            None => Ok(None),
+        });
+        value.unwrap()
+    };
+    for map in [&plain, &versioned] {
+        // In a batch, which is committed, or not.
+        for commits in [true, false] {
+            let before = map.len().unwrap();
+            let mut batch = pool.batch().unwrap();
+            batch.put(map, format!("batch {commits}").as_bytes(), b"1").unwrap();
+            push(10 + u64::from(commits));
+            assert_eq!(first(), Some(10 + u64::from(commits)));
+            if commits {
+                batch.commit().unwrap();
+            } else {
+                drop(batch);
+            }
+            assert_eq!(first(), Some(10 + u64::from(commits)));
+            assert_eq!(map.len().unwrap(), before + u64::from(commits));
+        }
+        // While a value is made.
+        let changed = map.modify("modified", |_| {
+            push(20);
+            Some("2")
+        });
+        assert!(!changed.unwrap());
+        // In a transaction, which is taken back.
+        let beside = std::panic::AssertUnwindSafe((map, &pool));
+        let cancelled = heap.write::<()>(|tx, list| {
+            let (map, pool) = &*beside;
+            tx.link(list.first(), None)?;
+            map.put("inside", "3").unwrap();
+            let mut batch = pool.batch().unwrap();
+            batch.put(map, b"batch inside", b"4").unwrap();
+            batch.commit().unwrap();
+            Err(tx.cancel())
+        });
+        assert!(matches!(cancelled, Err(Error::Cancelled)));
+        assert_eq!(first(), Some(20));
+        assert_eq!(map.get("inside").unwrap().as_deref(), Some(&b"3"[..]));
+        assert_eq!(map.get("batch inside").unwrap().as_deref(), Some(&b"4"[..]));
+    }
+    drop(heap);
+    pool.check().unwrap();
+}
+
+/// The pool of an open heap was to be had twice: by its path, and as another heap.
+#[test]
+fn nobody_else_comes_to_the_pool_of_an_open_heap() {
+    tembo::heap::brand!(Other);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("one.heap");
+    let options = Options::new().create(true);
+    let heap = Heap::<Other, List>::open(&path, &options).unwrap();
+    let locked = |e: &dyn std::fmt::Display| assert!(e.to_string().contains("in use"), "{e}");
+    locked(&tembo::Options::new().open(&path).unwrap_err());
+    locked(&tembo::Options::new().read_only(true).open(&path).unwrap_err());
+    locked(&Heap::<_, List>::with(&path, &options, |_| Ok(())).unwrap_err());
+    drop(heap);
+    let pool = tembo::Options::new().open(&path).unwrap();
+    let _heap = pool.open_heap::<Other, List>().unwrap();
+    tembo::heap::brand!(Third);
+    let twice = pool.open_heap::<Third, List>();
+    assert!(matches!(twice, Err(tembo::Error::Heap(Error::InUse))), "{twice:?}");
 }

@@ -311,7 +311,7 @@ fn a_cursor_pins_no_longer_than_its_leaf() {
     let replace_all = || (0..2000).for_each(|i| _ = map.put(key(i), [2; 1000]).unwrap());
     let held_bytes = || {
         pool.trim().unwrap();
-        pool.raw().limbo_bytes()
+        pool.limbo_bytes()
     };
     for stop in 0..3 {
         assert!(cursor.next().unwrap());

@@ -2,6 +2,9 @@
 //!
 //! With a root of an unknown kind `info` did not list it, a dump left it out in silence, and `check` called its blocks leaks.
 
+mod raw;
+
+use raw::RawStore;
 use tembo::heap::Persist;
 use tembo::{Error, MapOptions, Options, Pool, PoolError};
 
@@ -10,14 +13,13 @@ const FUTURE_KIND: u32 = u32::from_le_bytes(*b"NEW1");
 tembo::heap::brand!(Main);
 
 #[derive(Default, Persist)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct Root {
     number: u64,
 }
 
 /// Gives a block a name, as a later version might.
-fn name_a_block(pool: &Pool, name: &str, kind: u32) {
+fn name_a_block(pool: &RawStore, name: &str, kind: u32) {
     let mut lane = pool.raw().lane().unwrap();
     let mut tx = lane.begin();
     let block = tx.alloc_zeroed(100).unwrap();
@@ -40,7 +42,7 @@ fn names(pool: &Pool) -> Vec<(String, &'static str)> {
 fn a_root_of_an_unknown_kind_is_named_everywhere() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pool");
-    let pool = Options::new().create(true).open(&path).unwrap();
+    let pool = RawStore::open(&path, &Options::new().create(true));
     maps(&pool);
     pool.check().unwrap();
     name_a_block(&pool, "future", FUTURE_KIND);
@@ -99,7 +101,7 @@ fn a_heap_of_another_format_is_named_and_the_maps_beside_it_are_read() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.pool");
-        let pool = Options::new().create(true).open(&path).unwrap();
+        let pool = RawStore::open(&path, &Options::new().create(true));
         drop(tembo::heap::Heap::<Main, Root>::open_pool(pool.raw().clone()).unwrap());
         maps(&pool);
         assert!(names(&pool).contains(&("heap".to_owned(), "heap")));
@@ -129,7 +131,7 @@ fn a_heap_of_another_format_is_named_and_the_maps_beside_it_are_read() {
 #[test]
 fn maps_of_other_formats_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    let pool = Options::new().create(true).open(dir.path().join("a.pool")).unwrap();
+    let pool = RawStore::open(dir.path().join("a.pool"), &Options::new().create(true));
     maps(&pool);
     for (name, by) in [("plain", 1), ("versioned", -1), ("hash", 1), ("fixed", 1)] {
         let head = pool.raw().root(name).unwrap().unwrap().off;
@@ -162,7 +164,7 @@ fn maps_of_other_formats_are_named() {
 #[test]
 fn a_heap_is_checked_beside_maps_and_what_is_unknown() {
     let dir = tempfile::tempdir().unwrap();
-    let pool = Options::new().create(true).open(dir.path().join("a.pool")).unwrap();
+    let pool = RawStore::open(dir.path().join("a.pool"), &Options::new().create(true));
     drop(tembo::heap::Heap::<Main, Root>::open_pool(pool.raw().clone()).unwrap());
     for name in ["after", "zebra"] {
         let map = pool.open_map(name).unwrap();

@@ -21,7 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tembo-index", &["tembo-pmem", "tembo-sync", "tembo-pool"]),
     ("tembo", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-heap-derive"]),
     ("tembo-server", &["tembo-pool", "tembo-index", "tembo", "tembo-wire"]),
-    ("tembo-cli", &["tembo", "tembo-server"]),
+    ("tembo-cli", &["tembo-pool", "tembo", "tembo-server"]),
     ("tembo-capi", &["tembo"]),
     ("tembo-goals", &["tembo-pmem", "tembo-pool", "tembo-index"]),
     ("tembo-bench", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-goals"]),

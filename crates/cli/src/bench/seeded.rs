@@ -51,13 +51,12 @@ pub(crate) fn run(arguments: &Bench, path: &Path, options: &Options) -> Outcome 
 
 /// Refuses a pool that holds anything but the workload: its maps would be made beside that.
 fn require_own(pool: &Pool, path: &Path) -> Outcome {
-    let roots = pool.raw().roots().map_err(tembo::Error::from)?;
-    match roots.iter().find(|root| root.name != DATA && root.name != POSITION) {
+    match pool.list()?.iter().find(|listed| listed.name != DATA && listed.name != POSITION) {
         None => Ok(()),
-        Some(root) => Err(Failure::Failed(format!(
+        Some(listed) => Err(Failure::Failed(format!(
             "{} is not a pool of `tembo bench --seeded`: it holds {}; choose another path",
             path.display(),
-            Quoted(&root.name)
+            Quoted(&listed.name)
         ))),
     }
 }

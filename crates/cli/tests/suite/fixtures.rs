@@ -14,6 +14,7 @@
 //! `TEMBO_FIXTURES=v2 cargo test -p tembo-cli --test suite fixtures` makes those of the present build, under the prefix `v2`, which then goes into
 //! [`VERSIONS`]. Those of earlier versions stay as they are.
 
+use crate::raw::RawStore;
 use crate::serve::Server;
 use crate::support::Place;
 use flate2::Compression;
@@ -192,7 +193,7 @@ fn directory() -> PathBuf {
 fn keep(place: &Place, version: &str, name: &str, pool: &Path) {
     let copy = place.path(&format!("{name}.copy"));
     std::fs::copy(pool, &copy).unwrap();
-    let dump = place.run(&format!("dump --skip-unknown {name}.copy")).ok().stdout;
+    let dump = place.run(&format!("dump --skip-unknown --accept-unclean {name}.copy")).ok().stdout;
     let base = directory().join(format!("{version}-{name}"));
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(&std::fs::read(&copy).unwrap()).unwrap();
@@ -209,7 +210,7 @@ fn make(version: &str) {
     let geometry =
         Geometry { chunk_bytes: 4096, zone_chunks: 512, lane_count: 16, lane_bytes: 2048, root_count: 64 };
     let options = Options::new().initial_bytes(512 << 10).geometry(geometry);
-    let pool = options.create_new(true).open(&path).unwrap();
+    let pool = RawStore::open(&path, &options.create_new(true));
     change_heap(&Heap::open_pool(pool.raw().clone()).unwrap());
     change_maps(&pool, 1);
     drop(pool);
@@ -220,7 +221,7 @@ fn make(version: &str) {
     server.stop();
     keep(&place, version, "clean", &path);
 
-    let open = || Options::new().open(&path).unwrap();
+    let open = || RawStore::open(&path, &Options::new());
     let clean = std::fs::read(&path).unwrap();
     let pool = open();
     let mut lane = pool.raw().lane().unwrap();
@@ -250,7 +251,7 @@ fn make(version: &str) {
 /// Changes everything, and keeps the pool as it is while all of it is open: this is what the system has of the file when the process is
 /// killed.
 fn keep_killed(place: &Place, version: &str, name: &str, path: &Path) {
-    let pool = Options::new().open(path).unwrap();
+    let pool = RawStore::open(path, &Options::new());
     let heap = Heap::open_pool(pool.raw().clone()).unwrap();
     change_heap(&heap);
     change_maps(&pool, 2);
@@ -287,11 +288,11 @@ fn pools_of_every_format_are_checked_dumped_and_written_to() {
         );
         assert!(!checked.text().contains("damaged"), "{checked:?}");
         assert!(checked.json()["maps"].as_u64() >= Some(6), "{checked:?}");
-        let dumped = place.run(&format!("dump {file} --skip-unknown")).ok().text();
+        let dumped = place.run(&format!("dump {file} --skip-unknown --accept-unclean")).ok().text();
         assert!(dumped == dump, "{version}-{name} has another dump");
         place.run(&format!("info {file}")).ok();
 
-        let pool = Options::new().open(&path).unwrap();
+        let pool = RawStore::open(&path, &Options::new().accept_unclean(true));
         let was_killed = name.starts_with("killed");
         assert_eq!(pool.recovery().records_replayed > 0, was_killed, "{version}-{name}");
         let rounds = if was_killed { 3 } else { 1 };

@@ -1,15 +1,16 @@
 //! Listing and dropping maps, and what every subcommand says of what it does not know.
 
+use crate::raw::RawStore;
 use crate::serve::Server;
 use crate::support::Place;
-use tembo::{MapOptions, Options, Pool};
+use tembo::{MapOptions, Options};
 
-fn pool(place: &Place) -> Pool {
-    Options::new().create(true).initial_bytes(4 << 20).open(place.path("a.pool")).unwrap()
+fn pool(place: &Place) -> RawStore {
+    RawStore::open(place.path("a.pool"), &Options::new().create(true).initial_bytes(4 << 20))
 }
 
 /// Gives a block a name, as a later version might.
-fn name_a_block(pool: &Pool, name: &str) {
+fn name_a_block(pool: &RawStore, name: &str) {
     let mut lane = pool.raw().lane().unwrap();
     let mut tx = lane.begin();
     let block = tx.alloc_zeroed(100).unwrap();
@@ -105,6 +106,6 @@ fn what_is_unknown_is_named_by_every_command() {
     server.ask("PING", "+PONG\r\n");
     assert!(server.stop().contains(&line));
     // A database that cannot be read is not an empty one.
-    name_a_block(&Options::new().open(place.path("a.pool")).unwrap(), "db3");
+    name_a_block(&RawStore::open(place.path("a.pool"), &Options::new()), "db3");
     place.run("serve --listen 127.0.0.1:0 --pool a.pool").fails_with(&format!("\"db3\" {said}"));
 }

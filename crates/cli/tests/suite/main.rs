@@ -6,6 +6,7 @@ mod fixtures;
 mod interrupted;
 mod kinds;
 mod log;
+mod raw;
 mod redis_py;
 mod redis_py_pipeline;
 mod seeded;

@@ -4,13 +4,12 @@ use super::sorted::{Found, Sorted};
 use super::text::{PBytes, PString};
 use crate::brand::Brand;
 use crate::error::Result;
-use crate::look::value_in;
+use crate::look::{Looked, value_in};
 use crate::node::Room;
 use crate::place::Ref;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use std::cmp::Ordering;
-use std::sync::atomic::AtomicU64;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A key of maps: any [`Plain`] type, of which keys are the same if all their bytes are, and [`PString`] and [`PBytes`], which are
@@ -18,6 +17,10 @@ use xxhash_rust::xxh3::xxh3_64;
 ///
 /// Hashes are on media, in the order of entries: they are the same in every program and version (XXH3 with 64 bits). They are no
 /// protection from those who choose keys that collide.
+///
+/// A type of a program's own may be a key too. Its methods say the same of the same key each time; where they do not, keys are not found, and nothing
+/// worse. None of them, and no `Ord` of a [`Plain`] key, runs a transaction that writes to the same heap: what the map was doing then ends with
+/// [`Error::MapChanged`](crate::Error::MapChanged).
 pub trait MapKey: Persist {
     /// What it is looked up by.
     type Query: ?Sized;
@@ -44,7 +47,7 @@ pub trait MapKey: Persist {
     /// Whether the key `off` bytes after the start of some words is this one, if that can be said without reading anything else.
     #[doc(hidden)]
     #[inline(always)]
-    fn is_in(_words: &[AtomicU64], _off: usize, _query: &Self::Query) -> Option<bool> {
+    fn is_in(_words: Looked<'_>, _off: usize, _query: &Self::Query) -> Option<bool> {
         None
     }
 
@@ -68,6 +71,10 @@ pub trait MapKey: Persist {
 }
 
 /// A key that has an order: a [`Plain`] type with [`Ord`], or [`PString`] and [`PBytes`] by their bytes.
+///
+/// The order is total, and the same each time. Where it is not, keys are not found, or an operation ends with
+/// [`Error::KeyOrder`](crate::Error::KeyOrder); the map stays sound. Where other threads write, `Ord` may be asked about a value that is half of one and
+/// half of another; what it says then means nothing, but it must not panic.
 pub trait OrdKey: MapKey {
     /// How the key at a place compares with this one.
     ///
@@ -115,8 +122,8 @@ impl<K: Plain> MapKey for K {
     }
 
     #[inline(always)]
-    fn is_in(words: &[AtomicU64], off: usize, query: &K) -> Option<bool> {
-        let key = value_in::<K>(words, off)?;
+    fn is_in(words: Looked<'_>, off: usize, query: &K) -> Option<bool> {
+        let key = value_in::<K>(words.0, off)?;
         Some(Room::new().of(&key).words() == Room::new().of(query).words())
     }
 

@@ -118,8 +118,8 @@ fn use_all<B: Brand>(heap: &Heap<B, Root>) {
     let _ = heap.write(|tx, root| root.list().truncate(tx, 3));
 }
 
-fn words_of<B: Brand, R: Persist>(heap: &Heap<B, R>) -> Vec<u64> {
-    let region = heap.pool().region();
+fn words_of(pool: &Pool) -> Vec<u64> {
+    let region = pool.region();
     (0..region.len()).step_by(8).map(|off| region.load_u64(off).unwrap()).collect()
 }
 
@@ -130,12 +130,12 @@ brand!(Damaged);
 /// Tries `cases` of them.
 fn damage(seed: u64, cases: usize) {
     let region = Region::simulated(&vec![0; BYTES as usize], 2 * BYTES, None).unwrap();
-    let heap: Heap<Damaged, Root> =
-        Heap::open_pool(Pool::create_in(region, &Geometry::small()).unwrap()).unwrap();
-    let before = words_of(&heap);
+    let pool = Pool::create_in(region, &Geometry::small()).unwrap();
+    let heap: Heap<Damaged, Root> = Heap::open_pool(pool.clone()).unwrap();
+    let before = words_of(&pool);
     (0..KEYS).for_each(|key| insert(&heap, key).unwrap());
-    let after = words_of(&heap);
-    drop(heap);
+    let after = words_of(&pool);
+    drop((heap, pool));
     let image: Vec<u8> = after.iter().flat_map(|word| word.to_le_bytes()).collect();
     // Words of the collections, and of the pool's log and bitmaps: whatever they have changed.
     let changed: Vec<usize> =

@@ -15,7 +15,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
 use std::path::PathBuf;
-use tembo_heap::{Brand, Error, Heap, NamedBrand, Obj, Options, Persist, Tx, check};
+use tembo_heap::{Brand, Error, Heap, NamedBrand, Obj, Options, Persist, Tx};
 
 /// A file that is gone when this is.
 struct Place {
@@ -39,16 +39,14 @@ impl Place {
 /// Every pointer is valid, every count exact, and nothing is leaked.
 fn prove<B: Brand, R: Persist>(heap: &Heap<B, R>) {
     heap.collect().unwrap();
-    let mut marks = heap.pool().marks().unwrap();
-    let summary = check(heap.pool(), &mut marks).unwrap();
+    let summary = heap.check().unwrap();
     assert_eq!((summary.dying, summary.orphans), (0, 0));
-    marks.finish().unwrap();
 }
 
 /// Objects and arrays that there are of all types.
 fn objects<B: Brand, R: Persist>(heap: &Heap<B, R>) -> u64 {
     heap.collect().unwrap();
-    let summary = check(heap.pool(), &mut heap.pool().marks().unwrap()).unwrap();
+    let summary = heap.check().unwrap();
     summary.types.iter().map(|usage| usage.objects + usage.arrays).sum()
 }
 

@@ -40,8 +40,9 @@ fn stress_program() {
     let Ok(path) = std::env::var(PATH) else { return };
     let seed = env_number(SEED).expect("the parent gives a seed");
     let mutant = Mutant::named(&std::env::var(MUTANT).unwrap_or_default());
-    let heap = Heap::<Gardens, Garden>::open(path, options(true, false)).expect("the heap opens");
-    stress::run(&heap, seed, mutant);
+    let pool = Pool::open(path, &options(true, false)).expect("the pool opens");
+    let heap = Heap::<Gardens, Garden>::open_pool(pool.clone()).expect("the heap opens");
+    stress::run(&heap, &pool, seed, mutant);
 }
 
 struct Campaign<'c> {
@@ -141,7 +142,7 @@ impl Campaign<'_> {
         let heap = Heap::<Gardens, Garden>::open(self.path, options(false, false)).map_err(text)?;
         if collects {
             heap.collect().map_err(text)?;
-            let summary = prove(heap.pool())?;
+            let summary = heap.check().map_err(text)?;
             if summary.orphans != 0 || summary.dying != 0 {
                 return Err(format!("left after `collect`: {summary:?}"));
             }

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::sync::Mutex;
 use tembo_heap::collections::{PHashMap, PMap, PString, PVec};
 use tembo_heap::{Error, Handle, Heap, Obj, PArr, PRc, PWeak, Persist, Ref, Tx, brand};
+use tembo_pool::Pool;
 
 brand!(pub(crate) Gardens);
 
@@ -116,11 +117,11 @@ pub(crate) type GardenHeap = Heap<Gardens, Garden>;
 type Object<'t, T> = Obj<'t, Gardens, T>;
 
 /// Works until somebody kills the process.
-pub(crate) fn run(heap: &GardenHeap, seed: u64, mutant: Mutant) {
+pub(crate) fn run(heap: &GardenHeap, pool: &Pool, seed: u64, mutant: Mutant) {
     prepare(heap).expect("the heap has room");
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let mut worker = Worker { heap, seed, thread, mutant, held: VecDeque::new() };
+            let mut worker = Worker { heap, pool, seed, thread, mutant, held: VecDeque::new() };
             scope.spawn(move || worker.run());
         }
     });
@@ -143,6 +144,8 @@ fn prepare(heap: &GardenHeap) -> Result<(), Error> {
 
 struct Worker<'h> {
     heap: &'h GardenHeap,
+    /// For what mutants do past the heap.
+    pool: &'h Pool,
     seed: u64,
     thread: usize,
     mutant: Mutant,
@@ -212,40 +215,40 @@ impl Worker<'_> {
             Handles::Same => {}
             Handles::Keep(handle) => {
                 if mutant == Mutant::DurableHandle {
-                    change_count(self.heap, &handle, 1);
+                    change_count(self.pool, &handle, 1);
                 }
                 self.held.push_back(handle);
             }
             Handles::LoseOldest => {
                 let handle = self.held.pop_front();
                 if let (Mutant::DurableHandle, Some(handle)) = (mutant, handle) {
-                    change_count(self.heap, &handle, u64::MAX);
+                    change_count(self.pool, &handle, u64::MAX);
                 }
             }
         }
         if mutant == Mutant::Leak && number.is_multiple_of(10) {
-            leak(self.heap);
+            leak(self.pool);
         }
         Ok(())
     }
 }
 
 /// Changes an object's count as if the heap counted handles on media.
-fn change_count(heap: &GardenHeap, handle: &Handle<Gardens, Node>, by: u64) {
+fn change_count(pool: &Pool, handle: &Handle<Gardens, Node>, by: u64) {
     let shown = format!("{handle:?}");
     let off =
         shown.split("0x").nth(1).and_then(|off| u64::from_str_radix(off.trim_end_matches(')'), 16).ok());
     // A word in front of the node's line, of which the counts are the second word of the tag.
     let off = tembo_pool::tag_off(off.expect("a handle shows where its object lies") + 8) + 8;
-    let region = heap.pool().region();
+    let region = pool.region();
     let count = region.load_u64(off).expect("the object's counts");
     region.store_u64(off, count.wrapping_add(by)).expect("the object's counts");
 }
 
-fn leak(heap: &GardenHeap) {
+fn leak(pool: &Pool) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
-    let Ok(mut lane) = heap.pool().lane() else { return };
+    let Ok(mut lane) = pool.lane() else { return };
     let mut tx = lane.begin();
     tx.alloc_zeroed(64).expect("the pool has room");
     tx.commit().expect("the pool has room");

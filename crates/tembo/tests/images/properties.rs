@@ -15,7 +15,8 @@ const MUTATION_BYTES: usize = 13;
 pub(crate) fn valid_image() -> Vec<u8> {
     let bytes = 768 << 10;
     let region = Region::simulated(&vec![0; bytes], bytes as u64, None).unwrap();
-    let pool = Pool::from_pool(tembo_pool::Pool::create_in(region, &Geometry::tiny()).unwrap());
+    let raw = tembo_pool::Pool::create_in(region, &Geometry::tiny()).unwrap();
+    let pool = Pool::from_pool(raw.clone());
     let maps = MAPS.map(|name| pool.open_map(name).unwrap());
     let mut batch = pool.batch().unwrap();
     for i in 0..500u32 {
@@ -37,8 +38,8 @@ pub(crate) fn valid_image() -> Vec<u8> {
         fixed.put(key.wrapping_mul(0x9e37_79b9_7f4a_7c15), key).unwrap();
     }
     fixed.put(u64::MAX, 1).unwrap();
-    let image: Vec<u8> = (0..pool.raw().region().len() / 8)
-        .flat_map(|word| pool.raw().region().load_u64(8 * word).unwrap().to_le_bytes())
+    let image: Vec<u8> = (0..raw.region().len() / 8)
+        .flat_map(|word| raw.region().load_u64(8 * word).unwrap().to_le_bytes())
         .collect();
     image
 }

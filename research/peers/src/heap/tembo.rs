@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use tembo_heap::collections::{PHashMap, PMap};
 use tembo_heap::{Error, Heap, Options, PArr, PRc, Persist, Plain, brand};
 use tembo_pmem::Durability;
+use tembo_pool::Pool;
 
 /// An object of 64 bytes.
 #[derive(Clone, Copy, Persist, Plain)]
@@ -57,6 +58,7 @@ brand!(Measured);
 /// An open heap.
 pub(super) struct Tembo {
     heap: Heap<Measured, Root>,
+    pool: Pool,
     buckets: u64,
 }
 
@@ -75,8 +77,9 @@ impl Tembo {
         let options = Options::new().durability(Durability::Emulated).create(true);
         let options = options.initial_bytes(bytes as u64).count(counts);
         let is_new = !path.exists();
-        let heap = Heap::open(path, &options)?;
-        let tembo = Tembo { heap, buckets };
+        let pool = Pool::open(path, &options)?;
+        let heap = Heap::open_pool(pool.clone())?;
+        let tembo = Tembo { heap, pool, buckets };
         if is_new && is_prepared {
             tembo.touch_pages()?;
         }
@@ -87,7 +90,7 @@ impl Tembo {
     }
 
     fn touch_pages(&self) -> Result<()> {
-        let region = self.heap.pool().region();
+        let region = self.pool.region();
         for page in (0..region.len()).step_by(4096) {
             // A store that changes nothing.
             region.words(page, 1)?[0].fetch_or(0, Ordering::Relaxed);
@@ -149,7 +152,7 @@ impl Tembo {
     }
 
     pub(super) fn settings(&self) -> String {
-        let region = self.heap.pool().region();
+        let region = self.pool.region();
         let instruction = region.flush_instruction().map_or("none".to_owned(), |i| i.to_string());
         format!(
             "durability {}: lines flushed with {instruction}, lines of the log written past the caches: {}; other options by default",

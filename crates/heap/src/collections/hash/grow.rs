@@ -44,6 +44,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         if Slots::<K, V>::MOVE_AS_WORDS && self.divide_words(tx, index, first)? {
             return Ok(());
         }
+        let begun = tx.writers_begun();
         let (mut bucket, mut before) = (first, None);
         let mut walk = Walk::from(first);
         loop {
@@ -52,6 +53,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
                 let slot = first_slot(left);
                 left &= left - 1;
                 let to = self.index(K::hash_at(tx, bucket.entry(tx, slot)?.key())?);
+                tx.check_undisturbed(begun)?;
                 if to != index {
                     let target = self.make_bucket(tx, to)?;
                     let free = free_slot(tx, target)?;
@@ -81,6 +83,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
 
     /// As [`divide`](Self::divide), where it is but words of two lines that change. Says whether that was so.
     fn divide_words(self, tx: &mut Tx<'t, B>, index: usize, from: Ref<'t, B, Bucket<K, V>>) -> Result<bool> {
+        let begun = tx.writers_begun();
         let mut old = [0; BUCKET_WORDS];
         tx.read_words(from.key, from.off, &mut old)?;
         let (mut stay, mut go) = (old, None);
@@ -113,6 +116,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
             stay[range].fill(0);
             stay[0] = with_tag(stay[0], slot, 0);
         }
+        tx.check_undisturbed(begun)?;
         if let Some((target, words)) = go {
             tx.note_variants::<Bucket<K, V>>();
             for (bucket, words) in [(from, &stay), (target, &words)] {
@@ -212,6 +216,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
             let count = tally::sum(tx, tallies(tx, self.tallies())?)?;
             tally::spread(tx, self.tallies(), TALLIES, count)?;
         }
+        let begun = tx.writers_begun();
         let mut moves = Vec::new();
         let mut entries_of = vec![0_usize; buckets];
         for index in 0..table.buckets {
@@ -231,6 +236,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                 next = walk.follow(tx, bucket.next())?.map(|next| (next, walk));
             }
         }
+        tx.check_undisturbed(begun)?;
         for (bucket, slot, to) in moves {
             let to = free_slot(tx, segment.at(to))?;
             move_entry(tx, (bucket, slot), to)?;

@@ -52,10 +52,10 @@ use super::keys::MapKey;
 use super::tally::{self, Tally, TallyFields, tallies};
 use crate::brand::Brand;
 use crate::error::{Result, corrupt};
-use crate::look::value_in;
+use crate::look::{Looked, value_in};
 use crate::place::{Arr, Obj, Ref};
 use crate::slots::{PArr, PRc};
-use crate::tx::{ReadTx, Tx};
+use crate::tx::{ReadTx, Tx, Watch};
 use crate::{Persist, Plain};
 use node::{
     BUCKET_WORDS, BucketFields, EntryFields, Seen, Slots, absent, first_slot, look_for, present, tag_of,
@@ -189,9 +189,17 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         corrupt("a hash map's segments", self.segments.off, self.buckets, "fewer buckets")
     }
 
-    /// The entry of a key.
+    /// The entry of a key. Where the key's own code has changed the heap meanwhile, what was seen, damage included, means nothing.
     #[inline]
     fn find(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<Found<'t, B, K, V>>> {
+        let begun = tx.writers_begun();
+        let found = self.search(tx, hash, key);
+        tx.check_undisturbed(begun)?;
+        found
+    }
+
+    #[inline(always)]
+    fn search(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<Found<'t, B, K, V>>> {
         let index = self.index(hash);
         let first = self.bucket(tx, index)?;
         let Some(old) = index.checked_sub(self.buckets) else {
@@ -321,7 +329,7 @@ fn is_entry_of<'t, B: Brand, K: MapKey, V: Persist>(
     const { assert!(offset_of!(Entry<K, V>, key) == 0) };
     if !Slots::<K, V>::ARE_INLINE {
         let words = size_of::<K>().div_ceil(8);
-        if let Some(is_it) = tx.look(entry.key, entry.off, words, |words| K::is_in(words, 0, key))? {
+        if let Some(is_it) = tx.look(entry.key, entry.off, words, |words| K::is_in(Looked(words), 0, key))? {
             return Ok(is_it);
         }
     }
@@ -446,8 +454,9 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     /// As for [`len`](Self::len).
     #[inline]
     pub fn get(self, tx: &ReadTx<'t, B>, key: &K::Query) -> Result<Option<Ref<'t, B, V>>> {
+        let hash = K::hash(key);
         let Some(table) = self.table(tx)? else { return Ok(None) };
-        Ok(table.find(tx, K::hash(key), key)?.map(|found| found.entry.value()))
+        Ok(table.find(tx, hash, key)?.map(|found| found.entry.value()))
     }
 
     /// Whether there is an entry with this key.
@@ -475,7 +484,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         self.insert_new(tx, table, hash, key, value)
     }
 
-    /// The place of a key's value, which is made if there is none.
+    /// The place of a key's value, which is made if there is none. `value` may run transactions of its own, which become a part of this one; where
+    /// they give the key a value, that is replaced.
     ///
     /// # Errors
     ///
@@ -491,7 +501,13 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         if let Some(found) = find(tx, table, hash, key)? {
             return Ok(found.entry.value());
         }
-        self.insert_new(tx, table, hash, key, value())
+        let begun = tx.writers_begun();
+        let value = value();
+        if tx.writers_begun() != begun {
+            // It may have changed the map.
+            return self.insert(tx, key, value);
+        }
+        self.insert_new(tx, table, hash, key, value)
     }
 
     fn insert_new(
@@ -502,13 +518,18 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         key: &K::Query,
         value: V,
     ) -> Result<Ref<'t, B, V>> {
+        let begun = tx.writers_begun();
         let (table, counted) = match table {
-            Some(table) => self.make_room(tx, table, hash)?,
+            Some(table) => {
+                tx.note_reshaped(table.segments.off)?;
+                self.make_room(tx, table, hash)?
+            }
             None => self.begin(tx, hash)?,
         };
         let first = table.make_bucket(tx, table.index(hash))?;
         let free = free_slot(tx, first)?;
         let new = Entry { key: K::new(key), value };
+        tx.check_undisturbed(begun)?;
         let entry = if Slots::<K, V>::ARE_INLINE {
             let entry = free.bucket.inline_entry(free.slot);
             tx.put(entry, new)?;
@@ -518,6 +539,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         };
         // Linked afterwards: if there is no room for the rest of the key, the slot is as it was.
         K::complete(tx, entry.key(), key)?;
+        tx.check_undisturbed(begun)?;
         if !Slots::<K, V>::ARE_INLINE {
             let entry: Obj<'t, B, Entry<K, V>> = Obj::new(entry.off, entry.key);
             tx.link(free.bucket.lead(free.slot), entry)?;
@@ -543,6 +565,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let hash = K::hash(key);
         let Some(table) = self.table(tx)? else { return Ok(false) };
         let Some(Found { bucket, slot, before, .. }) = table.find(tx, hash, key)? else { return Ok(false) };
+        tx.note_reshaped(table.segments.off)?;
         let (tags, counted) = (tx.get(bucket.tags())?, self.counted(tx, hash)?);
         if Slots::<K, V>::ARE_INLINE {
             tx.clear_value(bucket.inline_entry(slot))?;
@@ -564,6 +587,9 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     ///
     /// As for [`insert`](Self::insert).
     pub fn clear(self, tx: &mut Tx<'t, B>) -> Result<()> {
+        if let Some(table) = self.table(tx)? {
+            tx.note_reshaped(table.segments.off)?;
+        }
         tx.set(self.size(), Size::default())?;
         tx.link_array(self.segments(), None)?;
         tx.link_array(self.tallies(), None)
@@ -573,10 +599,11 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len); so may each step.
+    /// As for [`len`](Self::len); so may each step, and end with [`Error::MapChanged`](crate::Error::MapChanged) if a transaction that ran since
+    /// the one before inserted into this map or removed from it.
     pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Entries<'x, 't, B, K, V>> {
         let table = self.table(tx)?;
-        Ok(Entries { tx, table, index: 0, bucket: None, slots: 0 })
+        Ok(Entries { tx, table, watch: Watch::begin(tx), index: 0, bucket: None, slots: 0 })
     }
 }
 
@@ -692,6 +719,7 @@ impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
 pub struct Entries<'x, 't, B: Brand, K: MapKey, V: Persist> {
     tx: &'x ReadTx<'t, B>,
     table: Option<Table<'t, B, K, V>>,
+    watch: Watch,
     /// The next bucket that is none behind another.
     index: usize,
     bucket: Option<(Ref<'t, B, Bucket<K, V>>, Walk)>,
@@ -708,6 +736,7 @@ impl<B: Brand, K: MapKey, V: Persist> std::fmt::Debug for Entries<'_, '_, B, K, 
 impl<'t, B: Brand, K: MapKey, V: Persist> Entries<'_, 't, B, K, V> {
     fn advance(&mut self) -> Result<Option<(K::Owned, Ref<'t, B, V>)>> {
         let Some(table) = self.table else { return Ok(None) };
+        self.watch.check(self.tx, table.segments.off)?;
         let buckets = if table.is_growing { 2 * table.buckets } else { table.buckets };
         loop {
             if let Some((bucket, mut walk)) = self.bucket {

@@ -6,7 +6,7 @@ use crate::collections::MapKey;
 use crate::describe::Describe;
 use crate::error::Result;
 use crate::layout::LINE;
-use crate::look::word_in;
+use crate::look::{Looked, word_in};
 use crate::persist::LayoutHash;
 use crate::place::Ref;
 use crate::slots::PRc;
@@ -248,7 +248,7 @@ pub(super) fn look_for<K: MapKey, V: Persist, R>(
             continue;
         }
         let entry = offset_of!(Bucket<K, V>, slots) + slot * size_of::<Entry<K, V>>();
-        match K::is_in(words, entry + offset_of!(Entry<K, V>, key), key) {
+        match K::is_in(Looked(words), entry + offset_of!(Entry<K, V>, key), key) {
             Some(true) => return Seen::In(slot, look(words, entry + offset_of!(Entry<K, V>, value))),
             Some(false) => {}
             None => maybe |= bit,

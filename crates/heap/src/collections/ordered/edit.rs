@@ -138,15 +138,14 @@ fn divide<'t, B: Brand, K: OrdKey, V: Persist>(
 }
 
 impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
-    /// Divides the full leaf that a key belongs into, and the full nodes above it. Returns where the key belongs now.
+    /// Divides the full leaf that a path leads to, and the full nodes above it. Returns where the path leads now.
     #[cold]
     pub(super) fn make_room(
         self,
         tx: &mut Tx<'t, B>,
         root: Node<'t, B, K, V>,
-        key: &K::Query,
+        path: Path<'t, B, K, V>,
     ) -> Result<(Node<'t, B, K, V>, usize)> {
-        let (path, _) = self.path(tx, root, key)?;
         let mut first = path.len() - 1;
         while first > 0 && path[first - 1].0.order(tx)?.is_full() {
             first -= 1;

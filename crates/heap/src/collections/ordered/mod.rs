@@ -43,7 +43,7 @@ pub use range::Range;
 use super::keys::OrdKey;
 use super::sorted::{Found, Order, SLOTS, Sorted};
 use crate::brand::Brand;
-use crate::error::{Result, corrupt};
+use crate::error::{Error, Result, corrupt};
 use crate::place::{Obj, Ref};
 use crate::slots::PRc;
 use crate::tx::{ReadTx, Tx};
@@ -325,6 +325,20 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         root: Node<'t, B, K, V>,
         key: &K::Query,
     ) -> Result<(Node<'t, B, K, V>, Found)> {
+        let begun = tx.writers_begun();
+        let found = self.search(tx, root, key);
+        // Where a comparison has changed the heap, what was seen, damage included, means nothing.
+        tx.check_undisturbed(begun)?;
+        found
+    }
+
+    #[inline(always)]
+    fn search(
+        self,
+        tx: &ReadTx<'t, B>,
+        root: Node<'t, B, K, V>,
+        key: &K::Query,
+    ) -> Result<(Node<'t, B, K, V>, Found)> {
         let mut node = root;
         for _ in 0..DEPTH {
             let found = K::find(tx, node.keys(), key)?;
@@ -370,6 +384,18 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         root: Node<'t, B, K, V>,
         key: &K::Query,
     ) -> Result<(Path<'t, B, K, V>, bool)> {
+        let begun = tx.writers_begun();
+        let path = self.search_path(tx, root, key);
+        tx.check_undisturbed(begun)?;
+        path
+    }
+
+    fn search_path(
+        self,
+        tx: &ReadTx<'t, B>,
+        root: Node<'t, B, K, V>,
+        key: &K::Query,
+    ) -> Result<(Path<'t, B, K, V>, bool)> {
         let mut path = Path::new();
         let mut node = root;
         for _ in 0..DEPTH {
@@ -395,16 +421,39 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         if found.is_there() {
             return Ok((node.entry(order.slot(at)).value(), Some(value)));
         }
+        tx.note_reshaped(root.own.off)?;
         if order.is_full() {
-            (node, at) = self.make_room(tx, root, key)?;
+            let path = self.path_to(tx, root, key, (node, at))?;
+            (node, at) = self.make_room(tx, root, path)?;
             order = node.order(tx)?;
         }
         let old = order;
         let entry = node.entry(order.insert(at));
-        node.keys().set_order(tx, &old, &order)?;
-        tx.put(entry, Entry { key: K::new(key), value })?;
+        let begun = tx.writers_begun();
+        let new = Entry { key: K::new(key), value };
+        tx.check_undisturbed(begun)?;
+        tx.put(entry, new)?;
+        // In order afterwards: if there is no room for the rest of the key, the slot is as it was.
         K::complete(tx, entry.key(), key)?;
+        tx.check_undisturbed(begun)?;
+        node.keys().set_order(tx, &old, &order)?;
         Ok((entry.value(), None))
+    }
+
+    /// The way to where a search for a key has ended, if another ends there too: else the keys have no order.
+    #[cold]
+    fn path_to(
+        self,
+        tx: &ReadTx<'t, B>,
+        root: Node<'t, B, K, V>,
+        key: &K::Query,
+        end: (Node<'t, B, K, V>, usize),
+    ) -> Result<Path<'t, B, K, V>> {
+        let (path, _) = self.path(tx, root, key)?;
+        match path.last() {
+            Some((node, at)) if node.own.off == end.0.own.off && *at == end.1 => Ok(path),
+            _ => Err(Error::KeyOrder { key: K::name().into() }),
+        }
     }
 
     #[cold]
@@ -428,7 +477,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(place)
     }
 
-    /// The place of a key's value, which is made if there is none.
+    /// The place of a key's value, which is made if there is none. `value` may run transactions of its own, which become a part of this one; where
+    /// they give the key a value, that is replaced.
     ///
     /// # Errors
     ///
@@ -458,8 +508,9 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         if !found.is_there() {
             return Ok(false);
         }
+        tx.note_reshaped(root.own.off)?;
         if node.is_inner() || order.len() <= LEAST {
-            let (path, _) = self.path(tx, root, key)?;
+            let path = self.path_to(tx, root, key, (node, at))?;
             self.remove_at(tx, path)?;
             return Ok(true);
         }
@@ -475,6 +526,9 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ///
     /// As for [`insert`](Self::insert).
     pub fn clear(self, tx: &mut Tx<'t, B>) -> Result<()> {
+        if let Some(root) = self.root(tx)? {
+            tx.note_reshaped(root.own.off)?;
+        }
         self.set_root(tx, None)
     }
 
@@ -510,7 +564,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len); so may each step.
+    /// As for [`len`](Self::len); so may each step, and end with [`Error::MapChanged`] if a transaction that ran since the one before inserted into
+    /// this map or removed from it.
     pub fn range<'x, R: RangeBounds<K::Query>>(
         self,
         tx: &'x ReadTx<'t, B>,

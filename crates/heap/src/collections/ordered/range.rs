@@ -6,7 +6,7 @@ use crate::brand::Brand;
 use crate::collections::keys::OrdKey;
 use crate::error::Result;
 use crate::place::Ref;
-use crate::tx::ReadTx;
+use crate::tx::{ReadTx, Watch};
 use std::cmp::Ordering;
 use std::ops::Bound;
 
@@ -16,6 +16,9 @@ pub(super) type Path<'t, B, K, V> = Vec<(Node<'t, B, K, V>, usize)>;
 /// The entries of a [`PMap`] in a range, in order, from both ends.
 pub struct Range<'x, 't, B: Brand, K: OrdKey, V: Persist> {
     tx: &'x ReadTx<'t, B>,
+    /// Where the map begins.
+    root: u64,
+    watch: Watch,
     /// Ways to the first entry and to the last, unless there are none left.
     ends: Option<(Path<'t, B, K, V>, Path<'t, B, K, V>)>,
 }
@@ -35,7 +38,8 @@ impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
         start: Bound<&K::Query>,
         end: Bound<&K::Query>,
     ) -> Result<Self> {
-        let Some(root) = map.root(tx)? else { return Ok(Range { tx, ends: None }) };
+        let watch = Watch::begin(tx);
+        let Some(root) = map.root(tx)? else { return Ok(Range { tx, root: 0, watch, ends: None }) };
         let first = match start {
             Bound::Unbounded => down_first(tx, Path::new(), root)?,
             Bound::Included(key) | Bound::Excluded(key) => {
@@ -59,12 +63,13 @@ impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
             }
         };
         let has_any = !first.is_empty() && !last.is_empty() && order(&first, &last) != Ordering::Greater;
-        Ok(Range { tx, ends: has_any.then_some((first, last)) })
+        Ok(Range { tx, root: root.own.off, watch, ends: has_any.then_some((first, last)) })
     }
 
     fn step(&mut self, is_forward: bool) -> Result<Option<Item<'t, B, K, V>>> {
         // On an error nothing is left.
         let Some((mut first, mut last)) = self.ends.take() else { return Ok(None) };
+        self.watch.check(self.tx, self.root)?;
         let end = if is_forward { &first } else { &last };
         let Some(&(node, at)) = end.last() else { return Ok(None) };
         let entry = node.entry_at(self.tx, at)?;
