@@ -19,14 +19,20 @@ thread_local! {
 #[derive(Debug)]
 pub struct HeldHere {
     lock: usize,
+    thread: usize,
     /// Stays in its thread, as the guards of locks do.
     _stays: PhantomData<MutexGuard<'static, ()>>,
 }
 
 impl HeldHere {
+    /// What stands for the thread that holds the lock, whichever thread asks.
+    pub fn thread(&self) -> usize {
+        self.thread
+    }
+
     pub(crate) fn note(lock: usize, holds: &'static str) -> HeldHere {
         HELD.with_borrow_mut(|held| held.push((lock, holds)));
-        HeldHere { lock, _stays: PhantomData }
+        HeldHere { lock, thread: this_thread(), _stays: PhantomData }
     }
 }
 
@@ -40,6 +46,11 @@ impl Drop for HeldHere {
             }
         });
     }
+}
+
+/// What stands for the calling thread among the living; never 0.
+pub(crate) fn this_thread() -> usize {
+    tembo_sync::thread_number() + 1
 }
 
 /// Refuses to let a thread wait for a lock that it holds itself.

@@ -92,7 +92,7 @@ pub(crate) fn has_unknown_classes(features: u64) -> bool {
 /// What bits stand for, in words.
 pub(crate) fn in_words(bits: u64) -> &'static str {
     match (bits & OF_ROOTS != 0, bits & OF_CLASSES != 0, bits & !(OF_ROOTS | OF_CLASSES) != 0) {
-        (_, _, true) => "structures of the pool itself",
+        (_, _, true) => "structures",
         (_, true, _) => "size classes of blocks",
         _ => "kinds of maps or heaps",
     }

@@ -43,6 +43,7 @@ use crate::clock;
 use crate::config::LogLevel;
 use crate::conn::{Conn, OverOutput};
 use crate::executor::Executor;
+use crate::state::Space;
 use crate::hostile;
 use crate::idle::Idle;
 use crate::log::Kind;
@@ -435,9 +436,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.next_cron = now + CRON_PERIOD;
         self.accepting = true;
         self.tidying = true;
-        let pool = self.executor.keys.pool().stats();
+        let space = Space::of(self.executor.keys.pool());
         let Executor { clients, state, .. } = &mut self.executor;
-        state.sample(pool);
+        state.sample(space);
         self.buffers.shrink();
         let (idle_timeout, output_limit) = (state.config.idle_timeout, state.config.output_limits.normal);
         clients.kill(|conn| {

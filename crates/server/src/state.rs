@@ -63,6 +63,31 @@ impl Samples {
 /// Space that has to become free in a full pool before it counts as having room again.
 const ROOM_BYTES: u64 = 1 << 20;
 
+/// How much space a pool has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Space {
+    pool_bytes: u64,
+    unused_bytes: u64,
+    /// Freed, and unused as soon as a write needs it.
+    limbo_bytes: u64,
+}
+
+impl Space {
+    pub(crate) fn of(pool: &Pool) -> Space {
+        let stats = pool.stats();
+        Space {
+            pool_bytes: stats.pool_bytes,
+            unused_bytes: stats.unused_bytes,
+            limbo_bytes: pool.limbo_bytes(),
+        }
+    }
+
+    fn has_room_since(&self, full: &Space) -> bool {
+        self.pool_bytes > full.pool_bytes
+            || self.unused_bytes + self.limbo_bytes >= full.unused_bytes + full.limbo_bytes + ROOM_BYTES
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) config: Config,
@@ -71,7 +96,7 @@ pub(crate) struct State {
     /// Most bytes of the pool that were seen in use.
     pub(crate) used_bytes_peak: u64,
     /// A write was refused for want of space, and there is no more of it since: how the pool was then.
-    full: Option<tembo::Stats>,
+    full: Option<Space>,
     domain: Domain,
     log: Log,
     /// The address that is listened on.
@@ -121,21 +146,18 @@ impl State {
     }
 
     /// Remembers the counts as they are now, and looks whether a full pool has room again.
-    pub(crate) fn sample(&mut self, pool: tembo::Stats) {
+    pub(crate) fn sample(&mut self, space: Space) {
         self.samples.push(self.now, self.stats);
-        self.note_used(pool);
+        self.note_used(space.pool_bytes - space.unused_bytes);
         self.log.tick(self.now);
-        let has_room = |full: &mut tembo::Stats| {
-            pool.pool_bytes > full.pool_bytes || pool.unused_bytes >= full.unused_bytes + ROOM_BYTES
-        };
-        if self.full.take_if(has_room).is_some() {
+        if self.full.take_if(|full| space.has_room_since(full)).is_some() {
             self.log(LogLevel::Notice, Kind::Full, format_args!("the pool has room again"));
         }
     }
 
     /// Remembers how much of the pool is in use, if it is more than ever.
-    pub(crate) fn note_used(&mut self, pool: tembo::Stats) {
-        self.used_bytes_peak = self.used_bytes_peak.max(pool.pool_bytes - pool.unused_bytes);
+    pub(crate) fn note_used(&mut self, used_bytes: u64) {
+        self.used_bytes_peak = self.used_bytes_peak.max(used_bytes);
     }
 
     /// Whether the pool had no space for the last write that needed some.
@@ -197,7 +219,7 @@ impl State {
         match kind_of(error) {
             None => {}
             Some(Kind::Full) => {
-                let was_full = self.full.replace(pool.stats()).is_some();
+                let was_full = self.full.replace(Space::of(pool)).is_some();
                 if !was_full {
                     let message = format_args!(
                         "{error}; until then writes that need space are refused, and reads and deletes go on"

@@ -52,7 +52,7 @@ pub struct Batch<'p> {
     /// More than there were before the last savepoint, or 0 as long as there is none.
     savepoint: AtomicU64,
     /// Until the turn has ended.
-    _held: HeldHere,
+    held: HeldHere,
 }
 
 /// A list that grows behind shared references.
@@ -116,7 +116,7 @@ impl<'p> Batch<'p> {
             tx,
             shared,
             writers,
-            _held: writers.hold_here("a batch"),
+            held: writers.hold_here("a batch"),
             parts: Parts::default(),
             adding: Mutex::default(),
             changes: 0,
@@ -160,7 +160,7 @@ impl<'p> Batch<'p> {
             parts = &part.next;
         }
         let part =
-            Part { part: tree.part_of(self.writers.key())?, _tree: tree.clone(), next: Parts::default() };
+            Part { part: tree.part_of_batch(self.held.thread())?, _tree: tree.clone(), next: Parts::default() };
         Ok(&parts.0.get_or_init(|| Box::new(part)).part)
     }
 
@@ -417,7 +417,7 @@ impl Batch<'_> {
     /// then); [`Error::Pool`](crate::Error::Pool) if the device fails.
     pub fn commit(self) -> Result<()> {
         // In this order, so that, if one fails, the transaction is taken back before others may write to the maps.
-        let Batch { mut parts, mut tx, shared, writers, _held, .. } = self;
+        let Batch { mut parts, mut tx, shared, writers, held: _held, .. } = self;
         let made = parts.for_each(|part| part.finish(&mut tx)).and_then(|()| writers.commit(tx));
         if let Err(e) = made {
             let e = e.into();

@@ -11,6 +11,7 @@ use tembo::{Error, MapOptions, Options, Pool, PoolError};
 const FUTURE_KIND: u32 = u32::from_le_bytes(*b"NEW1");
 
 tembo::heap::brand!(Main);
+tembo::heap::brand!(Beside);
 
 #[derive(Default, Persist)]
 #[repr(C)]
@@ -165,7 +166,7 @@ fn maps_of_other_formats_are_named() {
 fn a_heap_is_checked_beside_maps_and_what_is_unknown() {
     let dir = tempfile::tempdir().unwrap();
     let pool = RawStore::open(dir.path().join("a.pool"), &Options::new().create(true));
-    drop(tembo::heap::Heap::<Main, Root>::open_pool(pool.raw().clone()).unwrap());
+    drop(tembo::heap::Heap::<Beside, Root>::open_pool(pool.raw().clone()).unwrap());
     for name in ["after", "zebra"] {
         let map = pool.open_map(name).unwrap();
         (0..60).for_each(|i| _ = map.put(format!("key {i}"), "value").unwrap());

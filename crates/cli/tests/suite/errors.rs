@@ -135,7 +135,7 @@ fn opening() -> Vec<Case> {
         ),
         case(
             "info features",
-            "tembo: features: the pool uses features that this program does not know (bits 0x100); use a newer Tembo",
+            "tembo: features: the pool has structures that this program does not know (feature bits 0x100); use a newer Tembo",
         ),
         case(
             "info foreign",
@@ -276,7 +276,7 @@ fn dumps() -> Vec<Case> {
         ),
         case(
             "bench --seeded --pool a.pool --resume",
-            "tembo: a.pool is not a pool of `tembo bench --seeded`: it holds \"m\"; choose another path",
+            "tembo: a.pool is not a pool of `tembo bench --seeded`: it holds \"f\"; choose another path",
         ),
         case(
             "bench --seeded --pool seeded.pool --resume --seed 8",

@@ -52,8 +52,8 @@ pub(crate) struct Shared {
     /// Mirrors the list of kept snapshots.
     pub(super) kept: Seldom<Vec<KeptSnapshot>>,
     pub(super) waiting: super::group::Waiting,
-    /// Whose turn the transaction is made in that has the writer ([`CddsTree::part_of`](super::CddsTree::part_of)), or 0.
-    pub(super) part_of: AtomicUsize,
+    /// The thread whose batch has the writer ([`CddsTree::part_of_batch`](super::CddsTree::part_of_batch)), or 0.
+    pub(super) batch_thread: AtomicUsize,
 }
 
 /// What only the writer uses.
@@ -164,7 +164,7 @@ impl<S: CddsStructure> CddsMap<S> {
             held: Seldom::default(),
             kept: Seldom::new(kept::load(region, header, version.number)?),
             waiting: super::group::Waiting::default(),
-            part_of: AtomicUsize::new(0),
+            batch_thread: AtomicUsize::new(0),
         };
         shared.show(version, &[]);
         let writing = Writing { lane, scan: OldScan::default(), spare: None };
@@ -196,10 +196,10 @@ impl<S: CddsStructure> CddsMap<S> {
     pub(super) fn expect_other(&self) -> Result<()> {
         let asks = S::TURN;
         turns::expect_other(self.shared.key(), asks)?;
-        match self.shared.part_of.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            whose => turns::expect_other(whose, asks),
+        if self.shared.batch_thread.load(Ordering::Relaxed) == turns::this_thread() {
+            return Err(Error::WouldWait { holds: "a batch", asks });
         }
+        Ok(())
     }
 }
 

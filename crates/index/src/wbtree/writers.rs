@@ -111,8 +111,7 @@ impl Writers {
     }
 
     /// What stands for the turns of these writers.
-    #[doc(hidden)]
-    pub fn key(&self) -> usize {
+    fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 

@@ -454,7 +454,10 @@ impl Allocator {
         let longest = pieces().filter(|length| *length != taken).max().unwrap_or(0);
         let has_equal = pieces().filter(|length| *length == taken).nth(1).is_some();
         let longest = longest.max(if has_equal { taken } else { taken - chunks });
-        Ok(longest >= kept_chunks || pieces().sum::<u64>() >= chunks + 4 * kept_chunks)
+        let all: u64 = pieces().sum();
+        // A removal that took a chunk out of the longest piece must not lock out writes into space that is freed then.
+        let is_enough = longest >= kept_chunks / 2 && all >= chunks + kept_chunks;
+        Ok(longest >= kept_chunks || is_enough || all >= chunks + 4 * kept_chunks)
     }
 
     /// Scans one more zone; false if all are.

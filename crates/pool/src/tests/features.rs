@@ -101,8 +101,8 @@ fn what_is_unknown_is_told_by_its_group() {
         assert!(error.to_string().contains(what) && error.to_string().contains("newer Tembo"), "{error}");
     };
     with(POOL_BIT);
-    refused(&read_only(), POOL_BIT, "structures of the pool itself");
-    refused(&Options::default(), POOL_BIT, "structures of the pool itself");
+    refused(&read_only(), POOL_BIT, "has structures that");
+    refused(&Options::default(), POOL_BIT, "has structures that");
 
     with(ROOT_BIT | Feature::Dropped.bit());
     for options in [read_only(), Options::default()] {

@@ -21,7 +21,8 @@ fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             keyspace.push((database, keys, ctx.keys.expires_len(database)?));
         }
     }
-    ctx.state.note_used(ctx.keys.pool().stats());
+    let stats = ctx.keys.pool().stats();
+    ctx.state.note_used(stats.pool_bytes - stats.unused_bytes);
     let facts = Facts {
         state: ctx.state,
         keys: ctx.keys.stats,

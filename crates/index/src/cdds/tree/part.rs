@@ -65,17 +65,21 @@ impl CddsTree {
     ///
     /// [`Error::Pool`] when the pool is open for reading only, or the head of the tree is damaged.
     pub fn part(&self) -> Result<CddsPart> {
-        self.part_of(0)
+        self.begin_part(0)
     }
 
-    /// As [`part`](Self::part), of a transaction that is made in the turn that `whose` stands for ([`Writers::key`](crate::Writers::key)). A
-    /// thread that has said that it holds this turn is refused where it asks for the tree's writer otherwise.
+    /// As [`part`](Self::part), for a batch of the thread that `holder` stands for ([`HeldHere::thread`](crate::HeldHere::thread)):
+    /// until the part is dropped, that thread is refused where it asks for the tree's writer otherwise.
     ///
     /// # Errors
     ///
     /// As for [`part`](Self::part), and [`Error::WouldWait`].
     #[doc(hidden)]
-    pub fn part_of(&self, whose: usize) -> Result<CddsPart> {
+    pub fn part_of_batch(&self, holder: usize) -> Result<CddsPart> {
+        self.begin_part(holder)
+    }
+
+    fn begin_part(&self, holder: usize) -> Result<CddsPart> {
         self.expect_other()?;
         let shared = self.shared.clone();
         let mut writing = self.writer.lock_arc();
@@ -83,7 +87,7 @@ impl CddsTree {
             return Err(tembo_pool::Error::ReadOnly.into());
         }
         let work = Some(Work::begin(&shared, &mut writing.spare)?);
-        shared.part_of.store(whose, Ordering::Relaxed);
+        shared.batch_thread.store(holder, Ordering::Relaxed);
         Ok(CddsPart { shared, writing, work, finished: None })
     }
 }
@@ -313,7 +317,7 @@ impl CddsPart {
 impl Drop for CddsPart {
     fn drop(&mut self) {
         // Before others get the writer, which comes with the fields.
-        self.shared.part_of.store(0, Ordering::Relaxed);
+        self.shared.batch_thread.store(0, Ordering::Relaxed);
     }
 }
 
