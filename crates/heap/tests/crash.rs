@@ -387,6 +387,9 @@ fn seeded_bugs_are_caught() {
         Op::Unlink { at: slot(0) },
         Op::Keep { at: slot(2) },
         Op::Value { base: Base::Root, value: 4 },
+        // The one before begins a half of the lane. That the homes of the other half are late there does harm once a
+        // second record follows.
+        Op::Value { base: Base::Root, value: 5 },
     ];
     let graph = Graph::<Seeded>::new("seeded bugs", start, ops);
     let simulation = graph.simulation().limit(48).depth(0).continue_ops(1);

@@ -123,10 +123,9 @@ const PARAMETERS: &[Parameter] = &[
         "proto-max-bulk-len",
         |state| state.config.limits.max_bulk_bytes.to_string(),
         |config, value| {
+            // Redis's range, and then ours, so that what Redis refuses too is refused in its words.
             let bytes = memory(value, 1 << 20, i64::MAX as u64)?;
-            if bytes > Limits::default().max_bulk_bytes as u64 {
-                return Err("argument must not be more than 512mb".to_owned());
-            }
+            let bytes = in_range(bytes, 1 << 20, Limits::default().max_bulk_bytes as u64)?;
             config.limits.max_bulk_bytes = bytes as usize;
             Ok(())
         },

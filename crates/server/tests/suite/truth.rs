@@ -135,6 +135,7 @@ const INFO: &[(&str, Proof)] = &[
     ("client_query_buffer_limit_disconnections", is_zero),
     ("client_output_buffer_limit_disconnections", is_zero),
     ("evicted_clients", is_zero),
+    ("total_watched_keys", is_zero),
     ("expired_keys", |text, _| text == "1"),
     ("evicted_keys", is_zero),
     ("keyspace_hits", |text, _| text == "1"),
