@@ -43,11 +43,11 @@ use crate::clock;
 use crate::config::LogLevel;
 use crate::conn::{Conn, OverOutput};
 use crate::executor::Executor;
-use crate::state::Space;
 use crate::hostile;
 use crate::idle::Idle;
 use crate::log::Kind;
 use crate::server::{LISTENER, Stop, WAKER};
+use crate::state::Space;
 
 /// How often per second it looks at idle clients and expired keys.
 pub(crate) const HZ: u32 = 10;

@@ -159,8 +159,11 @@ impl<'p> Batch<'p> {
             }
             parts = &part.next;
         }
-        let part =
-            Part { part: tree.part_of_batch(self.held.thread())?, _tree: tree.clone(), next: Parts::default() };
+        let part = Part {
+            part: tree.part_of_batch(self.held.thread())?,
+            _tree: tree.clone(),
+            next: Parts::default(),
+        };
         Ok(&parts.0.get_or_init(|| Box::new(part)).part)
     }
 
