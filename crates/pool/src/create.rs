@@ -9,7 +9,7 @@ use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
     WATERMARK_BITS, seal,
 };
-use crate::opening::{Here, Opening};
+use crate::opening::{Ending, Here, Opening};
 use crate::pool::{Opened, Pool};
 use crate::{Error, Options, Result, lock};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -69,7 +69,7 @@ fn fill(file: &File, path: &Path, options: &Options) -> Result<(Region, Header, 
     region_options.max_bytes = options.max_bytes;
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry)?;
-    let opening = Opening::mark_open(&region, Here::of(file, path)?, true)?;
+    let opening = Opening::mark_open(&region, Here::of(file, path)?, true, Ending::Unknown)?;
     // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open (O1).
     rustix::fs::fsync(file).map_err(|e| Error::io("synchronising", path, e))?;
     let opened = Opened { opening: Some(opening), path: Some(path.to_owned()), ..Opened::default() };

@@ -12,6 +12,7 @@
 //! # Invariants
 //! - O1: the word says *open*, durably, before the first store of an opening for writing.
 //! - O2: all that an opening has stored is durable before the word says *closed*.
+//! - O3: all that earlier openings have stored is on the device before the word says *open* in a domain that outlives boots.
 //! # Commit point
 //! The store of the word, which is one aligned word: it cannot be torn. Any other value than 0 whose check does not match is damage.
 //! # Recovery
@@ -176,7 +177,8 @@ pub(crate) struct Opening {
 
 impl Opening {
     /// Stores that the pool is open, durably, unless the file is new: that is synchronised as a whole after this.
-    pub(crate) fn mark_open(region: &Region, here: Here, is_new: bool) -> Result<Opening> {
+    /// `last` is how the last use ended.
+    pub(crate) fn mark_open(region: &Region, here: Here, is_new: bool, last: Ending) -> Result<Opening> {
         let kind = match region.domain() {
             Domain::Dax | Domain::DaxCpuCache => Kind::Dax,
             Domain::Synced => Kind::Synced,
@@ -185,6 +187,10 @@ impl Opening {
             Domain::PageCache | Domain::Simulated => Kind::PageCache,
         };
         let opening = Opening { kind };
+        if kind.outlives_boots() && !is_new && last != Ending::Closed {
+            // PERSIST(O3): an opening in the page cache that was not closed may have left pages that are on no device.
+            region.synchronise_file()?;
+        }
         region.store_u64(OPENING_OFF, here.open_word(kind))?;
         if !is_new || kind == Kind::Dax {
             opening.persist_word(region)?;

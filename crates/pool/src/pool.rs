@@ -268,7 +268,7 @@ impl Pool {
         let is_writable = !opened.read_only;
         let (seq, recovery) = recover::recover(&region, &geometry, seed, || {
             if let Some(here) = opened.to_mark.take() {
-                opened.opening = Some(Opening::mark_open(&region, here, false)?);
+                opened.opening = Some(Opening::mark_open(&region, here, false, opened.ending)?);
             }
             if lacks_features && is_writable {
                 features::set(&region, features)?;
