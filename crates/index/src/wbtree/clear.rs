@@ -92,7 +92,7 @@ impl WbTree {
     /// # Panics
     ///
     /// If the transaction is not of this tree's pool.
-    #[inline]
+    #[cold]
     pub fn reclaim(&self, tx: &mut Tx<'_>, steps: usize) -> Result<bool> {
         self.assert_writes(tx);
         for _ in 0..steps {
@@ -127,53 +127,53 @@ impl WbTree {
         mut change: impl FnMut(&mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
         let begin = tx.savepoint();
-        self.reclaim(tx, RECLAIM_STEPS)?;
-        let before = tx.savepoint();
-        let outcome = change(tx);
-        match outcome {
-            Ok(outcome) => Ok(outcome),
-            Err(e) => {
-                tx.rollback_to(before);
-                self.change_with_room(tx, begin, e, &mut change)
+        if tx.load(self.doomed_off())? != 0 {
+            self.reclaim(tx, RECLAIM_STEPS)?;
+        }
+        let mut before = tx.savepoint();
+        let mut steps = 0;
+        // The change is called in one place, so that the compiler makes it part of its caller.
+        loop {
+            match change(tx) {
+                Ok(outcome) => return Ok(outcome),
+                Err(failure) => {
+                    tx.rollback_to(before);
+                    self.make_room(tx, begin, failure, &mut steps)?;
+                    before = tx.savepoint();
+                }
             }
         }
     }
 
-    /// What is left to do for a change that failed.
+    /// Frees more of what was cleared, for a change that found no space. Its transaction was taken back to before the change.
+    ///
+    /// # Errors
+    ///
+    /// The failure, when the change is not to be tried again.
     #[cold]
-    fn change_with_room<T>(
-        &self,
-        tx: &mut Tx<'_>,
-        begin: Savepoint,
-        failure: Error,
-        change: &mut dyn FnMut(&mut Tx<'_>) -> Result<T>,
-    ) -> Result<T> {
+    #[inline(never)]
+    fn make_room(&self, tx: &mut Tx<'_>, begin: Savepoint, failure: Error, steps: &mut u64) -> Result<()> {
         if !failure.is_full() || tx.load(self.doomed_off())? == 0 {
             return Err(failure);
         }
-        tx.rollback_to(begin);
-        if !tx.is_empty() {
-            // What else is in the transaction is not to be committed.
-            self.reclaim(tx, RECLAIM_STEPS)?;
-            return Err(failure);
+        if *steps == 0 {
+            tx.rollback_to(begin);
+            if !tx.is_empty() {
+                // The rest of the transaction is not to be committed.
+                self.reclaim(tx, RECLAIM_STEPS)?;
+                return Err(failure);
+            }
         }
-        // A step at a time, as the record of one always finds room. To try is to look through the whole pool for space, so it is done seldom.
-        for step in 1u64.. {
+        // A step at a time: the record of one step always finds room. A change that fails searches the whole pool for space, and is
+        // tried again after 1, 2, 4, 8, ... steps.
+        loop {
             let has_more = self.reclaim(tx, 1)?;
             tx.commit_and_begin()?;
-            if has_more && !step.is_power_of_two() {
-                continue;
-            }
-            match change(tx) {
-                Err(e) if e.is_full() && has_more => tx.roll_back(),
-                Err(e) => {
-                    tx.roll_back();
-                    return Err(e);
-                }
-                outcome => return outcome,
+            *steps += 1;
+            if !has_more || steps.is_power_of_two() {
+                return Ok(());
             }
         }
-        Err(failure)
     }
 
     /// Frees the last node of a doomed tree.

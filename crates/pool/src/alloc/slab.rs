@@ -215,6 +215,7 @@ impl Slab {
     }
 
     /// The number of the block at `off`.
+    #[inline]
     pub(crate) fn block_at(&self, off: u64) -> Result<u64> {
         self.class.index_of(self.first_off, off).ok_or_else(|| {
             Error::corrupt(
