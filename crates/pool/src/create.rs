@@ -4,6 +4,7 @@
 //! region the magic is the last word to become durable, so that a region that was cut off in the middle is
 //! not a pool either.
 
+use crate::features::{Feature, INCOMPATIBLE_AT};
 use crate::header::{Header, explain};
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
@@ -68,7 +69,7 @@ fn fill(file: &File, path: &Path, options: &Options) -> Result<(Region, Header, 
     let mut region_options = options.region.clone();
     region_options.max_bytes = options.max_bytes;
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
-    let header = format(&region, &geometry)?;
+    let header = format(&region, &geometry, Feature::Opening.bit())?;
     let opening = Opening::mark_open(&region, Here::of(file, path)?, true, Ending::Unknown)?;
     // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open (O1).
     rustix::fs::fsync(file).map_err(|e| Error::io("synchronising", path, e))?;
@@ -76,8 +77,8 @@ fn fill(file: &File, path: &Path, options: &Options) -> Result<(Region, Header, 
     Ok((region, header, opened))
 }
 
-/// Writes an empty pool into a region that reads as zero.
-pub(crate) fn format(region: &Region, geometry: &Geometry) -> Result<Header> {
+/// Writes an empty pool, which has these features, into a region that reads as zero.
+pub(crate) fn format(region: &Region, geometry: &Geometry, features: u64) -> Result<Header> {
     geometry.validate().map_err(|what| Error::Options { what })?;
     let bytes = region.len();
     if bytes < geometry.min_bytes() || !bytes.is_multiple_of(PAGE_BYTES) {
@@ -99,6 +100,7 @@ pub(crate) fn format(region: &Region, geometry: &Geometry) -> Result<Header> {
     put_u32(offset_of!(PmHeader, lane_count), geometry.lane_count);
     put_u32(offset_of!(PmHeader, root_count), geometry.root_count);
     let mut put_u64 = |at: usize, value: u64| page[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    put_u64(INCOMPATIBLE_AT, features);
     put_u64(offset_of!(PmHeader, created_unix_s), created_unix_s);
     put_u64(offset_of!(PmHeader, committed), seal(bytes / PAGE_BYTES, COMMITTED_BITS));
     put_u64(offset_of!(PmHeader, watermark), seal(0, WATERMARK_BITS));
@@ -115,7 +117,7 @@ pub(crate) fn format(region: &Region, geometry: &Geometry) -> Result<Header> {
         geometry: *geometry,
         uuid,
         committed_bytes: bytes,
-        features: 0,
+        features,
         lacks_features: false,
         opening: 0,
     })

@@ -11,7 +11,8 @@
 //! | 24 to 31 | size classes | opens it for reading only; a check names the class |
 //!
 //! Builds from before these groups refuse a pool with any bit. A new bit goes into [`Feature`]; nothing else is to be done for it
-//! but [`Pool::enable`], before the first thing of its kind is written.
+//! but [`Pool::enable`], before the first thing of its kind is written. Every file has [`Feature::Opening`] from its creation on, or
+//! from its next opening for writing: a file without it, whose last opening is noted, comes from a build in between.
 //!
 //! # Media layout
 //!
@@ -51,10 +52,12 @@ use xxhash_rust::xxh3::xxh3_64;
 pub enum Feature {
     /// The header leads to objects that have no name any more and are freed step by step ([`Tx::set_dropped`](crate::Tx::set_dropped)).
     Dropped,
+    /// The header says how the pool was last opened (`PmHeader::opening`). Builds from before call that word damage.
+    Opening,
 }
 
 /// Every feature that this build knows.
-const KNOWN: [Feature; 1] = [Feature::Dropped];
+const KNOWN: [Feature; 2] = [Feature::Dropped, Feature::Opening];
 /// The groups of the table above.
 const OF_ROOTS: u64 = 0xFF << 16;
 const OF_CLASSES: u64 = 0xFF << 24;
@@ -66,6 +69,7 @@ impl Feature {
     pub(crate) const fn bit(self) -> u64 {
         match self {
             Feature::Dropped => 1 << 0,
+            Feature::Opening => 1 << 1,
         }
     }
 }

@@ -10,7 +10,7 @@
 //! (`/proc/sys/kernel/random/boot_id`), never 0 unless that cannot be read. A word that is 0 says nothing: versions before this
 //! one left it so.
 //! # Invariants
-//! - O1: the word says *open*, durably, before the first store of an opening for writing.
+//! - O1: the word says *open*, durably, before the first store of an opening for writing, but for those of the features' bits.
 //! - O2: all that an opening has stored is durable before the word says *closed*.
 //! - O3: all that earlier openings have stored is on the device before the word says *open* in a domain that outlives boots.
 //! # Commit point

@@ -1,7 +1,7 @@
 //! The pool: opening, creating, locking, and what all its users share.
 
 use crate::alloc::Allocator;
-use crate::features;
+use crate::features::{self, Feature};
 use crate::header::{self, Header};
 use crate::lane::{Lane, LaneSlot};
 use crate::layout::{COMMITTED_BITS, Geometry, PAGE_BYTES, PmHeader, seal};
@@ -257,21 +257,25 @@ impl Pool {
     ///
     /// [`Error::Options`] if the region is too small for the geometry.
     pub fn create_in(region: Region, geometry: &Geometry) -> Result<Pool> {
-        let header = create::format(&region, geometry)?;
+        let header = create::format(&region, geometry, 0)?;
         Pool::start(region, header, Opened::default())
     }
 
     pub(crate) fn start(region: Region, header: Header, mut opened: Opened) -> Result<Pool> {
-        let Header { geometry, uuid, features, lacks_features, .. } = header;
+        let Header { geometry, uuid, mut features, mut lacks_features, .. } = header;
         features::accept(features, opened.read_only)?;
         let seed = uuid.as_u64_pair().0;
         let is_writable = !opened.read_only;
         let (seq, recovery) = recover::recover(&region, &geometry, seed, || {
-            if let Some(here) = opened.to_mark.take() {
-                opened.opening = Some(Opening::mark_open(&region, here, false, opened.ending)?);
+            if opened.to_mark.is_some() && features & Feature::Opening.bit() == 0 {
+                (features, lacks_features) = (features | Feature::Opening.bit(), true);
             }
+            // The features first: the word of the opening is one of them.
             if lacks_features && is_writable {
                 features::set(&region, features)?;
+            }
+            if let Some(here) = opened.to_mark.take() {
+                opened.opening = Some(Opening::mark_open(&region, here, false, opened.ending)?);
             }
             Ok(())
         })?;

@@ -426,8 +426,8 @@ impl Allocator {
         Ok(None)
     }
 
-    /// Whether the chunks that would be taken leave as many beside each other as are kept; or several times as many, where nothing of that length
-    /// is left.
+    /// Whether the chunks that would be taken leave as many as are kept, half of them beside each other; or four times as many in any pieces,
+    /// where nothing of that length is left.
     fn leaves(&self, shared: &mut Shared, region: &Region, chunks: u64, kept_chunks: u64) -> Result<bool> {
         if kept_chunks == 0 {
             return Ok(true);
@@ -454,10 +454,9 @@ impl Allocator {
         let longest = pieces().filter(|length| *length != taken).max().unwrap_or(0);
         let has_equal = pieces().filter(|length| *length == taken).nth(1).is_some();
         let longest = longest.max(if has_equal { taken } else { taken - chunks });
-        let all: u64 = pieces().sum();
-        // A removal that took a chunk out of the longest piece must not lock out writes into space that is freed then.
-        let is_enough = longest >= kept_chunks / 2 && all >= chunks + kept_chunks;
-        Ok(longest >= kept_chunks || is_enough || all >= chunks + 4 * kept_chunks)
+        let left = pieces().sum::<u64>() - chunks;
+        // Half, so that a removal that took a chunk out of the longest piece does not lock out writes into space that is freed then.
+        Ok(left >= kept_chunks && longest >= kept_chunks / 2 || left >= 4 * kept_chunks)
     }
 
     /// Scans one more zone; false if all are.

@@ -40,8 +40,9 @@ fn a_feature_is_where_every_build_looks() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pool");
     let (before, after) = before_and_after(&path);
-    assert_eq!((word(&before, 16), word(&before, 320)), (0, 0), "a pool without features is as ever");
-    assert_eq!(word(&after, 16), Feature::Dropped.bit(), "what builds from before look at");
+    assert_eq!((word(&before, 16), word(&before, 320)), (Feature::Opening.bit(), 0), "as it was made");
+    let both = Feature::Opening.bit() | Feature::Dropped.bit();
+    assert_eq!(word(&after, 16), both, "what builds from before look at");
     assert_eq!(word(&after, 120), xxh3_64(&after[..120]), "under a checksum that they find right");
     let pool = Pool::open(&path, &Options::default()).unwrap();
     assert!(pool.has(Feature::Dropped));
@@ -74,6 +75,30 @@ fn every_crash_while_a_feature_is_added_leaves_a_pool() {
     mixed[120..128].copy_from_slice(&after[120..128]);
     fs::write(&path, &mixed).unwrap();
     assert!(matches!(Pool::open(&path, &read_only()), Err(Error::HeaderDamaged { .. })));
+}
+
+/// A build from before the word of the opening called that word damage. A file from a build that did not announce it is opened, and announces it.
+#[test]
+fn the_word_of_the_opening_is_announced_before_it_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    drop(Pool::open(&path, &tiny_options()).unwrap());
+    let mut image = fs::read(&path).unwrap();
+    for opening in [0, word(&image, 256)] {
+        image[256..264].copy_from_slice(&opening.to_le_bytes());
+        image[16..24].fill(0);
+        image[320..328].fill(0);
+        let sum = xxh3_64(&image[..120]);
+        image[120..128].copy_from_slice(&sum.to_le_bytes());
+        fs::write(&path, &image).unwrap();
+        drop(Pool::open(&path, &read_only()).unwrap());
+        assert!(fs::read(&path).unwrap() == image, "reading changes nothing");
+        drop(Pool::open(&path, &Options::default()).unwrap());
+        let after = fs::read(&path).unwrap();
+        assert_eq!(word(&after, 16), Feature::Opening.bit());
+        assert_eq!(word(&after, 120), xxh3_64(&after[..120]));
+        assert_ne!(word(&after, 256), 0);
+    }
 }
 
 /// A build that met a size class of a later one called the pool damaged, and one that met any other new thing passed over it.
