@@ -4,15 +4,16 @@
 //!
 //! | pool | is |
 //! |---|---|
-//! | `clean` | closed, and without features: what all builds of the version can read |
+//! | `clean` | closed, without dropped maps |
 //! | `dropping` | closed, with dropped maps whose space has not all come back |
-//! | `killed` | without features, as `kill -9` left it among changes of everything |
+//! | `killed` | without dropped maps, as `kill -9` left it among changes of everything |
 //! | `killed-dropping` | the same of `dropping` |
 //! | `unknown` | `clean` with a root of a kind that nobody knows |
 //! | `other-heap` | `clean` with a heap of an earlier format |
 //!
-//! `TEMBO_FIXTURES=v2 cargo test -p tembo-cli --test suite fixtures` makes those of the present build, under the prefix `v2`, which then goes into
-//! [`VERSIONS`]. Those of earlier versions stay as they are.
+//! `v1` is from builds that did not announce the word of the opening (`Feature::Opening`), `v2` from those that do.
+//!
+//! `TEMBO_FIXTURES=v2 cargo test -p tembo-cli --test suite fixtures` makes those of the present build, under the prefix `v2`, which is to be in [`VERSIONS`]. Those of earlier versions stay as they are.
 
 use crate::raw::RawStore;
 use crate::serve::Server;
@@ -27,7 +28,7 @@ use tembo::heap::{Error, Heap, PArr, PRc, PWeak, Persist, Plain};
 use tembo::{Geometry, MapOptions, Options, Pool};
 
 /// The prefixes of the fixtures that there are.
-const VERSIONS: [&str; 1] = ["v1"];
+const VERSIONS: [&str; 2] = ["v1", "v2"];
 const POOLS: [&str; 6] = ["clean", "dropping", "killed", "killed-dropping", "unknown", "other-heap"];
 /// 2100-01-01, in seconds since 1970.
 const DEADLINE_UNIX_S: u64 = 4_102_444_800;
