@@ -67,7 +67,7 @@ impl WbTree {
         outcome
     }
 
-    fn write_header(tx: &mut Tx<'_>) -> Result<u64> {
+    pub(crate) fn write_header(tx: &mut Tx<'_>) -> Result<u64> {
         let mut image = [0; MAP_BYTES as usize];
         put_word(&mut image, field!(PmMap.format), FORMAT);
         let header = tx.alloc(MAP_BYTES)?;

@@ -122,6 +122,7 @@ mod search;
 mod split;
 #[cfg(test)]
 mod tests;
+mod unnamed;
 mod writers;
 
 pub use at_once::OwnedRecord;

@@ -1,0 +1,125 @@
+//! What can go wrong in a store.
+
+use std::time::Duration;
+use tembo_pmem::OutOfBounds;
+use tembo_pool::Quoted;
+
+/// Result of store operations.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong in a store. An operation that fails has changed nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transaction wrote the key after this one's snapshot, and was committed first. Run the transaction again:
+    /// [`Store::transact`](crate::Store::transact) does.
+    #[error(
+        "the key {} of the keyspace {} was written by commit {by}, after snapshot {snapshot} that this transaction reads; run the transaction again",
+        key.escape_ascii(),
+        Quoted(keyspace)
+    )]
+    Conflict {
+        /// The keyspace.
+        keyspace: String,
+        /// The key, shortened to its first 64 bytes.
+        key: Vec<u8>,
+        /// The commit that was first.
+        by: u64,
+        /// The snapshot of the transaction.
+        snapshot: u64,
+    },
+    /// A transaction conflicted as often as [`Store::transact`](crate::Store::transact) tries it.
+    #[error("the transaction conflicted {attempts} times within {} ms; change less at once, or try again later", within.as_millis())]
+    Contended {
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long.
+        within: Duration,
+        /// The last conflict.
+        #[source]
+        last: Box<Error>,
+    },
+    /// The snapshot is neither the current one nor kept.
+    #[error("snapshot {number} is gone, or was never there: the current one is {current}; keep a snapshot to read it later")]
+    SnapshotGone {
+        /// The number asked for.
+        number: u64,
+        /// The current one.
+        current: u64,
+    },
+    /// No kept snapshot has this name.
+    #[error("no snapshot is kept under the name {}; the kept ones are listed by `kept`", Quoted(name))]
+    NoSuchSnapshot {
+        /// The name asked for.
+        name: String,
+    },
+    /// A snapshot is kept under this name already.
+    #[error("a snapshot is kept under the name {} already; choose another, or delete that first", Quoted(name))]
+    SnapshotExists {
+        /// The name.
+        name: String,
+    },
+    /// A name is empty or too long.
+    #[error("the name of a {what} has 1 to {max_bytes} bytes; this one has {bytes}")]
+    Name {
+        /// The kind of object that was to have it.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The longest name allowed.
+        max_bytes: usize,
+    },
+    /// A keyspace of another store was given.
+    #[error("the keyspace {} is one of another store", Quoted(name))]
+    OtherStore {
+        /// Its name.
+        name: String,
+    },
+    /// The store was made by another version of this library, whose format is another.
+    #[error("the store has format version {found}, and this program reads version {supported}; use a newer Tembo")]
+    FormatVersion {
+        /// The version that it has.
+        found: u64,
+        /// The version that can be read.
+        supported: u64,
+    },
+    /// The store is open in this process, and keeps state in memory that must exist once.
+    #[error("the store {} is open already in this process; clone the handle that is open", Quoted(name))]
+    InUse {
+        /// Its name.
+        name: String,
+    },
+    /// The commit of the whole group failed, of which this transaction was one.
+    #[error("the commit failed, together with those of other threads: {reason}")]
+    Group {
+        /// The error that one of them got.
+        reason: String,
+    },
+    /// An index failed: a key or value that is too long, or damage.
+    #[error(transparent)]
+    Index(#[from] tembo_index::Error),
+    /// The pool failed: it is full, damaged, or its device is.
+    #[error(transparent)]
+    Pool(#[from] tembo_pool::Error),
+}
+
+impl Error {
+    /// Whether the same transaction may succeed when it is run again.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Error::Conflict { .. })
+    }
+}
+
+impl From<OutOfBounds> for Error {
+    /// Offsets come from media, so one that leads nowhere is damage.
+    #[cold]
+    fn from(e: OutOfBounds) -> Error {
+        Error::Pool(e.into())
+    }
+}
+
+/// Media damage at `off`.
+#[cold]
+pub(crate) fn corrupt(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
+    Error::Pool(tembo_pool::Error::corrupt(what, off, expected, found))
+}

@@ -1,0 +1,89 @@
+//! Keyspaces: named sets of keys, which transactions change together.
+
+use crate::error::{Error, Result, corrupt};
+use crate::layout::{KEYSPACE_FORMAT, MAX_NAME_BYTES, PmKeyspace, field};
+use crate::store::StoreInner;
+use crate::versions::Table;
+use std::sync::{Arc, Weak};
+use tembo_index::WbTree;
+use tembo_pool::{Pool, Tx};
+
+/// A keyspace of a store: keys, in the order of their bytes, with their versions. Cheap to clone, and free to be used by any thread.
+///
+/// Keys have 0 to 65,536 bytes, values 0 to 512 MiB.
+#[derive(Clone)]
+pub struct Keyspace {
+    pub(crate) inner: Arc<KeyspaceInner>,
+}
+
+pub(crate) struct KeyspaceInner {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+    pub(crate) index: WbTree,
+    store: Weak<StoreInner>,
+}
+
+impl std::fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keyspace").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+impl Keyspace {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Refuses a keyspace of another store.
+    #[inline]
+    pub(crate) fn check_store(&self, store: &Arc<StoreInner>) -> Result<()> {
+        if std::ptr::eq(self.inner.store.as_ptr(), Arc::as_ptr(store)) {
+            return Ok(());
+        }
+        Err(Error::OtherStore { name: self.inner.name.clone() })
+    }
+
+    /// Makes an empty keyspace; the caller notes its offset.
+    pub(crate) fn create(tx: &mut Tx<'_>, id: u64) -> Result<u64> {
+        let index = WbTree::create_unnamed(tx)?;
+        let off = tx.alloc(size_of::<PmKeyspace>() as u64)?;
+        tx.write_fresh_words(off, &[KEYSPACE_FORMAT, id, index.head()], &[0; 5])?;
+        Ok(off)
+    }
+
+    /// The keyspace whose head lies at `off`.
+    pub(crate) fn open(pool: &Pool, store: Weak<StoreInner>, name: &str, off: u64) -> Result<Keyspace> {
+        let region = pool.region();
+        let format = region.load_u64(off)?;
+        if format != KEYSPACE_FORMAT {
+            return Err(corrupt("the head of a keyspace", off, "the mark of a keyspace", format!("{format:#x}")));
+        }
+        let id = region.load_u64(off + field!(PmKeyspace.id))?;
+        let index = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmKeyspace.index))?)?;
+        Ok(Keyspace { inner: Arc::new(KeyspaceInner { id, name: name.to_owned(), index, store }) })
+    }
+}
+
+impl KeyspaceInner {
+    /// The version table of a key as the transaction sees it.
+    pub(crate) fn table_in(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Table>> {
+        self.index.get_in(tx, key)?.map(table_at).transpose()
+    }
+}
+
+/// The version table that a value of the index leads to.
+pub(crate) fn table_at(value: &[u8]) -> Result<Table> {
+    match <[u8; 8]>::try_from(value) {
+        Ok(bytes) => Ok(Table { off: u64::from_ne_bytes(bytes) }),
+        Err(_) => Err(corrupt("a value of a keyspace's index", 0, "8 bytes", value.len())),
+    }
+}
+
+/// Refuses names that are empty or too long.
+pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) {
+        return Ok(());
+    }
+    Err(Error::Name { what, bytes: name.len(), max_bytes: MAX_NAME_BYTES })
+}

@@ -1,0 +1,191 @@
+//! The store on media. All references are byte offsets from the start of the pool, and 0 is none.
+
+use tembo_pmem::media_struct;
+
+/// The kind of a store's root in the pool's directory.
+pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"Sto1");
+/// The first words: a mark and the version of the format.
+pub(crate) const STORE_FORMAT: u64 = u64::from_le_bytes(*b"TmStore\x01");
+pub(crate) const KEYSPACE_FORMAT: u64 = u64::from_le_bytes(*b"TmKeysp\x01");
+/// Longest name of a keyspace or a snapshot, in bytes.
+pub(crate) const MAX_NAME_BYTES: usize = 256;
+/// Versions that lie in a version table itself.
+pub(crate) const INLINE_VERSIONS: u64 = 3;
+/// Versions of a vector, at most; 2^32 commits of one key between two that collect.
+pub(crate) const MAX_CAPACITY: u64 = 1 << 32;
+
+media_struct! {
+    /// The head of a store, which the pool's root names.
+    pub(crate) struct PmStore: 64 {
+        /// The bytes `TmStore`, format version 1.
+        0 => format: u64,
+        /// The number of the last commit.
+        8 => current: u64,
+        /// When that was, in nanoseconds since 1970.
+        16 => time_unix_ns: u64,
+        /// The head of the tree of keyspaces: name to `PmKeyspace`.
+        24 => keyspaces: u64,
+        /// The head of the tree of kept snapshots.
+        32 => kept: u64,
+        /// The id of the last keyspace that was made.
+        40 => last_keyspace: u64,
+        /// Zero.
+        48 => reserved: [u64; 2],
+    }
+}
+
+media_struct! {
+    /// The head of a keyspace.
+    pub(crate) struct PmKeyspace: 64 {
+        /// The bytes `TmKeysp`, format version 1.
+        0 => format: u64,
+        /// Its id, which no other keyspace of the store has or had.
+        8 => id: u64,
+        /// The head of the index: a tree from keys to the offsets of their `PmKey`.
+        16 => index: u64,
+        /// Zero.
+        24 => reserved: [u64; 5],
+    }
+}
+
+media_struct! {
+    /// A version of a key.
+    pub(crate) struct PmVersion: 16 {
+        /// The number of the commit that wrote it; 0 if there is none.
+        0 => number: u64,
+        /// The value; see `ValueWord`.
+        8 => value: u64,
+    }
+}
+
+media_struct! {
+    /// The version table of a key. The key follows it.
+    pub(crate) struct PmKey: 64 {
+        /// Length of the key in bytes.
+        0 => key_bytes: u64,
+        /// The vector that has the versions, or 0: they are here.
+        8 => vector: u64,
+        /// The versions in the order of their numbers, while there is no vector.
+        16 => versions: [PmVersion; 3],
+    }
+}
+
+media_struct! {
+    /// The versions of a key of which there are, or were, more than three. `capacity` times `PmVersion` follow.
+    pub(crate) struct PmVector: 16 {
+        /// How many versions it has room for.
+        0 => capacity: u64,
+        /// Zero.
+        8 => reserved: u64,
+    }
+}
+
+media_struct! {
+    /// The head of a value; its bytes follow.
+    pub(crate) struct PmValue: 8 {
+        /// Length in bytes.
+        0 => bytes: u64,
+    }
+}
+
+media_struct! {
+    /// A kept snapshot: the value in the tree of kept snapshots. Its key is the byte 1 and a name, or the byte 0 and the number, big-endian.
+    pub(crate) struct PmKept: 16 {
+        /// The snapshot's number.
+        0 => number: u64,
+        /// When it was committed, in nanoseconds since 1970.
+        8 => time_unix_ns: u64,
+    }
+}
+
+/// Offset of a field of a media struct, as the `u64` that all offsets are.
+macro_rules! field {
+    ($struct:ident . $field:ident) => {
+        core::mem::offset_of!($crate::layout::$struct, $field) as u64
+    };
+}
+pub(crate) use field;
+
+pub(crate) const KEY_HEAD_BYTES: u64 = size_of::<PmKey>() as u64;
+pub(crate) const VECTOR_HEAD_BYTES: u64 = size_of::<PmVector>() as u64;
+pub(crate) const VERSION_BYTES: u64 = size_of::<PmVersion>() as u64;
+pub(crate) const VALUE_HEAD_BYTES: u64 = size_of::<PmValue>() as u64;
+
+/// The word of a version's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ValueWord {
+    /// The key was deleted.
+    Tombstone,
+    /// There was a value that nobody can ask for any more.
+    Collected,
+    /// Up to seven bytes, in the word itself.
+    Inline { bytes: [u8; 7], len: u8 },
+    /// The value lies in a `PmValue`.
+    Block(u64),
+}
+
+/// The longest value that lies in its word.
+pub(crate) const MAX_INLINE_BYTES: usize = 7;
+
+impl ValueWord {
+    const TOMBSTONE: u64 = 2;
+    const COLLECTED: u64 = 4;
+    const INLINE: u64 = 8;
+
+    /// The word of a short value.
+    pub(crate) fn inline(value: &[u8]) -> Option<ValueWord> {
+        let mut bytes = [0; MAX_INLINE_BYTES];
+        bytes.get_mut(..value.len())?.copy_from_slice(value);
+        Some(ValueWord::Inline { bytes, len: value.len() as u8 })
+    }
+
+    pub(crate) fn encode(self) -> u64 {
+        match self {
+            ValueWord::Tombstone => ValueWord::TOMBSTONE,
+            ValueWord::Collected => ValueWord::COLLECTED,
+            ValueWord::Inline { bytes, len } => {
+                let mut word = [0; 8];
+                word[0] = ValueWord::INLINE as u8 | len << 4;
+                word[1..].copy_from_slice(&bytes);
+                u64::from_le_bytes(word)
+            }
+            // A block's offset is a multiple of 16.
+            ValueWord::Block(off) => off,
+        }
+    }
+
+    /// `None` if no value is encoded so.
+    pub(crate) fn decode(word: u64) -> Option<ValueWord> {
+        match word & 15 {
+            0 if word != 0 => Some(ValueWord::Block(word)),
+            ValueWord::TOMBSTONE if word == ValueWord::TOMBSTONE => Some(ValueWord::Tombstone),
+            ValueWord::COLLECTED if word == ValueWord::COLLECTED => Some(ValueWord::Collected),
+            ValueWord::INLINE => {
+                let all = word.to_le_bytes();
+                let len = all[0] >> 4;
+                let bytes: [u8; 7] = all[1..].try_into().expect("seven bytes");
+                let is_padded = bytes.get(usize::from(len)..)?.iter().all(|byte| *byte == 0);
+                is_padded.then_some(ValueWord::Inline { bytes, len })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_word_is_read_as_it_was_written() {
+        let mut words = vec![ValueWord::Tombstone, ValueWord::Collected, ValueWord::Block(16), ValueWord::Block(1 << 47)];
+        words.extend((0..=7).map(|len| ValueWord::inline(&[0xFF, 0, 1, 2, 3, 4, 5][..len]).unwrap()));
+        for word in words {
+            assert_eq!(ValueWord::decode(word.encode()), Some(word));
+        }
+        assert_eq!(ValueWord::inline(&[0; 8]), None);
+        for wrong in [0, 1, 3, 18, 20, 0x88, 0x0100 | 8] {
+            assert_eq!(ValueWord::decode(wrong), None, "{wrong:#x}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Transactions: Echo's local stores. Writes lie in memory until the commit.
+
+use crate::entries::Entries;
+use crate::error::Result;
+use crate::keyspace::Keyspace;
+use crate::snapshot::Snapshot;
+use crate::store::StoreInner;
+use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+/// What a transaction has written: by keyspace and key, a value or none.
+pub(crate) struct Writes {
+    pub(crate) keyspace: Keyspace,
+    pub(crate) changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+/// A transaction: reads one snapshot, with its own writes among what it reads, and commits all of its writes or none.
+///
+/// The snapshot is the current one at the first operation, or the one that it was
+/// [begun at](crate::Store::begin_at). Dropping it takes everything back, at no cost. `Send`, so that it can be
+/// passed on; one thread at a time uses it.
+pub struct Transaction {
+    store: Arc<StoreInner>,
+    snapshot: Option<Snapshot>,
+    writes: BTreeMap<u64, Writes>,
+}
+
+impl Transaction {
+    pub(crate) fn new(store: &Arc<StoreInner>, snapshot: Option<Snapshot>) -> Transaction {
+        Transaction { store: store.clone(), snapshot, writes: BTreeMap::new() }
+    }
+
+    /// The snapshot that it reads. Fixes it, if that has not been done.
+    pub fn snapshot(&mut self) -> &Snapshot {
+        let Transaction { store, snapshot, .. } = self;
+        snapshot.get_or_insert_with(|| Snapshot::current(store))
+    }
+
+    /// The value of a key, as the transaction has written it, or as its snapshot has it. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherStore`], and [`Error::Pool`] when the store is damaged.
+    pub fn get(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        keyspace.check_store(&self.store)?;
+        let key = key.as_ref();
+        let own = self.writes.get(&keyspace.inner.id).and_then(|writes| writes.changes.get(key));
+        if let Some(own) = own {
+            return Ok(own.clone());
+        }
+        self.snapshot().value(keyspace, key)
+    }
+
+    /// Gives a key a value.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherStore`], and [`Error::Index`] when the key or the value is too long.
+    pub fn put(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl Into<Vec<u8>>,
+        value: impl Into<Vec<u8>>,
+    ) -> Result<()> {
+        let (key, value) = (key.into(), value.into());
+        let (bytes, max_bytes) = (value.len() as u64, tembo_index::MAX_VALUE_BYTES);
+        if bytes > max_bytes {
+            return Err(tembo_index::Error::ValueTooLong { bytes, max_bytes }.into());
+        }
+        self.write(keyspace, key, Some(value))
+    }
+
+    /// Takes the value off a key. Deleting a key that has none is a write, too.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl Into<Vec<u8>>) -> Result<()> {
+        self.write(keyspace, key.into(), None)
+    }
+
+    /// Deletes all keys in `bounds` that have a value in the transaction's view; returns how many.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get). What was deleted before the error stays so in the transaction.
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Result<u64> {
+        let mut count = 0;
+        for entry in self.range(keyspace, bounds)? {
+            self.write(keyspace, entry?.0, None)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The keys in `bounds` that have a value in the transaction's view, in their order, from both ends. What the transaction writes after
+    /// this is not seen by the walk.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherStore`].
+    pub fn range<K: AsRef<[u8]>>(&mut self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Result<Entries> {
+        keyspace.check_store(&self.store)?;
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        let bounds = (owned(bounds.start_bound()), owned(bounds.end_bound()));
+        let own = match self.writes.get(&keyspace.inner.id) {
+            Some(writes) if !crosses(&bounds) => {
+                writes.changes.range(bounds.clone()).map(|(key, value)| (key.clone(), value.clone())).collect()
+            }
+            _ => Vec::new(),
+        };
+        let snapshot = self.snapshot().clone();
+        Ok(Entries::new(snapshot, keyspace.clone(), bounds, own))
+    }
+
+    fn write(&mut self, keyspace: &Keyspace, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<()> {
+        keyspace.check_store(&self.store)?;
+        let (bytes, max_bytes) = (key.len() as u64, tembo_index::MAX_KEY_BYTES);
+        if bytes > max_bytes {
+            return Err(tembo_index::Error::KeyTooLong { bytes, max_bytes }.into());
+        }
+        // A transaction conflicts with what was committed since its first operation.
+        self.snapshot();
+        let writes = self
+            .writes
+            .entry(keyspace.inner.id)
+            .or_insert_with(|| Writes { keyspace: keyspace.clone(), changes: BTreeMap::new() });
+        writes.changes.insert(key, value);
+        Ok(())
+    }
+
+    /// Makes all writes durable, then visible, as the next snapshot; returns its number. A transaction that has written nothing returns the
+    /// number of the snapshot that it read, and costs nothing. Otherwise one fence, shared with those who commit at the
+    /// same time; two, with more than 2 KiB of new data.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`] if a key that it writes was written after its snapshot; [`Error::Pool`] if the pool is full, damaged, or its device
+    /// is. Then nothing of it was done.
+    pub fn commit(mut self) -> Result<u64> {
+        let begin = self.snapshot().number();
+        if self.writes.is_empty() {
+            return Ok(begin);
+        }
+        let writes = std::mem::take(&mut self.writes).into_values().collect();
+        self.store.commits.commit(&self.store, begin, writes)
+    }
+
+    /// Takes everything back, as dropping it does.
+    pub fn abort(self) {}
+}
+
+/// Whether bounds are in the wrong order, which a map's range does not take.
+fn crosses((lower, upper): &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
+    match (lower, upper) {
+        (Bound::Excluded(low), Bound::Excluded(high)) => low >= high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low > high,
+        _ => false,
+    }
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let writes: usize = self.writes.values().map(|writes| writes.changes.len()).sum();
+        f.debug_struct("Transaction").field("snapshot", &self.snapshot).field("writes", &writes).finish()
+    }
+}
