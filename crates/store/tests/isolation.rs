@@ -1,0 +1,333 @@
+//! Transactions of several threads, and what their isolation promises.
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tembo_pmem::Region;
+use tembo_pool::{Geometry, Options, Pool};
+use tembo_store::{Error, Keyspace, Store, Transaction};
+
+fn store() -> Store {
+    let region = Region::simulated(&vec![0; 64 << 20], 64 << 20, None).unwrap();
+    Store::open(&Pool::create_in(region, &Geometry::default()).unwrap(), "store").unwrap()
+}
+
+fn number(tx: &mut Transaction, keyspace: &Keyspace, key: &str) -> i64 {
+    let value = tx.get(keyspace, key).unwrap().unwrap();
+    i64::from_le_bytes(value.try_into().unwrap())
+}
+
+fn set(tx: &mut Transaction, keyspace: &Keyspace, key: &str, value: i64) -> Result<(), Error> {
+    tx.put(keyspace, key, value.to_le_bytes())
+}
+
+fn prove(store: &Store) {
+    let mut marks = store.pool().marks().unwrap();
+    store.check(&mut marks).unwrap();
+    marks.finish().unwrap();
+}
+
+/// Two keys of 10 and 20, as in Hermitage's cases.
+fn two() -> (Store, Keyspace) {
+    let store = store();
+    let test = store.keyspace("test").unwrap();
+    let mut tx = store.begin();
+    set(&mut tx, &test, "1", 10).unwrap();
+    set(&mut tx, &test, "2", 20).unwrap();
+    tx.commit().unwrap();
+    (store, test)
+}
+
+fn all(store: &Store, keyspace: &Keyspace) -> [i64; 2] {
+    let mut tx = store.begin();
+    ["1", "2"].map(|key| number(&mut tx, keyspace, key))
+}
+
+#[test]
+fn g0_write_cycles_do_not_happen() {
+    let (store, test) = two();
+    let (mut a, mut b) = (store.begin(), store.begin());
+    set(&mut a, &test, "1", 11).unwrap();
+    set(&mut b, &test, "1", 12).unwrap();
+    set(&mut a, &test, "2", 21).unwrap();
+    a.commit().unwrap();
+    set(&mut b, &test, "2", 22).unwrap();
+    assert!(b.commit().unwrap_err().is_conflict());
+    assert_eq!(all(&store, &test), [11, 21]);
+}
+
+#[test]
+fn g1a_aborted_writes_are_not_read() {
+    let (store, test) = two();
+    let (mut a, mut b) = (store.begin(), store.begin());
+    set(&mut a, &test, "1", 101).unwrap();
+    assert_eq!(number(&mut b, &test, "1"), 10);
+    a.abort();
+    assert_eq!(number(&mut b, &test, "1"), 10);
+    assert_eq!(all(&store, &test), [10, 20]);
+}
+
+#[test]
+fn g1b_intermediate_writes_are_not_read() {
+    let (store, test) = two();
+    let (mut a, mut b) = (store.begin(), store.begin());
+    set(&mut a, &test, "1", 101).unwrap();
+    assert_eq!(number(&mut b, &test, "1"), 10);
+    set(&mut a, &test, "1", 11).unwrap();
+    a.commit().unwrap();
+    assert_eq!(number(&mut b, &test, "1"), 10, "its snapshot is older");
+    assert_eq!(all(&store, &test), [11, 20]);
+}
+
+#[test]
+fn g1c_information_does_not_flow_in_circles() {
+    let (store, test) = two();
+    let (mut a, mut b) = (store.begin(), store.begin());
+    set(&mut a, &test, "1", 11).unwrap();
+    set(&mut b, &test, "2", 22).unwrap();
+    assert_eq!(number(&mut a, &test, "2"), 20);
+    assert_eq!(number(&mut b, &test, "1"), 10);
+    a.commit().unwrap();
+    b.commit().unwrap();
+    assert_eq!(all(&store, &test), [11, 22]);
+}
+
+#[test]
+fn otv_and_g_single_what_is_read_does_not_change() {
+    let (store, test) = two();
+    let mut reader = store.begin();
+    assert_eq!(number(&mut reader, &test, "1"), 10);
+    store.transact(|tx| [("1", 11), ("2", 19)].iter().try_for_each(|(k, v)| set(tx, &test, k, *v))).unwrap();
+    store.transact(|tx| [("1", 12), ("2", 18)].iter().try_for_each(|(k, v)| set(tx, &test, k, *v))).unwrap();
+    assert_eq!(number(&mut reader, &test, "2"), 20);
+    let sum: i64 = reader
+        .range::<&str>(&test, ..)
+        .unwrap()
+        .map(|entry| i64::from_le_bytes(entry.unwrap().1.try_into().unwrap()))
+        .sum();
+    assert_eq!(sum, 30);
+}
+
+#[test]
+fn pmp_predicates_are_read_in_one_snapshot() {
+    let (store, test) = two();
+    let mut a = store.begin();
+    assert_eq!(a.range::<&str>(&test, ..).unwrap().count(), 2);
+    store.transact(|tx| set(tx, &test, "3", 30)).unwrap();
+    assert_eq!(a.range::<&str>(&test, ..).unwrap().count(), 2);
+    assert_eq!(a.delete_range::<&str>(&test, "2"..).unwrap(), 1);
+    a.commit().unwrap();
+    let left: Vec<_> = store.snapshot().iter(&test).unwrap().map(|entry| entry.unwrap().0).collect();
+    assert_eq!(left, [b"1", b"3"]);
+}
+
+#[test]
+fn p4_updates_are_not_lost() {
+    let (store, test) = two();
+    let (mut a, mut b) = (store.begin(), store.begin());
+    assert_eq!((number(&mut a, &test, "1"), number(&mut b, &test, "1")), (10, 10));
+    set(&mut a, &test, "1", 11).unwrap();
+    set(&mut b, &test, "1", 11).unwrap();
+    let first = a.commit().unwrap();
+    match b.commit().unwrap_err() {
+        Error::Conflict { keyspace, key, by, snapshot } => {
+            assert_eq!((keyspace.as_str(), key.as_slice(), by, snapshot), ("test", b"1".as_slice(), first, first - 1));
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// Snapshot isolation lets this happen; that it does is part of what the docs say.
+#[test]
+fn g2_item_write_skew_happens() {
+    let (store, test) = two();
+    let (mut a, mut b) = (store.begin(), store.begin());
+    for tx in [&mut a, &mut b] {
+        assert_eq!((number(tx, &test, "1"), number(tx, &test, "2")), (10, 20));
+    }
+    set(&mut a, &test, "1", 11).unwrap();
+    set(&mut b, &test, "2", 21).unwrap();
+    a.commit().unwrap();
+    b.commit().unwrap();
+    assert_eq!(all(&store, &test), [11, 21]);
+}
+
+#[test]
+fn a_deletion_and_an_insertion_conflict_like_other_writes() {
+    let (store, test) = two();
+    let (mut deletes, mut writes, mut inserts, mut inserts_too) =
+        (store.begin(), store.begin(), store.begin(), store.begin());
+    deletes.delete(&test, "1").unwrap();
+    set(&mut writes, &test, "1", 11).unwrap();
+    set(&mut inserts, &test, "new", 1).unwrap();
+    set(&mut inserts_too, &test, "new", 2).unwrap();
+    deletes.commit().unwrap();
+    assert!(writes.commit().unwrap_err().is_conflict());
+    inserts.commit().unwrap();
+    assert!(inserts_too.commit().unwrap_err().is_conflict());
+    // The tombstone of a key that is gone is there as long as somebody is older.
+    let mut older = store.begin();
+    older.get(&test, "2").unwrap();
+    store.transact(|tx| tx.delete(&test, "new")).unwrap();
+    while store.collect(100).unwrap() {}
+    set(&mut older, &test, "new", 3).unwrap();
+    assert!(older.commit().unwrap_err().is_conflict());
+    while store.collect(100).unwrap() {}
+    prove(&store);
+    let mut marks = store.pool().marks().unwrap();
+    assert_eq!(store.check(&mut marks).unwrap().keys, 1, "both deleted keys are gone");
+}
+
+#[test]
+fn a_transaction_at_an_old_snapshot_conflicts_with_all_that_came_since() {
+    let (store, test) = two();
+    let old = store.snapshot();
+    store.keep(old.number(), "old").unwrap();
+    store.transact(|tx| set(tx, &test, "1", 11)).unwrap();
+    store.transact(|tx| tx.delete(&test, "2")).unwrap();
+    while store.collect(100).unwrap() {}
+    for key in ["1", "2"] {
+        let mut tx = store.begin_at(&store.at_name("old").unwrap()).unwrap();
+        assert!(tx.get(&test, key).unwrap().is_some());
+        set(&mut tx, &test, key, 5).unwrap();
+        assert!(tx.commit().unwrap_err().is_conflict(), "{key}");
+    }
+    let mut tx = store.begin_at(&old).unwrap();
+    set(&mut tx, &test, "3", 5).unwrap();
+    tx.commit().unwrap();
+}
+
+#[test]
+fn transfers_of_many_threads_keep_the_sum_and_every_snapshot_has_it() {
+    const ACCOUNTS: u64 = 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bank.pool");
+    let mut options = Options::new();
+    options.create = true;
+    let pool = Pool::open(&path, &options).unwrap();
+    let store = Store::open(&pool, "bank").unwrap();
+    let accounts = store.keyspace("accounts").unwrap();
+    let log = store.keyspace("log").unwrap();
+    let fill = |tx: &mut Transaction| (0..ACCOUNTS).try_for_each(|i| set(tx, &accounts, &i.to_string(), 100));
+    store.transact(fill).unwrap();
+    let sum = |store: &Store| -> i64 {
+        let entries = store.snapshot().iter(&accounts).unwrap();
+        entries.map(|entry| i64::from_le_bytes(entry.unwrap().1.try_into().unwrap())).sum()
+    };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let (store, accounts, log) = (&store, &accounts, &log);
+                scope.spawn(move || {
+                    let mut random = Xoshiro256PlusPlus::seed_from_u64(thread);
+                    let mut last = 0;
+                    for i in 0..500u64 {
+                        let (from, to) = (random.random_range(0..ACCOUNTS), random.random_range(0..ACCOUNTS));
+                        let amount = random.random_range(0..10);
+                        let ((), number) = store
+                            .transact(|tx| {
+                                let left = number_of(tx, accounts, from) - amount;
+                                set(tx, accounts, &from.to_string(), left)?;
+                                let more = number_of(tx, accounts, to) + amount;
+                                set(tx, accounts, &to.to_string(), more)?;
+                                tx.put(log, [thread.to_be_bytes(), i.to_be_bytes()].concat(), "done")
+                            })
+                            .unwrap();
+                        assert!(number > last, "numbers rise");
+                        last = number;
+                        assert!(store.snapshot().number() >= number, "what was committed is seen");
+                    }
+                })
+            })
+            .collect();
+        let reader = scope.spawn(|| {
+            let mut looks = 0;
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(sum(&store), 100 * ACCOUNTS as i64);
+                looks += 1;
+            }
+            looks
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+        assert!(reader.join().unwrap() > 0);
+    });
+    assert_eq!(store.snapshot().iter(&log).unwrap().count(), 2000);
+    assert_eq!(store.snapshot().iter(&log).unwrap().rev().count(), 2000);
+    while store.collect(1000).unwrap() {}
+    prove(&store);
+    let mut marks = pool.marks().unwrap();
+    let report = store.check(&mut marks).unwrap();
+    assert_eq!(report.versions, 2000 + ACCOUNTS, "nothing old is left");
+    drop((accounts, log, store));
+    let store = Store::open(&pool, "bank").unwrap();
+    assert_eq!(store.snapshot().number(), 2001);
+}
+
+fn number_of(tx: &mut Transaction, keyspace: &Keyspace, i: u64) -> i64 {
+    number(tx, keyspace, &i.to_string())
+}
+
+/// Random transactions, kept snapshots and readers, beside a model that keeps every state.
+#[test]
+fn every_snapshot_that_is_held_stays_as_it_was() {
+    type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+    for seed in 0..20 {
+        let store = store();
+        let keyspace = store.keyspace("k").unwrap();
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut current = Contents::new();
+        let mut held = Vec::new();
+        let mut kept: Vec<(String, Contents)> = Vec::new();
+        for round in 0..200 {
+            let mut tx = store.begin();
+            for _ in 0..random.random_range(1..6) {
+                let key = vec![random.random_range(0..30u8); random.random_range(1..4)];
+                if random.random_bool(0.3) {
+                    tx.delete(&keyspace, key.clone()).unwrap();
+                    current.remove(&key);
+                } else {
+                    let value = vec![round as u8; random.random_range(0..40)];
+                    tx.put(&keyspace, key.clone(), value.clone()).unwrap();
+                    current.insert(key, value);
+                }
+                let seen: Contents = tx.range::<Vec<u8>>(&keyspace, ..).unwrap().collect::<Result<_, _>>().unwrap();
+                assert_eq!(seen, current, "its own writes are among what it reads");
+            }
+            tx.commit().unwrap();
+            match random.random_range(0..8) {
+                0 => held.push((store.snapshot(), current.clone())),
+                1 if !held.is_empty() => _ = held.swap_remove(random.random_range(0..held.len())),
+                2 => {
+                    store.keep(store.snapshot().number(), &round.to_string()).unwrap();
+                    kept.push((round.to_string(), current.clone()));
+                }
+                3 if !kept.is_empty() => {
+                    let (name, _) = kept.swap_remove(random.random_range(0..kept.len()));
+                    store.delete_kept(&name).unwrap();
+                }
+                4 => _ = store.collect(random.random_range(1..20)).unwrap(),
+                _ => {}
+            }
+            let named = kept.iter().map(|(name, contents)| (store.at_name(name).unwrap(), contents.clone()));
+            for (snapshot, expected) in held.iter().map(|(s, c)| (s.clone(), c.clone())).chain(named) {
+                let mut found: Vec<_> = snapshot.iter(&keyspace).unwrap().map(Result::unwrap).collect();
+                assert_eq!(found, expected.clone().into_iter().collect::<Vec<_>>(), "seed {seed}, round {round}");
+                found.reverse();
+                let back: Vec<_> = snapshot.iter(&keyspace).unwrap().rev().map(Result::unwrap).collect();
+                assert_eq!(back, found);
+            }
+            if round % 20 == 0 {
+                prove(&store);
+            }
+        }
+        held.clear();
+        kept.iter().for_each(|(name, _)| store.delete_kept(name).unwrap());
+        while store.collect(1000).unwrap() {}
+        let mut marks = store.pool().marks().unwrap();
+        let report = store.check(&mut marks).unwrap();
+        assert_eq!((report.keys, report.versions), (current.len() as u64, current.len() as u64), "seed {seed}");
+    }
+}
