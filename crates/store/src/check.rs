@@ -7,6 +7,8 @@ use crate::layout::{
 };
 use crate::store::Store;
 use crate::versions::{Table, Words, value_bytes};
+use std::collections::HashSet;
+use std::sync::Arc;
 use tembo_pmem::Region;
 use tembo_pool::Marks;
 
@@ -16,6 +18,8 @@ use tembo_pool::Marks;
 pub struct Report {
     /// Keyspaces.
     pub keyspaces: u64,
+    /// Keyspaces that were dropped and are being freed.
+    pub dropped_keyspaces: u64,
     /// Keys that have a version.
     pub keys: u64,
     /// Versions with a value or a tombstone.
@@ -44,16 +48,26 @@ impl Store {
             }
         }
         let mut report = Report::default();
-        let mut ids = Vec::new();
-        for (off, keyspace) in inner.all_keyspaces()? {
-            marks.reach(off, size_of::<PmKeyspace>() as u64)?;
-            let id = keyspace.inner.id;
-            if id > last_id || ids.contains(&id) {
-                return Err(corrupt("the id of a keyspace", off, format!("a new one up to {last_id}"), id));
+        let mut ids = HashSet::new();
+        let mut check = |keyspace: &Keyspace, report: &mut Report| {
+            let Keyspace { inner } = keyspace;
+            marks.reach(inner.head, size_of::<PmKeyspace>() as u64)?;
+            if inner.id > last_id || !ids.insert(inner.id) {
+                let expected = format!("a new one up to {last_id}");
+                return Err(corrupt("the id of a keyspace", inner.head, expected, inner.id));
             }
-            ids.push(id);
+            check_keyspace(keyspace, region, current, marks, report)
+        };
+        for keyspace in inner.all_keyspaces()? {
             report.keyspaces += 1;
-            check_keyspace(&keyspace, region, current, marks, &mut report)?;
+            check(&keyspace, &mut report)?;
+        }
+        let mut dropped = region.load_u64(inner.off + field!(PmStore.dropped))?;
+        while dropped != 0 {
+            let keyspace = Keyspace::open(&inner.pool, Arc::downgrade(inner), "a dropped keyspace", dropped)?;
+            check(&keyspace, &mut Report::default())?;
+            report.dropped_keyspaces += 1;
+            dropped = region.load_u64(dropped + field!(PmKeyspace.next_dropped))?;
         }
         Ok(report)
     }

@@ -10,7 +10,7 @@
 
 use crate::active::Needed;
 use crate::error::{Error, Result};
-use crate::keyspace::KeyspaceInner;
+use crate::keyspace::{Keyspace, KeyspaceInner, table_at};
 use crate::layout::{ValueWord, field};
 use crate::store::StoreInner;
 use crate::transaction::Writes;
@@ -18,12 +18,16 @@ use crate::versions::{Left, Table, Version, write_value};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Bound;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tembo_pool::{KeptSpace, Lane, Savepoint, Tx};
 
 /// Tables that one commit of a transaction looks through for versions that nobody needs any more.
 const COLLECTED_PER_COMMIT: usize = 2;
+/// Tables that one record of a collection is about, so that it fits into its lane.
+const COLLECTED_PER_RECORD: usize = 32;
 /// Bytes of a key that an error shows.
 const SHOWN_KEY_BYTES: usize = 64;
 
@@ -36,13 +40,70 @@ pub(crate) struct Commits {
 /// A transaction that waits to be committed.
 struct Request {
     begin: u64,
-    work: Mutex<Work>,
+    state: Mutex<RequestState>,
+}
+
+struct RequestState {
+    work: Work,
+    waker: Option<Waker>,
 }
 
 enum Work {
     Waiting(Vec<Writes>),
     Done(Result<u64>),
     Taken,
+}
+
+/// A commit that was asked for by [`Transaction::commit_async`](crate::Transaction::commit_async): a future, for any runtime, and a handle to
+/// [wait](Self::wait) for.
+///
+/// Nothing is committed until somebody waits for it, or polls it, or another transaction of the store commits; then all commits that were asked
+/// for are made by one record, with one fence. The thread that does this needs the time of that commit: a microsecond in
+/// memory, a synchronisation of the device where that is what makes a commit durable.
+///
+/// Dropping it takes nothing back: the transaction is committed with the next one, or when the store is closed.
+#[must_use = "nothing is durable before this was waited for"]
+pub struct Commit {
+    store: Arc<StoreInner>,
+    /// `None` for a transaction that has written nothing.
+    request: Option<Arc<Request>>,
+    begin: u64,
+}
+
+impl Commit {
+    /// Waits until the transaction is durable and visible, or failed; returns its number.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Transaction::commit`](crate::Transaction::commit).
+    pub fn wait(self) -> Result<u64> {
+        match &self.request {
+            Some(request) => self.store.commits.wait(&self.store, request),
+            None => Ok(self.begin),
+        }
+    }
+}
+
+impl Future for Commit {
+    type Output = Result<u64>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<u64>> {
+        let Some(request) = &self.request else { return Poll::Ready(Ok(self.begin)) };
+        let commits = &self.store.commits;
+        if let Some(outcome) = request.outcome() {
+            return Poll::Ready(outcome);
+        }
+        request.state.lock().waker = Some(context.waker().clone());
+        // Whoever holds the lock now looks into the queue again when it has let it go.
+        commits.try_lead(&self.store);
+        request.outcome().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl std::fmt::Debug for Commit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Commit").finish_non_exhaustive()
+    }
 }
 
 /// What the holder of the lock has.
@@ -82,27 +143,78 @@ impl Commits {
     }
 
     /// Commits the writes of a transaction that reads snapshot `begin`; returns the number of the commit.
-    pub(crate) fn commit(&self, store: &StoreInner, begin: u64, writes: Vec<Writes>) -> Result<u64> {
-        let request = Arc::new(Request { begin, work: Mutex::new(Work::Waiting(writes)) });
+    pub(crate) fn commit(&self, store: &Arc<StoreInner>, begin: u64, writes: Vec<Writes>) -> Result<u64> {
+        let request = self.enter(begin, writes);
+        self.wait(store, &request)
+    }
+
+    /// As [`commit`](Self::commit), when somebody waits for it.
+    pub(crate) fn commit_async(&self, store: &Arc<StoreInner>, begin: u64, writes: Vec<Writes>) -> Commit {
+        let request = if writes.is_empty() { None } else { Some(self.enter(begin, writes)) };
+        Commit { store: store.clone(), request, begin }
+    }
+
+    fn enter(&self, begin: u64, writes: Vec<Writes>) -> Arc<Request> {
+        let state = RequestState { work: Work::Waiting(writes), waker: None };
+        let request = Arc::new(Request { begin, state: Mutex::new(state) });
         self.queue.lock().push(request.clone());
+        request
+    }
+
+    /// Commits a transaction of the queue with all others that are in it, unless another thread does.
+    fn wait(&self, store: &Arc<StoreInner>, request: &Arc<Request>) -> Result<u64> {
         let mut leader = self.leader.lock();
         if let Some(outcome) = request.outcome() {
             return outcome;
         }
-        let group = std::mem::take(&mut *self.queue.lock());
-        leader.commit(store, &group);
+        self.commit_queue(store, &mut leader);
         drop(leader);
+        self.try_lead(store);
         request.outcome().unwrap_or_else(|| {
             Err(Error::Group { reason: "a thread that was committing for others panicked".to_owned() })
         })
     }
+
+    fn commit_queue(&self, store: &StoreInner, leader: &mut Leader) {
+        let group = std::mem::take(&mut *self.queue.lock());
+        let mut waiting: Vec<Waiting> = group.into_iter().filter_map(Request::take).collect();
+        let without_space = leader.commit(store, &mut waiting, false);
+        // What nobody needs any more may be room enough; each by itself, as the group may have been too much.
+        for mut request in without_space {
+            let _ = leader.collect_garbage(store);
+            leader.commit(store, std::slice::from_mut(&mut request), true);
+        }
+    }
+
+    /// Commits what is in the queue, as long as there is something and nobody else does.
+    pub(crate) fn try_lead(&self, store: &StoreInner) {
+        while !self.queue.lock().is_empty() {
+            let Some(mut leader) = self.leader.try_lock() else { return };
+            self.commit_queue(store, &mut leader);
+        }
+    }
+}
+
+/// A transaction that is being committed.
+struct Waiting {
+    request: Arc<Request>,
+    writes: Vec<Writes>,
 }
 
 impl Request {
+    /// Takes its writes, to be committed.
+    fn take(self: Arc<Request>) -> Option<Waiting> {
+        let work = std::mem::replace(&mut self.state.lock().work, Work::Taken);
+        match work {
+            Work::Waiting(writes) => Some(Waiting { request: self, writes }),
+            _ => None,
+        }
+    }
+
     fn outcome(&self) -> Option<Result<u64>> {
-        let mut work = self.work.lock();
-        match &*work {
-            Work::Done(_) => match std::mem::replace(&mut *work, Work::Taken) {
+        let work = &mut self.state.lock().work;
+        match work {
+            Work::Done(_) => match std::mem::replace(work, Work::Taken) {
                 Work::Done(outcome) => Some(outcome),
                 _ => None,
             },
@@ -111,7 +223,12 @@ impl Request {
     }
 
     fn finish(&self, outcome: Result<u64>) {
-        *self.work.lock() = Work::Done(outcome);
+        let mut state = self.state.lock();
+        state.work = Work::Done(outcome);
+        if let Some(waker) = state.waker.take() {
+            drop(state);
+            waker.wake();
+        }
     }
 }
 
@@ -122,32 +239,37 @@ struct Group<'g> {
 }
 
 impl Leader {
-    /// Commits a group; everyone in it gets an outcome.
-    fn commit(&mut self, store: &StoreInner, requests: &[Arc<Request>]) {
+    /// Commits a group. Everyone in it gets an outcome, but those for whom there was no space, unless this is the `last` attempt: they are
+    /// returned.
+    fn commit(&mut self, store: &StoreInner, requests: &mut [Waiting], last_attempt: bool) -> Vec<Waiting> {
+        let mut without_space = Vec::new();
         let needed = store.active.needed();
         let current = store.active.current();
         let mut group = Group { members: Vec::with_capacity(requests.len()), garbage: Vec::new() };
         let Leader { lane, garbage, .. } = self;
         let mut tx = lane.begin();
-        for request in requests {
+        for Waiting { request, writes } in requests {
             let number = current + group.members.len() as u64 + 1;
-            let Work::Waiting(writes) = std::mem::replace(&mut *request.work.lock(), Work::Taken) else { continue };
             let before = (tx.savepoint(), group.garbage.len());
-            match apply(&mut tx, &writes, (request.begin, number), &needed, &mut group.garbage) {
+            match apply(&mut tx, writes, (request.begin, number), &needed, &mut group.garbage) {
                 Ok(()) => group.members.push((request, number)),
                 Err(e) => {
                     tx.rollback_to(before.0);
                     group.garbage.truncate(before.1);
-                    request.finish(Err(e));
+                    if e.is_full() && !last_attempt {
+                        let writes = std::mem::take(writes);
+                        without_space.push(Waiting { request: request.clone(), writes });
+                    } else {
+                        request.finish(Err(e));
+                    }
                 }
             }
             tx.use_kept_space(KeptSpace::None);
         }
-        let Some(&(_, last)) = group.members.last() else { return };
+        let Some(&(_, last)) = group.members.last() else { return without_space };
         let before = tx.savepoint();
         let old = collect_some(&mut tx, garbage, &needed, COLLECTED_PER_COMMIT * group.members.len());
-        let outcome = finish(tx, store, last, before, old);
-        match outcome {
+        match finish(tx, store, last, before, old) {
             Ok(collected) => {
                 garbage.drain(..collected);
                 garbage.append(&mut group.garbage.into());
@@ -156,10 +278,36 @@ impl Leader {
             }
             Err(e) => fail_all(&group.members, e),
         }
+        without_space
+    }
+
+    /// Collects what the queue of garbage leads to and nobody needs any more.
+    fn collect_garbage(&mut self, store: &StoreInner) -> Result<()> {
+        let needed = store.active.needed();
+        let Leader { lane, garbage, .. } = self;
+        let mut tx = lane.begin();
+        loop {
+            let collected = collect_some(&mut tx, garbage, &needed, COLLECTED_PER_RECORD)?;
+            tx.commit_and_begin()?;
+            garbage.drain(..collected);
+            if collected < COLLECTED_PER_RECORD {
+                return Ok(());
+            }
+        }
     }
 
     /// Collects what is not needed any more, in up to `tables` tables; returns whether more can be collected.
     pub(crate) fn collect(&mut self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
+        let (mut left, mut more) = (tables, true);
+        while left > 0 && more {
+            let part = left.min(COLLECTED_PER_RECORD);
+            more = self.collect_part(store, part)?;
+            left -= part;
+        }
+        Ok(more)
+    }
+
+    fn collect_part(&mut self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
         let needed = store.active.needed();
         let Leader { lane, garbage, walk } = self;
         let mut tx = lane.begin();
@@ -169,9 +317,14 @@ impl Leader {
         if garbage.front().is_some_and(|first| first.number <= needed.first_read()) {
             return Ok(true);
         }
+        let freed = free_dropped(&mut tx, store, tables - collected)?;
+        tx.commit_and_begin()?;
+        if tx.load(store.off + field!(PmStore.dropped))? != 0 {
+            return Ok(true);
+        }
         // I4: what is in the queue has later numbers, and the walk removes no table with such a number.
         if let Some(at) = walk.take() {
-            *walk = walk_on(&mut tx, store, at, &needed, tables - collected)?;
+            *walk = walk_on(&mut tx, store, at, &needed, tables - collected - freed)?;
             tx.commit()?;
         }
         Ok(walk.is_some())
@@ -183,6 +336,32 @@ impl Leader {
     }
 }
 
+/// Frees up to `tables` tables, and then the rest, of keyspaces that were dropped; returns how many.
+fn free_dropped(tx: &mut Tx<'_>, store: &Arc<StoreInner>, tables: usize) -> Result<usize> {
+    let first_off = store.off + field!(PmStore.dropped);
+    let mut freed = 0;
+    while freed < tables {
+        let head = tx.load(first_off)?;
+        if head == 0 {
+            break;
+        }
+        tx.use_kept_space(KeptSpace::All);
+        let keyspace = Keyspace::open(&store.pool, Arc::downgrade(store), "a dropped keyspace", head)?.inner;
+        match keyspace.index.pop_first(tx)? {
+            Some((_, table)) => table_at(&table)?.free(tx)?,
+            None => {
+                let after = tx.load(head + field!(PmKeyspace.next_dropped))?;
+                tx.store(first_off, after)?;
+                keyspace.index.clone().free_unnamed(tx)?;
+                tx.free(head)?;
+            }
+        }
+        freed += 1;
+    }
+    tx.use_kept_space(KeptSpace::None);
+    Ok(freed)
+}
+
 /// Looks at some tables; returns where it got to, or none at the end.
 fn walk_on(
     tx: &mut Tx<'_>,
@@ -192,7 +371,7 @@ fn walk_on(
     tables: usize,
 ) -> Result<Option<Walk>> {
     let mut left = tables;
-    for (_, keyspace) in store.all_keyspaces()? {
+    for keyspace in store.all_keyspaces()? {
         if keyspace.name() < at.keyspace.as_str() {
             continue;
         }
@@ -256,6 +435,7 @@ fn apply(
     tx.use_kept_space(if frees { KeptSpace::Half } else { KeptSpace::None });
     for Writes { keyspace, changes } in writes {
         let keyspace = &keyspace.inner;
+        keyspace.check_there()?;
         for (key, value) in changes {
             let table = keyspace.table_in(tx, key)?;
             let last = table.map(|table| table.find(tx, u64::MAX)).transpose()?.flatten();
@@ -296,6 +476,10 @@ fn collect_some(
         // While somebody reads an older snapshot, some of them may be needed.
         if *number > needed.first_read() {
             break;
+        }
+        if keyspace.check_there().is_err() {
+            done += 1;
+            continue;
         }
         tx.use_kept_space(KeptSpace::Half);
         let Left { versions, ends_in_tombstone } = table.collect(tx, needed)?;

@@ -52,8 +52,9 @@ impl Entries {
     fn fill(&mut self, end: End) -> Result<()> {
         while !self.is_read && (if end == End::Front { &self.front } else { &self.back }).is_empty() {
             let pool = self.snapshot.store.pool.clone();
-            // The pin of the walk keeps the tables, too.
+            // The pin of the walk keeps the tables, too, and what a drop of the keyspace frees after this look.
             let mut walk = self.keyspace.inner.index.range(self.bounds.clone());
+            self.keyspace.inner.check_there()?;
             let mut last = None;
             for step in 0.. {
                 let record = if end == End::Front { walk.advance()? } else { walk.advance_back()? };

@@ -75,6 +75,12 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// The keyspace was dropped.
+    #[error("the keyspace {} was dropped", Quoted(name))]
+    KeyspaceDropped {
+        /// Its name.
+        name: String,
+    },
     /// The store was made by another version of this library, whose format is another.
     #[error("the store has format version {found}, and this program reads version {supported}; use a newer Tembo")]
     FormatVersion {
@@ -107,6 +113,14 @@ impl Error {
     /// Whether the same transaction may succeed when it is run again.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Error::Conflict { .. })
+    }
+}
+
+impl Error {
+    /// Whether there was no space in the pool.
+    pub fn is_full(&self) -> bool {
+        use tembo_pool::Error::Full;
+        matches!(self, Error::Pool(Full { .. }) | Error::Index(tembo_index::Error::Pool(Full { .. })))
     }
 }
 

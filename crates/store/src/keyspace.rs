@@ -4,6 +4,7 @@ use crate::error::{Error, Result, corrupt};
 use crate::layout::{KEYSPACE_FORMAT, MAX_NAME_BYTES, PmKeyspace, field};
 use crate::store::StoreInner;
 use crate::versions::Table;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use tembo_index::WbTree;
 use tembo_pool::{Pool, Tx};
@@ -20,7 +21,9 @@ pub(crate) struct KeyspaceInner {
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) index: WbTree,
+    pub(crate) head: u64,
     store: Weak<StoreInner>,
+    is_dropped: AtomicBool,
 }
 
 impl std::fmt::Debug for Keyspace {
@@ -35,13 +38,13 @@ impl Keyspace {
         &self.inner.name
     }
 
-    /// Refuses a keyspace of another store.
+    /// Refuses a keyspace of another store, and one that was dropped.
     #[inline]
     pub(crate) fn check_store(&self, store: &Arc<StoreInner>) -> Result<()> {
-        if std::ptr::eq(self.inner.store.as_ptr(), Arc::as_ptr(store)) {
-            return Ok(());
+        if !std::ptr::eq(self.inner.store.as_ptr(), Arc::as_ptr(store)) {
+            return Err(Error::OtherStore { name: self.inner.name.clone() });
         }
-        Err(Error::OtherStore { name: self.inner.name.clone() })
+        self.inner.check_there()
     }
 
     /// Makes an empty keyspace; the caller notes its offset.
@@ -61,11 +64,25 @@ impl Keyspace {
         }
         let id = region.load_u64(off + field!(PmKeyspace.id))?;
         let index = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmKeyspace.index))?)?;
-        Ok(Keyspace { inner: Arc::new(KeyspaceInner { id, name: name.to_owned(), index, store }) })
+        let (name, is_dropped) = (name.to_owned(), AtomicBool::new(false));
+        Ok(Keyspace { inner: Arc::new(KeyspaceInner { id, name, index, head: off, store, is_dropped }) })
     }
 }
 
 impl KeyspaceInner {
+    /// Refuses a keyspace that was dropped.
+    #[inline]
+    pub(crate) fn check_there(&self) -> Result<()> {
+        if self.is_dropped.load(Ordering::Acquire) {
+            return Err(Error::KeyspaceDropped { name: self.name.clone() });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn note_dropped(&self, is_dropped: bool) {
+        self.is_dropped.store(is_dropped, Ordering::Release);
+    }
+
     /// The version table of a key as the transaction sees it.
     pub(crate) fn table_in(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Table>> {
         self.index.get_in(tx, key)?.map(table_at).transpose()

@@ -29,8 +29,10 @@ media_struct! {
         32 => kept: u64,
         /// The id of the last keyspace that was made.
         40 => last_keyspace: u64,
+        /// The first keyspace that was dropped and is being freed, or 0.
+        48 => dropped: u64,
         /// Zero.
-        48 => reserved: [u64; 2],
+        56 => reserved: u64,
     }
 }
 
@@ -43,8 +45,10 @@ media_struct! {
         8 => id: u64,
         /// The head of the index: a tree from keys to the offsets of their `PmKey`.
         16 => index: u64,
+        /// In a keyspace that was dropped: the next one, or 0.
+        24 => next_dropped: u64,
         /// Zero.
-        24 => reserved: [u64; 5],
+        32 => reserved: [u64; 4],
     }
 }
 

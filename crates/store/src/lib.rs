@@ -100,9 +100,10 @@ mod transaction;
 mod versions;
 
 pub use check::Report;
+pub use commit::Commit;
 pub use entries::{Entries, Entry};
 pub use error::{Error, Result};
 pub use keyspace::Keyspace;
 pub use snapshot::{Kept, Snapshot};
-pub use store::Store;
-pub use transaction::Transaction;
+pub use store::{KeyVersion, Store};
+pub use transaction::{Savepoint, Transaction};

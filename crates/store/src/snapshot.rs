@@ -58,6 +58,8 @@ impl Snapshot {
     pub(crate) fn value(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let pool = &self.store.pool;
         let pin = pool.pin();
+        // After the pin: what is freed from here on stays readable.
+        keyspace.inner.check_there()?;
         let Some(table) = keyspace.inner.index.get(&pin, key)?.map(table_at).transpose()? else { return Ok(None) };
         match table.find(pool.region(), self.number)? {
             Some(version) => read_value(pool.region(), version.value, table.off),

@@ -3,16 +3,17 @@
 use crate::active::Active;
 use crate::commit::Commits;
 use crate::error::{Error, Result, corrupt};
-use crate::keyspace::{Keyspace, check_name};
-use crate::layout::{PmKept, PmStore, ROOT_KIND, STORE_FORMAT, field};
+use crate::keyspace::{Keyspace, check_name, table_at};
+use crate::layout::{PmKept, PmStore, ROOT_KIND, STORE_FORMAT, ValueWord, field};
 use crate::snapshot::{Kept, Snapshot};
 use crate::transaction::Transaction;
+use crate::versions::read_value;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tembo_index::WbTree;
-use tembo_pool::{Claim, Pool};
+use tembo_pool::{Claim, KeptSpace, Pool};
 
 /// How often, and how long, [`Store::transact`] tries.
 const ATTEMPTS_MAX: u32 = 1000;
@@ -34,6 +35,15 @@ pub(crate) struct StoreInner {
     pub(crate) kept: WbTree,
     open: Mutex<HashMap<String, Keyspace>>,
     _claim: Claim,
+}
+
+/// A version of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyVersion {
+    /// The number of the commit that wrote it, and of the first snapshot that has it.
+    pub number: u64,
+    /// The value; `None` if the key was deleted.
+    pub value: Option<Vec<u8>>,
 }
 
 impl std::fmt::Debug for Store {
@@ -145,6 +155,35 @@ impl Store {
         Ok(Some(keyspace))
     }
 
+    /// Drops a keyspace: its keys are gone at once, from all snapshots, and its space comes back step by step
+    /// ([`collect`](Self::collect)). Returns whether there was one. Whoever holds its handle gets [`Error::KeyspaceDropped`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the pool is damaged, or its device is.
+    pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
+        let inner = &self.inner;
+        let Some(keyspace) = self.find_keyspace(name)? else { return Ok(false) };
+        let mut leader = inner.commits.lead();
+        if keyspace.inner.check_there().is_err() {
+            return Ok(false);
+        }
+        let mut tx = leader.lane.begin();
+        tx.use_kept_space(KeptSpace::All);
+        inner.names.remove(&mut tx, name.as_bytes())?;
+        let first_off = inner.off + field!(PmStore.dropped);
+        let first = tx.load(first_off)?;
+        tx.store(keyspace.inner.head + field!(PmKeyspace.next_dropped), first)?;
+        tx.store(first_off, keyspace.inner.head)?;
+        // Before the commit, so that nobody reads what may be freed after it.
+        keyspace.inner.note_dropped(true);
+        let outcome = tx.commit();
+        keyspace.inner.note_dropped(outcome.is_ok());
+        outcome?;
+        inner.open.lock().remove(name);
+        Ok(true)
+    }
+
     /// The names of all keyspaces, in their order.
     ///
     /// # Errors
@@ -162,6 +201,36 @@ impl Store {
     /// Begins a transaction at the snapshot that is current at its first operation. Costs nothing by itself.
     pub fn begin(&self) -> Transaction {
         Transaction::new(&self.inner, None)
+    }
+
+    /// Gives a key a value, by a transaction of its own; returns the number of the commit. Two threads that do so at once do not conflict: the
+    /// one that is committed last wins.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Transaction::put`] and [`Transaction::commit`], but for conflicts.
+    pub fn put(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<u64> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        Ok(self.transact(|tx| tx.put(keyspace, key, value))?.1)
+    }
+
+    /// Takes the value off a key, by a transaction of its own; returns the number of the commit.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn delete(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<u64> {
+        let key = key.as_ref();
+        Ok(self.transact(|tx| tx.delete(keyspace, key))?.1)
+    }
+
+    /// The value of a key in the current snapshot.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Snapshot::get`].
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.snapshot().get(keyspace, key)
     }
 
     /// Begins a transaction at an older snapshot. It may write, and conflicts with everything that was committed since.
@@ -235,29 +304,74 @@ impl Store {
         }
     }
 
-    /// Keeps a snapshot in the pool under a name, so that it can be read until it is [deleted](Self::delete_kept). It has to be the current one,
-    /// one that somebody has open, or one that is kept.
+    /// Keeps a snapshot in the pool under a name, so that it can be read until it is [deleted](Self::delete_kept). It has to be the current
+    /// one, one that somebody has open, or one that is kept.
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotGone`], [`Error::SnapshotExists`], [`Error::Name`], and [`Error::Pool`] if the pool is full, damaged, or its device is.
+    /// [`Error::SnapshotGone`], [`Error::SnapshotExists`], [`Error::Name`], and [`Error::Pool`] if the pool is full, damaged, or its
+    /// device is.
     pub fn keep(&self, number: u64, name: &str) -> Result<()> {
         check_name("snapshot", name)?;
+        if self.keep_under(number, &name_key(name))? {
+            return Ok(());
+        }
+        Err(Error::SnapshotExists { name: name.to_owned() })
+    }
+
+    /// Keeps a snapshot by its number alone; returns whether it was not kept so before.
+    ///
+    /// # Errors
+    ///
+    /// As for [`keep`](Self::keep).
+    pub fn keep_number(&self, number: u64) -> Result<bool> {
+        self.keep_under(number, &number_key(number))
+    }
+
+    fn keep_under(&self, number: u64, key: &[u8]) -> Result<bool> {
         let inner = &self.inner;
         let mut leader = inner.commits.lead();
         if !inner.active.needed().is_among(number) {
             return Err(Error::SnapshotGone { number, current: inner.active.current() });
         }
-        if inner.kept.get_pinned(&name_key(name))?.is_some() {
-            return Err(Error::SnapshotExists { name: name.to_owned() });
+        if inner.kept.get_pinned(key)?.is_some() {
+            return Ok(false);
         }
         let mut tx = leader.lane.begin();
-        let time = if number == inner.active.current() { tx.load(inner.off + field!(PmStore.time_unix_ns))? } else { 0 };
-        inner.kept.put(&mut tx, &name_key(name), &[&number.to_ne_bytes(), &time.to_ne_bytes()])?;
-        // Before the commit, so that a crash of this process alone can lose it, and nothing else.
+        let is_current = number == inner.active.current();
+        let time = if is_current { tx.load(inner.off + field!(PmStore.time_unix_ns))? } else { 0 };
+        inner.kept.put(&mut tx, key, &[&number.to_ne_bytes(), &time.to_ne_bytes()])?;
+        tx.commit()?;
+        // Under the lock of commits nothing was collected meanwhile.
         inner.active.keep(number);
-        tx.commit().inspect_err(|_| inner.active.forget(number))?;
-        Ok(())
+        Ok(true)
+    }
+
+    /// The versions of a key that are still there, from the newest to the oldest. Which they are depends on the snapshots that are kept or
+    /// open: without any, the newest, and now and then the one before it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Snapshot::get`].
+    pub fn versions(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Vec<KeyVersion>> {
+        keyspace.check_store(&self.inner)?;
+        let snapshot = self.snapshot();
+        let pool = &self.inner.pool;
+        let pin = pool.pin();
+        // After the pin: what is freed from here on stays readable.
+        keyspace.inner.check_there()?;
+        let Some(table) = keyspace.inner.index.get(&pin, key.as_ref())?.map(table_at).transpose()? else {
+            return Ok(Vec::new());
+        };
+        let mut all = Vec::new();
+        for version in table.versions(pool.region())? {
+            if version.number <= snapshot.number() && version.value != ValueWord::Collected {
+                let value = read_value(pool.region(), version.value, table.off)?;
+                all.push(KeyVersion { number: version.number, value });
+            }
+        }
+        all.reverse();
+        Ok(all)
     }
 
     /// Deletes a kept snapshot. Whoever reads it goes on; its space comes back step by step.
@@ -266,17 +380,34 @@ impl Store {
     ///
     /// [`Error::NoSuchSnapshot`], and [`Error::Pool`] if the pool is damaged, or its device is.
     pub fn delete_kept(&self, name: &str) -> Result<()> {
+        if self.delete_under(&name_key(name))? {
+            return Ok(());
+        }
+        Err(Error::NoSuchSnapshot { name: name.to_owned() })
+    }
+
+    /// As [`delete_kept`](Self::delete_kept), of one that is kept by its number alone; returns whether it was.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the pool is damaged, or its device is.
+    pub fn delete_number(&self, number: u64) -> Result<bool> {
+        self.delete_under(&number_key(number))
+    }
+
+    fn delete_under(&self, key: &[u8]) -> Result<bool> {
         let inner = &self.inner;
         let mut leader = inner.commits.lead();
-        let Some(number) = inner.kept.get_pinned(&name_key(name))?.map(|value| decode_kept(&value)).transpose()? else {
-            return Err(Error::NoSuchSnapshot { name: name.to_owned() });
+        let Some((number, _)) = inner.kept.get_pinned(key)?.map(|value| decode_kept(&value)).transpose()? else {
+            return Ok(false);
         };
         let mut tx = leader.lane.begin();
-        inner.kept.remove(&mut tx, &name_key(name))?;
+        tx.use_kept_space(KeptSpace::All);
+        inner.kept.remove(&mut tx, key)?;
         tx.commit()?;
-        inner.active.forget(number.0);
+        inner.active.forget(number);
         leader.walk_anew();
-        Ok(())
+        Ok(true)
     }
 
     /// The kept snapshots, by their names.
@@ -311,6 +442,10 @@ fn check_format(word: u64, off: u64) -> Result<()> {
 
 fn name_key(name: &str) -> Vec<u8> {
     [&[1], name.as_bytes()].concat()
+}
+
+fn number_key(number: u64) -> Vec<u8> {
+    [&[0][..], &number.to_be_bytes()].concat()
 }
 
 /// The offset that a value of eight bytes is.
@@ -353,15 +488,21 @@ fn pause(attempt: u32) {
     std::thread::sleep(time.min(BACK_OFF_MAX));
 }
 
+impl Drop for StoreInner {
+    fn drop(&mut self) {
+        // Commits that nobody waited for. There is nobody to tell of an error.
+        self.commits.try_lead(&*self);
+    }
+}
+
 impl StoreInner {
-    /// The keyspaces that are there, by their heads.
-    pub(crate) fn all_keyspaces(self: &Arc<StoreInner>) -> Result<Vec<(u64, Keyspace)>> {
+    /// The keyspaces that are there, in the order of their names.
+    pub(crate) fn all_keyspaces(self: &Arc<StoreInner>) -> Result<Vec<Keyspace>> {
         let mut all = Vec::new();
         let mut walk = self.names.iter();
         while let Some((name, value)) = walk.advance()? {
-            let off = offset(value)?;
             let name = String::from_utf8_lossy(name);
-            all.push((off, Keyspace::open(&self.pool, Arc::downgrade(self), &name, off)?));
+            all.push(Keyspace::open(&self.pool, Arc::downgrade(self), &name, offset(value)?)?);
         }
         Ok(all)
     }

@@ -1,5 +1,6 @@
 //! Transactions: Echo's local stores. Writes lie in memory until the commit.
 
+use crate::commit::Commit;
 use crate::entries::Entries;
 use crate::error::Result;
 use crate::keyspace::Keyspace;
@@ -24,11 +25,20 @@ pub struct Transaction {
     store: Arc<StoreInner>,
     snapshot: Option<Snapshot>,
     writes: BTreeMap<u64, Writes>,
+    /// What writes replaced, since the first savepoint.
+    undo: Option<Vec<(u64, Vec<u8>, Replaced)>>,
 }
+
+/// What a transaction had written to a key before: nothing, a deletion, or a value.
+type Replaced = Option<Option<Vec<u8>>>;
+
+/// A point in a transaction to which it can be taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Savepoint(usize);
 
 impl Transaction {
     pub(crate) fn new(store: &Arc<StoreInner>, snapshot: Option<Snapshot>) -> Transaction {
-        Transaction { store: store.clone(), snapshot, writes: BTreeMap::new() }
+        Transaction { store: store.clone(), snapshot, writes: BTreeMap::new(), undo: None }
     }
 
     /// The snapshot that it reads. Fixes it, if that has not been done.
@@ -71,7 +81,7 @@ impl Transaction {
         self.write(keyspace, key, Some(value))
     }
 
-    /// Takes the value off a key. Deleting a key that has none is a write, too.
+    /// Takes the value off a key. To delete a key that has no value at the commit changes nothing, and conflicts with nobody.
     ///
     /// # Errors
     ///
@@ -126,7 +136,13 @@ impl Transaction {
             .writes
             .entry(keyspace.inner.id)
             .or_insert_with(|| Writes { keyspace: keyspace.clone(), changes: BTreeMap::new() });
-        writes.changes.insert(key, value);
+        match &mut self.undo {
+            Some(undo) => {
+                let before = writes.changes.insert(key.clone(), value);
+                undo.push((keyspace.inner.id, key, before));
+            }
+            None => _ = writes.changes.insert(key, value),
+        }
         Ok(())
     }
 
@@ -147,8 +163,84 @@ impl Transaction {
         self.store.commits.commit(&self.store, begin, writes)
     }
 
+    /// As [`commit`](Self::commit), but returns at once: what it returns is to be waited for, or polled. Commits that are asked for so share
+    /// a fence.
+    ///
+    /// A transaction that begins before that has happened does not see this one, and conflicts with it if both write one key.
+    pub fn commit_async(mut self) -> Commit {
+        let begin = self.snapshot().number();
+        let writes = std::mem::take(&mut self.writes).into_values().collect();
+        self.store.commits.commit_async(&self.store, begin, writes)
+    }
+
     /// Takes everything back, as dropping it does.
     pub fn abort(self) {}
+
+    /// A point to which [`rollback_to`](Self::rollback_to) goes back. From the first one on, each write keeps what it replaces.
+    pub fn savepoint(&mut self) -> Savepoint {
+        Savepoint(self.undo.get_or_insert_default().len())
+    }
+
+    /// Takes back what was written since the savepoint, which must be of this transaction. Those that were made after it are void then.
+    ///
+    /// # Panics
+    ///
+    /// If the savepoint is void.
+    pub fn rollback_to(&mut self, to: Savepoint) {
+        let undo = self.undo.get_or_insert_default();
+        assert!(to.0 <= undo.len(), "a savepoint that is void, or of another transaction");
+        for (id, key, before) in undo.drain(to.0..).rev() {
+            let Some(writes) = self.writes.get_mut(&id) else { continue };
+            match before {
+                Some(value) => _ = writes.changes.insert(key, value),
+                None => _ = writes.changes.remove(&key),
+            }
+            if writes.changes.is_empty() {
+                self.writes.remove(&id);
+            }
+        }
+    }
+
+    /// Gives a key a value if it has none in the transaction's view; returns whether that was so.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get) and [`put`](Self::put).
+    pub fn insert(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl Into<Vec<u8>>,
+        value: impl Into<Vec<u8>>,
+    ) -> Result<bool> {
+        let key = key.into();
+        let is_new = self.get(keyspace, &key)?.is_none();
+        if is_new {
+            self.put(keyspace, key, value)?;
+        }
+        Ok(is_new)
+    }
+
+    /// Makes the value of a key `new` if it is `expected` in the transaction's view, where none stands for no value; returns whether it was.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get) and [`put`](Self::put).
+    pub fn compare_and_swap(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl Into<Vec<u8>>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        let key = key.into();
+        let is_expected = self.get(keyspace, &key)?.as_deref() == expected;
+        match new {
+            Some(new) if is_expected => self.put(keyspace, key, new)?,
+            None if is_expected => self.delete(keyspace, key)?,
+            _ => {}
+        }
+        Ok(is_expected)
+    }
 }
 
 /// Whether bounds are in the wrong order, which a map's range does not take.
