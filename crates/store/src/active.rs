@@ -119,7 +119,8 @@ impl Active {
     pub(crate) fn needed(&self) -> Needed {
         let current = self.current.load(Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let in_slots = self.slots.iter().map(|slot| slot.load(Ordering::SeqCst)).filter(|number| *number != EMPTY);
+        let in_slots =
+            self.slots.iter().map(|slot| slot.load(Ordering::SeqCst)).filter(|number| *number != EMPTY);
         let mut numbers: Vec<u64> = in_slots.collect();
         numbers.extend(self.more.lock().keys());
         numbers.push(current);

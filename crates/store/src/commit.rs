@@ -383,7 +383,8 @@ fn walk_on(
                 return Ok(Some(at));
             }
             let from = at.key.take().map_or(Bound::Unbounded, Bound::Excluded);
-            let next = keyspace.inner.index.range((from, Bound::Unbounded)).advance()?.map(|(key, _)| key.to_vec());
+            let next =
+                keyspace.inner.index.range((from, Bound::Unbounded)).advance()?.map(|(key, _)| key.to_vec());
             let Some(key) = next else { break };
             left -= 1;
             if let Some(table) = keyspace.inner.table_in(tx, &key)? {
@@ -443,7 +444,12 @@ fn apply(
                 && last.number > begin
             {
                 let key = key[..key.len().min(SHOWN_KEY_BYTES)].to_vec();
-                return Err(Error::Conflict { keyspace: keyspace.name.clone(), key, by: last.number, snapshot: begin });
+                return Err(Error::Conflict {
+                    keyspace: keyspace.name.clone(),
+                    key,
+                    by: last.number,
+                    snapshot: begin,
+                });
             }
             if value.is_none() && last.is_none_or(|last| last.value == ValueWord::Tombstone) {
                 // Nothing to delete. It conflicts with nobody, as a read of a missing key does not.

@@ -64,7 +64,8 @@ impl Entries {
                 };
                 let table = table_at(value)?;
                 let version = table.find(pool.region(), self.snapshot.number())?;
-                let value = version.map(|version| read_value(pool.region(), version.value, table.off)).transpose()?;
+                let value =
+                    version.map(|version| read_value(pool.region(), version.value, table.off)).transpose()?;
                 if let Some(Some(value)) = value {
                     let entry = (key.to_vec(), value);
                     if end == End::Front { self.front.push_back(entry) } else { self.back.push_back(entry) }
@@ -139,7 +140,9 @@ impl Entries {
 fn is_empty((lower, upper): &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
     match (lower, upper) {
         (Bound::Included(low), Bound::Included(high)) => low > high,
-        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low >= high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
+            low >= high
+        }
         _ => false,
     }
 }

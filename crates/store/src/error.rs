@@ -40,7 +40,9 @@ pub enum Error {
         last: Box<Error>,
     },
     /// The snapshot is neither the current one nor kept.
-    #[error("snapshot {number} is gone, or was never there: the current one is {current}; keep a snapshot to read it later")]
+    #[error(
+        "snapshot {number} is gone, or was never there: the current one is {current}; keep a snapshot to read it later"
+    )]
     SnapshotGone {
         /// The number asked for.
         number: u64,
@@ -54,7 +56,10 @@ pub enum Error {
         name: String,
     },
     /// A snapshot is kept under this name already.
-    #[error("a snapshot is kept under the name {} already; choose another, or delete that first", Quoted(name))]
+    #[error(
+        "a snapshot is kept under the name {} already; choose another, or delete that first",
+        Quoted(name)
+    )]
     SnapshotExists {
         /// The name.
         name: String,
@@ -82,7 +87,9 @@ pub enum Error {
         name: String,
     },
     /// The store was made by another version of this library, whose format is another.
-    #[error("the store has format version {found}, and this program reads version {supported}; use a newer Tembo")]
+    #[error(
+        "the store has format version {found}, and this program reads version {supported}; use a newer Tembo"
+    )]
     FormatVersion {
         /// The version that it has.
         found: u64,

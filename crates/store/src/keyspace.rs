@@ -60,7 +60,12 @@ impl Keyspace {
         let region = pool.region();
         let format = region.load_u64(off)?;
         if format != KEYSPACE_FORMAT {
-            return Err(corrupt("the head of a keyspace", off, "the mark of a keyspace", format!("{format:#x}")));
+            return Err(corrupt(
+                "the head of a keyspace",
+                off,
+                "the mark of a keyspace",
+                format!("{format:#x}"),
+            ));
         }
         let id = region.load_u64(off + field!(PmKeyspace.id))?;
         let index = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmKeyspace.index))?)?;

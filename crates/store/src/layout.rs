@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn every_value_word_is_read_as_it_was_written() {
-        let mut words = vec![ValueWord::Tombstone, ValueWord::Collected, ValueWord::Block(16), ValueWord::Block(1 << 47)];
+        let mut words =
+            vec![ValueWord::Tombstone, ValueWord::Collected, ValueWord::Block(16), ValueWord::Block(1 << 47)];
         words.extend((0..=7).map(|len| ValueWord::inline(&[0xFF, 0, 1, 2, 3, 4, 5][..len]).unwrap()));
         for word in words {
             assert_eq!(ValueWord::decode(word.encode()), Some(word));

@@ -60,7 +60,9 @@ impl Snapshot {
         let pin = pool.pin();
         // After the pin: what is freed from here on stays readable.
         keyspace.inner.check_there()?;
-        let Some(table) = keyspace.inner.index.get(&pin, key)?.map(table_at).transpose()? else { return Ok(None) };
+        let Some(table) = keyspace.inner.index.get(&pin, key)?.map(table_at).transpose()? else {
+            return Ok(None);
+        };
         match table.find(pool.region(), self.number)? {
             Some(version) => read_value(pool.region(), version.value, table.off),
             None => Ok(None),

@@ -133,7 +133,8 @@ impl Store {
             tx.commit()?;
         }
         drop(leader);
-        self.find_keyspace(name)?.ok_or_else(|| corrupt("the keyspaces", inner.off, "the one that was made", "none"))
+        self.find_keyspace(name)?
+            .ok_or_else(|| corrupt("the keyspaces", inner.off, "the one that was made", "none"))
     }
 
     /// The keyspace of this name, if there is one.
@@ -260,7 +261,11 @@ impl Store {
                 Ok(number) => return Ok((value, number)),
                 Err(e) if e.is_conflict() && attempt < ATTEMPTS_MAX => pause(attempt),
                 Err(e) if e.is_conflict() => {
-                    return Err(Error::Contended { attempts: attempt, within: start.elapsed(), last: Box::new(e) });
+                    return Err(Error::Contended {
+                        attempts: attempt,
+                        within: start.elapsed(),
+                        last: Box::new(e),
+                    });
                 }
                 Err(e) => return Err(e),
             }
@@ -398,7 +403,8 @@ impl Store {
     fn delete_under(&self, key: &[u8]) -> Result<bool> {
         let inner = &self.inner;
         let mut leader = inner.commits.lead();
-        let Some((number, _)) = inner.kept.get_pinned(key)?.map(|value| decode_kept(&value)).transpose()? else {
+        let Some((number, _)) = inner.kept.get_pinned(key)?.map(|value| decode_kept(&value)).transpose()?
+        else {
             return Ok(false);
         };
         let mut tx = leader.lane.begin();

@@ -95,7 +95,11 @@ impl Transaction {
     /// # Errors
     ///
     /// As for [`get`](Self::get). What was deleted before the error stays so in the transaction.
-    pub fn delete_range<K: AsRef<[u8]>>(&mut self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Result<u64> {
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        bounds: impl RangeBounds<K>,
+    ) -> Result<u64> {
         let mut count = 0;
         for entry in self.range(keyspace, bounds)? {
             self.write(keyspace, entry?.0, None)?;
@@ -110,14 +114,20 @@ impl Transaction {
     /// # Errors
     ///
     /// [`Error::OtherStore`].
-    pub fn range<K: AsRef<[u8]>>(&mut self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Result<Entries> {
+    pub fn range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        bounds: impl RangeBounds<K>,
+    ) -> Result<Entries> {
         keyspace.check_store(&self.store)?;
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let bounds = (owned(bounds.start_bound()), owned(bounds.end_bound()));
         let own = match self.writes.get(&keyspace.inner.id) {
-            Some(writes) if !crosses(&bounds) => {
-                writes.changes.range(bounds.clone()).map(|(key, value)| (key.clone(), value.clone())).collect()
-            }
+            Some(writes) if !crosses(&bounds) => writes
+                .changes
+                .range(bounds.clone())
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
             _ => Vec::new(),
         };
         let snapshot = self.snapshot().clone();
@@ -247,7 +257,9 @@ impl Transaction {
 fn crosses((lower, upper): &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
     match (lower, upper) {
         (Bound::Excluded(low), Bound::Excluded(high)) => low >= high,
-        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low > high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
+            low > high
+        }
         _ => false,
     }
 }

@@ -72,7 +72,8 @@ impl Slots {
     fn value(self, words: &impl Words, index: u64) -> Result<ValueWord> {
         let off = self.at(index) + field!(PmVersion.value);
         let word = words.word(off)?;
-        ValueWord::decode(word).ok_or_else(|| corrupt("the value of a version", off, "a value", format!("{word:#x}")))
+        ValueWord::decode(word)
+            .ok_or_else(|| corrupt("the value of a version", off, "a value", format!("{word:#x}")))
     }
 
     /// I1: behind the last version all slots are zero.
@@ -157,7 +158,9 @@ impl Table {
         let slots = self.slots(words)?;
         let count = slots.count_to(words, u64::MAX)?;
         (0..count)
-            .map(|index| Ok(Version { number: slots.number(words, index)?, value: slots.value(words, index)? }))
+            .map(|index| {
+                Ok(Version { number: slots.number(words, index)?, value: slots.value(words, index)? })
+            })
             .collect()
     }
 
@@ -302,7 +305,9 @@ pub(crate) fn read_value(region: &Region, value: ValueWord, off: u64) -> Result<
             let bytes = value_bytes(region, block)?;
             read_bytes(region, block + VALUE_HEAD_BYTES, bytes).map(Some)
         }
-        ValueWord::Collected => Err(corrupt("a version", off, "a version that a snapshot needs", "one that was collected")),
+        ValueWord::Collected => {
+            Err(corrupt("a version", off, "a version that a snapshot needs", "one that was collected"))
+        }
     }
 }
 

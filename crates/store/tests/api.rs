@@ -75,7 +75,10 @@ fn commits_that_were_asked_for_together_are_made_together() {
     drop((keyspace, store));
     let store = Store::open(&pool, "store").unwrap();
     let keyspace = store.find_keyspace("k").unwrap().unwrap();
-    assert!(store.get(&keyspace, 60u32.to_be_bytes()).unwrap().is_some(), "committed when the store was closed");
+    assert!(
+        store.get(&keyspace, 60u32.to_be_bytes()).unwrap().is_some(),
+        "committed when the store was closed"
+    );
     prove(&store);
 }
 
@@ -134,7 +137,8 @@ fn the_versions_of_a_key_are_those_that_somebody_needs() {
     let k = store.keyspace("k").unwrap();
     let mut numbers = Vec::new();
     for i in 0..10u64 {
-        let number = if i == 4 { store.delete(&k, "a") } else { store.put(&k, "a", i.to_be_bytes()) }.unwrap();
+        let number =
+            if i == 4 { store.delete(&k, "a") } else { store.put(&k, "a", i.to_be_bytes()) }.unwrap();
         numbers.push(number);
         if i % 2 == 0 {
             assert!(store.keep_number(number).unwrap() && !store.keep_number(number).unwrap());
@@ -207,7 +211,8 @@ fn a_full_pool_refuses_writes_whole_and_lets_deletions_and_reads_go_on() {
     let k = store.keyspace("k").unwrap();
     let mut count = 0u64;
     let full = loop {
-        let writes = store.transact(|tx| (0..3).try_for_each(|i| tx.put(&k, (3 * count + i).to_be_bytes(), vec![7; 700])));
+        let writes = store
+            .transact(|tx| (0..3).try_for_each(|i| tx.put(&k, (3 * count + i).to_be_bytes(), vec![7; 700])));
         match writes {
             Ok(_) => count += 1,
             Err(e) => break e,

@@ -132,7 +132,10 @@ fn p4_updates_are_not_lost() {
     let first = a.commit().unwrap();
     match b.commit().unwrap_err() {
         Error::Conflict { keyspace, key, by, snapshot } => {
-            assert_eq!((keyspace.as_str(), key.as_slice(), by, snapshot), ("test", b"1".as_slice(), first, first - 1));
+            assert_eq!(
+                (keyspace.as_str(), key.as_slice(), by, snapshot),
+                ("test", b"1".as_slice(), first, first - 1)
+            );
         }
         other => panic!("{other}"),
     }
@@ -293,7 +296,8 @@ fn every_snapshot_that_is_held_stays_as_it_was() {
                     tx.put(&keyspace, key.clone(), value.clone()).unwrap();
                     current.insert(key, value);
                 }
-                let seen: Contents = tx.range::<Vec<u8>>(&keyspace, ..).unwrap().collect::<Result<_, _>>().unwrap();
+                let seen: Contents =
+                    tx.range::<Vec<u8>>(&keyspace, ..).unwrap().collect::<Result<_, _>>().unwrap();
                 assert_eq!(seen, current, "its own writes are among what it reads");
             }
             tx.commit().unwrap();
@@ -314,7 +318,11 @@ fn every_snapshot_that_is_held_stays_as_it_was() {
             let named = kept.iter().map(|(name, contents)| (store.at_name(name).unwrap(), contents.clone()));
             for (snapshot, expected) in held.iter().map(|(s, c)| (s.clone(), c.clone())).chain(named) {
                 let mut found: Vec<_> = snapshot.iter(&keyspace).unwrap().map(Result::unwrap).collect();
-                assert_eq!(found, expected.clone().into_iter().collect::<Vec<_>>(), "seed {seed}, round {round}");
+                assert_eq!(
+                    found,
+                    expected.clone().into_iter().collect::<Vec<_>>(),
+                    "seed {seed}, round {round}"
+                );
                 found.reverse();
                 let back: Vec<_> = snapshot.iter(&keyspace).unwrap().rev().map(Result::unwrap).collect();
                 assert_eq!(back, found);
@@ -328,6 +336,10 @@ fn every_snapshot_that_is_held_stays_as_it_was() {
         while store.collect(1000).unwrap() {}
         let mut marks = store.pool().marks().unwrap();
         let report = store.check(&mut marks).unwrap();
-        assert_eq!((report.keys, report.versions), (current.len() as u64, current.len() as u64), "seed {seed}");
+        assert_eq!(
+            (report.keys, report.versions),
+            (current.len() as u64, current.len() as u64),
+            "seed {seed}"
+        );
     }
 }

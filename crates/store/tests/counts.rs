@@ -1,0 +1,84 @@
+//! Golden counts: fences and lines of commits. They do not depend on the machine.
+
+use tembo_pmem::{Counts, Region, snapshot};
+use tembo_pool::{Geometry, Pool};
+use tembo_store::{Commit, Keyspace, Store};
+
+const KEYS: u64 = 400;
+
+fn filled() -> (Store, Keyspace) {
+    let region = Region::simulated(&vec![0; 16 << 20], 1 << 30, None).unwrap();
+    let geometry = Geometry { zone_chunks: 1 << 12, ..Geometry::default() };
+    let store = Store::open(&Pool::create_in(region, &geometry).unwrap(), "store").unwrap();
+    let keyspace = store.keyspace("k").unwrap();
+    for i in 0..KEYS {
+        store.put(&keyspace, key(i), [1; 8]).unwrap();
+    }
+    (store, keyspace)
+}
+
+fn key(i: u64) -> [u8; 8] {
+    i.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
+}
+
+/// The mean cost of an operation, in hundredths.
+fn mean(count: u64, mut operation: impl FnMut(u64)) -> [u64; 2] {
+    let before = snapshot();
+    (0..count).for_each(&mut operation);
+    let Counts { lines, fences, .. } = snapshot() - before;
+    [100 * fences / count, 100 * lines / count]
+}
+
+#[test]
+fn reading_costs_no_line_and_no_fence() {
+    let (store, keyspace) = filled();
+    let cost = mean(KEYS, |i| assert!(store.get(&keyspace, key(i)).unwrap().is_some()));
+    assert_eq!(cost, [0, 0]);
+    let cost = mean(1, |_| assert_eq!(store.snapshot().iter(&keyspace).unwrap().count() as u64, KEYS));
+    assert_eq!(cost, [0, 0]);
+}
+
+#[test]
+fn a_small_transaction_costs_one_fence() {
+    let (store, keyspace) = filled();
+    let [fences, lines] = mean(KEYS, |i| _ = store.put(&keyspace, key(i), [2; 8]).unwrap());
+    println!("update: {fences} fences, {lines} lines in hundredths");
+    assert!(fences <= 102 && lines <= 560, "update: {fences}, {lines}");
+    let [fences, lines] = mean(KEYS, |i| _ = store.put(&keyspace, key(KEYS + i), [2; 8]).unwrap());
+    println!("insertion: {fences} fences, {lines} lines in hundredths");
+    assert!(fences <= 102 && lines <= 1160, "insertion: {fences}, {lines}");
+    let [fences, lines] = mean(KEYS, |i| _ = store.delete(&keyspace, key(i)).unwrap());
+    println!("deletion: {fences} fences, {lines} lines in hundredths");
+    assert!(fences <= 102 && lines <= 560, "deletion: {fences}, {lines}");
+}
+
+#[test]
+fn two_keys_of_two_keyspaces_cost_one_fence_and_much_data_two() {
+    let (store, keyspace) = filled();
+    let other = store.keyspace("other").unwrap();
+    let [fences, _] = mean(KEYS, |i| {
+        let mut tx = store.begin();
+        tx.put(&keyspace, key(i), [3; 100]).unwrap();
+        tx.put(&other, key(i), [3; 100]).unwrap();
+        tx.commit().unwrap();
+    });
+    assert!(fences <= 103, "{fences}");
+    let [fences, _] = mean(50, |i| _ = store.put(&keyspace, key(i), [4; 5000]).unwrap());
+    assert!((200..=206).contains(&fences), "{fences}");
+}
+
+#[test]
+fn commits_that_are_asked_for_share_a_fence() {
+    let (store, keyspace) = filled();
+    let [fences, _] = mean(10, |round| {
+        let ask = |i: u64| {
+            let mut tx = store.begin();
+            tx.put(&keyspace, key(32 * round + i), [5; 8]).unwrap();
+            tx.commit_async()
+        };
+        let commits: Vec<Commit> = (0..32).map(ask).collect();
+        commits.into_iter().for_each(|commit| _ = commit.wait().unwrap());
+    });
+    println!("32 commits that were asked for: {fences} fences in hundredths");
+    assert!(fences <= 220, "{fences}");
+}
