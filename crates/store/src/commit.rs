@@ -8,15 +8,16 @@
 //! it gets [`Error::Conflict`], and nothing of it is in the record. Else its versions are added under the next number. Members see what was
 //! added before them, so that they conflict with each other as with earlier commits.
 
-use crate::active::Needed;
+use crate::active::{Needed, Slot};
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, KeyspaceInner, table_at};
 use crate::layout::{ValueWord, field};
+use crate::snapshot::Snapshot;
 use crate::store::StoreInner;
 use crate::transaction::Writes;
 use crate::versions::{Left, Table, Version, write_value};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,12 +40,23 @@ pub(crate) struct Commits {
 
 /// A transaction that waits to be committed.
 struct Request {
+    /// The snapshot that it reads, registered until it has an outcome: what was written since is not collected before that.
     begin: u64,
+    reads: Option<Reads>,
     state: Mutex<RequestState>,
+}
+
+/// A transaction that is to be committed.
+pub(crate) struct Unit {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) writes: Vec<Writes>,
+    /// What a serializable transaction has read.
+    pub(crate) reads: Option<Reads>,
 }
 
 struct RequestState {
     work: Work,
+    slot: Option<Slot>,
     waker: Option<Waker>,
 }
 
@@ -142,21 +154,23 @@ impl Commits {
         self.leader.lock()
     }
 
-    /// Commits the writes of a transaction that reads snapshot `begin`; returns the number of the commit.
-    pub(crate) fn commit(&self, store: &Arc<StoreInner>, begin: u64, writes: Vec<Writes>) -> Result<u64> {
-        let request = self.enter(begin, writes);
+    /// Commits a transaction that has written something; returns the number of the commit.
+    pub(crate) fn commit(&self, store: &Arc<StoreInner>, unit: Unit) -> Result<u64> {
+        let request = self.enter(unit);
         self.wait(store, &request)
     }
 
     /// As [`commit`](Self::commit), when somebody waits for it.
-    pub(crate) fn commit_async(&self, store: &Arc<StoreInner>, begin: u64, writes: Vec<Writes>) -> Commit {
-        let request = if writes.is_empty() { None } else { Some(self.enter(begin, writes)) };
+    pub(crate) fn commit_async(&self, store: &Arc<StoreInner>, unit: Unit) -> Commit {
+        let begin = unit.snapshot.number();
+        let request = if unit.writes.is_empty() { None } else { Some(self.enter(unit)) };
         Commit { store: store.clone(), request, begin }
     }
 
-    fn enter(&self, begin: u64, writes: Vec<Writes>) -> Arc<Request> {
-        let state = RequestState { work: Work::Waiting(writes), waker: None };
-        let request = Arc::new(Request { begin, state: Mutex::new(state) });
+    fn enter(&self, Unit { snapshot, writes, reads }: Unit) -> Arc<Request> {
+        let (begin, slot) = snapshot.into_registered();
+        let state = RequestState { work: Work::Waiting(writes), slot, waker: None };
+        let request = Arc::new(Request { begin, reads, state: Mutex::new(state) });
         self.queue.lock().push(request.clone());
         request
     }
@@ -178,11 +192,14 @@ impl Commits {
     fn commit_queue(&self, store: &StoreInner, leader: &mut Leader) {
         let group = std::mem::take(&mut *self.queue.lock());
         let mut waiting: Vec<Waiting> = group.into_iter().filter_map(Request::take).collect();
-        let without_space = leader.commit(store, &mut waiting, false);
-        // What nobody needs any more may be room enough; each by itself, as the group may have been too much.
-        for mut request in without_space {
-            let _ = leader.collect_garbage(store);
-            leader.commit(store, std::slice::from_mut(&mut request), true);
+        // A range that was read is compared with the index, which has what was committed, and not what is in the record.
+        for part in waiting.chunk_by_mut(|_, next| !next.request.has_read_ranges()) {
+            let without_space = leader.commit(store, part, false);
+            // What nobody needs any more may be room enough; each by itself, as the group may have been too much.
+            for mut request in without_space {
+                let _ = leader.collect_garbage(store);
+                leader.commit(store, std::slice::from_mut(&mut request), true);
+            }
         }
     }
 
@@ -222,8 +239,15 @@ impl Request {
         }
     }
 
-    fn finish(&self, outcome: Result<u64>) {
+    fn has_read_ranges(&self) -> bool {
+        self.reads.as_ref().is_some_and(|reads| !reads.ranges.is_empty())
+    }
+
+    fn finish(&self, store: &StoreInner, outcome: Result<u64>) {
         let mut state = self.state.lock();
+        if let Some(slot) = state.slot.take() {
+            store.active.release(slot, self.begin);
+        }
         state.work = Work::Done(outcome);
         if let Some(waker) = state.waker.take() {
             drop(state);
@@ -251,7 +275,13 @@ impl Leader {
         for Waiting { request, writes } in requests {
             let number = current + group.members.len() as u64 + 1;
             let before = (tx.savepoint(), group.garbage.len());
-            match apply(&mut tx, writes, (request.begin, number), &needed, &mut group.garbage) {
+            let outcome = match &request.reads {
+                Some(reads) => reads.validate(&tx, request.begin),
+                None => Ok(()),
+            };
+            let outcome = outcome
+                .and_then(|()| apply(&mut tx, writes, (request.begin, number), &needed, &mut group.garbage));
+            match outcome {
                 Ok(()) => group.members.push((request, number)),
                 Err(e) => {
                     tx.rollback_to(before.0);
@@ -260,7 +290,7 @@ impl Leader {
                         let writes = std::mem::take(writes);
                         without_space.push(Waiting { request: request.clone(), writes });
                     } else {
-                        request.finish(Err(e));
+                        request.finish(store, Err(e));
                     }
                 }
             }
@@ -274,9 +304,9 @@ impl Leader {
                 garbage.drain(..collected);
                 garbage.append(&mut group.garbage.into());
                 store.active.publish(last);
-                group.members.iter().for_each(|(request, number)| request.finish(Ok(*number)));
+                group.members.iter().for_each(|(request, number)| request.finish(store, Ok(*number)));
             }
-            Err(e) => fail_all(&group.members, e),
+            Err(e) => fail_all(store, &group.members, e),
         }
         without_space
     }
@@ -440,17 +470,7 @@ fn apply(
         for (key, value) in changes {
             let table = keyspace.table_in(tx, key)?;
             let last = table.map(|table| table.find(tx, u64::MAX)).transpose()?.flatten();
-            if let Some(last) = last
-                && last.number > begin
-            {
-                let key = key[..key.len().min(SHOWN_KEY_BYTES)].to_vec();
-                return Err(Error::Conflict {
-                    keyspace: keyspace.name.clone(),
-                    key,
-                    by: last.number,
-                    snapshot: begin,
-                });
-            }
+            check_conflict(keyspace, key, last, begin)?;
             if value.is_none() && last.is_none_or(|last| last.value == ValueWord::Tombstone) {
                 // Nothing to delete. It conflicts with nobody, as a read of a missing key does not.
                 continue;
@@ -468,6 +488,49 @@ fn apply(
         }
     }
     Ok(())
+}
+
+/// Refuses a key that was written after a snapshot.
+fn check_conflict(keyspace: &KeyspaceInner, key: &[u8], last: Option<Version>, begin: u64) -> Result<()> {
+    match last {
+        Some(last) if last.number > begin => {
+            let key = key[..key.len().min(SHOWN_KEY_BYTES)].to_vec();
+            Err(Error::Conflict { keyspace: keyspace.name.clone(), key, by: last.number, snapshot: begin })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a serializable transaction has read, from its snapshot.
+#[derive(Default)]
+pub(crate) struct Reads {
+    /// By the id of the keyspace.
+    pub(crate) keys: BTreeMap<u64, (Keyspace, BTreeSet<Vec<u8>>)>,
+    pub(crate) ranges: Vec<(Keyspace, (Bound<Vec<u8>>, Bound<Vec<u8>>))>,
+}
+
+impl Reads {
+    /// Refuses reads that would show something else now. A key that was deleted since is found by its tombstone, which is there as long as
+    /// the transaction is registered.
+    fn validate(&self, tx: &Tx<'_>, begin: u64) -> Result<()> {
+        for (keyspace, keys) in self.keys.values() {
+            keyspace.inner.check_there()?;
+            for key in keys {
+                let table = keyspace.inner.table_in(tx, key)?;
+                let last = table.map(|table| table.find(tx, u64::MAX)).transpose()?.flatten();
+                check_conflict(&keyspace.inner, key, last, begin)?;
+            }
+        }
+        for (keyspace, bounds) in &self.ranges {
+            keyspace.inner.check_there()?;
+            let mut walk = keyspace.inner.index.range(bounds.clone());
+            while let Some((key, table)) = walk.advance()? {
+                let last = table_at(table)?.find(tx, u64::MAX)?;
+                check_conflict(&keyspace.inner, key, last, begin)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Collects the versions of the tables at the front of the queue that nobody reads any more; returns how many tables are done with.
@@ -505,10 +568,10 @@ fn collect_some(
 }
 
 /// Gives everyone the error that one got.
-fn fail_all(members: &[(&Request, u64)], error: Error) {
+fn fail_all(store: &StoreInner, members: &[(&Request, u64)], error: Error) {
     let reason = error.to_string();
     let mut first = Some(error);
     for (request, _) in members {
-        request.finish(Err(first.take().unwrap_or_else(|| Error::Group { reason: reason.clone() })));
+        request.finish(store, Err(first.take().unwrap_or_else(|| Error::Group { reason: reason.clone() })));
     }
 }

@@ -15,7 +15,8 @@ use std::sync::Arc;
 pub struct Snapshot {
     pub(crate) store: Arc<StoreInner>,
     number: u64,
-    slot: Slot,
+    /// `None` only while it is taken apart.
+    slot: Option<Slot>,
 }
 
 /// A snapshot that is kept in the pool.
@@ -32,12 +33,17 @@ pub struct Kept {
 impl Snapshot {
     pub(crate) fn current(store: &Arc<StoreInner>) -> Snapshot {
         let (number, slot) = store.active.register_current();
-        Snapshot { store: store.clone(), number, slot }
+        Snapshot { store: store.clone(), number, slot: Some(slot) }
     }
 
     /// Of a number that is kept or registered, and stays so until this returns.
     pub(crate) fn of(store: &Arc<StoreInner>, number: u64) -> Snapshot {
-        Snapshot { store: store.clone(), number, slot: store.active.register(number) }
+        Snapshot { store: store.clone(), number, slot: Some(store.active.register(number)) }
+    }
+
+    /// Its place among those that are registered, which whoever takes it has to release.
+    pub(crate) fn into_registered(mut self) -> (u64, Option<Slot>) {
+        (self.number, self.slot.take())
     }
 
     /// Its number: that of the commit that made it; 0 for the empty store.
@@ -99,7 +105,9 @@ impl Clone for Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.store.active.release(self.slot, self.number);
+        if let Some(slot) = self.slot {
+            self.store.active.release(slot, self.number);
+        }
     }
 }
 

@@ -234,6 +234,16 @@ impl Store {
         self.snapshot().get(keyspace, key)
     }
 
+    /// Begins a serializable transaction: its commit is refused, as a conflict, if any key that it has read, or any key in a range that it has
+    /// walked over, was written after its snapshot, by whatever transaction. Costs memory for each key and range that it reads, and the
+    /// commit looks at each again, under the lock of commits.
+    ///
+    /// Serializable transactions behave, among each other, as if they had run one after the other in the order of their numbers. Other
+    /// transactions have snapshot isolation only: two of these may still read what the other writes.
+    pub fn begin_serializable(&self) -> Transaction {
+        Transaction::serializable(&self.inner)
+    }
+
     /// Begins a transaction at an older snapshot. It may write, and conflicts with everything that was committed since.
     ///
     /// # Errors

@@ -1,12 +1,12 @@
 //! Transactions: Echo's local stores. Writes lie in memory until the commit.
 
-use crate::commit::Commit;
+use crate::commit::{Commit, Reads, Unit};
 use crate::entries::Entries;
 use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::snapshot::Snapshot;
 use crate::store::StoreInner;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ pub struct Transaction {
     writes: BTreeMap<u64, Writes>,
     /// What writes replaced, since the first savepoint.
     undo: Option<Vec<(u64, Vec<u8>, Replaced)>>,
+    /// What it has read, if it is serializable.
+    reads: Option<Reads>,
 }
 
 /// What a transaction had written to a key before: nothing, a deletion, or a value.
@@ -38,7 +40,11 @@ pub struct Savepoint(usize);
 
 impl Transaction {
     pub(crate) fn new(store: &Arc<StoreInner>, snapshot: Option<Snapshot>) -> Transaction {
-        Transaction { store: store.clone(), snapshot, writes: BTreeMap::new(), undo: None }
+        Transaction { store: store.clone(), snapshot, writes: BTreeMap::new(), undo: None, reads: None }
+    }
+
+    pub(crate) fn serializable(store: &Arc<StoreInner>) -> Transaction {
+        Transaction { reads: Some(Reads::default()), ..Transaction::new(store, None) }
     }
 
     /// The snapshot that it reads. Fixes it, if that has not been done.
@@ -58,6 +64,11 @@ impl Transaction {
         let own = self.writes.get(&keyspace.inner.id).and_then(|writes| writes.changes.get(key));
         if let Some(own) = own {
             return Ok(own.clone());
+        }
+        if let Some(reads) = &mut self.reads {
+            let (_, keys) =
+                reads.keys.entry(keyspace.inner.id).or_insert_with(|| (keyspace.clone(), BTreeSet::new()));
+            keys.insert(key.to_vec());
         }
         self.snapshot().value(keyspace, key)
     }
@@ -130,6 +141,9 @@ impl Transaction {
                 .collect(),
             _ => Vec::new(),
         };
+        if let Some(reads) = &mut self.reads {
+            reads.ranges.push((keyspace.clone(), bounds.clone()));
+        }
         let snapshot = self.snapshot().clone();
         Ok(Entries::new(snapshot, keyspace.clone(), bounds, own))
     }
@@ -169,8 +183,8 @@ impl Transaction {
         if self.writes.is_empty() {
             return Ok(begin);
         }
-        let writes = std::mem::take(&mut self.writes).into_values().collect();
-        self.store.commits.commit(&self.store, begin, writes)
+        let unit = self.unit();
+        self.store.commits.commit(&self.store, unit)
     }
 
     /// As [`commit`](Self::commit), but returns at once: what it returns is to be waited for, or polled. Commits that are asked for so share
@@ -178,9 +192,15 @@ impl Transaction {
     ///
     /// A transaction that begins before that has happened does not see this one, and conflicts with it if both write one key.
     pub fn commit_async(mut self) -> Commit {
-        let begin = self.snapshot().number();
+        let unit = self.unit();
+        self.store.commits.commit_async(&self.store, unit)
+    }
+
+    /// What is to be committed, taken out of it.
+    fn unit(&mut self) -> Unit {
+        let snapshot = self.snapshot.take().unwrap_or_else(|| Snapshot::current(&self.store));
         let writes = std::mem::take(&mut self.writes).into_values().collect();
-        self.store.commits.commit_async(&self.store, begin, writes)
+        Unit { snapshot, writes, reads: self.reads.take() }
     }
 
     /// Takes everything back, as dropping it does.

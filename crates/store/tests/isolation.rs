@@ -343,3 +343,94 @@ fn every_snapshot_that_is_held_stays_as_it_was() {
         );
     }
 }
+
+#[test]
+fn serializable_transactions_have_no_write_skew() {
+    let (store, test) = two();
+    let (mut a, mut b) = (store.begin_serializable(), store.begin_serializable());
+    for tx in [&mut a, &mut b] {
+        assert_eq!((number(tx, &test, "1"), number(tx, &test, "2")), (10, 20));
+    }
+    set(&mut a, &test, "1", 11).unwrap();
+    set(&mut b, &test, "2", 21).unwrap();
+    // In one group, too.
+    let (a, b) = (a.commit_async(), b.commit_async());
+    assert!(b.wait().unwrap_err().is_conflict());
+    a.wait().unwrap();
+    assert_eq!(all(&store, &test), [11, 20]);
+    // A key that is not there is read as well.
+    let (mut a, mut b) = (store.begin_serializable(), store.begin_serializable());
+    assert!(a.get(&test, "x").unwrap().is_none() && b.get(&test, "y").unwrap().is_none());
+    set(&mut a, &test, "y", 1).unwrap();
+    set(&mut b, &test, "x", 1).unwrap();
+    a.commit().unwrap();
+    assert!(b.commit().unwrap_err().is_conflict());
+    // One that reads only is at its snapshot.
+    let mut reader = store.begin_serializable();
+    number(&mut reader, &test, "1");
+    store.transact(|tx| set(tx, &test, "1", 12)).unwrap();
+    reader.commit().unwrap();
+}
+
+#[test]
+fn serializable_transactions_see_phantoms() {
+    type Change = fn(&Store, &Keyspace);
+    let changes: [(Change, bool); 5] = [
+        (|store, test| _ = store.put(test, "15", 1i64.to_le_bytes()).unwrap(), true),
+        (|store, test| _ = store.delete(test, "1").unwrap(), true),
+        (
+            |store, test| {
+                store.put(test, "17", "").unwrap();
+                store.delete(test, "17").unwrap();
+                while store.collect(10).unwrap() {}
+            },
+            true,
+        ),
+        (|store, test| _ = store.put(test, "3", "").unwrap(), false),
+        (|store, test| _ = store.delete(test, "16").unwrap(), false),
+    ];
+    for (i, (change, conflicts)) in changes.into_iter().enumerate() {
+        for is_async in [false, true] {
+            let (store, test) = two();
+            let mut tx = store.begin_serializable();
+            let count = tx.range(&test, "1".."2").unwrap().count();
+            set(&mut tx, &test, "count", count as i64).unwrap();
+            let outcome = if is_async {
+                change(&store, &test);
+                let commit = tx.commit_async();
+                while store.collect(10).unwrap() {}
+                commit.wait()
+            } else {
+                change(&store, &test);
+                tx.commit()
+            };
+            assert_eq!(outcome.is_err_and(|e| e.is_conflict()), conflicts, "change {i}");
+            prove(&store);
+        }
+    }
+    // The phantom is in the same group, before.
+    let (store, test) = two();
+    let mut tx = store.begin_serializable();
+    let count = tx.range(&test, "1".."2").unwrap().count();
+    set(&mut tx, &test, "count", count as i64).unwrap();
+    let mut other = store.begin();
+    set(&mut other, &test, "15", 1).unwrap();
+    let (first, second) = (other.commit_async(), tx.commit_async());
+    assert!(second.wait().unwrap_err().is_conflict());
+    first.wait().unwrap();
+}
+
+/// A commit that was asked for is older than the tombstones that it conflicts with, until it has been decided.
+#[test]
+fn a_commit_that_waits_keeps_what_it_conflicts_with() {
+    let (store, test) = two();
+    let mut tx = store.begin();
+    set(&mut tx, &test, "1", 11).unwrap();
+    store.delete(&test, "1").unwrap();
+    let commit = tx.commit_async();
+    while store.collect(10).unwrap() {}
+    assert!(commit.wait().unwrap_err().is_conflict());
+    while store.collect(10).unwrap() {}
+    let mut marks = store.pool().marks().unwrap();
+    assert_eq!(store.check(&mut marks).unwrap().keys, 1);
+}
