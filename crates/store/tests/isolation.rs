@@ -189,14 +189,23 @@ fn a_transaction_at_an_old_snapshot_conflicts_with_all_that_came_since() {
     store.keep(old.number(), "old").unwrap();
     store.transact(|tx| set(tx, &test, "1", 11)).unwrap();
     store.transact(|tx| tx.delete(&test, "2")).unwrap();
+    // One that came and went since, and of which only the tombstone is left.
+    store.put(&test, "4", "").unwrap();
+    store.delete(&test, "4").unwrap();
+    store.put(&test, "5", "").unwrap();
     while store.collect(100).unwrap() {}
-    for key in ["1", "2"] {
+    for key in ["1", "2", "4", "5"] {
         let mut tx = store.begin_at(&store.at_name("old").unwrap()).unwrap();
-        assert!(tx.get(&test, key).unwrap().is_some());
+        assert_eq!(tx.get(&test, key).unwrap().is_some(), key < "4");
         set(&mut tx, &test, key, 5).unwrap();
         assert!(tx.commit().unwrap_err().is_conflict(), "{key}");
     }
-    let mut tx = store.begin_at(&old).unwrap();
+    drop(old);
+    while store.collect(100).unwrap() {}
+    let mut tx = store.begin_at(&store.at_name("old").unwrap()).unwrap();
+    set(&mut tx, &test, "4", 5).unwrap();
+    assert!(tx.commit().unwrap_err().is_conflict(), "the snapshot is kept, though nobody has it open");
+    let mut tx = store.begin_at(&store.at_name("old").unwrap()).unwrap();
     set(&mut tx, &test, "3", 5).unwrap();
     tx.commit().unwrap();
 }
