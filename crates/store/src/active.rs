@@ -111,10 +111,6 @@ impl Active {
         take(&mut self.kept.lock(), number);
     }
 
-    pub(crate) fn is_kept(&self, number: u64) -> bool {
-        self.kept.lock().contains_key(&number)
-    }
-
     /// Which snapshots are needed now.
     pub(crate) fn needed(&self) -> Needed {
         let current = self.current.load(Ordering::SeqCst);
@@ -190,7 +186,6 @@ mod tests {
         active.release(slot, 6);
         active.forget(3);
         assert!(!active.needed().has(6, 7) && !active.needed().has(3, 4));
-        assert!(!active.is_kept(3));
     }
 
     #[test]

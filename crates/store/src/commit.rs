@@ -12,6 +12,7 @@ use crate::active::{Needed, Slot};
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, KeyspaceInner, table_at};
 use crate::layout::{ValueWord, field};
+use crate::retention::{Keep, Retention, now_unix_ns};
 use crate::snapshot::Snapshot;
 use crate::store::StoreInner;
 use crate::transaction::Writes;
@@ -22,7 +23,7 @@ use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tembo_pool::{KeptSpace, Lane, Savepoint, Tx};
 
 /// Tables that one commit of a transaction looks through for versions that nobody needs any more.
@@ -126,6 +127,7 @@ pub(crate) struct Leader {
     /// Where a walk over all tables has got to, that looks for versions that `garbage` does not lead to: those that an earlier process left, and those
     /// that a kept snapshot needed.
     walk: Option<Walk>,
+    last_walk: Option<Instant>,
 }
 
 /// The last key that was looked at, by the name of its keyspace.
@@ -143,9 +145,12 @@ struct Garbage {
     table: Table,
 }
 
+/// The walk that looks for what time has passed over begins anew after this part of the shortest time that a keyspace retains.
+const WALKS_PER_WINDOW: u32 = 4;
+
 impl Commits {
     pub(crate) fn new(lane: Lane) -> Commits {
-        let leader = Mutex::new(Leader { lane, garbage: VecDeque::new(), walk: Some(Walk::default()) });
+        let leader = Mutex::new(Leader { lane, garbage: VecDeque::new(), walk: None, last_walk: None });
         Commits { queue: Mutex::default(), leader }
     }
 
@@ -269,18 +274,21 @@ impl Leader {
         let mut without_space = Vec::new();
         let needed = store.active.needed();
         let current = store.active.current();
+        let now = now_unix_ns();
+        let first = now.max(current + 1);
         let mut group = Group { members: Vec::with_capacity(requests.len()), garbage: Vec::new() };
         let Leader { lane, garbage, .. } = self;
         let mut tx = lane.begin();
         for Waiting { request, writes } in requests {
-            let number = current + group.members.len() as u64 + 1;
+            let number = first + group.members.len() as u64;
             let before = (tx.savepoint(), group.garbage.len());
             let outcome = match &request.reads {
                 Some(reads) => reads.validate(&tx, request.begin),
                 None => Ok(()),
             };
-            let outcome = outcome
-                .and_then(|()| apply(&mut tx, writes, (request.begin, number), &needed, &mut group.garbage));
+            let outcome = outcome.and_then(|()| {
+                apply(&mut tx, writes, (request.begin, number), (&needed, now), &mut group.garbage)
+            });
             match outcome {
                 Ok(()) => group.members.push((request, number)),
                 Err(e) => {
@@ -339,7 +347,7 @@ impl Leader {
 
     fn collect_part(&mut self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
         let needed = store.active.needed();
-        let Leader { lane, garbage, walk } = self;
+        let Leader { lane, garbage, walk, last_walk } = self;
         let mut tx = lane.begin();
         let collected = collect_some(&mut tx, garbage, &needed, tables)?;
         tx.commit_and_begin()?;
@@ -351,6 +359,10 @@ impl Leader {
         tx.commit_and_begin()?;
         if tx.load(store.off + field!(PmStore.dropped))? != 0 {
             return Ok(true);
+        }
+        if walk.is_none() && last_walk.is_none_or(|last| window_has_moved(store, last)) {
+            *walk = Some(Walk::default());
+            *last_walk = Some(Instant::now());
         }
         // I4: what is in the queue has later numbers, and the walk removes no table with such a number.
         if let Some(at) = walk.take() {
@@ -364,6 +376,17 @@ impl Leader {
     pub(crate) fn walk_anew(&mut self) {
         self.walk = Some(Walk::default());
     }
+}
+
+/// Whether a keyspace retains versions for a time, and a part of that has passed since a walk.
+fn window_has_moved(store: &StoreInner, last: Instant) -> bool {
+    let windows = store.open_keyspaces().into_iter().filter_map(|keyspace| match keyspace.retention() {
+        Retention::For(time) => Some(time),
+        _ => None,
+    });
+    windows
+        .min()
+        .is_some_and(|window| last.elapsed() > (window / WALKS_PER_WINDOW).max(Duration::from_millis(1)))
 }
 
 /// Frees up to `tables` tables, and then the rest, of keyspaces that were dropped; returns how many.
@@ -418,9 +441,10 @@ fn walk_on(
             let Some(key) = next else { break };
             left -= 1;
             if let Some(table) = keyspace.inner.table_in(tx, &key)? {
-                let Left { versions, ends_in_tombstone } = table.collect(tx, needed)?;
+                let keep = Keep::new(needed, keyspace.inner.retention(), now_unix_ns());
+                let Left { versions, ends_in_tombstone } = table.collect(tx, keep)?;
                 let last = table.find(tx, u64::MAX)?.map_or(0, |last| last.number);
-                if versions == 1 && ends_in_tombstone && last <= needed.first() {
+                if versions == 1 && ends_in_tombstone && keep.is_past(last) {
                     keyspace.inner.index.remove(tx, &key)?;
                     table.free(tx)?;
                 }
@@ -444,10 +468,6 @@ fn finish(
         tx.rollback_to(before_collecting);
         0
     });
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_nanos() as u64);
-    let time_off = store.off + field!(PmStore.time_unix_ns);
-    let now = now.max(tx.load(time_off)?);
-    tx.store(time_off, now)?;
     // PERSIST(I1): in the record of the versions that have these numbers.
     tx.store(store.off + field!(PmStore.current), last)?;
     tx.commit()?;
@@ -459,7 +479,7 @@ fn apply(
     tx: &mut Tx<'_>,
     writes: &[Writes],
     (begin, number): (u64, u64),
-    needed: &Needed,
+    (needed, now): (&Needed, u64),
     garbage: &mut Vec<Garbage>,
 ) -> Result<()> {
     let frees = writes.iter().all(|writes| writes.changes.values().all(Option::is_none));
@@ -467,6 +487,7 @@ fn apply(
     for Writes { keyspace, changes } in writes {
         let keyspace = &keyspace.inner;
         keyspace.check_there()?;
+        let keep = Keep::new(needed, keyspace.retention(), now);
         for (key, value) in changes {
             let table = keyspace.table_in(tx, key)?;
             let last = table.map(|table| table.find(tx, u64::MAX)).transpose()?.flatten();
@@ -481,8 +502,8 @@ fn apply(
                 keyspace.index.put(tx, key, &[&table.off.to_ne_bytes()])?;
                 continue;
             };
-            let left = table.add(tx, version, needed)?;
-            if left.versions > 1 || left.ends_in_tombstone {
+            let left = table.add(tx, version, keep)?;
+            if left.is_garbage(keyspace.retention()) {
                 garbage.push(Garbage { number, keyspace: keyspace.clone(), table });
             }
         }
@@ -551,11 +572,12 @@ fn collect_some(
             continue;
         }
         tx.use_kept_space(KeptSpace::Half);
-        let Left { versions, ends_in_tombstone } = table.collect(tx, needed)?;
+        let keep = Keep::new(needed, keyspace.retention(), now_unix_ns());
+        let Left { versions, ends_in_tombstone } = table.collect(tx, keep)?;
         // I4: the number in the table's last version may be a later one, whose own entry is still to come.
         if versions == 1 && ends_in_tombstone {
             let last = table.find(tx, u64::MAX)?.map_or(0, |last| last.number);
-            if last == *number && last <= needed.first() {
+            if last == *number && keep.is_past(last) {
                 let key = table.key(tx.pool().region())?;
                 keyspace.index.remove(tx, &key)?;
                 table.free(tx)?;

@@ -49,6 +49,17 @@ pub enum Error {
         /// The current one.
         current: u64,
     },
+    /// The keyspace does not retain the snapshot.
+    #[error(
+        "the keyspace {} does not retain snapshot {number}; retain more by `set_retention`, or keep snapshots that are to be read later",
+        Quoted(keyspace)
+    )]
+    NotRetained {
+        /// The snapshot.
+        number: u64,
+        /// The keyspace.
+        keyspace: String,
+    },
     /// No kept snapshot has this name.
     #[error("no snapshot is kept under the name {}; the kept ones are listed by `kept`", Quoted(name))]
     NoSuchSnapshot {

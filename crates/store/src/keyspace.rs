@@ -2,9 +2,10 @@
 
 use crate::error::{Error, Result, corrupt};
 use crate::layout::{KEYSPACE_FORMAT, MAX_NAME_BYTES, PmKeyspace, field};
+use crate::retention::{Retention, window_start};
 use crate::store::StoreInner;
 use crate::versions::Table;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tembo_index::WbTree;
 use tembo_pool::{Pool, Tx};
@@ -24,6 +25,9 @@ pub(crate) struct KeyspaceInner {
     pub(crate) head: u64,
     store: Weak<StoreInner>,
     is_dropped: AtomicBool,
+    /// As `PmKeyspace` has them. Changed under the lock of commits.
+    retention: AtomicU64,
+    retained_from: AtomicU64,
 }
 
 impl std::fmt::Debug for Keyspace {
@@ -33,6 +37,11 @@ impl std::fmt::Debug for Keyspace {
 }
 
 impl Keyspace {
+    /// Which versions it retains.
+    pub fn retention(&self) -> Retention {
+        self.inner.retention()
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.inner.name
@@ -48,10 +57,14 @@ impl Keyspace {
     }
 
     /// Makes an empty keyspace; the caller notes its offset.
-    pub(crate) fn create(tx: &mut Tx<'_>, id: u64) -> Result<u64> {
+    pub(crate) fn create(tx: &mut Tx<'_>, id: u64, retention: Retention, from: u64) -> Result<u64> {
         let index = WbTree::create_unnamed(tx)?;
         let off = tx.alloc(size_of::<PmKeyspace>() as u64)?;
-        tx.write_fresh_words(off, &[KEYSPACE_FORMAT, id, index.head()], &[0; 5])?;
+        tx.write_fresh_words(
+            off,
+            &[KEYSPACE_FORMAT, id, index.head(), 0],
+            &[retention.encode(), from, 0, 0],
+        )?;
         Ok(off)
     }
 
@@ -69,8 +82,26 @@ impl Keyspace {
         }
         let id = region.load_u64(off + field!(PmKeyspace.id))?;
         let index = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmKeyspace.index))?)?;
-        let (name, is_dropped) = (name.to_owned(), AtomicBool::new(false));
-        Ok(Keyspace { inner: Arc::new(KeyspaceInner { id, name, index, head: off, store, is_dropped }) })
+        let word = region.load_u64(off + field!(PmKeyspace.retention))?;
+        if Retention::decode(word).is_none() {
+            return Err(corrupt(
+                "the retention of a keyspace",
+                off,
+                "one that is known",
+                format!("{word:#x}"),
+            ));
+        }
+        let inner = KeyspaceInner {
+            id,
+            name: name.to_owned(),
+            index,
+            head: off,
+            store,
+            is_dropped: AtomicBool::new(false),
+            retention: word.into(),
+            retained_from: region.load_u64(off + field!(PmKeyspace.retained_from))?.into(),
+        };
+        Ok(Keyspace { inner: Arc::new(inner) })
     }
 }
 
@@ -82,6 +113,32 @@ impl KeyspaceInner {
             return Err(Error::KeyspaceDropped { name: self.name.clone() });
         }
         Ok(())
+    }
+
+    pub(crate) fn retention(&self) -> Retention {
+        Retention::decode(self.retention.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+
+    /// Chooses what is retained from snapshot `from` on.
+    pub(crate) fn set_retention(&self, tx: &mut Tx<'_>, retention: Retention, from: u64) -> Result<()> {
+        tx.store(self.head + field!(PmKeyspace.retention), retention.encode())?;
+        Ok(tx.store(self.head + field!(PmKeyspace.retained_from), from)?)
+    }
+
+    pub(crate) fn note_retention(&self, retention: Retention, from: u64) {
+        self.retained_from.store(from, Ordering::Relaxed);
+        self.retention.store(retention.encode(), Ordering::Release);
+    }
+
+    /// Whether all versions are there that a snapshot had, when it was opened at a moment.
+    pub(crate) fn retains(&self, number: u64, at_unix_ns: u64) -> bool {
+        let retention = self.retention();
+        number >= self.retained_from.load(Ordering::Relaxed)
+            && match retention {
+                Retention::All => true,
+                Retention::For(time) => number >= window_start(time, at_unix_ns),
+                Retention::Versions(_) | Retention::None => false,
+            }
     }
 
     pub(crate) fn note_dropped(&self, is_dropped: bool) {

@@ -19,10 +19,10 @@ media_struct! {
     pub(crate) struct PmStore: 64 {
         /// The bytes `TmStore`, format version 1.
         0 => format: u64,
-        /// The number of the last commit.
+        /// The number of the last commit: its time, in nanoseconds since 1970, or one more than the number before.
         8 => current: u64,
-        /// When that was, in nanoseconds since 1970.
-        16 => time_unix_ns: u64,
+        /// Zero.
+        16 => reserved_a: u64,
         /// The head of the tree of keyspaces: name to `PmKeyspace`.
         24 => keyspaces: u64,
         /// The head of the tree of kept snapshots.
@@ -47,8 +47,12 @@ media_struct! {
         16 => index: u64,
         /// In a keyspace that was dropped: the next one, or 0.
         24 => next_dropped: u64,
+        /// Which versions are retained; see `Retention`. The kind (low 8 bits) and its number (high 56 bits).
+        32 => retention: u64,
+        /// The current snapshot when `retention` was chosen.
+        40 => retained_from: u64,
         /// Zero.
-        32 => reserved: [u64; 4],
+        48 => reserved: [u64; 2],
     }
 }
 
@@ -94,11 +98,9 @@ media_struct! {
 
 media_struct! {
     /// A kept snapshot: the value in the tree of kept snapshots. Its key is the byte 1 and a name, or the byte 0 and the number, big-endian.
-    pub(crate) struct PmKept: 16 {
+    pub(crate) struct PmKept: 8 {
         /// The snapshot's number.
         0 => number: u64,
-        /// When it was committed, in nanoseconds since 1970.
-        8 => time_unix_ns: u64,
     }
 }
 

@@ -37,7 +37,7 @@
 //!
 //! ```text
 //! root -> PmStore -> keyspaces (tree: name -> PmKeyspace) -> index (tree: key -> PmKey)
-//!                 -> kept snapshots (tree: name or number -> number, time)
+//!                 -> kept snapshots (tree: name or number -> number)
 //! PmKey, the version table of a key:  PmVersion x 3, or one PmVector of more
 //! PmVersion: the number of the commit, and the value: in the word itself, a tombstone, or a PmValue
 //! ```
@@ -82,7 +82,7 @@
 //!
 //! # Reading order
 //!
-//! `layout.rs`, `versions.rs` (version tables), `active.rs` (which snapshots are needed), `commit.rs`, `transaction.rs`,
+//! `layout.rs`, `versions.rs` (version tables), `active.rs` (which snapshots are needed), `retention.rs`, `commit.rs`, `transaction.rs`,
 //! `snapshot.rs`, `keyspace.rs`, `store.rs`, `check.rs`.
 
 #![forbid(unsafe_code)]
@@ -94,6 +94,7 @@ mod entries;
 mod error;
 mod keyspace;
 mod layout;
+mod retention;
 mod snapshot;
 mod store;
 mod transaction;
@@ -104,6 +105,7 @@ pub use commit::Commit;
 pub use entries::{Entries, Entry};
 pub use error::{Error, Result};
 pub use keyspace::Keyspace;
+pub use retention::Retention;
 pub use snapshot::{Kept, Snapshot};
 pub use store::{KeyVersion, Store};
 pub use transaction::{Savepoint, Transaction};

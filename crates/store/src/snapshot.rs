@@ -2,8 +2,9 @@
 
 use crate::active::Slot;
 use crate::entries::Entries;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, table_at};
+use crate::retention::now_unix_ns;
 use crate::store::StoreInner;
 use crate::versions::read_value;
 use std::ops::{Bound, RangeBounds};
@@ -15,6 +16,8 @@ use std::sync::Arc;
 pub struct Snapshot {
     pub(crate) store: Arc<StoreInner>,
     number: u64,
+    /// When it was opened, of one that was not needed before, so that keyspaces have it only if they retain it.
+    retained_at: Option<u64>,
     /// `None` only while it is taken apart.
     slot: Option<Slot>,
 }
@@ -26,19 +29,34 @@ pub struct Kept {
     pub number: u64,
     /// Its name; `None` if it is kept by its number alone.
     pub name: Option<String>,
-    /// When it was committed, in nanoseconds since 1970.
-    pub time_unix_ns: u64,
 }
 
 impl Snapshot {
     pub(crate) fn current(store: &Arc<StoreInner>) -> Snapshot {
         let (number, slot) = store.active.register_current();
-        Snapshot { store: store.clone(), number, slot: Some(slot) }
+        Snapshot { store: store.clone(), number, retained_at: None, slot: Some(slot) }
     }
 
     /// Of a number that is kept or registered, and stays so until this returns.
     pub(crate) fn of(store: &Arc<StoreInner>, number: u64) -> Snapshot {
-        Snapshot { store: store.clone(), number, slot: Some(store.active.register(number)) }
+        let slot = Some(store.active.register(number));
+        Snapshot { store: store.clone(), number, retained_at: None, slot }
+    }
+
+    /// Of a number that keyspaces may retain. The caller has the lock of commits.
+    pub(crate) fn retained(store: &Arc<StoreInner>, number: u64) -> Snapshot {
+        let slot = Some(store.active.register(number));
+        Snapshot { store: store.clone(), number, retained_at: Some(now_unix_ns()), slot }
+    }
+
+    /// Refuses a keyspace that does not retain the snapshot.
+    fn check_retained(&self, keyspace: &Keyspace) -> Result<()> {
+        match self.retained_at {
+            Some(at) if !keyspace.inner.retains(self.number, at) => {
+                Err(Error::NotRetained { number: self.number, keyspace: keyspace.name().to_owned() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Its place among those that are registered, which whoever takes it has to release.
@@ -46,7 +64,8 @@ impl Snapshot {
         (self.number, self.slot.take())
     }
 
-    /// Its number: that of the commit that made it; 0 for the empty store.
+    /// Its number: that of the commit that made it, which is the time of the commit in nanoseconds since 1970, or one more than the number before
+    /// it; 0 for the empty store.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -55,9 +74,10 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherStore`](crate::Error::OtherStore), and [`Error::Pool`](crate::Error::Pool) when the store is damaged.
+    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], [`Error::NotRetained`], and [`Error::Pool`] when the store is damaged.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         keyspace.check_store(&self.store)?;
+        self.check_retained(keyspace)?;
         self.value(keyspace, key.as_ref())
     }
 
@@ -79,9 +99,10 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherStore`](crate::Error::OtherStore).
+    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], and [`Error::NotRetained`].
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Result<Entries> {
         keyspace.check_store(&self.store)?;
+        self.check_retained(keyspace)?;
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
         let bounds = (owned(bounds.start_bound()), owned(bounds.end_bound()));
         Ok(Entries::new(self.clone(), keyspace.clone(), bounds, Vec::new()))
@@ -99,7 +120,8 @@ impl Snapshot {
 
 impl Clone for Snapshot {
     fn clone(&self) -> Snapshot {
-        Snapshot::of(&self.store, self.number)
+        let slot = Some(self.store.active.register(self.number));
+        Snapshot { store: self.store.clone(), number: self.number, retained_at: self.retained_at, slot }
     }
 }
 

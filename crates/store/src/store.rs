@@ -4,14 +4,15 @@ use crate::active::Active;
 use crate::commit::Commits;
 use crate::error::{Error, Result, corrupt};
 use crate::keyspace::{Keyspace, check_name, table_at};
-use crate::layout::{PmKept, PmStore, ROOT_KIND, STORE_FORMAT, ValueWord, field};
+use crate::layout::{PmStore, ROOT_KIND, STORE_FORMAT, ValueWord, field};
+use crate::retention::{Retention, unix_ns};
 use crate::snapshot::{Kept, Snapshot};
 use crate::transaction::Transaction;
 use crate::versions::read_value;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tembo_index::WbTree;
 use tembo_pool::{Claim, KeptSpace, Pool};
 
@@ -117,6 +118,15 @@ impl Store {
     ///
     /// [`Error::Name`], and [`Error::Pool`] if the pool is full, damaged, or its device is.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.keyspace_with(name, Retention::None)
+    }
+
+    /// As [`keyspace`](Self::keyspace); a new one retains versions as given.
+    ///
+    /// # Errors
+    ///
+    /// As for [`keyspace`](Self::keyspace).
+    pub fn keyspace_with(&self, name: &str, retention: Retention) -> Result<Keyspace> {
         check_name("keyspace", name)?;
         if let Some(keyspace) = self.find_keyspace(name)? {
             return Ok(keyspace);
@@ -128,7 +138,7 @@ impl Store {
             let id_off = inner.off + field!(PmStore.last_keyspace);
             let id = tx.load(id_off)? + 1;
             tx.store(id_off, id)?;
-            let off = Keyspace::create(&mut tx, id)?;
+            let off = Keyspace::create(&mut tx, id, retention, inner.active.current())?;
             inner.names.put(&mut tx, name.as_bytes(), &[&off.to_ne_bytes()])?;
             tx.commit()?;
         }
@@ -148,7 +158,7 @@ impl Store {
         if let Some(keyspace) = open.get(name) {
             return Ok(Some(keyspace.clone()));
         }
-        let Some(off) = inner.names.get_pinned(name.as_bytes())?.map(|off| offset(&off)).transpose()? else {
+        let Some(off) = inner.names.get_pinned(name.as_bytes())?.map(|off| word(&off)).transpose()? else {
             return Ok(None);
         };
         let keyspace = Keyspace::open(&inner.pool, Arc::downgrade(inner), name, off)?;
@@ -183,6 +193,24 @@ impl Store {
         outcome?;
         inner.open.lock().remove(name);
         Ok(true)
+    }
+
+    /// Chooses which versions a keyspace retains from now on. What it retained before and does not any more goes step by step.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], and [`Error::Pool`] if the pool is damaged, or its device is.
+    pub fn set_retention(&self, keyspace: &Keyspace, retention: Retention) -> Result<()> {
+        keyspace.check_store(&self.inner)?;
+        let mut leader = self.inner.commits.lead();
+        keyspace.inner.check_there()?;
+        let from = self.inner.active.current();
+        let mut tx = leader.lane.begin();
+        keyspace.inner.set_retention(&mut tx, retention, from)?;
+        tx.commit()?;
+        keyspace.inner.note_retention(retention, from);
+        leader.walk_anew();
+        Ok(())
     }
 
     /// The names of all keyspaces, in their order.
@@ -288,22 +316,34 @@ impl Store {
         Snapshot::current(&self.inner)
     }
 
-    /// The snapshot of this number, if it is the current one or kept.
+    /// The store after the commit with this number, or after the last one before it. It can be read in full if it is current, kept, or open
+    /// elsewhere; else in keyspaces that [retain](Retention) it.
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotGone`].
+    /// [`Error::SnapshotGone`] if the number is higher than the current one.
     pub fn at(&self, number: u64) -> Result<Snapshot> {
-        let current = self.snapshot();
-        if current.number() == number {
-            return Ok(current);
-        }
         // Under the lock of commits nothing is collected.
         let _leader = self.inner.commits.lead();
-        if !self.inner.active.is_kept(number) {
-            return Err(Error::SnapshotGone { number, current: current.number() });
+        let active = &self.inner.active;
+        if number > active.current() {
+            return Err(Error::SnapshotGone { number, current: active.current() });
         }
-        Ok(Snapshot::of(&self.inner, number))
+        if active.needed().is_among(number) {
+            return Ok(Snapshot::of(&self.inner, number));
+        }
+        Ok(Snapshot::retained(&self.inner, number))
+    }
+
+    /// The store as it was at a time; now, for one in the future. As [`at`](Self::at), the number of a commit being its time.
+    ///
+    /// # Errors
+    ///
+    /// None at present.
+    pub fn at_time(&self, time: SystemTime) -> Result<Snapshot> {
+        let number = unix_ns(time);
+        let current = self.snapshot();
+        if number >= current.number() { Ok(current) } else { self.at(number) }
     }
 
     /// The snapshot that is kept under this name.
@@ -314,7 +354,7 @@ impl Store {
     pub fn at_name(&self, name: &str) -> Result<Snapshot> {
         let _leader = self.inner.commits.lead();
         match self.inner.kept.get_pinned(&name_key(name))? {
-            Some(value) => Ok(Snapshot::of(&self.inner, decode_kept(&value)?.0)),
+            Some(value) => Ok(Snapshot::of(&self.inner, word(&value)?)),
             None => Err(Error::NoSuchSnapshot { name: name.to_owned() }),
         }
     }
@@ -353,9 +393,7 @@ impl Store {
             return Ok(false);
         }
         let mut tx = leader.lane.begin();
-        let is_current = number == inner.active.current();
-        let time = if is_current { tx.load(inner.off + field!(PmStore.time_unix_ns))? } else { 0 };
-        inner.kept.put(&mut tx, key, &[&number.to_ne_bytes(), &time.to_ne_bytes()])?;
+        inner.kept.put(&mut tx, key, &[&number.to_ne_bytes()])?;
         tx.commit()?;
         // Under the lock of commits nothing was collected meanwhile.
         inner.active.keep(number);
@@ -413,8 +451,7 @@ impl Store {
     fn delete_under(&self, key: &[u8]) -> Result<bool> {
         let inner = &self.inner;
         let mut leader = inner.commits.lead();
-        let Some((number, _)) = inner.kept.get_pinned(key)?.map(|value| decode_kept(&value)).transpose()?
-        else {
+        let Some(number) = inner.kept.get_pinned(key)?.map(|value| word(&value)).transpose()? else {
             return Ok(false);
         };
         let mut tx = leader.lane.begin();
@@ -464,31 +501,21 @@ fn number_key(number: u64) -> Vec<u8> {
     [&[0][..], &number.to_be_bytes()].concat()
 }
 
-/// The offset that a value of eight bytes is.
-fn offset(value: &[u8]) -> Result<u64> {
+/// The word that a value of eight bytes is: a keyspace's offset, a snapshot's number.
+fn word(value: &[u8]) -> Result<u64> {
     let bytes = <[u8; 8]>::try_from(value);
-    bytes.map(u64::from_ne_bytes).map_err(|_| corrupt("a keyspace's entry", 0, "8 bytes", value.len()))
-}
-
-/// Number and time of a kept snapshot.
-fn decode_kept(value: &[u8]) -> Result<(u64, u64)> {
-    const { assert!(size_of::<PmKept>() == 16) };
-    match <[u8; 16]>::try_from(value) {
-        Ok(bytes) => {
-            let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-            Ok((word(0), word(8)))
-        }
-        Err(_) => Err(corrupt("a kept snapshot", 0, "16 bytes", value.len())),
-    }
+    bytes
+        .map(u64::from_ne_bytes)
+        .map_err(|_| corrupt("a keyspace or a kept snapshot", 0, "8 bytes", value.len()))
 }
 
 fn read_kept(tree: &WbTree) -> Result<Vec<Kept>> {
     let mut all = Vec::new();
     let mut walk = tree.iter();
     while let Some((key, value)) = walk.advance()? {
-        let (number, time_unix_ns) = decode_kept(value)?;
+        let number = word(value)?;
         let name = key.strip_prefix(&[1]).map(|name| String::from_utf8_lossy(name).into_owned());
-        all.push(Kept { number, name, time_unix_ns });
+        all.push(Kept { number, name });
     }
     Ok(all)
 }
@@ -512,13 +539,18 @@ impl Drop for StoreInner {
 }
 
 impl StoreInner {
+    /// Those that somebody has opened.
+    pub(crate) fn open_keyspaces(&self) -> Vec<Keyspace> {
+        self.open.lock().values().cloned().collect()
+    }
+
     /// The keyspaces that are there, in the order of their names.
     pub(crate) fn all_keyspaces(self: &Arc<StoreInner>) -> Result<Vec<Keyspace>> {
         let mut all = Vec::new();
         let mut walk = self.names.iter();
         while let Some((name, value)) = walk.advance()? {
             let name = String::from_utf8_lossy(name);
-            all.push(Keyspace::open(&self.pool, Arc::downgrade(self), &name, offset(value)?)?);
+            all.push(Keyspace::open(&self.pool, Arc::downgrade(self), &name, word(value)?)?);
         }
         Ok(all)
     }

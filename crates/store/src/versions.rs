@@ -4,12 +4,12 @@
 //! the slots are full, the versions that are still needed, and the new one, are written into a new vector, and one store lets the
 //! table lead there. A slot is never used a second time: a reader of the old vector goes on reading what it began with.
 
-use crate::active::Needed;
 use crate::error::{Result, corrupt};
 use crate::layout::{
     INLINE_VERSIONS, KEY_HEAD_BYTES, MAX_CAPACITY, MAX_INLINE_BYTES, VALUE_HEAD_BYTES, VECTOR_HEAD_BYTES,
     VERSION_BYTES, ValueWord, field,
 };
+use crate::retention::{Keep, Retention};
 use smallvec::SmallVec;
 use tembo_pmem::Region;
 use tembo_pool::Tx;
@@ -120,6 +120,17 @@ pub(crate) struct Left {
     pub(crate) ends_in_tombstone: bool,
 }
 
+impl Left {
+    /// Whether some of it may be collected before the key is changed again, without the passing of time.
+    pub(crate) fn is_garbage(self, retention: Retention) -> bool {
+        match retention {
+            Retention::None => self.versions > 1 || self.ends_in_tombstone,
+            Retention::Versions(count) => self.versions > (count as usize).max(1),
+            Retention::For(_) | Retention::All => false,
+        }
+    }
+}
+
 impl Table {
     /// Makes the table of a key that has one version.
     pub(crate) fn create(tx: &mut Tx<'_>, key: &[u8], number: u64, value: ValueWord) -> Result<Table> {
@@ -165,14 +176,14 @@ impl Table {
     }
 
     /// Adds a version, which must be the newest, and collects those that are not needed beside it.
-    pub(crate) fn add(self, tx: &mut Tx<'_>, new: Version, needed: &Needed) -> Result<Left> {
+    pub(crate) fn add(self, tx: &mut Tx<'_>, new: Version, keep: Keep<'_>) -> Result<Left> {
         let slots = self.slots(tx)?;
         let mut versions = self.versions(tx)?;
         let count = versions.len() as u64;
         if count == slots.capacity {
-            return self.move_to_vector(tx, versions, new, needed);
+            return self.move_to_vector(tx, versions, new, keep);
         }
-        let left = collect(tx, slots, &mut versions, Some(new.number), needed)?;
+        let left = collect(tx, slots, &mut versions, Some(new.number), keep)?;
         let off = slots.at(count);
         tx.store(off + field!(PmVersion.value), new.value.encode())?;
         // ORDER: I2. A reader finds the value by the number, which becomes visible after it.
@@ -181,10 +192,10 @@ impl Table {
     }
 
     /// Collects the versions that are not needed.
-    pub(crate) fn collect(self, tx: &mut Tx<'_>, needed: &Needed) -> Result<Left> {
+    pub(crate) fn collect(self, tx: &mut Tx<'_>, keep: Keep<'_>) -> Result<Left> {
         let slots = self.slots(tx)?;
         let mut versions = self.versions(tx)?;
-        let left = collect(tx, slots, &mut versions, None, needed)?;
+        let left = collect(tx, slots, &mut versions, None, keep)?;
         let ends_in_tombstone = versions.last().is_some_and(|last| last.value == ValueWord::Tombstone);
         Ok(Left { versions: left, ends_in_tombstone })
     }
@@ -195,7 +206,7 @@ impl Table {
         tx: &mut Tx<'_>,
         old: SmallVec<[Version; 8]>,
         new: Version,
-        needed: &Needed,
+        keep: Keep<'_>,
     ) -> Result<Left> {
         let mut kept: Vec<Version> = Vec::with_capacity(old.len() + 1);
         for (i, version) in old.iter().enumerate() {
@@ -203,7 +214,7 @@ impl Table {
             if version.value == ValueWord::Collected {
                 continue;
             }
-            if needed.has(version.number, next) {
+            if keep.has(old.len() - i, version.number, next) {
                 kept.push(*version);
             } else {
                 free_value(tx, version.value)?;
@@ -255,7 +266,7 @@ fn collect(
     slots: Slots,
     versions: &mut [Version],
     next: Option<u64>,
-    needed: &Needed,
+    keep: Keep<'_>,
 ) -> Result<usize> {
     let mut left = 0;
     for i in 0..versions.len() {
@@ -263,8 +274,9 @@ fn collect(
         if value == ValueWord::Collected {
             continue;
         }
+        let newer = versions.len() - 1 - i + usize::from(next.is_some());
         let next = versions.get(i + 1).map(|next| next.number).or(next);
-        if next.is_none_or(|next| needed.has(number, next)) {
+        if next.is_none_or(|next| keep.has(newer, number, next)) {
             left += 1;
             continue;
         }

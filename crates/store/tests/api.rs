@@ -58,7 +58,10 @@ fn commits_that_were_asked_for_together_are_made_together() {
     let commits: Vec<Commit> = (0..32).map(ask).collect();
     assert_eq!(store.snapshot().number(), before, "nothing is visible before it is durable");
     let numbers: Vec<u64> = commits.into_iter().map(|commit| commit.wait().unwrap()).collect();
-    assert_eq!(numbers, (before + 1..=before + 32).collect::<Vec<_>>());
+    assert!(
+        numbers[0] > before && numbers.is_sorted_by(|a, b| a < b),
+        "in the order in which they were asked for"
+    );
     // Polled, and dropped.
     assert!(matches!(poll(ask(40)), Poll::Ready(Ok(_))));
     drop(ask(41));
@@ -159,8 +162,8 @@ fn the_versions_of_a_key_are_those_that_somebody_needs() {
     collect_all(&store);
     assert_eq!(store.versions(&k, "a").unwrap().len(), 2);
     assert_eq!(store.at(numbers[8]).unwrap().get(&k, "a").unwrap().unwrap(), 8u64.to_be_bytes());
-    let gone = store.at(numbers[6]).unwrap_err();
-    assert!(matches!(gone, Error::SnapshotGone { .. }), "{gone}");
+    let gone = store.at(numbers[6]).unwrap().get(&k, "a").unwrap_err();
+    assert!(matches!(gone, Error::NotRetained { .. }), "{gone}");
     assert!(store.versions(&k, "none").unwrap().is_empty());
     prove(&store);
 }

@@ -1,0 +1,111 @@
+//! Which versions a keyspace retains, beside those that snapshots need.
+
+use crate::active::Needed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Which versions a keyspace retains, beside those of snapshots that are open or kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Retention {
+    /// None.
+    #[default]
+    None,
+    /// The newest so many of each key, which is at least one.
+    Versions(u32),
+    /// Those that were current at any moment within the last so much time, to the microsecond.
+    For(Duration),
+    /// All.
+    All,
+}
+
+impl Retention {
+    const VERSIONS: u64 = 1;
+    const FOR: u64 = 2;
+    const ALL: u64 = 3;
+    const KIND_BITS: u32 = 8;
+
+    /// Its word in `PmKeyspace`.
+    pub(crate) fn encode(self) -> u64 {
+        let with = |kind: u64, number: u64| kind | number << Retention::KIND_BITS;
+        match self {
+            Retention::None => 0,
+            Retention::Versions(count) => with(Retention::VERSIONS, count.into()),
+            Retention::For(time) => with(Retention::FOR, (time.as_micros() as u64).min(u64::MAX >> 8)),
+            Retention::All => Retention::ALL,
+        }
+    }
+
+    /// `None` if no retention is encoded so.
+    pub(crate) fn decode(word: u64) -> Option<Retention> {
+        let (kind, number) = (word & 0xFF, word >> Retention::KIND_BITS);
+        match kind {
+            0 if number == 0 => Some(Retention::None),
+            Retention::VERSIONS => u32::try_from(number).ok().map(Retention::Versions),
+            Retention::FOR => Some(Retention::For(Duration::from_micros(number))),
+            Retention::ALL if number == 0 => Some(Retention::All),
+            _ => None,
+        }
+    }
+}
+
+/// Which versions of a key are to stay: those that snapshots need, and those that its keyspace retains at this moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keep<'n> {
+    needed: &'n Needed,
+    versions: usize,
+    /// Versions that were followed by one with a number from here on.
+    followed_from: u64,
+}
+
+impl<'n> Keep<'n> {
+    pub(crate) fn new(needed: &'n Needed, retention: Retention, now_unix_ns: u64) -> Keep<'n> {
+        let (versions, followed_from) = match retention {
+            Retention::None => (1, u64::MAX),
+            Retention::Versions(count) => ((count as usize).max(1), u64::MAX),
+            Retention::For(time) => (1, window_start(time, now_unix_ns)),
+            Retention::All => (1, 0),
+        };
+        Keep { needed, versions, followed_from }
+    }
+
+    /// Whether a version stays, which another with the number `next` follows. `newer` of its key are newer.
+    pub(crate) fn has(&self, newer: usize, number: u64, next: u64) -> bool {
+        newer < self.versions || next >= self.followed_from || self.needed.has(number, next)
+    }
+
+    /// Whether a tombstone that no version precedes can go: every snapshot that can be read is younger.
+    pub(crate) fn is_past(&self, tombstone: u64) -> bool {
+        tombstone <= self.needed.first() && tombstone < self.followed_from
+    }
+}
+
+/// The first number within the last so much time.
+pub(crate) fn window_start(time: Duration, now_unix_ns: u64) -> u64 {
+    now_unix_ns.saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The time, in nanoseconds since 1970.
+pub(crate) fn now_unix_ns() -> u64 {
+    unix_ns(SystemTime::now())
+}
+
+pub(crate) fn unix_ns(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |past| u64::try_from(past.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_retention_is_read_as_it_was_written() {
+        let times = [0, 1, 999_999, 3_600_000_000].map(|us| Retention::For(Duration::from_micros(us)));
+        let others = [Retention::None, Retention::All, Retention::Versions(0), Retention::Versions(u32::MAX)];
+        for retention in times.into_iter().chain(others) {
+            assert_eq!(Retention::decode(retention.encode()), Some(retention));
+        }
+        for wrong in [4, 0x0103, 0x0100, 1 | 1 << 40] {
+            assert_eq!(Retention::decode(wrong), None, "{wrong:#x}");
+        }
+    }
+}

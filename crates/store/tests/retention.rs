@@ -1,0 +1,114 @@
+//! Histories: what keyspaces retain, and reading it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+use tembo_pmem::Region;
+use tembo_pool::{Geometry, Pool};
+use tembo_store::{Error, Retention, Store};
+
+fn store() -> Store {
+    let region = Region::simulated(&vec![0; 8 << 20], 8 << 20, None).unwrap();
+    Store::open(&Pool::create_in(region, &Geometry::tiny()).unwrap(), "store").unwrap()
+}
+
+fn collect_all(store: &Store) {
+    while store.collect(50).unwrap() {}
+}
+
+fn prove(store: &Store) -> tembo_store::Report {
+    let mut marks = store.pool().marks().unwrap();
+    let report = store.check(&mut marks).unwrap();
+    marks.finish().unwrap();
+    report
+}
+
+#[test]
+fn a_keyspace_that_retains_all_is_read_as_of_every_commit_and_time() {
+    let store = store();
+    let [all, none] = [("all", Retention::All), ("none", Retention::None)]
+        .map(|(name, r)| store.keyspace_with(name, r).unwrap());
+    let mut history: BTreeMap<u64, BTreeMap<Vec<u8>, Vec<u8>>> = BTreeMap::new();
+    let mut now = BTreeMap::new();
+    let start = SystemTime::now();
+    for i in 0..300u64 {
+        let key = vec![(i * 7 % 13) as u8];
+        let mut tx = store.begin();
+        if i % 5 == 4 {
+            tx.delete(&all, key.clone()).unwrap();
+            now.remove(&key);
+        } else {
+            tx.put(&all, key.clone(), i.to_be_bytes()).unwrap();
+            now.insert(key, i.to_be_bytes().to_vec());
+        }
+        tx.put(&none, "counter", i.to_be_bytes()).unwrap();
+        history.insert(tx.commit().unwrap(), now.clone());
+    }
+    collect_all(&store);
+    prove(&store);
+    for (number, expected) in &history {
+        for at in [store.at(*number).unwrap(), store.at(number + 1).unwrap_or_else(|_| store.snapshot())] {
+            let found: BTreeMap<_, _> = at.iter(&all).unwrap().map(Result::unwrap).collect();
+            if at.number() == *number || !history.contains_key(&(number + 1)) {
+                assert_eq!(&found, expected, "as of {number}");
+            }
+        }
+    }
+    let (first, _) = history.first_key_value().unwrap();
+    let early = store.at(*first).unwrap();
+    assert!(matches!(early.get(&none, "counter").unwrap_err(), Error::NotRetained { .. }));
+    assert!(matches!(early.iter(&none).unwrap_err(), Error::NotRetained { .. }));
+    assert!(matches!(store.at(u64::MAX).unwrap_err(), Error::SnapshotGone { .. }));
+    assert_eq!(store.at_time(start).unwrap().iter(&all).unwrap().count(), 0);
+    let future = SystemTime::now() + Duration::from_secs(60);
+    assert!(store.at_time(future).unwrap().get(&none, "counter").unwrap().is_some());
+    // Not retained any more: all of it goes.
+    store.set_retention(&all, Retention::None).unwrap();
+    assert!(matches!(early.get(&all, [0]).unwrap_err(), Error::NotRetained { .. }));
+    drop(early);
+    collect_all(&store);
+    let report = prove(&store);
+    assert_eq!(report.versions, now.len() as u64 + 1);
+}
+
+#[test]
+fn a_keyspace_retains_the_newest_versions_of_each_key() {
+    let store = store();
+    let k = store.keyspace_with("k", Retention::Versions(5)).unwrap();
+    for i in 0..40u64 {
+        store.put(&k, "a", i.to_be_bytes()).unwrap();
+        if i < 3 {
+            store.put(&k, "b", i.to_be_bytes()).unwrap();
+        }
+    }
+    collect_all(&store);
+    let values = |key: &str| -> Vec<u64> {
+        let versions = store.versions(&k, key).unwrap().into_iter();
+        versions.map(|v| u64::from_be_bytes(v.value.unwrap().try_into().unwrap())).collect()
+    };
+    assert_eq!((values("a"), values("b")), (vec![39, 38, 37, 36, 35], vec![2, 1, 0]));
+    prove(&store);
+    let pool = store.pool().clone();
+    drop((k, store));
+    let store = Store::open(&pool, "store").unwrap();
+    assert_eq!(store.keyspace("k").unwrap().retention(), Retention::Versions(5), "it is noted in the pool");
+}
+
+#[test]
+fn a_keyspace_retains_what_was_current_within_a_time() {
+    let store = store();
+    let k = store.keyspace_with("k", Retention::For(Duration::from_millis(300))).unwrap();
+    store.put(&k, "a", "old").unwrap();
+    let old = store.put(&k, "gone", "old").unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    store.put(&k, "a", "new").unwrap();
+    store.delete(&k, "gone").unwrap();
+    collect_all(&store);
+    let at = store.at(old).unwrap();
+    assert_eq!(at.get(&k, "a").unwrap().as_deref(), Some(b"old".as_slice()));
+    drop(at);
+    std::thread::sleep(Duration::from_millis(450));
+    collect_all(&store);
+    assert_eq!(store.versions(&k, "a").unwrap().len(), 1);
+    assert!(matches!(store.at(old).unwrap().get(&k, "a").unwrap_err(), Error::NotRetained { .. }));
+    assert_eq!(prove(&store).keys, 1, "the deleted key is gone, too");
+}
