@@ -35,7 +35,6 @@ const DEADLINE_UNIX_S: u64 = 4_102_444_800;
 tembo::heap::brand!(Fixture);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Persist, Plain)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct Point {
     x: i64,
@@ -43,7 +42,6 @@ struct Point {
 }
 
 #[derive(Default, Persist)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct Node {
     value: u64,
@@ -52,7 +50,6 @@ struct Node {
 
 /// One of every kind of field.
 #[derive(Default, Persist)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct Everything {
     /// How often it was changed.
