@@ -78,7 +78,7 @@ fn a_dump_that_is_not_taken_as_a_whole_fails() {
     assert_eq!(place.names(), ["a.jsonl", "a.pool"]);
 }
 
-/// A dump to a closed standard output went to the null device, which the runtime opens there, and ended with exit code 0.
+/// A dump to a closed standard output went to the null device, which the runtime opens there, and exited with 0.
 #[test]
 fn a_dump_to_a_closed_standard_output_fails() {
     let place = Place::new();
@@ -96,7 +96,7 @@ fn a_dump_to_a_closed_standard_output_fails() {
         assert_eq!(run.stderr, text, "{closed}");
     }
     assert_eq!(run(">&- 2>&-").code, Some(1));
-    // The null device is a place like others for those who choose it, and a file that is open for reading too is none.
+    // The null device that a shell opens is a place like others, and so is a file that is open for reading too.
     run(">/dev/null").ok();
     run("1<>both.jsonl").ok();
     run(">&- --output a.jsonl").ok();

@@ -22,7 +22,7 @@ fn full_place() -> Place {
     place
 }
 
-/// A migration that finds no room is refused and has lost nothing. It goes on where it was as soon as the pool may grow.
+/// A migration that finds no room is refused and has lost nothing. It goes on as soon as the pool may grow.
 #[test]
 fn a_migration_in_a_full_pool_is_refused_and_goes_on_when_there_is_room() {
     let mut place = full_place();
@@ -32,7 +32,7 @@ fn a_migration_in_a_full_pool_is_refused_and_goes_on_when_there_is_room() {
     while let Err(refused) = versions::to_v2().run(&place.path, &place.options) {
         assert!(is_full(&refused), "{refused}");
         refusals += 1;
-        // It is as it was, or half migrated, and nobody takes that for a whole one. All pointers and blocks are accounted for.
+        // The heap is as it was, or half migrated, and nobody takes that for a whole one.
         match v1::read(place.pool()) {
             Ok(seen) => assert_eq!(seen, old),
             Err(unread) => {
@@ -54,8 +54,8 @@ fn a_migration_in_a_full_pool_is_refused_and_goes_on_when_there_is_room() {
     assert_eq!(count(&place.prove(), "Person"), count(&objects, "Person"));
 }
 
-/// Pointers are led to new objects, and old objects freed, in steps as small as the room that is left: what is refused is the making of
-/// new objects, and nothing after it.
+/// Pointers are led to new objects, and old objects freed, in steps as small as the room that is left: the making
+/// of new objects may be refused, and nothing after it.
 #[test]
 fn a_migration_needs_no_more_room_than_its_new_objects() {
     const STEP_BYTES: u64 = 4 << 10;
