@@ -189,7 +189,7 @@ impl Opening {
         let opening = Opening { kind };
         if kind.outlives_boots() && !is_new && last != Ending::Closed {
             // PERSIST(O3): an opening in the page cache that was not closed may have left pages that are on no device.
-            region.synchronise_file()?;
+            synchronise(region)?;
         }
         region.store_u64(OPENING_OFF, here.open_word(kind))?;
         if !is_new || kind == Kind::Dax {
@@ -203,7 +203,7 @@ impl Opening {
         if matches!(self.kind, Kind::PageCache | Kind::Emulated) {
             // PERSIST(O2): all pages are on the device before the word says so. In the other domains each fence saw to that, or
             // there is no device.
-            region.synchronise_file()?;
+            synchronise(region)?;
         }
         region.store_u64(OPENING_OFF, seal(self.kind as u64, OPENING_BITS))?;
         Ok(self.persist_word(region)?)
@@ -220,6 +220,13 @@ impl Opening {
     }
 }
 
+/// Writes the whole file back to its device.
+fn synchronise(region: &Region) -> Result<(), SyncError> {
+    #[cfg(test)]
+    tests::note_synchronisation(region);
+    region.synchronise_file()
+}
+
 /// The word of a pool that was last used elsewhere, for tests: the same in another boot, or in another file.
 #[cfg(test)]
 pub(crate) fn moved(word: u64, boots: u64, files: u64) -> u64 {
@@ -230,6 +237,55 @@ pub(crate) fn moved(word: u64, boots: u64, files: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Pool;
+    use crate::tests::tiny_options;
+    use std::cell::RefCell;
+    use tembo_pmem::Durability;
+
+    thread_local! {
+        /// The word of the opening at each synchronisation of a whole file by this thread.
+        static SYNCHRONISED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn note_synchronisation(region: &Region) {
+        SYNCHRONISED.with_borrow_mut(|words| words.push(region.load_u64(OPENING_OFF).unwrap()));
+    }
+
+    /// O3 and O2: the file is synchronised before the word changes.
+    #[test]
+    fn a_file_is_synchronised_before_its_word_promises_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.pool");
+        let word_of =
+            |image: &[u8]| u64::from_le_bytes(image[OPENING_OFF as usize..][..8].try_into().unwrap());
+        let image = || std::fs::read(&path).unwrap();
+        let options = |durability| tiny_options().durability(durability);
+        let pool = Pool::open(&path, &options(Durability::PageCache)).unwrap();
+        let killed = image();
+        drop(pool);
+        let closed = image();
+        let mut before_the_word = closed.clone();
+        before_the_word[OPENING_OFF as usize..][..8].fill(0);
+        let cases = [
+            (Durability::Synced, &killed, 1),
+            (Durability::Synced, &before_the_word, 1),
+            (Durability::Synced, &closed, 0),
+            (Durability::PageCache, &killed, 0),
+            (Durability::Emulated, &killed, 0),
+        ];
+        for (durability, last, expected) in cases {
+            std::fs::write(&path, last).unwrap();
+            SYNCHRONISED.take();
+            let pool = Pool::open(&path, &options(durability)).unwrap();
+            // The old word is there still: what it promises is true until the file is synchronised.
+            assert_eq!(SYNCHRONISED.take(), vec![word_of(last); expected], "{durability:?}");
+            let open = word_of(&image());
+            let is_in_memory = unseal(open, OPENING_BITS).unwrap() & 7 == Kind::Memory as u64;
+            drop(pool);
+            let at_closing = usize::from(durability != Durability::Synced && !is_in_memory);
+            assert_eq!(SYNCHRONISED.take(), vec![open; at_closing], "{durability:?} closed");
+        }
+    }
 
     const HERE: Here = Here { boot: 7, file: 9, in_memory: false };
 

@@ -36,7 +36,6 @@ const DEADLINE_UNIX_S: u64 = 4_102_444_800;
 tembo::heap::brand!(Fixture);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Persist, Plain)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct Point {
     x: i64,
@@ -44,7 +43,6 @@ struct Point {
 }
 
 #[derive(Default, Persist)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct Node {
     value: u64,
@@ -53,7 +51,6 @@ struct Node {
 
 /// One of every kind of field.
 #[derive(Default, Persist)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct Everything {
     /// How often it was changed.

@@ -1,10 +1,10 @@
 //! What is left when a command is interrupted, or when nobody takes what it prints.
 
-use crate::support::Place;
+use crate::support::{Place, Run, bytes};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SIGPIPE: i32 = 13;
@@ -76,6 +76,32 @@ fn a_dump_that_is_not_taken_as_a_whole_fails() {
     }
     place.run("dump a.pool --output a.jsonl").ok();
     assert_eq!(place.names(), ["a.jsonl", "a.pool"]);
+}
+
+/// A dump to a closed standard output went to the null device, which the runtime opens there, and exited with 0.
+#[test]
+fn a_dump_to_a_closed_standard_output_fails() {
+    let place = Place::new();
+    place.pool("a.pool", 400);
+    let run = |redirection: &str| -> Run {
+        let script = format!("exec {} dump a.pool {redirection}", env!("CARGO_BIN_EXE_tembo"));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(place.path(""));
+        shell.output().unwrap().into()
+    };
+    let text = "tembo: writing the output: standard output is closed, or a null device that is open for reading too; \
+                --output writes to a file\n";
+    for closed in [">&-", "<&- >&-"] {
+        let run = run(closed).fails_with(text);
+        assert_eq!(run.stderr, text, "{closed}");
+    }
+    assert_eq!(run(">&- 2>&-").code, Some(1));
+    // The null device that a shell opens is a place like others, and so is a file that is open for reading too.
+    run(">/dev/null").ok();
+    run("1<>both.jsonl").ok();
+    run(">&- --output a.jsonl").ok();
+    assert_eq!(bytes(&place.path("both.jsonl")), bytes(&place.path("a.jsonl")));
+    assert_eq!(place.names(), ["a.jsonl", "a.pool", "both.jsonl"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A Python that has redis-py: the one that `TEMBO_PYTHON` names, the one that `.ci/run peers` made, or the system's.
-fn python() -> Option<PathBuf> {
+pub(crate) fn python() -> Option<PathBuf> {
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python").join("bin/python3");
     let named = std::env::var_os("TEMBO_PYTHON").map(PathBuf::from);
     let imports = |python: &PathBuf| {

@@ -54,8 +54,9 @@ fn an_image_with_stale_pages_is_never_served_and_its_damage_is_named() {
         }
         move_to_another_boot(&mut image);
         std::fs::write(place.path("image"), &image).unwrap();
+        // The server last: where it does not refuse the image, it does not end.
         for command in
-            ["serve --listen 127.0.0.1:0 --pool image", "dump image", "bench --seeded --resume --pool image"]
+            ["dump image", "bench --seeded --resume --pool image", "serve --listen 127.0.0.1:0 --pool image"]
         {
             place.run(command).fails_with("--accept-unclean");
         }

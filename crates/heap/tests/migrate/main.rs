@@ -1,10 +1,13 @@
 //! Migrations: what old objects become, what is refused, and that a crash at any moment of one loses nothing.
 
 mod crash;
+mod full;
 mod versions;
 
 use std::path::PathBuf;
-use tembo_heap::{Error, Heap, Migrations, Options, OtherLayout, PRc, Persist, SameName, check, describe};
+use tembo_heap::{
+    Error, Heap, Migrations, Options, OtherLayout, PRc, Persist, SameName, Summary, check, describe,
+};
 use tembo_pool::Pool;
 use versions::{v1, v2, v3};
 
@@ -29,12 +32,18 @@ impl Place {
         describe(&self.pool()).unwrap().unwrap().types
     }
 
-    /// Objects that there are of each type.
-    fn prove(&self) -> Vec<(String, u64)> {
+    /// Checks the heap, and every block of its pool.
+    fn summary(&self) -> Summary {
         let pool = self.pool();
         let mut marks = pool.marks().unwrap();
         let summary = check(&pool, &mut marks).unwrap();
         marks.finish().unwrap();
+        summary
+    }
+
+    /// Objects that there are of each type.
+    fn prove(&self) -> Vec<(String, u64)> {
+        let summary = self.summary();
         assert_eq!((summary.dying, summary.orphans, summary.moved), (0, 0, 0));
         let mut counts: Vec<_> =
             summary.types.into_iter().map(|usage| (usage.name, usage.objects + usage.arrays)).collect();

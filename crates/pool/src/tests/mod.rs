@@ -19,7 +19,7 @@ fn tiny_pool(bytes: usize) -> Pool {
 }
 
 /// Options for a small pool file.
-fn tiny_options() -> Options {
+pub(crate) fn tiny_options() -> Options {
     Options { create: true, initial_bytes: 256 << 10, geometry: Some(Geometry::tiny()), ..Options::default() }
 }
 
