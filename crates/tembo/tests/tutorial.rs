@@ -50,7 +50,7 @@ fn lines(text: &str) -> Vec<&str> {
 
 #[test]
 fn the_tutorial_shows_the_programs() {
-    let tutorial = include_str!("../../../docs/heap.md");
+    let tutorial = include_str!("../../../docs/guide/heap.md");
     let programs = [
         include_str!("../examples/heap_list.rs"),
         include_str!("../examples/heap_tree.rs"),
