@@ -11,13 +11,14 @@ pub(super) const RULE: Rule = Rule {
 };
 
 /// Crates whose root must forbid unsafe code, so that the compiler keeps the rule too.
-const FORBIDDING: &[&str] = &["wire", "server", "tembo", "cli"];
+pub(super) const FORBIDDING: &[&str] = &["wire", "server", "tembo", "cli"];
 /// Crates in which any file may be unsafe.
-const TRUSTED: &[&str] = &["pmem", "sync", "pool"];
+pub(super) const TRUSTED: &[&str] = &["pmem", "sync", "pool"];
 /// Crates in which node and layout files may be unsafe.
-const PARTLY_TRUSTED: &[&str] = &["index", "heap"];
-/// Single files: those at which code in C begins, or a child process in a test, and those of the heap that declare its unsafe traits and keep to them.
-const BOUNDARIES: &[&str] = &[
+pub(super) const PARTLY_TRUSTED: &[&str] = &["index", "heap"];
+/// Single files: those at which code in C begins, or a child process in a test, and those of the heap that declare its
+/// unsafe traits and keep to them.
+pub(super) const BOUNDARIES: &[&str] = &[
     "research/peers/src/engines/floor.rs",
     "research/peers/src/engines/native.rs",
     "research/peers/src/heap/native.rs",
