@@ -15,8 +15,8 @@ const OPENINGS: &[&str] = &["What", "Who", "So", "Of"];
 /// Such paragraphs that a crate may have among a hundred.
 const SHARE_PERCENT: usize = 1;
 
-/// Crates that have more than their share, and how many paragraphs open so there. A count may only fall: whoever lowers
-/// it in the code lowers it here, and a crate within its share has no row.
+/// Crates that have more than their share, and how many paragraphs open so there. A count may only fall:
+/// whoever lowers it in the code lowers it here, and a crate within its share has no row.
 pub(super) const LEFT: &[(&str, usize)] = &[
     ("crates/capi", 7),
     ("crates/cli", 44),

@@ -15,8 +15,8 @@ pub(super) const RULE: Rule = Rule {
 pub(super) struct LayeredCrate {
     /// The folder of its source.
     pub(super) source: &'static str,
-    /// From the ground up: modules import from their own layer and from those before it. The longest path that
-    /// fits says where a module belongs.
+    /// From the ground up: modules import from their own layer and from those before it. The longest path
+    /// that fits says where a module belongs.
     layers: &'static [&'static [&'static str]],
 }
 
@@ -61,8 +61,8 @@ fn check_crate(tree: &Tree, layered: &LayeredCrate, report: &mut Report<'_>) {
     }
 }
 
-/// The module that a file of the crate is: `tx/commit.rs` is `tx::commit`, `tx/mod.rs` is `tx`. Files of tests have
-/// none.
+/// The module that a file of the crate is: `tx/commit.rs` is `tx::commit`, `tx/mod.rs` is `tx`. Files of
+/// tests have none.
 fn module_of(path: &str, source: &str) -> Option<Vec<String>> {
     let inside = path.strip_prefix(source)?.strip_prefix('/')?.strip_suffix(".rs")?;
     let mut names: Vec<String> = inside.split('/').map(str::to_owned).collect();

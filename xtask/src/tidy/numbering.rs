@@ -20,8 +20,8 @@ fn check(tree: &Tree, report: &mut Report<'_>) {
     }
 }
 
-/// A head that states a number names all below it, each by its statement or by the place that has it ("D2 to D4 are
-/// in `tree/mod.rs`").
+/// A head that states a number names all below it, each by its statement or by the place that has it ("D2 to
+/// D4 are in `tree/mod.rs`").
 fn check_head(file: &RustFile<'_>, report: &mut Report<'_>) {
     let mut stated: BTreeMap<char, (u32, usize)> = BTreeMap::new();
     let mut words: Vec<&str> = Vec::new();

@@ -16,8 +16,8 @@ pub(super) const FORBIDDING: &[&str] = &["wire", "server", "tembo", "cli"];
 pub(super) const TRUSTED: &[&str] = &["pmem", "sync", "pool"];
 /// Crates in which node and layout files may be unsafe.
 pub(super) const PARTLY_TRUSTED: &[&str] = &["index", "heap"];
-/// Single files: those at which code in C begins, or a child process in a test, and those of the heap that declare its
-/// unsafe traits and keep to them.
+/// Single files: those at which code in C begins, or a child process in a test, and those of the heap that
+/// declare its unsafe traits and keep to them.
 pub(super) const BOUNDARIES: &[&str] = &[
     "research/peers/src/engines/floor.rs",
     "research/peers/src/engines/native.rs",
