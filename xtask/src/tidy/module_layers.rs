@@ -23,12 +23,13 @@ pub(super) struct LayeredCrate {
 pub(super) const CRATES: &[LayeredCrate] = &[LayeredCrate {
     source: "crates/pool/src",
     layers: &[
-        &["error", "layout"],
+        &["error", "layout", "feature", "ending"],
         &["file"],
         &["alloc"],
         &["log"],
+        &["inner", "pin"],
         &["tx"],
-        &["pool", "writers", "check", "format"],
+        &["pool", "writers", "alloc::check", "format"],
     ],
 }];
 
