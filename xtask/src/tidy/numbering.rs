@@ -3,7 +3,7 @@
 use super::lexer::Kind;
 use super::tree::RustFile;
 use super::{Report, Rule, Tree};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const RULE: Rule = Rule {
     name: "numbering",
@@ -15,33 +15,60 @@ pub(super) const RULE: Rule = Rule {
 const SERIES: &[char] = &['I', 'D', 'L', 'O'];
 
 fn check(tree: &Tree, report: &mut Report<'_>) {
-    for file in tree.rust_files() {
-        check_head(&file, report);
+    let heads: Vec<Head<'_>> = tree.rust_files().map(|file| Head::of(&file)).collect();
+    for head in heads.iter().filter(|head| !head.stated.is_empty()) {
+        check_head(head, &heads, report);
     }
 }
 
-/// A head that states a number names all below it, each by its statement or by the place that has it ("D2 to
-/// D4 are in `tree/mod.rs`").
-fn check_head(file: &RustFile<'_>, report: &mut Report<'_>) {
-    let mut stated: BTreeMap<char, (u32, usize)> = BTreeMap::new();
-    let mut words: Vec<&str> = Vec::new();
-    for comment in file.tokens.iter().filter(|token| token.kind == Kind::ModuleDoc) {
-        words.extend(
-            comment.text.split(|c: char| !c.is_ascii_alphanumeric() && c != ':').filter(|w| !w.is_empty()),
-        );
-        for (letter, number) in statements(comment.text) {
-            let highest = stated.entry(letter).or_insert((number, comment.line));
-            if number > highest.0 {
-                *highest = (number, comment.line);
+/// The labels in the head of a file.
+struct Head<'a> {
+    path: &'a str,
+    /// The highest number that is stated of each series, and its line.
+    stated: BTreeMap<char, (u32, usize)>,
+    /// Every label that is named.
+    named: BTreeSet<(char, u32)>,
+}
+
+impl<'a> Head<'a> {
+    fn of(file: &RustFile<'a>) -> Head<'a> {
+        let mut stated: BTreeMap<char, (u32, usize)> = BTreeMap::new();
+        let mut words: Vec<&str> = Vec::new();
+        for comment in file.tokens.iter().filter(|token| token.kind == Kind::ModuleDoc) {
+            words.extend(comment.text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty()));
+            for (letter, number) in statements(comment.text) {
+                let highest = stated.entry(letter).or_insert((number, comment.line));
+                if number > highest.0 {
+                    *highest = (number, comment.line);
+                }
             }
         }
+        Head { path: file.path, stated, named: named(&words) }
     }
-    for (letter, (highest, line)) in stated {
-        let named = named(&words, letter);
-        for number in (1..highest).filter(|number| !named.contains(number)) {
+
+    fn directory(&self) -> &'a str {
+        self.path.rsplit_once('/').map_or("", |(directory, _)| directory)
+    }
+
+    /// Whether this is the head of a module that `other` is in.
+    fn is_above(&self, other: &Head<'_>) -> bool {
+        let is_module = ["mod.rs", "lib.rs"].iter().any(|name| self.path.ends_with(&format!("/{name}")));
+        is_module && other.path != self.path && other.path.starts_with(&format!("{}/", self.directory()))
+    }
+}
+
+/// A head that states a number names all below it, or the head of a module above does: each by its statement or by
+/// the place that has it ("D2 to D4 are in `tree/mod.rs`").
+fn check_head(head: &Head<'_>, heads: &[Head<'_>], report: &mut Report<'_>) {
+    for (letter, (highest, line)) in &head.stated {
+        let is_named = |number: &u32| {
+            let label = (*letter, *number);
+            head.named.contains(&label) || heads.iter().any(|h| h.is_above(head) && h.named.contains(&label))
+        };
+        for number in (1..*highest).filter(|number| !is_named(number)) {
             let what =
-                format!("{letter}{highest} is stated, and {letter}{number} is named nowhere in this head");
-            report.add(file.path, line, what, "close the gap, or say which file has the missing one");
+                format!("{letter}{highest} is stated, and no head here or above names {letter}{number}");
+            report.add(head.path, *line, what, "close the gap, or say which file has the missing one");
         }
     }
 }
@@ -60,17 +87,15 @@ fn label(word: &str) -> Option<(char, u32)> {
     Some((letter, is_number.then(|| digits.parse().ok())??))
 }
 
-/// The numbers of a series that are named, ranges ("I1 to I5") in full.
-fn named(words: &[&str], series: char) -> Vec<u32> {
-    let number = |at: usize| {
-        let (letter, number) = label(words.get(at)?.trim_end_matches(':'))?;
-        (letter == series).then_some(number)
-    };
-    let mut named = Vec::new();
+/// The labels that are named, ranges ("I1 to I5") in full.
+fn named(words: &[&str]) -> BTreeSet<(char, u32)> {
+    let label_at = |at: usize| words.get(at).and_then(|word| label(word));
+    let mut named = BTreeSet::new();
     for at in 0..words.len() {
-        let Some(first) = number(at) else { continue };
-        let last = if words.get(at + 1) == Some(&"to") { number(at + 2) } else { None };
-        named.extend(first..=last.unwrap_or(first));
+        let Some((letter, first)) = label_at(at) else { continue };
+        let end = if words.get(at + 1) == Some(&"to") { label_at(at + 2) } else { None };
+        let last = end.filter(|(series, _)| *series == letter).map_or(first, |(_, last)| last);
+        named.extend((first..=last).map(|number| (letter, number)));
     }
     named
 }
@@ -88,7 +113,7 @@ mod tests {
             let source = format!("//! - {letter}1: a\n//! - {letter}2: b\n//! * {letter}4: d\n");
             assert_eq!(broken(&RULE, &[(PATH, &source)]), [format!("{PATH}:3")]);
             let message = messages(&RULE, &[(PATH, &source)]);
-            assert!(message.contains(&format!("{letter}3 is named nowhere")), "{message}");
+            assert!(message.contains(&format!("no head here or above names {letter}3")), "{message}");
         }
     }
 
@@ -97,6 +122,15 @@ mod tests {
         let source =
             "//! D1: one. D5: five. D2 to D4 are in `tree/mod.rs`.\n//! - I3: c\n//! I1 and I2 are above.\n";
         assert_eq!(broken(&RULE, &[(PATH, source)]), [""; 0]);
+    }
+
+    #[test]
+    fn a_module_goes_on_with_the_numbers_of_those_above() {
+        let head = ("crates/a/src/log/mod.rs", "//! - I1: a\n//! - I2: b\n");
+        let below = ("crates/a/src/log/lane.rs", "//! - I3: c\n");
+        let beside = ("crates/a/src/alloc/mod.rs", "//! - I3: c\n");
+        assert_eq!(broken(&RULE, &[head, below]), [""; 0]);
+        assert_eq!(broken(&RULE, &[head, beside]).len(), 2);
     }
 
     #[test]
