@@ -23,7 +23,7 @@ pub(super) struct LayeredCrate {
 pub(super) const CRATES: &[LayeredCrate] = &[LayeredCrate {
     source: "crates/pool/src",
     layers: &[
-        &["error", "layout", "feature", "ending"],
+        &["error", "layout", "feature", "ending", "turns"],
         &["file"],
         &["alloc"],
         &["log"],

@@ -61,8 +61,6 @@ const REPLACED: &[Replaced] = &[
     replaced(Form::Name, "stored_words", "logged_words"),
     replaced(Form::Name, "stored_word", "line_word"),
     replaced(Form::Name, "WARY", "validated_left"),
-    replaced(Form::Name, "BUSY", "busy_left"),
-    replaced(Form::Name, "OTHERS", "seen_commits"),
     replaced(Form::Name, "UNTIL_LOOK", "until_probe"),
 ];
 
