@@ -35,7 +35,7 @@ fn check(tree: &Tree, report: &mut Report<'_>) {
     }
 }
 
-/// The head of `directory`, or the one above it that describes its media: a crate's rooms may share the root's.
+/// The head of `directory`, or the one above it that describes its media: rooms may share the root's.
 fn head_above<'f, 'a>(directory: &str, files: &'f [RustFile<'a>]) -> Option<&'f RustFile<'a>> {
     let own = files.iter().find(|file| is_head(file, directory))?;
     let describes = |head: &RustFile<'_>| sections(head).iter().any(|section| section.title == SECTIONS[0].0);

@@ -57,8 +57,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// A head that states a number names all below it, or the head of a module above does: each by its statement or by
-/// the place that has it ("D2 to D4 are in `tree/mod.rs`").
+/// A head that states a number names all below it, or the head of a module above does. A number is named by
+/// its statement or by its place ("D2 to D4 are in `tree/mod.rs`").
 fn check_head(head: &Head<'_>, heads: &[Head<'_>], report: &mut Report<'_>) {
     for (letter, (highest, line)) in &head.stated {
         let is_named = |number: &u32| {
