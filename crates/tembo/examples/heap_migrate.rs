@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example heap_migrate -- [file]`
 //!
-//! `docs/heap.md` explains it.
+//! `docs/guide/heap.md` explains it.
 
 use std::path::Path;
 use tembo::Options;

@@ -95,7 +95,7 @@ mod snapshot;
 /// # }
 /// ```
 ///
-/// `docs/heap.md` is the tutorial. The crate underneath is `tembo-heap`, whose first page says what lies where; all of it is here.
+/// `docs/guide/heap.md` is the tutorial. The crate underneath is `tembo-heap`, whose first page says what lies where; all of it is here.
 /// Where a program knows this crate by another name, types say so beside their derives: `#[persist(crate = other::heap)]`.
 pub mod heap {
     #[doc(inline)]

@@ -1,6 +1,6 @@
 //! The dump format: JSON lines that hold the maps of a pool.
 //!
-//! `docs/dump.md` describes it for users; its example is read and written by a test here. The reader trusts
+//! `docs/guide/dump.md` describes it for users; its example is read and written by a test here. The reader trusts
 //! nothing: a line is parsed only when it is whole and not too long, and the counts and the checksum of the last
 //! line are compared with what was read.
 
@@ -514,7 +514,7 @@ mod tests {
 
     #[test]
     fn the_format_is_the_documented_one() {
-        let document = include_str!("../../../../docs/dump.md");
+        let document = include_str!("../../../../docs/guide/dump.md");
         let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let apple = Item::Entry { key: b"apple".to_vec(), value: b"120".to_vec() };
         let binary = Item::Entry { key: vec![0xff, 0], value: Vec::new() };

@@ -1,7 +1,7 @@
 //! Every command with arguments at the edge, on Tembo and on a real Redis, where there is one: the replies must be the same.
 //!
 //! Each command is tried with random arguments out of a list of awkward ones, in RESP2, in RESP3 and as inline commands.
-//! What is known to differ stands in [`treatment`], and in `docs/server.md`.
+//! What is known to differ stands in [`treatment`], and in `docs/guide/server.md`.
 
 use tembo_wire::Value;
 
@@ -121,7 +121,7 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         (b"client" | b"object" | b"memory" | b"config" | b"command" | b"function" | b"script", b"help") => {
             Treatment::Errors
         }
-        // What is kept differs: docs/server.md.
+        // What is kept differs: docs/guide/server.md.
         (b"object", b"freq" | b"idletime" | b"encoding" | b"refcount") => Treatment::Skip,
         (b"memory", b"usage") | (b"config", b"get") | (b"client", b"list" | b"info" | b"id") => {
             Treatment::Errors
