@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-/// Why a server could not be started or had to stop. What goes wrong with one client or one command is answered
-/// to that client and never ends up here.
+/// Why a server could not be started or had to stop. What goes wrong with one client or one command is
+/// answered to that client and never ends up here.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -13,7 +13,7 @@ pub enum Error {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The address can be reached from other machines, and whoever reaches it could read and change

@@ -1,11 +1,11 @@
-//! Why a command has no ordinary reply.
+//! The outcomes of a command that has no ordinary reply.
 
 use tembo::Pool;
 
 use crate::keyspace::format::Malformed;
 use crate::state::is_at_maximum;
 
-/// What a command's handler returns: its reply is written, or nothing has happened.
+/// The result of a command's handler: its reply is written, or nothing has happened.
 pub(crate) type Answer<T = ()> = Result<T, Fault>;
 
 /// Ends a command. The executor undoes what it did to the keyspace and drops what it wrote of a reply.
@@ -17,10 +17,10 @@ pub(crate) enum Fault {
     Quoting(Vec<u8>),
     /// The engine refused; see [`error_line`].
     Engine(tembo::Error),
-    /// A stored value is not one.
+    /// A stored value does not decode.
     Malformed,
     /// The command reads the maps themselves: commit the pending batch, then run it again.
-    Unsettled,
+    NeedsCommit,
     /// The command writes to a database that has no maps yet: create them, then run it again.
     MissingDatabase(usize),
 }
@@ -45,7 +45,7 @@ pub(crate) const STRING_TOO_LONG: Fault =
 pub(crate) const KEY_TOO_LONG: Fault = Fault::Error("ERR key exceeds the maximum of 65528 bytes");
 pub(crate) const DB_OUT_OF_RANGE: Fault = Fault::Error("ERR DB index is out of range");
 
-/// What is said, and logged, of a stored value that is not one.
+/// The reply, and the logged message, for a stored value that does not decode.
 pub(crate) const MALFORMED: &str =
     "the stored value is damaged or was written by a newer version; run `tembo check`";
 

@@ -1,4 +1,4 @@
-//! What Linux tells about this process and its machine; `None` where it tells nothing.
+//! Facts about this process and its machine, as Linux reports them; `None` where it does not.
 
 use std::fs::read_to_string;
 

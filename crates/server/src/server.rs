@@ -24,8 +24,8 @@ const OTHER_FILES: u64 = 32;
 
 /// A server that listens and does not serve yet.
 ///
-/// The pool is its only store: a write is acknowledged once it is durable in the pool's domain, and a server that is
-/// killed at any time is followed by one that has every acknowledged write.
+/// The pool is its only store: a write is acknowledged once it is durable in the pool's domain, and a server
+/// that is killed at any time is followed by one that has every acknowledged write.
 #[derive(Debug)]
 pub struct Server {
     pool: Pool,
@@ -35,7 +35,8 @@ pub struct Server {
     state: State,
 }
 
-/// An address that is listened on, for a server that is to have a pool: whoever finds the address taken has made none.
+/// An address that is listened on. Bind it before the pool is created: if the address is taken, no pool is
+/// left behind.
 #[derive(Debug)]
 pub struct Listener {
     inner: TcpListener,
@@ -70,18 +71,20 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Exposed`] if the address is not a loopback address and `config.protected_mode` is on,
-    /// [`Error::Listen`] if the address cannot be listened on, [`Error::Poll`] if the system has no event queue
-    /// to give.
+    /// [`Error::Listen`] if the address cannot be listened on, [`Error::Poll`] if the system has no event
+    /// queue to give.
     pub fn bind(config: Config, pool: Pool) -> Result<Self, Error> {
         refuse_exposure(&config, config.listen)?;
         let listener = Listener::bind(config.listen)?;
         Server::with_listener(config, listener, pool)
     }
 
-    /// As [`bind`](Self::bind), with an address that is listened on already; the configured one does not count.
+    /// As [`bind`](Self::bind), with an address that is listened on already; the configured one does not
+    /// count.
     ///
     /// # Errors
-    /// [`Error::Exposed`] as for [`bind`](Self::bind), [`Error::Poll`] if the system has no event queue to give.
+    /// [`Error::Exposed`] as for [`bind`](Self::bind), [`Error::Poll`] if the system has no event queue to
+    /// give.
     pub fn with_listener(mut config: Config, listener: Listener, pool: Pool) -> Result<Self, Error> {
         let Listener { inner: mut listener, local } = listener;
         refuse_exposure(&config, local)?;
@@ -98,7 +101,7 @@ impl Server {
         self.state.listen
     }
 
-    /// What stops the server from another thread.
+    /// A handle that stops the server from another thread.
     pub fn handle(&self) -> Handle {
         Handle(self.stop.clone())
     }

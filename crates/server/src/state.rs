@@ -1,4 +1,4 @@
-//! What the whole server knows, apart from the keys and the clients.
+//! The state of the whole server, apart from the keys and the clients.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -50,7 +50,7 @@ impl Samples {
         self.next = (self.next + 1) % Self::LEN;
     }
 
-    /// What `count` grew by per second, lately.
+    /// The recent growth of `count` per second.
     fn rate(&self, now: Instant, stats: &Stats, count: impl Fn(&Stats) -> u64) -> f64 {
         let Some((then, before)) = self.ring.iter().flatten().min_by_key(|(then, _)| *then) else {
             return 0.0;
@@ -231,13 +231,13 @@ impl State {
         }
     }
 
-    /// What `count` grew by per second, lately.
+    /// The recent growth of `count` per second.
     pub(crate) fn rate(&self, count: impl Fn(&Stats) -> u64) -> f64 {
         self.samples.rate(self.now, &self.stats, count)
     }
 }
 
-/// What a message about this error is about; `None` if it is the client's own affair.
+/// The kind of message that this error deserves; `None` if it concerns only the client.
 fn kind_of(error: &tembo::Error) -> Option<Kind> {
     use tembo::{Error, PoolError};
     match error {

@@ -1,4 +1,4 @@
-//! MULTI and what belongs to it. EXEC itself is the executor's: see [`crate::transaction`].
+//! MULTI, DISCARD, WATCH and UNWATCH. The executor runs EXEC: see [`crate::transaction`].
 
 use std::rc::Rc;
 
@@ -53,7 +53,7 @@ fn multi(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// What the executor does not take for itself.
+/// EXEC outside MULTI; within it the executor runs the queue itself.
 fn exec_alone(_: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Err(Fault::Error("ERR EXEC without MULTI"))
 }
