@@ -50,7 +50,7 @@ pub enum RegionError {
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// The operating system's error.
         #[source]
@@ -102,13 +102,13 @@ pub enum RegionError {
         name: &'static str,
         /// Its value.
         value: String,
-        /// What would be accepted.
+        /// The accepted values.
         expected: &'static str,
     },
 }
 
 impl RegionError {
-    /// What happened, without what to do about it: for an error that says that itself.
+    /// The failure without the advice, for an error that gives its own.
     pub fn reason(&self) -> String {
         match self {
             RegionError::NoSpace { .. } => NO_SPACE.to_owned(),

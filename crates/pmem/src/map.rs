@@ -46,9 +46,10 @@ pub(crate) struct AddressRange {
     bytes: usize,
     /// Where the anonymous part ends, if there is one. Only grows.
     anonymous_end: AtomicU64,
-    /// Whether somebody else's memory may lie in the range. Then nothing more is mapped there, and it is not given back.
+    /// Whether somebody else's memory may lie in the range. Then nothing more is mapped there, and it is not
+    /// given back.
     has_hole: AtomicBool,
-    /// What keeps children of this process away, where a file is mapped.
+    /// The entry that keeps children of this process away, where a file is mapped.
     entry: Option<&'static Entry>,
 }
 
@@ -137,7 +138,7 @@ impl AddressRange {
         Ok(())
     }
 
-    /// What keeps them away.
+    /// The entry that keeps children away.
     pub(crate) fn entry(&self) -> Option<&'static Entry> {
         self.entry
     }
@@ -196,8 +197,8 @@ impl AddressRange {
         Ok(())
     }
 
-    /// Reserves a part again: a mapping at a fixed address that fails may already have taken the reservation away, and then
-    /// anybody's mapping may come there.
+    /// Reserves a part again: a mapping at a fixed address that fails may already have taken the reservation
+    /// away, and then anybody's mapping may come there.
     fn reserve_again(&self, from: u64, to: u64) {
         let reserved = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: this replaces nothing.
@@ -216,14 +217,15 @@ impl AddressRange {
             Ok(elsewhere) => _ = unsafe { mm::munmap(elsewhere, (to - from) as usize) },
             Err(_) => {}
         }
-        // The reservation is still there, whole, or somebody else has some of it. Which, is not to be found out.
+        // The reservation is still there, whole, or somebody else has some of it. Which, is not to be found
+        // out.
         self.has_hole.store(true, Ordering::Relaxed);
         // A child has the region's pages then, and of the file nothing but them.
         self.entry.iter().for_each(|entry| entry.disarm());
     }
 
-    /// Whether a file can be mapped with `MAP_SYNC`, as on a DAX file system. Asked with a mapping anywhere, since one
-    /// at a fixed address takes away what is there even if it fails.
+    /// Whether a file can be mapped with `MAP_SYNC`, as on a DAX file system. Asked with a mapping anywhere,
+    /// since one at a fixed address takes away what is there even if it fails.
     pub(crate) fn maps_sync(file: &File) -> bool {
         let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -320,8 +322,8 @@ mod tests {
     use super::*;
     use crate::{Access, Region, RegionOptions};
 
-    /// Threads that open, use and close files at once: no mapping of one may come to lie where another's is. (It did when the
-    /// attempt to map with `MAP_SYNC` was made at the fixed address.)
+    /// Threads that open, use and close files at once: no mapping of one may come to lie where another's is.
+    /// (It did when the attempt to map with `MAP_SYNC` was made at the fixed address.)
     #[test]
     fn files_that_threads_map_at_once_do_not_meet() {
         const ROUNDS: u64 = 300;

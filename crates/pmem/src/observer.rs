@@ -24,12 +24,13 @@ impl ThreadTag {
     }
 }
 
-/// Receives every store, flush and fence of a simulated region, and if it wants them loads, in program order per thread.
+/// Receives every store, flush and fence of a simulated region, and if it wants them loads, in program order
+/// per thread.
 pub trait Observer: Send + Sync {
     /// A store of at most 8 bytes that does not cross an aligned word, about to be performed.
     fn store(&self, thread: ThreadTag, off: u64, new: &[u8]);
-    /// `thread` is about to load a word to which its next [`store`](Self::store) goes, as one atomic step: until
-    /// then no other thread may be let run.
+    /// `thread` is about to load a word to which its next [`store`](Self::store) goes, as one atomic step:
+    /// until then no other thread may be let run.
     fn update(&self, thread: ThreadTag) {
         let _ = thread;
     }
@@ -37,7 +38,8 @@ pub trait Observer: Send + Sync {
     fn flush(&self, thread: ThreadTag, line: u64);
     /// `thread` waits for the write-backs that it started; called before it returns.
     fn fence(&self, thread: ThreadTag);
-    /// Whether [`load`](Self::load) and [`prefetch`](Self::prefetch) are called; asked once, when the region is made.
+    /// Whether [`load`](Self::load) and [`prefetch`](Self::prefetch) are called; asked once, when the region
+    /// is made.
     fn wants_loads(&self) -> bool {
         false
     }
