@@ -1,4 +1,4 @@
-//! What calls come to: codes, messages, and a wall against panics.
+//! The outcomes of calls: codes, messages, and a wall against panics.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use tembo::{Error, IndexError, PoolError};
 
 macro_rules! statuses {
     ($($name:ident = $value:literal, $constant:literal, $text:literal;)*) => {
-        /// What a call came to: the `tembo_status` of the header.
+        /// The outcome of a call: the `tembo_status` of the header.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(i32)]
         pub enum Status {
@@ -175,7 +175,7 @@ pub(crate) fn call(body: impl FnOnce() -> Outcome) -> c_int {
         Ok(Err(failure)) => remember(failure),
         Err(panic) => {
             let status = remember(Failure::from_panic(&*panic));
-            // What a panic carries may panic itself when it is dropped.
+            // The payload of a panic may panic itself when it is dropped.
             std::mem::forget(panic);
             status
         }

@@ -1,8 +1,9 @@
 //! A mutex that one thread takes without a locked instruction as long as no other thread takes it ([`Bias`]).
 //!
-//! There are two ways to hold the lock. The thread with the bias sets a flag of its own, after it entered the bias and
-//! saw the inner mutex free. Every other thread revokes the bias and takes the inner mutex. The thread with the bias may
-//! take the inner mutex too: for a guard that another thread may drop, and to wait for such a guard.
+//! There are two ways to hold the lock. The thread with the bias sets a flag of its own, after it entered the
+//! bias and saw the inner mutex free. Every other thread revokes the bias and takes the inner mutex. The
+//! thread with the bias may take the inner mutex too: for a guard that another thread may drop, and to wait
+//! for such a guard.
 
 use crate::Bias;
 use parking_lot::RawMutex;
@@ -15,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// A mutual exclusion lock around a value.
 ///
-/// A thread must not keep a guard in a thread-local value: its thread number may belong to another thread by the time
-/// that the guard is dropped.
+/// A thread must not keep a guard in a thread-local value: its thread number may belong to another thread by
+/// the time that the guard is dropped.
 #[doc(hidden)]
 pub struct BiasedMutex<T> {
     bias: Bias,
@@ -57,7 +58,8 @@ impl<T> BiasedMutex<T> {
         }
     }
 
-    /// The value, if nobody has it. The first thread that asks while another has the bias waits until that has no lock.
+    /// The value, if nobody has it. The first thread that asks while another has the bias waits until that
+    /// has no lock.
     #[inline]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
         let is_biased = self.bias.enter();
@@ -68,7 +70,8 @@ impl<T> BiasedMutex<T> {
         is_locked.then(|| BiasedGuard { of: self, is_biased, not_send: PhantomData })
     }
 
-    /// Takes the lock for the thread that has entered its bias, which it leaves again if that is not possible.
+    /// Takes the lock for the thread that has entered its bias, which it leaves again if that is not
+    /// possible.
     #[inline]
     fn take_by_bias(&self) -> bool {
         if self.is_held_by_bias.load(Ordering::Relaxed) || self.mutex.is_locked() {
@@ -123,8 +126,9 @@ impl<T> Deref for BiasedGuard<'_, T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the guard has the lock. By bias: no other thread gets it before this one has left, and this one gets no second guard,
-        // as it looks at both ways first. By mutex: others need that as well, or the bias, whose holder finds the mutex taken.
+        // SAFETY: the guard has the lock. By bias: no other thread gets it before this one has left, and this
+        // one gets no second guard, as it looks at both ways first. By mutex: others need that as well, or
+        // the bias, whose holder finds the mutex taken.
         unsafe { &*self.of.value.get() }
     }
 }

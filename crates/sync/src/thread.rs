@@ -9,8 +9,9 @@ pub(crate) const THREADS: usize = 256;
 /// A number that no other living thread has.
 struct ThreadNumber(usize);
 
-/// Numbers that are given again when their thread has ended, a bit each, set while there is one. No lock, since a child of `fork` would find that as
-/// the parent's other threads had it; there the numbers of these stay taken.
+/// Numbers that are given again when their thread has ended, a bit each, set while there is one. No lock,
+/// since a child of `fork` would find that as the parent's other threads had it; there the numbers of these
+/// stay taken.
 static NUMBERS: [AtomicU64; 2 * THREADS / 64] = [const { AtomicU64::new(0) }; 2 * THREADS / 64];
 /// The lowest of the others that was never given.
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(2 * THREADS);
@@ -33,7 +34,8 @@ impl Drop for ThreadNumber {
         // Others of the thread's destructors may still pin.
         KNOWN_NUMBER.set(UNKNOWN);
         if let Some(word) = NUMBERS.get(self.0 / 64) {
-            // ORDER: release, and acquire above: what the thread did with its number comes before another's use of it.
+            // ORDER: release, and acquire above: what the thread did with its number comes before another's
+            // use of it.
             word.fetch_and(!(1 << (self.0 % 64)), Ordering::Release);
         }
     }
@@ -43,8 +45,8 @@ static NEXT_START: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     static START: usize = NEXT_START.fetch_add(1, Ordering::Relaxed) % crate::primitives::SLOTS;
     static NUMBER: ThreadNumber = ThreadNumber::take();
-    /// The same, without a destructor, so that a look at it is one load; [`UNKNOWN`] before it was asked for, and when the
-    /// thread is ending.
+    /// The same, without a destructor, so that a look at it is one load; [`UNKNOWN`] before it was asked for,
+    /// and when the thread is ending.
     static KNOWN_NUMBER: Cell<usize> = const { Cell::new(UNKNOWN) };
 }
 
@@ -57,8 +59,9 @@ pub(crate) fn first_slot() -> usize {
     START.with(|start| *start)
 }
 
-/// The calling thread's number: the lowest that no other living thread has. A number over `u32::MAX / 2` while the thread
-/// ends and has none any more. A number that was given up goes to a later thread. Takes one load once it is known.
+/// The calling thread's number: the lowest that no other living thread has. A number over `u32::MAX / 2`
+/// while the thread ends and has none any more. A number that was given up goes to a later thread. Takes one
+/// load once it is known.
 #[inline(always)]
 pub fn thread_number() -> usize {
     match known_thread_number() {

@@ -13,7 +13,8 @@
 //!   arguments ---> write_request ---> bytes        bytes ---> ReplyParser ---> Value
 //! ```
 //!
-//! [`number`] and [`decimal`] hold the textual rules of Redis for integers and floats in arguments and in values.
+//! [`number`] and [`decimal`] hold the textual rules of Redis for integers and floats in arguments and in
+//! values.
 //!
 //! ```
 //! use tembo_wire::{Limits, Parsed, Protocol, ReplyWriter, RequestParser};

@@ -1,6 +1,7 @@
 //! From C's arguments to Rust's, and results back.
 //!
-//! The functions are unsafe as their callers are (see the module above); each names the part that it relies on.
+//! The functions are unsafe as their callers are (see the module above); each names the part that it relies
+//! on.
 
 use crate::status::{Failure, Outcome};
 use std::ffi::{CStr, c_char, c_void};
@@ -22,7 +23,7 @@ fn null(what: &str) -> Failure {
     Failure::invalid(&format!("{what} is a null pointer"))
 }
 
-/// What a pointer that must not be null points to.
+/// The target of a pointer that must not be null.
 ///
 /// # Safety
 ///
@@ -98,12 +99,14 @@ pub(super) fn check_buffer<T>(pointer: *mut T, count: usize, what: &str) -> Outc
 ///
 /// # Safety
 ///
-/// The pointer is null or leads to a string that ends with a zero and is not changed as long as the call lasts.
+/// The pointer is null or leads to a string that ends with a zero and is not changed as long as the call
+/// lasts.
 pub(super) unsafe fn string<'a>(pointer: *const c_char, max_bytes: usize, what: &str) -> Outcome<&'a CStr> {
     if pointer.is_null() {
         return Err(null(what));
     }
-    // SAFETY: not null; each byte before the zero is the string's, as the caller promises, and no byte behind it is read.
+    // SAFETY: not null; each byte before the zero is the string's, as the caller promises, and no byte behind
+    // it is read.
     let Some(bytes) = (0..=max_bytes).find(|at| unsafe { *pointer.add(*at) } == 0) else {
         return Err(Failure::invalid(&format!("{what} has more than {max_bytes} bytes")));
     };

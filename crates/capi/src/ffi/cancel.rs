@@ -1,8 +1,9 @@
 //! Cancellation of POSIX threads, which must not end a thread inside the library.
 //!
-//! A cancelled thread ends at the next call of the system that is a cancellation point, by unwinding; through Rust's frames that would end the
-//! process. So the calls that open and close files keep cancellation off, and all others make no call that is a cancellation point
-//! (`tembo_pmem::nap`, and system calls without the C library). `tests/c/cancelled.c` holds both to it.
+//! A cancelled thread ends at the next call of the system that is a cancellation point, by unwinding; through
+//! Rust's frames that would end the process. So the calls that open and close files keep cancellation off,
+//! and all others make no call that is a cancellation point (`tembo_pmem::nap`, and system calls without the
+//! C library). `tests/c/cancelled.c` holds both to it.
 
 use crate::status::{Outcome, call};
 use std::ffi::c_int;

@@ -61,8 +61,8 @@ pub unsafe extern "C" fn tembo_map_close(map: *mut MapHandle) {
     });
 }
 
-/// Does something with a map and a key. No map has a key that is longer than keys may be: of such a one nothing is read, and it comes to
-/// `too_long`.
+/// Does something with a map and a key. No map has a key that is longer than keys may be: of such a one
+/// nothing is read, and it comes to `too_long`.
 ///
 /// # Safety
 ///
