@@ -1,4 +1,5 @@
-//! A stock whose every evening is kept: what changed since, a stocktaking that is taken back, and an export beside sales.
+//! A stock whose every evening is kept: what changed since, a stocktaking that is taken back, and an export
+//! beside sales.
 //!
 //! `cargo run -p tembo --example snapshots -- stock.pool`, and again: the evenings are still there.
 

@@ -79,18 +79,20 @@ impl Dropped {
 }
 
 impl Pool {
-    /// Drops the map of this name, of any kind, with its versions and snapshots; returns whether there was one. A heap is no map.
+    /// Drops the map of this name, of any kind, with its versions and snapshots; returns whether there was
+    /// one. A heap is no map.
     ///
-    /// The name is free at once, and can be given again. That is one commit, which takes no space and the same time for a map of any
-    /// size: after a crash the map is there or not. Its space comes back by [`reclaim_dropped`](Self::reclaim_dropped), and
-    /// a little with each [`Batch`](crate::Batch) and each map that is made; after a crash this goes on where it was.
+    /// The name is free at once, and can be given again. That is one commit, which takes no space and the
+    /// same time for a map of any size: after a crash the map is there or not. Its space comes back by
+    /// [`reclaim_dropped`](Self::reclaim_dropped), and a little with each [`Batch`](crate::Batch) and each
+    /// map that is made; after a crash this goes on where it was.
     ///
     /// Programs from before this function refuse a pool in which a map was ever dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::MapOpen`] if this process has a handle of the map, or a snapshot, batch or iterator; [`Error::NotAMap`];
-    /// [`Error::Unknown`]; [`Error::ReadOnly`]; [`Error::Pool`].
+    /// [`Error::MapOpen`] if this process has a handle of the map, or a snapshot, batch or iterator;
+    /// [`Error::NotAMap`]; [`Error::Unknown`]; [`Error::ReadOnly`]; [`Error::Pool`].
     pub fn drop_map(&self, name: &str) -> Result<bool> {
         if self.look_up(name)?.is_none() {
             return Ok(false);
@@ -108,8 +110,9 @@ impl Pool {
         Ok(true)
     }
 
-    /// Gives space of maps that were dropped back, as `steps` steps; returns whether any is left. A step frees one node with its records, at
-    /// most some 43 blocks. All steps are one commit, or one each where the pool is too full for that.
+    /// Gives space of maps that were dropped back, as `steps` steps; returns whether any is left. A step
+    /// frees one node with its records, at most some 43 blocks. All steps are one commit, or one each where
+    /// the pool is too full for that.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {
@@ -145,7 +148,8 @@ impl Pool {
 }
 
 impl Pool {
-    /// Whether a map that was dropped still has blocks, which [`reclaim_dropped`](Self::reclaim_dropped) frees.
+    /// Whether a map that was dropped still has blocks, which [`reclaim_dropped`](Self::reclaim_dropped)
+    /// frees.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use tembo_index::{CddsHash, CddsTree, FixedTree};
 pub(crate) trait OpenOnce: Clone {
     fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<Self>>;
 
-    /// Where those that are open are found.
+    /// The open trees of this kind.
     fn among(shared: &Shared) -> &OpenTrees<Self>;
 }
 
@@ -46,7 +46,7 @@ impl OpenOnce for CddsHash {
 }
 
 impl Shared {
-    /// An error as the user of the store can understand it: where there is no lane, what is open has them.
+    /// Replaces the error that no lane is left by one that says how many open maps have them.
     pub(crate) fn explain(&self, error: Error) -> Error {
         match error {
             Error::Pool(tembo_pool::Error::NoLane { lanes }) => {
@@ -69,12 +69,12 @@ pub(crate) type OpenTrees<T> = Mutex<HashMap<String, (T, Weak<Entry<T>>)>>;
 /// A handle of a tree.
 #[derive(Debug)]
 pub(crate) struct Once<T: OpenOnce> {
-    // In this order: the entry is taken out when nobody has the tree any more.
+    // In this order: the entry is removed after the last handle of the tree.
     tree: T,
     entry: Arc<Entry<T>>,
 }
 
-/// What the handles of a tree share: it stays among the open ones as long as they last.
+/// Shared by the handles of a tree; keeps it among the open ones as long as they live.
 #[derive(Debug)]
 pub(crate) struct Entry<T: OpenOnce> {
     pool: Pool,
@@ -88,7 +88,7 @@ impl<T: OpenOnce> Drop for Entry<T> {
             return;
         }
         let mut open = T::among(&self.pool.shared).lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody may have asked for the name again meanwhile, and then it has another entry.
+        // Another thread may have opened the name again meanwhile; then it has another entry.
         if open.get(&self.name).is_some_and(|(_, entry)| entry.strong_count() == 0) {
             open.remove(&self.name);
         }
@@ -96,7 +96,7 @@ impl<T: OpenOnce> Drop for Entry<T> {
 }
 
 impl<T: OpenOnce> Once<T> {
-    /// The tree of this name as it is open, or as it can be opened, or as `create` makes it.
+    /// The tree of this name: the open one, or else opened, or else made by `create`.
     pub(crate) fn open(
         pool: &Pool,
         name: &str,
@@ -142,7 +142,7 @@ impl<T: OpenOnce> Once<T> {
         &self.entry.pool
     }
 
-    /// What keeps the tree open.
+    /// The entry that keeps the tree open.
     pub(crate) fn entry(&self) -> &Arc<Entry<T>> {
         &self.entry
     }

@@ -1,4 +1,5 @@
-//! The tutorial's programs run, again on what they left; and every piece of code in the tutorial is a piece of them.
+//! The tutorial's programs run, again on what they left; and every piece of code in the tutorial is a piece
+//! of them.
 
 #[path = "../examples/heap_list.rs"]
 mod heap_list;
