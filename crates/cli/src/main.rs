@@ -1,6 +1,6 @@
 //! The `tembo` command: a server and the tools for its pools.
 //!
-//! `args` says what can be asked for; each subcommand is a module with a `run` that returns an `Outcome`, from
+//! `args` has the arguments; each subcommand is a module with a `run` that returns an `Outcome`, from
 //! which `failure` makes the exit code.
 #![forbid(unsafe_code)]
 

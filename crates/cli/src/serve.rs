@@ -98,7 +98,7 @@ fn stop_on_signals(handle: Handle) -> Outcome {
     thread.map(drop).map_err(Failure::during("starting the thread for signals"))
 }
 
-/// What is served, what that survives, and how to end it.
+/// The first output: the pool, the failures that a write survives, and how to stop the server.
 fn greeting(arguments: &Serve, existed: bool, pool: &Pool, server: &Server, took: Duration) -> String {
     let stats = pool.stats();
     let mut lines = Lines::default();

@@ -32,7 +32,7 @@ pub(crate) struct Named {
     entries: u64,
 }
 
-/// What has snapshots.
+/// A structure that has snapshots.
 enum Versioned {
     Map(Map),
     Table(HashTable),
@@ -195,7 +195,7 @@ pub(crate) fn listed(kept: Vec<KeptSnapshot>) -> Vec<Named> {
 }
 
 impl Named {
-    /// What there is to say of it but its name.
+    /// The description of a snapshot, without its name.
     pub(crate) fn text(&self) -> String {
         let entries = if self.entries == 1 { "entry" } else { "entries" };
         format!("{} {entries}, version {}", self.entries, self.version)

@@ -195,7 +195,7 @@ fn places<M>(mutation: Mutation, session: &Session<M>, range: Range<usize>) -> V
     range.filter(applies).collect()
 }
 
-/// What an event changes.
+/// The effect of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     /// Nothing: a store of what was there, or a flush of a line with nothing but such stores.

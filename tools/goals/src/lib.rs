@@ -1,7 +1,7 @@
 //! The product's own goals in speed and cost, measured, and the tools that measure them.
 //!
-//! `cargo run --release -p tembo-goals` prints a line for each goal: its value, how that compares, and whether the goal
-//! is met. Sides that are compared run by turns in one process.
+//! `cargo run --release -p tembo-goals` prints a line for each goal: its value, how that compares, and
+//! whether the goal is met. Sides that are compared run by turns in one process.
 #![forbid(unsafe_code)]
 
 pub mod by_turns;

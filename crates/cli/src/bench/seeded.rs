@@ -110,8 +110,8 @@ fn number_at(map: &Map, key: &[u8]) -> Outcome<Option<u64>> {
     Ok(Some(u64::from_le_bytes(bytes)))
 }
 
-/// Requires that the pool holds the state after `acknowledged` operations, or after one more: an operation may
-/// be durable before its line was printed. Returns after how many.
+/// Requires that the pool holds the state after `acknowledged` operations, or after one more: an operation
+/// may be durable before its line was printed. Returns after how many.
 pub(crate) fn verify(pool: &Pool, seed: u64, acknowledged: u64) -> Outcome<u64> {
     let (done, contents) = match (pool.find_map(DATA)?, pool.find_map(POSITION)?) {
         (Some(data), Some(position)) => {
@@ -150,7 +150,7 @@ fn contents(map: &Map) -> Outcome<Model> {
     Ok(contents)
 }
 
-/// What is different first, in order of keys.
+/// The first difference, in order of keys.
 fn first_difference(expected: &Model, found: &Model) -> Option<String> {
     let keys = expected.keys().chain(found.keys());
     let key = keys.filter(|key| expected.get(*key) != found.get(*key)).min()?;

@@ -16,7 +16,7 @@ use tembo::{Map, Options, Pool, Unknown};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// What a name of the pool belongs to.
+/// The kind of structure that a name of the pool belongs to.
 enum Kind {
     Map,
     FixedMap,

@@ -1,7 +1,7 @@
 //! A giant pipeline of redis-py, which sends all of it before it reads the first reply.
 
 use crate::serve::Server;
-use crate::support::Place;
+use crate::support::Workspace;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -53,8 +53,8 @@ impl Other {
 /// has sent everything: both waited for ever.
 #[test]
 fn two_hundred_thousand_gets_in_one_pipeline_of_redis_py() {
-    let place = Place::new();
-    let server = Server::start(&place, "--pool a.pool");
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, "--pool a.pool");
     let mut other = Other::connect(server.port);
     other.count();
     let before = anonymous_bytes(server.child.id());
