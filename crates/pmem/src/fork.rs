@@ -9,7 +9,7 @@
 //! lengths of those that asked for it to zero, so that every checked access fails
 //! ([`OutOfBounds::was_left_behind`](crate::OutOfBounds::was_left_behind)) at no cost elsewhere; and it puts
 //! another descriptor in the place of the file's, so that the child does not hold the lock for its parent.
-//! What is dropped there later is left as it is ([`OfProcess`]).
+//! Values that are dropped there later are left as they are ([`OfProcess`]).
 //!
 //! The handler allocates nothing and takes no lock. It finds regions in a list to which entries are only
 //! added; entries of regions that are gone are used again. An entry is armed after its range is mapped, and
