@@ -195,7 +195,7 @@ pub(crate) fn exit_code(outcome: Outcome, pool: Option<&Path>, json: bool) -> Ex
         Failure::Answered(code) => ExitCode::from(code),
         Failure::Usage(_) => ExitCode::from(2),
         Failure::OutputClosed => {
-            // Ends the process, unless somebody blocks the signal.
+            // Ends the process, unless the signal is blocked.
             let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
             ExitCode::FAILURE
         }

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let greeting = greeting(arguments, existed, &pool, &server, begun.elapsed());
     note_unknown(&pool)?;
     match print(&greeting) {
-        // Nobody reads what we say; clients are served all the same.
+        // The output has no reader; clients are served all the same.
         Err(Failure::OutputClosed) => {}
         printed => printed?,
     }

@@ -64,7 +64,7 @@ impl Unfinished {
         &self.file
     }
 
-    /// Gives the file its name, durably. What somebody else has made there meanwhile stays.
+    /// Gives the file its name, durably. A file that another program has created there meanwhile stays.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@
 //!
 //! * a **store** enters the queue of its line; at most 8 bytes in one aligned word, and those are atomic;
 //! * a **flush** of a line by a thread marks the current end of the queue for that thread;
-//! * a **fence** by a thread makes durable what lies before that thread's marks, nobody else's;
+//! * a **fence** by a thread makes durable the stores before that thread's marks, and no others;
 //! * a **crash** shows of each line, independently of the others, any prefix of its queue.
 //!
 //! Between two fences the set of possible images only grows, so the images just before a fence include

@@ -83,7 +83,7 @@ pub(crate) struct Mutated {
     pub(crate) what: String,
 }
 
-/// The thread that a fence is given to which belongs to nobody.
+/// The thread of a fence that was taken from its own thread: no thread that runs.
 const NOBODY: u32 = u32::MAX;
 
 impl Mutation {

@@ -47,7 +47,7 @@ pub enum Mark {
     Begin(usize),
     /// The step returned: it is acknowledged, and its effects are durable from here on.
     End(usize),
-    /// Somebody read the effects of the step, so that they are durable from here on.
+    /// A reader saw the effects of the step, so they have to be durable from here on.
     Seen(usize),
 }
 
@@ -125,7 +125,7 @@ impl Recorder {
         Arc::new(Recorder { log: Mutex::default(), schedule: None })
     }
 
-    /// An empty recorder under which `schedule` decides who runs between two events.
+    /// An empty recorder under which `schedule` decides which thread runs between two events.
     pub fn scheduled(schedule: Arc<Schedule>) -> Arc<Recorder> {
         Arc::new(Recorder { log: Mutex::default(), schedule: Some(schedule) })
     }

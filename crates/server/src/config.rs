@@ -55,7 +55,7 @@ pub struct Config {
 /// How important a message of the log is, by Redis's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// For those who look for a fault in the server or a client.
+    /// For the search for a fault in the server or a client.
     Debug,
     /// Clients that come and go.
     Verbose,

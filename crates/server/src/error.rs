@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be listened on. Choose another, or stop who has it.
+    /// The address cannot be listened on. Choose another, or stop the program that has it.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.
@@ -16,7 +16,7 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
-    /// The address can be reached from other machines, and whoever reaches it could read and change
+    /// The address can be reached from other machines, and anyone who reaches it could read and change
     /// everything: there are no passwords. Listen on a loopback address, or switch
     /// [`protected_mode`](crate::Config::protected_mode) off.
     #[error(

@@ -19,7 +19,7 @@ use tembo::Pool;
 pub(crate) const LISTENER: Token = Token(usize::MAX);
 pub(crate) const WAKER: Token = Token(usize::MAX - 1);
 
-/// File descriptors that the process needs beside its clients'.
+/// File descriptors that the process needs in addition to its clients'.
 const OTHER_FILES: u64 = 32;
 
 /// A server that listens and does not serve yet.

@@ -63,7 +63,7 @@ impl Session {
         }
     }
 
-    /// Memory held beside the connection's buffers, in bytes.
+    /// Memory held in addition to the connection's buffers, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.name.capacity()
             + self.library_name.capacity()

@@ -212,7 +212,7 @@ impl State {
         self.log(LogLevel::Warning, kind, message);
     }
 
-    /// Logs that a command, or a commit, was refused by the engine, if somebody should know. A full pool is
+    /// Logs that the engine refused a command or a commit, if an operator should know. A full pool is
     /// told of when it becomes full, and not for each write.
     #[cold]
     pub(crate) fn log_fault(&mut self, command: &str, error: &tembo::Error, pool: &Pool) {

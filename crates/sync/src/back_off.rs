@@ -1,4 +1,4 @@
-//! How threads wait for each other.
+//! Back-off: waiting for another thread.
 
 use crate::nap::nap;
 use std::time::Duration;

@@ -48,7 +48,7 @@ pub struct ArcBiasedGuard<T> {
 }
 
 impl<T> BiasedMutex<T> {
-    /// A value that nobody has yet.
+    /// A value that no thread has locked.
     pub fn new(value: T) -> BiasedMutex<T> {
         BiasedMutex {
             bias: Bias::default(),
@@ -58,8 +58,8 @@ impl<T> BiasedMutex<T> {
         }
     }
 
-    /// The value, if nobody has it. The first thread that asks while another has the bias waits until that
-    /// has no lock.
+    /// Takes the lock if it is free. The first thread that asks while another has the bias waits until that
+    /// one has no lock.
     #[inline]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
         let is_biased = self.bias.enter();
@@ -70,8 +70,7 @@ impl<T> BiasedMutex<T> {
         is_locked.then(|| BiasedGuard { of: self, is_biased, not_send: PhantomData })
     }
 
-    /// Takes the lock for the thread that has entered its bias, which it leaves again if that is not
-    /// possible.
+    /// Takes the lock for the thread that has entered its bias. If it cannot, leaves the bias.
     #[inline]
     fn take_by_bias(&self) -> bool {
         if self.is_held_by_bias.load(Ordering::Relaxed) || self.mutex.is_locked() {
@@ -84,11 +83,11 @@ impl<T> BiasedMutex<T> {
         true
     }
 
-    /// Waits for the value.
+    /// Takes the lock.
     ///
     /// # Panics
     ///
-    /// If the thread has it by a guard already, perhaps; otherwise it waits for ever then.
+    /// May panic if the thread has a guard of this lock already; otherwise it then waits for ever.
     #[inline]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         self.try_lock().unwrap_or_else(|| {
@@ -97,7 +96,7 @@ impl<T> BiasedMutex<T> {
         })
     }
 
-    /// Whether the calling thread has the lock by its bias. If another thread has the bias, it loses that.
+    /// Whether the calling thread has the lock by its bias. Revokes the bias of another thread.
     pub fn is_held_by_bias(&self) -> bool {
         let may_be = self.bias.enter();
         if may_be {
@@ -239,7 +238,7 @@ mod tests {
         if crate::primitives::has_heavy_fence() {
             let _second = value.lock();
         } else {
-            // Nobody has a bias.
+            // No thread has a bias.
             panic!("a thread that waits for a lock that it has");
         }
     }

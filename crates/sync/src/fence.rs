@@ -7,8 +7,8 @@
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
-/// [`YES`], [`NO`], or 0 as long as nobody has asked. Threads that ask at once find the same, so no thread
-/// waits for another, which a child of `fork` may lack.
+/// [`YES`], [`NO`], or 0 as long as no thread has asked. Threads that ask at once get the same answer, so no
+/// thread waits for another, which may be missing in a child of `fork`.
 static HEAVY_FENCE: AtomicU8 = AtomicU8::new(0);
 const NO: u8 = 1;
 const YES: u8 = 2;

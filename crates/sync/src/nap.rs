@@ -12,7 +12,7 @@ pub(crate) fn nap(length: Duration) {
     std::thread::sleep(length);
     #[cfg(not(miri))]
     if let Ok(length) = rustix::thread::Timespec::try_from(length) {
-        // A signal may end it early, and whoever waits looks again then.
+        // A signal may end it early; the waiting thread then checks again.
         let _ = rustix::thread::nanosleep(&length);
     }
 }

@@ -93,7 +93,7 @@ impl<V> SmallMap<V> {
         (*key, value)
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[inline]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -105,7 +105,7 @@ impl<V> SmallMap<V> {
         self.entries.iter().map(|(key, value)| (*key, value))
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -26,7 +26,7 @@ impl SpinLock {
         }
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_acquire(&self) -> bool {
         // ORDER: acquire, with the release of the last holder.
@@ -58,7 +58,7 @@ impl SpinLock {
 }
 
 // SAFETY: the flag goes from false to true in one exchange, so one thread at a time has the lock; a `Mutex`
-// gives its lock out by an unsafe function only, so that nobody else can release it.
+// gives its lock out by an unsafe function only, so that only its guard releases it.
 unsafe impl RawMutex for SpinLock {
     const INIT: SpinLock = SpinLock(AtomicBool::new(false));
     type GuardMarker = GuardNoSend;

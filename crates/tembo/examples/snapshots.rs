@@ -39,7 +39,7 @@ pub(crate) fn run(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     }
     while stock.collect(1000)? {}
 
-    // A stocktaking that goes wrong is taken back, while somebody reads the evening.
+    // A stocktaking that goes wrong is rolled back, while a reader still holds the evening.
     stock.clear()?;
     stock.put("apples", 1_u64.to_le_bytes())?;
     print_changes(&evening, &stock)?;

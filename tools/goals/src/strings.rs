@@ -1,4 +1,4 @@
-//! The map for byte strings beside `BTreeMap<Vec<u8>, u64>`, with the flushes and fences of persistent
+//! The map for byte strings against `BTreeMap<Vec<u8>, u64>`, with the flushes and fences of persistent
 //! memory.
 
 use crate::Error;

@@ -23,7 +23,7 @@ struct Uncancelled {
 impl Uncancelled {
     fn begin() -> Uncancelled {
         let mut before = 0;
-        // SAFETY: the state is one of the two there are, and the place for the one before is ours.
+        // SAFETY: the state is one of the two that exist, and the place for the previous one is ours.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
         Uncancelled { before }
     }
@@ -31,12 +31,12 @@ impl Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: the state that the system said was there before; null where it would say the other.
+        // SAFETY: the previous state, as the system returned it; null, as the other is not wanted.
         unsafe { pthread_setcancelstate(self.before, null_mut()) };
     }
 }
 
-/// As [`call`], for what comes to cancellation points: some ten nanoseconds more.
+/// As [`call`], for work with cancellation points; costs about ten nanoseconds more.
 pub(super) fn call_uncancelled(body: impl FnOnce() -> Outcome) -> c_int {
     let _uncancelled = Uncancelled::begin();
     call(body)

@@ -43,13 +43,13 @@ pub(crate) fn run(arguments: &Bench, path: &Path, options: &Options) -> Outcome 
     let mut out = std::io::stdout().lock();
     for number in begin..arguments.ops.max(begin) {
         workload.perform(&pool, arguments.seed, number)?;
-        // A line at once: whoever reads it may kill us now, and the operation counts as promised.
+        // The whole line at once: its reader may kill this process now, and the operation counts as promised.
         writeln!(out, "acked {}", number + 1).and_then(|()| out.flush()).map_err(Failure::output)?;
     }
     Ok(())
 }
 
-/// Refuses a pool that holds anything but the workload: its maps would be made beside that.
+/// Refuses a pool that holds anything but the workload: its maps would be mixed with the others.
 fn require_own(pool: &Pool, path: &Path) -> Outcome {
     match pool.list()?.iter().find(|listed| listed.name != DATA && listed.name != POSITION) {
         None => Ok(()),

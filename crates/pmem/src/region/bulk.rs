@@ -14,7 +14,7 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// Nobody stores to the range while the slice lives.
+    /// No thread stores to the range while the slice lives.
     #[inline(always)]
     pub unsafe fn bytes(&self, off: u64, bytes: u64) -> Result<&[u8], OutOfBounds> {
         self.check(off, bytes)?;
@@ -23,7 +23,7 @@ impl Region {
         Ok(unsafe { core::slice::from_raw_parts(self.range.base().add(off as usize), bytes as usize) })
     }
 
-    /// Copies bytes into memory that nobody else looks at. Not flushed.
+    /// Copies bytes into memory that no other thread accesses. Does not flush.
     ///
     /// # Errors
     ///
@@ -53,11 +53,12 @@ impl Region {
     ///
     /// [`OutOfBounds`] when they would not all be inside the region.
     pub fn write_and_flush_alone(&mut self, off: u64, data: &[u8]) -> Result<(), OutOfBounds> {
-        // SAFETY: `&mut self` means that nobody accesses the region, and that nothing borrows from it.
+        // SAFETY: `&mut self` means that no other thread accesses the region, and that nothing borrows from
+        // it.
         unsafe { self.write_and_flush(off, data) }
     }
 
-    /// Copies bytes into memory that nobody else looks at, and starts their write-back, past the caches
+    /// Copies bytes into memory that no other thread accesses, and starts their write-back, past the caches
     /// where that is faster. The words of a line may reach media in any order.
     ///
     /// # Errors

@@ -61,7 +61,7 @@ impl<'r> LoadableWords<'r> {
 pub struct WritableLine<'r>(Line<'r>);
 
 impl Region {
-    /// The words that the region has now; none if loads are reported to somebody.
+    /// The words that the region has now; none if loads are reported.
     #[inline(always)]
     pub fn loadable_words(&self) -> LoadableWords<'_> {
         let count = self.loadable_words.load(Ordering::Acquire);

@@ -160,7 +160,7 @@ fn keys(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// A KEYS under way. It goes through the keys in slices, a turn each, so that it holds nobody up for long.
+/// A KEYS under way. It walks the keys in slices, one for each turn, so that it holds no other client up for long.
 /// Keys written meanwhile may or may not be in the reply; those there all the time are.
 #[derive(Debug)]
 pub(crate) struct KeysJob {

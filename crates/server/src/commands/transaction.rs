@@ -41,7 +41,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("unwatch", 1, FLAGS, unwatch).doc("transactions", "2.2.0", "Watches no key any more"),
 ];
 
-/// Memory that a watched key takes, beside its own bytes.
+/// Memory that a watched key takes, in addition to its own bytes.
 const WATCH_OVERHEAD_BYTES: usize = 128;
 
 fn multi(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {

@@ -32,7 +32,7 @@ impl Redis {
                     return None;
                 }
             };
-            // Somebody else may have got the port meanwhile.
+            // Another process may have got the port meanwhile.
             if let Some(client) = redis.connect() {
                 return Some((redis, client));
             }
