@@ -39,7 +39,7 @@ use mio::{Events, Interest, Poll, Token};
 use tembo_wire::{Protocol, ReplyWriter};
 
 use crate::buffer::BufferPool;
-use crate::clock;
+use crate::clock::{self, HZ};
 use crate::config::LogLevel;
 use crate::conn::{Conn, OverOutput};
 use crate::executor::Executor;
@@ -49,8 +49,6 @@ use crate::log::Kind;
 use crate::server::{LISTENER, Stop, WAKER};
 use crate::state::Space;
 
-/// How often per second it looks at idle clients and expired keys.
-pub(crate) const HZ: u32 = 10;
 const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
 /// How long a client that sends no more may take nothing of what is left for it.
 const LINGER_MAX: Duration = Duration::from_secs(60);

@@ -2,9 +2,6 @@
 
 use tembo::Pool;
 
-use crate::keyspace::format::Malformed;
-use crate::state::is_at_maximum;
-
 /// The result of a command's handler: its reply is written, or nothing has happened.
 pub(crate) type Answer<T = ()> = Result<T, Fault>;
 
@@ -31,12 +28,6 @@ impl From<tembo::Error> for Fault {
     }
 }
 
-impl From<Malformed> for Fault {
-    fn from(_: Malformed) -> Self {
-        Fault::Malformed
-    }
-}
-
 pub(crate) const SYNTAX: Fault = Fault::Error("ERR syntax error");
 pub(crate) const NOT_AN_INTEGER: Fault = Fault::Error("ERR value is not an integer or out of range");
 pub(crate) const NO_SUCH_KEY: Fault = Fault::Error("ERR no such key");
@@ -53,6 +44,11 @@ pub(crate) const MALFORMED: &str =
 pub(crate) fn quotable(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
     &text[..end]
+}
+
+/// Whether the pool's own maximum keeps it from growing, and not the disk or a limit of the process.
+pub(crate) fn is_at_maximum(pool: tembo::Stats, needed_bytes: u64) -> bool {
+    pool.pool_bytes.saturating_add(needed_bytes) > pool.max_bytes
 }
 
 /// The error line for a command that the engine refused.

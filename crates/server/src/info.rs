@@ -6,8 +6,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::clock;
-use crate::event_loop::HZ;
+use crate::clock::{self, HZ};
 use crate::keyspace::KeyspaceStats;
 use crate::machine;
 use crate::state::State;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   clients ===TCP=== event_loop      turns: receive, run, commit once, send
-//!                     |- conn, buffer, chunk, clients, session
+//!                     |- conn, buffer, chunk, clients, session, queue
 //!                     |- log, hostile          messages to the operator; input of other protocols
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     transaction     EXEC: the commands since MULTI in one batch
@@ -69,6 +69,7 @@ mod info;
 mod keyspace;
 mod log;
 mod machine;
+mod queue;
 mod random;
 mod server;
 mod session;

@@ -6,21 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Token, Waker};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::event_loop::EventLoop;
 use crate::executor::Executor;
 use crate::keyspace::Keyspace;
+use crate::machine::clients_allowed;
 use crate::state::State;
 use tembo::Pool;
 
 pub(crate) const LISTENER: Token = Token(usize::MAX);
 pub(crate) const WAKER: Token = Token(usize::MAX - 1);
-
-/// File descriptors that the process needs in addition to its clients'.
-const OTHER_FILES: u64 = 32;
 
 /// A server that listens and does not serve yet.
 ///
@@ -150,18 +147,4 @@ impl Stop {
 /// Whether an address can be reached from this machine only.
 pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
-}
-
-/// How many clients the process may have open files for, having asked for enough for `wanted`.
-pub(crate) fn clients_allowed(wanted: usize) -> usize {
-    let needed = (wanted as u64).saturating_add(OTHER_FILES);
-    let limit = getrlimit(Resource::Nofile);
-    let current = limit.current.unwrap_or(u64::MAX);
-    if current >= needed {
-        return wanted;
-    }
-    let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed)).max(current);
-    let result = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
-    let files = if result.is_ok() { raised } else { current };
-    usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(wanted).max(1)
 }

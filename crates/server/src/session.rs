@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tembo_wire::Protocol;
 
-use crate::transaction::{Queue, Watched};
+use crate::queue::{Queue, Watched};
 
 /// A client's state.
 #[derive(Debug)]

@@ -251,14 +251,10 @@ fn kind_of(error: &tembo::Error) -> Option<Kind> {
     }
 }
 
-/// Whether the pool's own maximum keeps it from growing, and not the disk or a limit of the process.
-pub(crate) fn is_at_maximum(pool: tembo::Stats, needed_bytes: u64) -> bool {
-    pool.pool_bytes.saturating_add(needed_bytes) > pool.max_bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fault::is_at_maximum;
 
     #[test]
     fn damage_a_full_pool_and_the_clients_own_mistakes_are_told_apart() {

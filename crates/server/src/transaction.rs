@@ -31,61 +31,13 @@ use crate::commands::transaction::{databases_written, discard, forget_watched, h
 use crate::executor::Executor;
 use crate::fault::{Answer, Fault, error_line};
 use crate::keyspace::DATABASES;
+use crate::queue::Queue;
 use crate::session::Session;
 
 /// Pending words that a command of a transaction is expected to add: those of an ordinary SET.
 const WORDS_PER_COMMAND: usize = 4;
 
 const TOO_LONG: Fault = Fault::Error("ERR reply exceeds the maximum (reply-max-bytes)");
-
-/// The commands since MULTI.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    requests: RequestQueue,
-    commands: Vec<&'static Command>,
-    /// A command was refused, so that EXEC will run none.
-    refused: bool,
-}
-
-impl Queue {
-    fn push(&mut self, command: &'static Command, request: &Request<'_>) {
-        self.commands.push(command);
-        self.requests.push(request);
-    }
-
-    /// Gives the memory back: the transaction will not be run.
-    fn refuse(&mut self) {
-        *self = Queue { refused: true, ..Queue::default() };
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.commands.len()
-    }
-
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.requests.memory_bytes() + size_of_val(&self.commands[..])
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static Command, Request<'_>)> {
-        let request = |at| self.requests.get(at).expect("each command has its request");
-        self.commands.iter().enumerate().map(move |(at, command)| (*command, request(at)))
-    }
-
-    fn has(&self, flags: u32) -> bool {
-        self.commands.iter().any(|command| command.has(flags))
-    }
-}
-
-/// The keys that a client watches.
-#[derive(Debug, Default)]
-pub(crate) struct Watched {
-    /// With their databases.
-    pub(crate) keys: Vec<(usize, Rc<[u8]>)>,
-    /// The memory they take.
-    pub(crate) bytes: usize,
-    /// The earliest deadline that one of them had.
-    pub(crate) expires: Option<u64>,
-}
 
 /// A command found no room, so the transaction has to be run again.
 struct NoRoom;

@@ -10,12 +10,12 @@ use super::args::quoting;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use super::{Context, write_help};
+use crate::clock::HZ;
 use crate::config::{ClientMemory, Config, LogLevel, OutputLimit, OutputLimits};
-use crate::event_loop::HZ;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
 use crate::keyspace::DATABASES;
-use crate::server::clients_allowed;
+use crate::machine::clients_allowed;
 use crate::state::State;
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;

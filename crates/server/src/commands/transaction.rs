@@ -11,8 +11,8 @@ use super::table::flag::{
 use super::{Context, args, keys};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::{DATABASES, Keyspace};
+use crate::queue::{Queue, Watched};
 use crate::session::Session;
-use crate::transaction::{Queue, Watched};
 
 const FLAGS: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | TRANSACTION;
 const EXEC_FLAGS: u32 = NOSCRIPT | LOADING | STALE | SKIP_SLOWLOG | TRANSACTION;

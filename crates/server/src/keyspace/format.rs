@@ -25,6 +25,8 @@
 //! - **I2** `deadline_be key` is in "dbN.expires" exactly if `key` is in "dbN" with that deadline. Both maps
 //!   are only ever changed together, in one batch.
 
+use crate::fault::Fault;
+
 /// Databases that SELECT can choose from.
 pub(crate) const DATABASES: usize = 16;
 
@@ -58,6 +60,12 @@ pub(crate) struct Stored<'a> {
 /// A value that breaks I1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
+
+impl From<Malformed> for Fault {
+    fn from(_: Malformed) -> Self {
+        Fault::Malformed
+    }
+}
 
 impl<'a> Stored<'a> {
     pub(crate) fn decode(value: &'a [u8]) -> Result<Self, Malformed> {

@@ -10,7 +10,7 @@ fn with_keyspace(options: tembo::Options, body: impl FnOnce(&mut Keyspace<'_>)) 
     let dir = tempfile::tempdir().unwrap();
     let pool = options.create(true).open(dir.path().join("counts.pool")).unwrap();
     let mut keys = Keyspace::open(&pool).unwrap();
-    MAPS.map(|database| keys.create(database).unwrap());
+    MAPS.into_iter().for_each(|database| keys.create(database).unwrap());
     body(&mut keys);
     // The commit of what is left may fail, in a full pool.
     let _ = keys.commit();
