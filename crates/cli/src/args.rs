@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve a pool to Redis clients
     Serve(Serve),
-    /// Say what a pool is and holds
+    /// Describe a pool and its contents
     Info(Info),
     /// Prove that a pool is undamaged, without changing it
     Check(Check),
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     Maps(Maps),
     /// Drop maps of a pool
     Drop(DropMaps),
-    /// List, keep, drop and go back to snapshots of maps that keep versions
+    /// List, keep, drop and roll back to snapshots of maps that keep versions
     Snapshot(Snapshot),
     /// Measure this machine, or run the workload that crash tests use
     Bench(Bench),
@@ -165,7 +165,7 @@ pub(crate) struct Serve {
     /// and change everything
     #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = yes_or_no(), action = ArgAction::Set)]
     pub(crate) protected_mode: bool,
-    /// Log nothing that is less important than this, to standard error
+    /// Log messages of this importance and above to standard error
     #[arg(long, value_name = "LEVEL", default_value = "notice", value_parser = log_level())]
     pub(crate) log_level: LogLevel,
 }
@@ -367,10 +367,10 @@ Examples:
   tembo snapshot keep a.pool stock monday
   tembo snapshot keep a.pool stock 2026-01-31 --durability synced")]
     Keep(NamedSnapshot),
-    /// Give up a snapshot, and free what only it had
+    /// Drop a snapshot, and free the space that only it used
     #[command(after_help = "Examples:\n  tembo snapshot drop a.pool stock monday")]
     Drop(NamedSnapshot),
-    /// Make a map what it was in a snapshot, which stays
+    /// Roll a map back to a snapshot, which is kept
     #[command(after_help = "Examples:\n  tembo snapshot rollback a.pool stock monday")]
     Rollback(NamedSnapshot),
 }

@@ -40,8 +40,10 @@ pub enum Error {
     },
     /// The map exists and is not of the kind that was asked for.
     #[error(
-        "the map {} {}; open it without asking for a kind, or load a dump of it, with map and versioned_map exchanged in the line that names it, into another pool",
-        Quoted(name), if *is_versioned { "keeps versions" } else { "keeps no versions" }
+        "the map {} {}; open it without asking for a kind, or write {} in the line of a dump that names it, and load that into another pool",
+        Quoted(name),
+        if *is_versioned { "keeps versions" } else { "keeps no versions" },
+        if *is_versioned { "map in place of versioned_map" } else { "versioned_map in place of map" }
     )]
     MapKind {
         /// The map's name.

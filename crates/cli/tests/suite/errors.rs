@@ -445,8 +445,8 @@ fn in_a_pool(pool: &Pool) -> Vec<(String, &'static str)> {
         ),
         (
             refusal(pool.open_map_with("m", versions)),
-            "the map \"m\" keeps no versions; open it without asking for a kind, or load a dump of it, with map and versioned_map \
-             exchanged in the line that names it, into another pool",
+            "the map \"m\" keeps no versions; open it without asking for a kind, or write versioned_map in place of map in the line \
+             of a dump that names it, and load that into another pool",
         ),
         (refusal(pool.open_map("")), "a name in a pool has 1 to 40 bytes; \"\" has 0"),
         (

@@ -160,8 +160,8 @@ fn keys(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// A KEYS under way. It walks the keys in slices, one for each turn, so that it holds no other client up for long.
-/// Keys written meanwhile may or may not be in the reply; those there all the time are.
+/// A KEYS under way. It walks the keys in slices, one for each turn, so that it holds no other client up for
+/// long. Keys written meanwhile may or may not be in the reply; those there all the time are.
 #[derive(Debug)]
 pub(crate) struct KeysJob {
     filter: Filter,
