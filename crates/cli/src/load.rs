@@ -3,12 +3,12 @@
 //! A new pool is filled without a name, and gets its name when all of it is on the device. So no program ever
 //! sees a part of it, and an interrupted load leaves nothing behind (`unfinished`).
 
-use crate::accept;
 use crate::args::Load;
 use crate::dump::{Item, ReadError, Reader};
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::maps::note_unknown;
 use crate::progress::Progress;
+use crate::unclean;
 use crate::unfinished::Unfinished;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Load) -> Outcome {
 fn load(arguments: &Load, options: &Options, input: impl BufRead) -> Outcome {
     let entries = if arguments.merge {
         let mut reader = reader(input)?;
-        let pool = accept::open(&options.clone().create(true), &arguments.pool)?;
+        let pool = unclean::open(&options.clone().create(true), &arguments.pool)?;
         note_unknown(&pool)?;
         fill(&pool, &mut reader)?
     } else {

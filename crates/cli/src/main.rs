@@ -4,7 +4,6 @@
 //! which `failure` makes the exit code.
 #![forbid(unsafe_code)]
 
-mod accept;
 mod args;
 mod bench;
 mod check;
@@ -20,6 +19,7 @@ mod serve;
 mod size;
 mod snapshot;
 mod texts;
+mod unclean;
 mod unfinished;
 
 use args::{Arguments, Command};

@@ -1,11 +1,11 @@
 //! `tembo serve`: a pool for Redis clients.
 
-use crate::accept;
 use crate::args::Serve;
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::maps::note_unknown;
 use crate::report::{Lines, print};
 use crate::size::human_bytes;
+use crate::unclean;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::ErrorKind;
@@ -65,7 +65,7 @@ fn open(arguments: &Serve) -> Outcome<Pool> {
     if let Some(max) = arguments.max_bytes {
         options = options.max_bytes(max.bytes).initial_bytes(INITIAL_BYTES.min(max.bytes));
     }
-    accept::open(&options, &arguments.pool)
+    unclean::open(&options, &arguments.pool)
 }
 
 fn cannot_serve(error: tembo_server::Error) -> Failure {

@@ -2,8 +2,8 @@
 
 use crate::audit::violations;
 use crate::config::Config;
-use crate::explore::{Explorer, Share};
-use crate::mutate::{Mutant, Mutated, Mutation, Target};
+use crate::exploration::{Explorer, Share};
+use crate::mutation::{Mutant, Mutated, Mutation, Target};
 use crate::scenario::Scenario;
 use crate::session::Session;
 use crate::story::FailureKind;

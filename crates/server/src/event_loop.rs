@@ -43,7 +43,7 @@ use crate::clock::{self, HZ};
 use crate::config::LogLevel;
 use crate::conn::{Conn, OverOutput};
 use crate::executor::Executor;
-use crate::hostile;
+use crate::foreign_input;
 use crate::idle::Idle;
 use crate::log::Kind;
 use crate::server::{LISTENER, Stop, WAKER};
@@ -313,7 +313,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     #[cold]
     fn is_welcome(&mut self, conn: &mut Conn) -> bool {
         conn.heard = true;
-        conn.session.killed = hostile::begins_tls(conn.input.unread());
+        conn.session.killed = foreign_input::begins_tls(conn.input.unread());
         if conn.session.killed {
             let message = format_args!(
                 "client {} is disconnected: it began with TLS, which is not spoken here",

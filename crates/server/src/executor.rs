@@ -24,7 +24,7 @@ use crate::commands::{Context, KeysJob, Out};
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, MALFORMED, error_line, quotable};
-use crate::hostile;
+use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::log::Kind;
 use crate::session::Session;
@@ -116,7 +116,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         output: &mut Vec<u8>,
         fault: &Fault,
     ) {
-        if !hostile::is_http(request) {
+        if !foreign_input::is_http(request) {
             return self.refuse(session, request, output, fault);
         }
         session.killed = true;

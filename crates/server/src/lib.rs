@@ -3,7 +3,7 @@
 //! ```text
 //!   clients ===TCP=== event_loop      turns: receive, run, commit once, send
 //!                     |- conn, buffer, chunk, clients, session, queue
-//!                     |- log, hostile          messages to the operator; input of other protocols
+//!                     |- log, foreign_input    messages to the operator; input of other protocols
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     transaction     EXEC: the commands since MULTI in one batch
 //!                     |- commands/    a file per family; the command table
@@ -62,8 +62,8 @@ mod error;
 mod event_loop;
 mod executor;
 mod fault;
+mod foreign_input;
 mod glob;
-mod hostile;
 mod idle;
 mod info;
 mod keyspace;

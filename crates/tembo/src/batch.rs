@@ -1,7 +1,7 @@
 //! Groups of changes that become durable together.
 
 use crate::map::Tree;
-use crate::open::Once;
+use crate::open_trees::TreeHandle;
 use crate::pool::Shared;
 use crate::{Error, Map, Result};
 use std::ops::RangeBounds;
@@ -64,7 +64,7 @@ struct Parts(OnceLock<Box<Part>>);
 struct Part {
     part: CddsPart,
     /// Keeps the tree among the open ones.
-    _tree: Once<CddsTree>,
+    _tree: TreeHandle<CddsTree>,
     next: Parts,
 }
 
@@ -112,7 +112,7 @@ impl<'p> Batch<'p> {
         let writers = shared.writers()?;
         shared.feed_starved();
         let mut tx = shared.begin("a batch")?;
-        shared.dropped.reclaim_beside(&mut tx);
+        shared.dropped.reclaim_within(&mut tx);
         Ok(Batch {
             tx,
             shared,
@@ -148,7 +148,7 @@ impl<'p> Batch<'p> {
 
     /// The batch's part in a tree, whose other writers wait from now on. There is no deadlock: they wait for
     /// nothing that the batch has, and there is no other batch.
-    fn part(&self, tree: &Once<CddsTree>) -> Result<&CddsPart> {
+    fn part(&self, tree: &TreeHandle<CddsTree>) -> Result<&CddsPart> {
         if let Some(part) = self.parts.find(tree) {
             return Ok(part);
         }
@@ -171,7 +171,7 @@ impl<'p> Batch<'p> {
     /// Makes a change of a tree. `body` gets the number of the last savepoint.
     fn change<T>(
         &mut self,
-        tree: &Once<CddsTree>,
+        tree: &TreeHandle<CddsTree>,
         body: impl FnOnce(&mut CddsPart, &mut Tx<'p>, u64) -> tembo_index::Result<T>,
     ) -> Result<T> {
         self.part(tree)?;

@@ -1,7 +1,7 @@
 //! Dropping maps: the name at once, the blocks step by step.
 
 use crate::contents::Kind;
-use crate::open::{OpenOnce, OpenTrees};
+use crate::open_trees::{OpenOnce, OpenTrees};
 use crate::pool::Shared;
 use crate::{Error, Pool, Result};
 use std::collections::HashMap;
@@ -71,7 +71,7 @@ impl Dropped {
 
     /// Frees a few blocks as part of the caller's transaction, which ignores errors of this.
     #[inline]
-    pub(crate) fn reclaim_beside(&self, tx: &mut Tx<'_>) {
+    pub(crate) fn reclaim_within(&self, tx: &mut Tx<'_>) {
         if self.has_any() {
             self.note(matches!(tembo_index::reclaim_dropped(tx, 1), Ok(true)));
         }

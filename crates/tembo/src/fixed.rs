@@ -1,6 +1,6 @@
 //! An ordered map of 8-byte keys and values.
 
-use crate::open::{Entry, Once};
+use crate::open_trees::{OpenEntry, TreeHandle};
 use crate::{Pool, Result};
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use tembo_index::{FixedRange, FixedTree, Records};
 /// again if writers changed it meanwhile. After several attempts they make writers wait, and wait for changes
 /// under way.
 ///
-/// A change takes effect between its call and its return, and every thread sees it that synchronises with its
-/// thread afterwards. But if two threads each change one key and then read the other's, both may find the old
+/// A change takes effect between its call and its return, and a thread that synchronises with its thread
+/// after the call sees it. But if two threads each change one key and then read the other's, both may find the old
 /// value, unless a lock, a message, or a sequentially consistent fence in both orders them.
 ///
 /// Keys are in the order of integers; other keys of 8 bytes keep theirs as [`u64::from_be_bytes`].
@@ -46,7 +46,7 @@ use tembo_index::{FixedRange, FixedTree, Records};
 /// ```
 #[derive(Clone, Debug)]
 pub struct FixedMap {
-    pub(crate) tree: Once<FixedTree>,
+    pub(crate) tree: TreeHandle<FixedTree>,
 }
 
 impl FixedMap {
@@ -204,7 +204,7 @@ impl FixedMap {
 pub struct FixedIter {
     // In this order, as in `FixedMap`.
     range: FixedRange,
-    _entry: Arc<Entry<FixedTree>>,
+    _entry: Arc<OpenEntry<FixedTree>>,
 }
 
 impl Iterator for FixedIter {

@@ -1,6 +1,6 @@
 //! An unordered map.
 
-use crate::open::Once;
+use crate::open_trees::TreeHandle;
 use crate::records::{EntryKind, ValueKind};
 use crate::{Change, Entry, Error, KeptSnapshot, Pool, PoolError, Result, Value, VersionsStats};
 use std::iter::FusedIterator;
@@ -41,7 +41,7 @@ use tembo_index::{CddsBatch, CddsHash, CddsHashIter, CddsHashed, CddsSnapshot, E
 /// ```
 #[derive(Clone, Debug)]
 pub struct HashTable {
-    pub(crate) table: Once<CddsHash>,
+    pub(crate) table: TreeHandle<CddsHash>,
 }
 
 /// A version of a [`HashTable`], readable as long as this, or a clone of it, lives; and, after
@@ -51,7 +51,7 @@ pub struct HashTable {
 pub struct TableSnapshot {
     // In this order: the table stays open as long as its version is held.
     snapshot: CddsSnapshot<CddsHashed>,
-    table: Once<CddsHash>,
+    table: TreeHandle<CddsHash>,
 }
 
 /// Changes of a [`HashTable`] that become one version ([`HashTable::batch`]).
@@ -349,7 +349,7 @@ impl TableSnapshot {
         Ok(self.table.diff(self.version(), to.version())?)
     }
 
-    fn expect_of(&self, table: &Once<CddsHash>) -> Result<()> {
+    fn expect_of(&self, table: &TreeHandle<CddsHash>) -> Result<()> {
         if self.table.is_same(table) { Ok(()) } else { Err(Error::ForeignSnapshot) }
     }
 }

@@ -59,7 +59,7 @@ mod error;
 mod fixed;
 mod hash;
 mod map;
-mod open;
+mod open_trees;
 mod options;
 mod pool;
 mod records;

@@ -1,7 +1,7 @@
 //! An ordered map.
 
 use crate::dropping::Plain;
-use crate::open::Once;
+use crate::open_trees::TreeHandle;
 use crate::records::{CursorKind, EntryKind, IterKind, ValueKind};
 use crate::{Cursor, Entry, Iter, Pool, Result, Value};
 use std::ops::RangeBounds;
@@ -61,7 +61,7 @@ const TURN: &str = "the turn to change a map";
 #[derive(Clone, Debug)]
 pub(crate) enum Tree {
     Plain(Plain),
-    Versioned(Once<CddsTree>),
+    Versioned(TreeHandle<CddsTree>),
 }
 
 impl Map {
@@ -235,7 +235,7 @@ impl Map {
     /// As for [`remove`](Self::remove).
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         match &self.tree {
-            Tree::Plain(tree) => self.alone(|tx| tree.pop_first(tx)),
+            Tree::Plain(tree) => self.exclusively(|tx| tree.pop_first(tx)),
             Tree::Versioned(tree) => Ok(tree.pop_first()?),
         }
     }
@@ -247,7 +247,7 @@ impl Map {
     /// As for [`remove`](Self::remove).
     pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         match &self.tree {
-            Tree::Plain(tree) => self.alone(|tx| tree.pop_last(tx)),
+            Tree::Plain(tree) => self.exclusively(|tx| tree.pop_last(tx)),
             Tree::Versioned(tree) => Ok(tree.pop_last()?),
         }
     }
@@ -283,7 +283,7 @@ impl Map {
     /// As for [`remove`](Self::remove).
     pub fn clear(&self) -> Result<()> {
         match &self.tree {
-            Tree::Plain(tree) => self.alone(|tx| tree.clear(tx)),
+            Tree::Plain(tree) => self.exclusively(|tx| tree.clear(tx)),
             Tree::Versioned(tree) => Ok(tree.clear()?),
         }
     }
@@ -296,7 +296,7 @@ impl Map {
 
     /// Makes a change while no other thread writes.
     #[inline]
-    fn alone<T>(&self, change: impl FnOnce(&mut Tx<'_>) -> tembo_index::Result<T>) -> Result<T> {
+    fn exclusively<T>(&self, change: impl FnOnce(&mut Tx<'_>) -> tembo_index::Result<T>) -> Result<T> {
         let mut tx = self.pool.shared.begin(TURN)?;
         let outcome = change(&mut tx)?;
         tx.commit()?;

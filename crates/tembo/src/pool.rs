@@ -3,7 +3,7 @@
 use crate::contents::{Kind, Listed, Unknown};
 use crate::dropping::{Dropped, OpenPlain};
 use crate::map::Tree;
-use crate::open::{Once, OpenTrees};
+use crate::open_trees::{OpenTrees, TreeHandle};
 use crate::{Batch, Error, FixedMap, HashTable, Map, MapOptions, Result, VersionsReport};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -133,8 +133,8 @@ impl Shared {
                 has_any = true;
             }
         }
-        has_any |= Once::all(&self.versioned_trees).iter().any(|tree| tree.make_room());
-        has_any | Once::all(&self.hash_tables).iter().any(|table| table.make_room())
+        has_any |= TreeHandle::all(&self.versioned_trees).iter().any(|tree| tree.make_room());
+        has_any | TreeHandle::all(&self.hash_tables).iter().any(|table| table.make_room())
     }
 
     /// One step at a time: its record always finds room.
@@ -225,10 +225,10 @@ impl Pool {
         if options.wants_versions() {
             // Created on a lane of its own, while the turn excludes others that create names.
             let create = || Ok(Some(CddsTree::create(&self.shared.pool, name)?));
-            let tree = Once::open(self, name, create)?.expect("created if there was none");
+            let tree = TreeHandle::open(self, name, create)?.expect("created if there was none");
             return Ok(Map { tree: Tree::Versioned(tree), pool: self.clone() });
         }
-        self.shared.dropped.reclaim_beside(&mut tx);
+        self.shared.dropped.reclaim_within(&mut tx);
         let create = || {
             let tree = WbTree::create(&mut tx, name)?;
             tx.commit()?;
@@ -248,7 +248,7 @@ impl Pool {
     pub fn find_map(&self, name: &str) -> Result<Option<Map>> {
         let tree = match self.look_up(name)? {
             None => None,
-            Some(Kind::VersionedMap) => Once::open(self, name, || Ok(None))?.map(Tree::Versioned),
+            Some(Kind::VersionedMap) => TreeHandle::open(self, name, || Ok(None))?.map(Tree::Versioned),
             Some(_) => {
                 let find = || WbTree::open(&self.shared.pool, name);
                 self.shared.plain_maps.open(name, find)?.map(Tree::Plain)
@@ -285,7 +285,7 @@ impl Pool {
         // One thread at a time creates names: the only writer, as for the other maps.
         let _turn = self.shared.begin("the turn to make a map")?;
         let create = || Ok(Some(FixedTree::create(&self.shared.pool, name)?));
-        let tree = Once::open(self, name, create)?.expect("created if there was none");
+        let tree = TreeHandle::open(self, name, create)?.expect("created if there was none");
         Ok(FixedMap { tree })
     }
 
@@ -297,7 +297,7 @@ impl Pool {
     /// is left.
     pub fn find_fixed_map(&self, name: &str) -> Result<Option<FixedMap>> {
         self.look_up(name)?;
-        Ok(Once::open(self, name, || Ok(None))?.map(|tree| FixedMap { tree }))
+        Ok(TreeHandle::open(self, name, || Ok(None))?.map(|tree| FixedMap { tree }))
     }
 
     /// The names of all maps of 8-byte keys and values.
@@ -325,7 +325,7 @@ impl Pool {
         // One thread at a time creates names: the only writer, as for the maps.
         let _turn = self.shared.begin("the turn to make a map")?;
         let create = || Ok(Some(CddsHash::create(&self.shared.pool, name)?));
-        let table = Once::open(self, name, create)?.expect("created if there was none");
+        let table = TreeHandle::open(self, name, create)?.expect("created if there was none");
         Ok(HashTable { table })
     }
 
@@ -337,7 +337,7 @@ impl Pool {
     /// is left.
     pub fn find_hash_table(&self, name: &str) -> Result<Option<HashTable>> {
         self.look_up(name)?;
-        Ok(Once::open(self, name, || Ok(None))?.map(|table| HashTable { table }))
+        Ok(TreeHandle::open(self, name, || Ok(None))?.map(|table| HashTable { table }))
     }
 
     /// The names of all hash tables, with reports of their newest versions and their named snapshots.

@@ -1,7 +1,7 @@
 //! Snapshots: versions of a map that a program or a name holds.
 
 use crate::map::Tree;
-use crate::open::Once;
+use crate::open_trees::TreeHandle;
 use crate::records::{EntryKind, IterKind, ValueKind};
 use crate::{Change, Entry, Error, Iter, KeptSnapshot, Map, Result, Value, VersionsStats};
 use std::ops::RangeBounds;
@@ -45,7 +45,7 @@ use tembo_index::{CddsSnapshot, CddsTree};
 pub struct Snapshot {
     // In this order: the tree stays open as long as its version is held.
     snapshot: CddsSnapshot,
-    tree: Once<CddsTree>,
+    tree: TreeHandle<CddsTree>,
 }
 
 impl Map {
@@ -162,7 +162,7 @@ impl Map {
         Ok(self.versioned()?.stats()?)
     }
 
-    fn versioned(&self) -> Result<&Once<CddsTree>> {
+    fn versioned(&self) -> Result<&TreeHandle<CddsTree>> {
         match &self.tree {
             Tree::Versioned(tree) => {
                 self.pool.shared.pool.check_process()?;
@@ -265,7 +265,7 @@ impl Snapshot {
         Ok(self.tree.diff(self.version(), to.version())?)
     }
 
-    fn expect_of(&self, tree: &Once<CddsTree>) -> Result<()> {
+    fn expect_of(&self, tree: &TreeHandle<CddsTree>) -> Result<()> {
         if self.tree.is_same(tree) { Ok(()) } else { Err(Error::ForeignSnapshot) }
     }
 }

@@ -30,21 +30,21 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod ahead;
 pub mod client;
 pub mod decimal;
 mod error;
 mod inline;
 mod limits;
+mod lookahead;
 pub mod number;
 mod queue;
 mod reply;
 mod request;
 
-pub use ahead::keys_ahead;
 pub use client::{ReplyParser, Value, write_request};
 pub use error::{ProtocolError, ReplyError};
 pub use limits::{Limits, ReplyLimits};
+pub use lookahead::keys_ahead;
 pub use queue::RequestQueue;
 pub use reply::{Protocol, ReplyWriter};
 pub use request::{Args, Parsed, Request, RequestParser};

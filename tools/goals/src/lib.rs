@@ -6,7 +6,7 @@
 
 pub mod by_turns;
 pub mod clock;
-mod compare;
+mod comparison;
 pub mod crash;
 pub mod goals;
 pub mod machine;

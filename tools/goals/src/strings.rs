@@ -2,7 +2,7 @@
 //! memory.
 
 use crate::Error;
-use crate::compare::{Contender, SCAN_LENGTH, compare};
+use crate::comparison::{Contender, SCAN_LENGTH, compare};
 use crate::goals::{Goal, Measurement, Row, Scale, Value, seconds, temporary_pool};
 use crate::workload::Keys;
 use rand::SeedableRng;

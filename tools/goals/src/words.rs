@@ -2,7 +2,7 @@
 //! the cost of its changes in lines and fences; and two threads against one.
 
 use crate::Error;
-use crate::compare::{Contender, SCAN_LENGTH, compare};
+use crate::comparison::{Contender, SCAN_LENGTH, compare};
 use crate::goals::{Goal, Measurement, Row, Scale, Value, seconds, temporary_pool};
 use crate::workload::Keys;
 use rand::SeedableRng;

@@ -5,10 +5,10 @@
 //! acknowledged on standard output bounds that from below.
 
 use super::workload::{self, Change, Model};
-use crate::accept;
 use crate::args::Bench;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::maps::note_unknown;
+use crate::unclean;
 use std::io::Write;
 use std::path::Path;
 use tembo::{Batch, Geometry, Map, Options, Pool, Quoted};
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Bench, path: &Path, options: &Options) -> Outcome 
             "{path} exists already; choose another path, or add --resume to go on with the workload in it"
         )));
     }
-    let pool = accept::open(&options.create(arguments.resume).create_new(!arguments.resume), path)?;
+    let pool = unclean::open(&options.create(arguments.resume).create_new(!arguments.resume), path)?;
     note_unknown(&pool)?;
     require_own(&pool, path)?;
     let workload = Workload { data: pool.open_map(DATA)?, position: pool.open_map(POSITION)? };

@@ -64,25 +64,25 @@ fn count<T: OpenOnce>(trees: &OpenTrees<T>) -> usize {
 }
 
 /// The trees of one kind that are open.
-pub(crate) type OpenTrees<T> = Mutex<HashMap<String, (T, Weak<Entry<T>>)>>;
+pub(crate) type OpenTrees<T> = Mutex<HashMap<String, (T, Weak<OpenEntry<T>>)>>;
 
 /// A handle of a tree.
 #[derive(Debug)]
-pub(crate) struct Once<T: OpenOnce> {
+pub(crate) struct TreeHandle<T: OpenOnce> {
     // In this order: the entry is removed after the last handle of the tree.
     tree: T,
-    entry: Arc<Entry<T>>,
+    entry: Arc<OpenEntry<T>>,
 }
 
 /// Shared by the handles of a tree; keeps it among the open ones as long as they live.
 #[derive(Debug)]
-pub(crate) struct Entry<T: OpenOnce> {
+pub(crate) struct OpenEntry<T: OpenOnce> {
     pool: Pool,
     name: String,
     _tree: std::marker::PhantomData<fn() -> T>,
 }
 
-impl<T: OpenOnce> Drop for Entry<T> {
+impl<T: OpenOnce> Drop for OpenEntry<T> {
     fn drop(&mut self) {
         if self.pool.shared.pool.was_left_behind() {
             return;
@@ -95,46 +95,49 @@ impl<T: OpenOnce> Drop for Entry<T> {
     }
 }
 
-impl<T: OpenOnce> Once<T> {
+impl<T: OpenOnce> TreeHandle<T> {
     /// The tree of this name: the open one, or else opened, or else made by `create`.
     pub(crate) fn open(
         pool: &Pool,
         name: &str,
         create: impl FnOnce() -> Result<Option<T>>,
-    ) -> Result<Option<Once<T>>> {
+    ) -> Result<Option<TreeHandle<T>>> {
         pool.shared.pool.check_process()?;
-        Once::try_open(pool, name, create).map_err(|e| pool.shared.explain(e))
+        TreeHandle::try_open(pool, name, create).map_err(|e| pool.shared.explain(e))
     }
 
     fn try_open(
         pool: &Pool,
         name: &str,
         create: impl FnOnce() -> Result<Option<T>>,
-    ) -> Result<Option<Once<T>>> {
+    ) -> Result<Option<TreeHandle<T>>> {
         let mut open = T::among(&pool.shared).lock().unwrap_or_else(PoisonError::into_inner);
         let known = open.get(name).cloned();
         if let Some((tree, entry)) = &known
             && let Some(entry) = entry.upgrade()
         {
-            return Ok(Some(Once { tree: tree.clone(), entry }));
+            return Ok(Some(TreeHandle { tree: tree.clone(), entry }));
         }
         let tree = match known.map(|(tree, _)| tree) {
             Some(tree) => Some(tree),
             None => T::open(&pool.shared.pool, name)?,
         };
         let Some(tree) = tree.map_or_else(create, |tree| Ok(Some(tree)))? else { return Ok(None) };
-        let entry =
-            Arc::new(Entry { pool: pool.clone(), name: name.to_owned(), _tree: std::marker::PhantomData });
+        let entry = Arc::new(OpenEntry {
+            pool: pool.clone(),
+            name: name.to_owned(),
+            _tree: std::marker::PhantomData,
+        });
         open.insert(name.to_owned(), (tree.clone(), Arc::downgrade(&entry)));
-        Ok(Some(Once { tree, entry }))
+        Ok(Some(TreeHandle { tree, entry }))
     }
 
     /// Handles of all that are open.
-    pub(crate) fn all(among: &OpenTrees<T>) -> Vec<Once<T>> {
+    pub(crate) fn all(among: &OpenTrees<T>) -> Vec<TreeHandle<T>> {
         let open = among.lock().unwrap_or_else(PoisonError::into_inner);
         let handles = open
             .values()
-            .filter_map(|(tree, entry)| Some(Once { tree: tree.clone(), entry: entry.upgrade()? }));
+            .filter_map(|(tree, entry)| Some(TreeHandle { tree: tree.clone(), entry: entry.upgrade()? }));
         handles.collect()
     }
 
@@ -143,23 +146,23 @@ impl<T: OpenOnce> Once<T> {
     }
 
     /// The entry that keeps the tree open.
-    pub(crate) fn entry(&self) -> &Arc<Entry<T>> {
+    pub(crate) fn entry(&self) -> &Arc<OpenEntry<T>> {
         &self.entry
     }
 
     /// Whether both are handles of one tree.
-    pub(crate) fn is_same(&self, other: &Once<T>) -> bool {
+    pub(crate) fn is_same(&self, other: &TreeHandle<T>) -> bool {
         Arc::ptr_eq(&self.entry, &other.entry)
     }
 }
 
-impl<T: OpenOnce> Clone for Once<T> {
-    fn clone(&self) -> Once<T> {
-        Once { tree: self.tree.clone(), entry: self.entry.clone() }
+impl<T: OpenOnce> Clone for TreeHandle<T> {
+    fn clone(&self) -> TreeHandle<T> {
+        TreeHandle { tree: self.tree.clone(), entry: self.entry.clone() }
     }
 }
 
-impl<T: OpenOnce> Deref for Once<T> {
+impl<T: OpenOnce> Deref for TreeHandle<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
