@@ -1,8 +1,9 @@
 //! The product's maps under the same load as the papers' trees: in the model, and on this machine.
 //!
-//! In the model the map of 8-byte keys runs over a simulated pool, which tells the model everything that is done to persistent
-//! memory. What the map keeps in DRAM (images of inner nodes, and a descriptor of each leaf) is told by asking the map for
-//! the way to a key ([`FixedTree::dram_way`]). It lies in DRAM in the model, too, behind the same caches.
+//! In the model the map of 8-byte keys runs over a simulated pool, which tells the model everything that is
+//! done to persistent memory. What the map keeps in DRAM (images of inner nodes, and a descriptor of each
+//! leaf) is told by asking the map for the way to a key ([`FixedTree::dram_way`]). It lies in DRAM in the
+//! model, too, behind the same caches.
 
 use crate::nvm::{Listener, Model, Params};
 use crate::runs::{GROUPS, ModelRun};
@@ -21,7 +22,7 @@ use tembo_index::{DramAccess, FixedTree, WbTree};
 use tembo_pmem::{LINE_BYTES, Region};
 use tembo_pool::{Geometry, Lane, Pool};
 
-/// What the maps are called in figures.
+/// The name of the maps in figures.
 pub const NAME: &str = "tembo";
 /// Lines of a leaf of the map of 8-byte keys.
 pub const LEAF_LINES: u64 = 32;
@@ -88,8 +89,8 @@ pub fn strings_on_this_machine(case: Case, keys: &Keys<Vec<u8>>, seed: u64) -> R
     timed(keys.of(case.operation), |key| strings.operate(case.operation, key))
 }
 
-/// Loads the map of 8-byte keys. In ascending order, which fills leaves; for leaves that are not full, with other keys in
-/// between, which are removed then.
+/// Loads the map of 8-byte keys. In ascending order, which fills leaves; for leaves that are not full, with
+/// other keys in between, which are removed then.
 fn load(tree: &FixedTree, case: Case, keys: &Keys<u64>) -> Result<(), Error> {
     let others_of_each = f64::from(100 - case.fill_percent) / f64::from(case.fill_percent);
     let (mut others, mut owed) = (Vec::new(), 0.0);
@@ -154,8 +155,8 @@ fn timed<K>(keys: &[K], mut operate: impl FnMut(&K) -> Result<(), Error>) -> Res
     Ok(tembo_goals::stats::median(times.into_iter()))
 }
 
-/// Where nodes lie in the model's DRAM: one after the other as they are met, so that it does not depend on where they
-/// lie here.
+/// Where nodes lie in the model's DRAM: one after the other as they are met, so that it does not depend on
+/// where they lie here.
 struct Dram {
     free: u64,
     places: HashMap<(u64, u64), u64, FixedState>,
@@ -206,8 +207,9 @@ fn watched(
     }
     let after = tree.dram_way(key, access);
     listener.tell(|model| leaf.stores.iter().for_each(|off| model.store_dram(leaf_place + off)));
-    // A division adds a child to the node above, and a join takes one out, in place where that is possible; or they write
-    // images of nodes above anew. And a division makes a leaf's descriptor. Its instructions take no time, as those of the other trees' divisions.
+    // A division adds a child to the node above, and a join takes one out, in place where that is possible;
+    // or they write images of nodes above anew. And a division makes a leaf's descriptor. Its instructions
+    // take no time, as those of the other trees' divisions.
     for (old, new) in way.iter().rev().zip(after.iter().rev()).skip(1) {
         let old_place = dram.place(old.address, old.bytes);
         if old.address != new.address {
@@ -242,7 +244,8 @@ mod tests {
         in_model(case, &Keys::new(20_000, 1_000, 5), params, medium).unwrap()
     }
 
-    /// The costs that the map promises, seen from outside: a line and a fence for each change, two words, none for a search.
+    /// The costs that the map promises, seen from outside: a line and a fence for each change, two words,
+    /// none for a search.
     #[test]
     fn the_model_sees_what_the_map_costs() {
         let params = Params::wbtree();

@@ -1,4 +1,4 @@
-//! Trees of byte strings, put to, got from and deleted from by turns: what versions cost, and what durability does.
+//! Trees of byte strings, with puts, gets and deletes by turns: the cost of versions, and of durability.
 
 use crate::Error;
 use crate::clock::ThreadTime;
@@ -126,8 +126,9 @@ impl Bytes for WbMap {
 /// The three operations, in the order of results.
 pub const OPERATIONS: [&str; 3] = ["put", "get", "delete"];
 
-/// Nanoseconds of each of [`OPERATIONS`] for each tree: `keys` random keys with values of `value_bytes` are put, got and deleted, each time in
-/// another order; processor time. A get reads a byte of each line of the value.
+/// Nanoseconds of each of [`OPERATIONS`] for each tree: `keys` random keys with values of `value_bytes` are
+/// put, got and deleted, each time in another order; processor time. A get reads a byte of each line of the
+/// value.
 ///
 /// # Errors
 ///

@@ -32,7 +32,8 @@ fn open(path: &Path) -> Result<CddsTree, Error> {
     })
 }
 
-/// What the child does: fills the tree with `bytes` bytes of values, unless they are there, says so, and changes values for ever.
+/// Runs in the child: fills the tree with `bytes` bytes of values, unless they are there, says so, and
+/// changes values for ever.
 ///
 /// # Errors
 ///
@@ -56,8 +57,8 @@ pub fn child(path: &Path, bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fills a tree with so many bytes of values, kills the process that updates it, and opens it, ten times. The median of the milliseconds until
-/// the first key is found and the first one put.
+/// Fills a tree with so many bytes of values, kills the process that updates it, and opens it, ten times. The
+/// median of the milliseconds until the first key is found and the first one put.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! The versioned tree: fences, beside other trees and itself, readers beside a writer, opening after a crash, rollback.
+//! The versioned tree: fences, beside other trees and itself, readers beside a writer, opening after a crash,
+//! rollback.
 
 use crate::Error;
 use crate::by_turns::{self as bytes, by_turns};
@@ -137,8 +138,8 @@ fn value(number: u64) -> [u8; 64] {
     std::array::from_fn(|_| number as u8)
 }
 
-/// Gets at the newest version for a while: alone, beside a thread that updates the tree while a snapshot is held, and beside one that
-/// updates another tree, by turns.
+/// Gets at the newest version for a while, by turns: alone, concurrently with a thread that updates the tree
+/// while a snapshot is held, and concurrently with one that updates another tree.
 fn readers(scale: Scale) -> Result<Vec<Value>, Error> {
     const ROUNDS: usize = 7;
     let keys = scale.of(500_000) as u64;

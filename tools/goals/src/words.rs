@@ -1,8 +1,8 @@
-//! The tree of 8-byte keys beside `BTreeMap<u64, u64>`, with the flushes and fences of persistent memory; what its changes
-//! cost in lines and fences; and two threads beside one.
+//! The tree of 8-byte keys against `BTreeMap<u64, u64>`, with the flushes and fences of persistent memory;
+//! the cost of its changes in lines and fences; and two threads against one.
 
 use crate::Error;
-use crate::compare::{Contender, SCAN_LENGTH, compare};
+use crate::comparison::{Contender, SCAN_LENGTH, compare};
 use crate::goals::{Goal, Measurement, Row, Scale, Value, seconds, temporary_pool};
 use crate::workload::Keys;
 use rand::SeedableRng;

@@ -5,10 +5,10 @@ mod text;
 
 pub(crate) use format::{Item, ReadError, Reader, Writer};
 
-use crate::accept;
 use crate::args::Dump;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
+use crate::unclean;
 use crate::unfinished::Unfinished;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use tembo::{Map, Options, Pool, Unknown};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// What a name of the pool belongs to.
+/// The kind of structure that a name of the pool belongs to.
 enum Kind {
     Map,
     FixedMap,
@@ -27,7 +27,7 @@ enum Kind {
 /// Writes the dump to the file or the standard output that was asked for.
 pub(crate) fn run(arguments: &Dump) -> Outcome {
     let options = Options::new().read_only(true).accept_unclean(arguments.accept_unclean);
-    let pool = accept::open(&options, &arguments.pool)?;
+    let pool = unclean::open(&options, &arguments.pool)?;
     // A dump holds no heaps, those of other formats neither.
     let (heaps, unknown): (Vec<Unknown>, Vec<Unknown>) =
         pool.unknown()?.into_iter().partition(Unknown::is_heap);

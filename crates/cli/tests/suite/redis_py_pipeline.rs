@@ -2,7 +2,7 @@
 
 use crate::redis_py;
 use crate::serve::Server;
-use crate::support::Place;
+use crate::support::Workspace;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -54,8 +54,8 @@ impl Other {
 #[test]
 fn two_hundred_thousand_gets_in_one_pipeline_of_redis_py() {
     let Some(python) = redis_py::python() else { return };
-    let place = Place::new();
-    let server = Server::start(&place, "--pool a.pool");
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, "--pool a.pool");
     let mut other = Other::connect(server.port);
     other.count();
     let before = anonymous_bytes(server.child.id());

@@ -1,5 +1,6 @@
-//! What must hold for any image of a pool whatever: it is opened or refused, and nothing that is done with it panics
-//! or goes on without end. Both the fuzzing target `open_image` (in `fuzz/`) and an ordinary test drive these functions.
+//! Properties that hold for any image of a pool: it is opened or refused, and no operation on it panics or
+//! runs without end. Both the fuzzing target `open_image` (in `fuzz/`) and an ordinary test drive these
+//! functions.
 
 use tembo::{FixedMap, Geometry, Map, Pool};
 use tembo_pmem::Region;

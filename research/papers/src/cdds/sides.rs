@@ -1,4 +1,5 @@
-//! The trees that are compared, behind one trait: words to words, as the paper's tree has them; ours take them as byte strings.
+//! The trees that are compared, behind one trait: words to words, as the paper's tree has them; ours take
+//! them as byte strings.
 
 use super::{Order, PaperCdds};
 use crate::mem::RealMem;
@@ -59,7 +60,7 @@ impl SideKind {
         SideKind::WbTree,
     ];
 
-    /// What it is called in tables.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             SideKind::PaperSorted => "paper, sorted",

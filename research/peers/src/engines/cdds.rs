@@ -14,7 +14,8 @@ pub(super) const KIND: Kind = Kind {
     open: |setup| open(setup, Durability::Emulated),
 };
 
-/// The same code in a domain in which flushes and fences do nothing. What the records of its commits hold is written all the same.
+/// The same code in a domain in which flushes and fences do nothing. What the records of its commits hold is
+/// written all the same.
 pub(super) const VOLATILE_KIND: Kind = Kind {
     id: "tembo-cdds-volatile",
     name: "Tembo, CDDS tree, no flushes",

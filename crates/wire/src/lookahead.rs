@@ -2,11 +2,11 @@
 
 use crate::request::short_number;
 
-/// The second arguments, usually keys, of the whole requests at the front of `input`, in order. Looks at no more than
-/// `requests` of them, those without a second argument and those for nothing included.
+/// The second arguments, usually keys, of the whole requests at the front of `input`, in order. Looks at no
+/// more than `requests` of them, those without a second argument and those for nothing included.
 ///
-/// It ends at what is not a whole multibulk request in its usual form, which the parser judges when its turn comes.
-/// Linear in the number of arguments; payloads are not looked at.
+/// It ends at what is not a whole multibulk request in its usual form, which the parser judges when its turn
+/// comes. Linear in the number of arguments; payloads are not looked at.
 ///
 /// ```
 /// let input = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$1\r\nb\r\n*2\r\n$3";

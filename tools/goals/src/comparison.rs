@@ -63,7 +63,7 @@ impl Times {
     }
 }
 
-/// What comparing two maps yields; nanoseconds, and the ratio to the other map.
+/// The outcome of comparing two maps: nanoseconds, and the ratio to the other map.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Comparison {
     pub(crate) insert: Value,
@@ -72,8 +72,8 @@ pub(crate) struct Comparison {
     pub(crate) delete: Value,
 }
 
-/// Fills two empty maps with `keys` in their order, and looks up, scans and deletes in the order of `others`, which are
-/// the same keys.
+/// Fills two empty maps with `keys` in their order, and looks up, scans and deletes in the order of `others`,
+/// which are the same keys.
 ///
 /// # Errors
 ///

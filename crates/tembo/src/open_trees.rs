@@ -11,7 +11,7 @@ use tembo_index::{CddsHash, CddsTree, FixedTree};
 pub(crate) trait OpenOnce: Clone {
     fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<Self>>;
 
-    /// Where those that are open are found.
+    /// The open trees of this kind.
     fn among(shared: &Shared) -> &OpenTrees<Self>;
 }
 
@@ -46,7 +46,7 @@ impl OpenOnce for CddsHash {
 }
 
 impl Shared {
-    /// An error as the user of the store can understand it: where there is no lane, what is open has them.
+    /// Replaces the error that no lane is left by one that says how many open maps have them.
     pub(crate) fn explain(&self, error: Error) -> Error {
         match error {
             Error::Pool(tembo_pool::Error::NoLane { lanes }) => {
@@ -64,77 +64,80 @@ fn count<T: OpenOnce>(trees: &OpenTrees<T>) -> usize {
 }
 
 /// The trees of one kind that are open.
-pub(crate) type OpenTrees<T> = Mutex<HashMap<String, (T, Weak<Entry<T>>)>>;
+pub(crate) type OpenTrees<T> = Mutex<HashMap<String, (T, Weak<OpenEntry<T>>)>>;
 
 /// A handle of a tree.
 #[derive(Debug)]
-pub(crate) struct Once<T: OpenOnce> {
-    // In this order: the entry is taken out when nobody has the tree any more.
+pub(crate) struct TreeHandle<T: OpenOnce> {
+    // In this order: the entry is removed after the last handle of the tree.
     tree: T,
-    entry: Arc<Entry<T>>,
+    entry: Arc<OpenEntry<T>>,
 }
 
-/// What the handles of a tree share: it stays among the open ones as long as they last.
+/// Shared by the handles of a tree; keeps it among the open ones as long as they live.
 #[derive(Debug)]
-pub(crate) struct Entry<T: OpenOnce> {
+pub(crate) struct OpenEntry<T: OpenOnce> {
     pool: Pool,
     name: String,
     _tree: std::marker::PhantomData<fn() -> T>,
 }
 
-impl<T: OpenOnce> Drop for Entry<T> {
+impl<T: OpenOnce> Drop for OpenEntry<T> {
     fn drop(&mut self) {
         if self.pool.shared.pool.was_left_behind() {
             return;
         }
         let mut open = T::among(&self.pool.shared).lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody may have asked for the name again meanwhile, and then it has another entry.
+        // Another thread may have opened the name again meanwhile; then it has another entry.
         if open.get(&self.name).is_some_and(|(_, entry)| entry.strong_count() == 0) {
             open.remove(&self.name);
         }
     }
 }
 
-impl<T: OpenOnce> Once<T> {
-    /// The tree of this name as it is open, or as it can be opened, or as `create` makes it.
+impl<T: OpenOnce> TreeHandle<T> {
+    /// The tree of this name: the open one, or else opened, or else made by `create`.
     pub(crate) fn open(
         pool: &Pool,
         name: &str,
         create: impl FnOnce() -> Result<Option<T>>,
-    ) -> Result<Option<Once<T>>> {
+    ) -> Result<Option<TreeHandle<T>>> {
         pool.shared.pool.check_process()?;
-        Once::try_open(pool, name, create).map_err(|e| pool.shared.explain(e))
+        TreeHandle::try_open(pool, name, create).map_err(|e| pool.shared.explain(e))
     }
 
     fn try_open(
         pool: &Pool,
         name: &str,
         create: impl FnOnce() -> Result<Option<T>>,
-    ) -> Result<Option<Once<T>>> {
+    ) -> Result<Option<TreeHandle<T>>> {
         let mut open = T::among(&pool.shared).lock().unwrap_or_else(PoisonError::into_inner);
         let known = open.get(name).cloned();
         if let Some((tree, entry)) = &known
             && let Some(entry) = entry.upgrade()
         {
-            return Ok(Some(Once { tree: tree.clone(), entry }));
+            return Ok(Some(TreeHandle { tree: tree.clone(), entry }));
         }
         let tree = match known.map(|(tree, _)| tree) {
             Some(tree) => Some(tree),
             None => T::open(&pool.shared.pool, name)?,
         };
         let Some(tree) = tree.map_or_else(create, |tree| Ok(Some(tree)))? else { return Ok(None) };
-        let entry =
-            Arc::new(Entry { pool: pool.clone(), name: name.to_owned(), _tree: std::marker::PhantomData });
+        let entry = Arc::new(OpenEntry {
+            pool: pool.clone(),
+            name: name.to_owned(),
+            _tree: std::marker::PhantomData,
+        });
         open.insert(name.to_owned(), (tree.clone(), Arc::downgrade(&entry)));
-        Ok(Some(Once { tree, entry }))
+        Ok(Some(TreeHandle { tree, entry }))
     }
 
     /// Handles of all that are open.
-    pub(crate) fn all(among: &OpenTrees<T>) -> Vec<Once<T>> {
+    pub(crate) fn all(among: &OpenTrees<T>) -> Vec<TreeHandle<T>> {
         let open = among.lock().unwrap_or_else(PoisonError::into_inner);
         let handles = open
             .values()
-            .filter_map(|(tree, entry)| Some(Once { tree: tree.clone(), entry: entry.upgrade()? }));
+            .filter_map(|(tree, entry)| Some(TreeHandle { tree: tree.clone(), entry: entry.upgrade()? }));
         handles.collect()
     }
 
@@ -142,24 +145,24 @@ impl<T: OpenOnce> Once<T> {
         &self.entry.pool
     }
 
-    /// What keeps the tree open.
-    pub(crate) fn entry(&self) -> &Arc<Entry<T>> {
+    /// The entry that keeps the tree open.
+    pub(crate) fn entry(&self) -> &Arc<OpenEntry<T>> {
         &self.entry
     }
 
     /// Whether both are handles of one tree.
-    pub(crate) fn is_same(&self, other: &Once<T>) -> bool {
+    pub(crate) fn is_same(&self, other: &TreeHandle<T>) -> bool {
         Arc::ptr_eq(&self.entry, &other.entry)
     }
 }
 
-impl<T: OpenOnce> Clone for Once<T> {
-    fn clone(&self) -> Once<T> {
-        Once { tree: self.tree.clone(), entry: self.entry.clone() }
+impl<T: OpenOnce> Clone for TreeHandle<T> {
+    fn clone(&self) -> TreeHandle<T> {
+        TreeHandle { tree: self.tree.clone(), entry: self.entry.clone() }
     }
 }
 
-impl<T: OpenOnce> Deref for Once<T> {
+impl<T: OpenOnce> Deref for TreeHandle<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {

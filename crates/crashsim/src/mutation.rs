@@ -83,7 +83,7 @@ pub(crate) struct Mutated {
     pub(crate) what: String,
 }
 
-/// The thread that a fence is given to which belongs to nobody.
+/// The thread of a fence that was taken from its own thread: no thread that runs.
 const NOBODY: u32 = u32::MAX;
 
 impl Mutation {
@@ -195,7 +195,7 @@ fn places<M>(mutation: Mutation, session: &Session<M>, range: Range<usize>) -> V
     range.filter(applies).collect()
 }
 
-/// What an event changes.
+/// The effect of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     /// Nothing: a store of what was there, or a flush of a line with nothing but such stores.

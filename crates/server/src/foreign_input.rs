@@ -1,4 +1,4 @@
-//! What comes from something else than a Redis client.
+//! Input that something other than a Redis client sent.
 //!
 //! A web page can make its visitor's browser send any text to a port of the visitor's machine, in the body
 //! of an HTTP request. Were the lines of such a request taken one by one, its head would be unknown

@@ -1,12 +1,13 @@
-//! Pools that were open when the machine stopped, or were copied meanwhile: refused, or checked first where that is accepted.
+//! Pools that were open when the machine stopped, or were copied meanwhile: refused, or checked first where
+//! that is accepted.
 
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::progress::Progress;
 use std::path::Path;
 use tembo::{Error, Options, Pool, PoolError};
 
-/// Opens a pool. If its parts may be of different ages, it is refused, or, where the options accept that, checked as a whole
-/// before anything is read from it.
+/// Opens a pool. If its parts may be of different ages, it is refused, or, where the options accept that,
+/// checked as a whole before anything is read from it.
 pub(crate) fn open(options: &Options, path: &Path) -> Outcome<Pool> {
     let plain = options.clone().accept_unclean(false);
     let ending = match plain.open(path) {

@@ -2,7 +2,7 @@
 
 use crate::choices::Choices;
 use crate::config::Config;
-use crate::mutate::{Mutant, Target};
+use crate::mutation::{Mutant, Target};
 use crate::replay::{PendingLine, Replay};
 use crate::report::Report;
 use crate::rng::{Rng, combine};
