@@ -30,9 +30,9 @@
 //! Who drops a map, or frees, is the only one that gives or takes names, and nobody has a handle of the map. Blocks are freed as
 //! ever, so that readers who are pinned may look at them.
 
-use crate::cdds::{self, CddsHashed, CddsOrdered, CddsStructure};
 use crate::error::{Error, Result, corrupt};
-use crate::{FixedTree, WbTree, fixed, wbtree};
+use crate::versioned::{self, CddsHashed, CddsOrdered, CddsStructure};
+use crate::{FixedTree, WbTree, u64tree, wbtree};
 use tembo_pool::{Feature, Marks, Pool, Tx};
 
 /// A kind of map.
@@ -78,7 +78,7 @@ impl MapKind {
             MapKind::Plain => wbtree::layout::ROOT_KIND,
             MapKind::Versioned => CddsOrdered::ROOT_KIND,
             MapKind::Hash => CddsHashed::ROOT_KIND,
-            MapKind::Fixed => fixed::layout::ROOT_KIND,
+            MapKind::Fixed => u64tree::layout::ROOT_KIND,
         }
     }
 
@@ -88,7 +88,7 @@ impl MapKind {
             MapKind::Plain => wbtree::layout::FORMAT,
             MapKind::Versioned => CddsOrdered::FORMAT,
             MapKind::Hash => CddsHashed::FORMAT,
-            MapKind::Fixed => fixed::layout::FORMAT,
+            MapKind::Fixed => u64tree::layout::FORMAT,
         }
     }
 
@@ -105,8 +105,8 @@ impl MapKind {
     fn next_off(self, header: u64) -> u64 {
         header.saturating_add(match self {
             MapKind::Plain => wbtree::layout::field!(PmMap.next_dropped),
-            MapKind::Fixed => fixed::layout::NEXT_DROPPED_AT,
-            MapKind::Versioned | MapKind::Hash => cdds::layout::at!(PmCddsHead.next_dropped),
+            MapKind::Fixed => u64tree::layout::NEXT_DROPPED_AT,
+            MapKind::Versioned | MapKind::Hash => versioned::layout::at!(PmCddsHead.next_dropped),
         })
     }
 
@@ -207,9 +207,9 @@ fn step(tx: &mut Tx<'_>, header: u64) -> Result<()> {
     let kind = kind_at(tx.pool(), header)?;
     let has_freed = match kind {
         MapKind::Plain => WbTree::at(tx.pool(), header).reclaim_doomed(tx)?,
-        MapKind::Versioned => cdds::dropped::step::<CddsOrdered>(tx, header)?,
-        MapKind::Hash => cdds::dropped::step::<CddsHashed>(tx, header)?,
-        MapKind::Fixed => fixed::dropped::step(tx, header)?,
+        MapKind::Versioned => versioned::dropped::step::<CddsOrdered>(tx, header)?,
+        MapKind::Hash => versioned::dropped::step::<CddsHashed>(tx, header)?,
+        MapKind::Fixed => u64tree::dropped::step(tx, header)?,
     };
     if !has_freed {
         let next = tx.load(kind.next_off(header))?;
@@ -231,8 +231,8 @@ pub fn check_dropped(pool: &Pool, marks: &mut Marks) -> Result<u64> {
         let kind = kind_at(pool, header)?;
         match kind {
             MapKind::Plain => WbTree::at(pool, header).check_dropped(marks)?,
-            MapKind::Versioned => cdds::dropped::check::<CddsOrdered>(pool.region(), header, marks)?,
-            MapKind::Hash => cdds::dropped::check::<CddsHashed>(pool.region(), header, marks)?,
+            MapKind::Versioned => versioned::dropped::check::<CddsOrdered>(pool.region(), header, marks)?,
+            MapKind::Hash => versioned::dropped::check::<CddsHashed>(pool.region(), header, marks)?,
             MapKind::Fixed => FixedTree::check_dropped(pool, header, marks)?,
         }
         count += 1;

@@ -10,25 +10,26 @@
 //! the same without an order. Start with
 //! the module essays in `wbtree/mod.rs`, `fixed/mod.rs` and `cdds/mod.rs`.
 
-mod cdds;
 mod dropped;
 mod error;
-mod fixed;
 pub mod format;
+mod key_prefix;
 mod turns;
+mod u64tree;
+mod versioned;
 mod wbtree;
 
-pub use cdds::{
+pub use dropped::{MapFormat, MapKind, check_dropped, drop_map, has_dropped, reclaim_dropped};
+pub use error::{Error, Result};
+#[doc(hidden)]
+pub use turns::HeldHere;
+#[doc(hidden)]
+pub use u64tree::DramAccess;
+pub use u64tree::{FixedRange, FixedTree, Records};
+pub use versioned::{
     CddsBatch, CddsBytes, CddsChange, CddsCursor, CddsEntry, CddsHash, CddsHashIter, CddsHashed, CddsKept,
     CddsMap, CddsOrdered, CddsPart, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsReader, CddsReport,
     CddsSnapshot, CddsStats, CddsStructure, CddsTree, CddsValue,
 };
-pub use dropped::{MapFormat, MapKind, check_dropped, drop_map, has_dropped, reclaim_dropped};
-pub use error::{Error, Result};
-#[doc(hidden)]
-pub use fixed::DramAccess;
-pub use fixed::{FixedRange, FixedTree, Records};
-#[doc(hidden)]
-pub use turns::HeldHere;
 pub use wbtree::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 pub use wbtree::{Beside, Cursor, Entry, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers};

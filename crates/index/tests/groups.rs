@@ -1,11 +1,11 @@
-//! Children are added to a group of an inner node, and taken out, while it is searched: `src/fixed/group.rs` itself under a model checker, with
+//! Children are added to a group of an inner node, and taken out, while it is searched: `src/u64tree/group.rs` itself under a model checker, with
 //! loom's atomics in place of the processor's, so that every interleaving and every value that the orderings allow is
 //! tried. Weaker orderings have to be caught.
 //!
 //! The checker takes a thread's own load for the only one that its later store to the same word may conflict with. So here
 //! the writer, who is alone, reads what it stored last beside the checked words.
 
-#[path = "../src/fixed/group.rs"]
+#[path = "../src/u64tree/group.rs"]
 #[expect(dead_code, reason = "what needs no model: the rest of a node, and where words lie")]
 mod group;
 

@@ -1,4 +1,4 @@
-//! The version protocol of leaves under a model checker: `src/fixed/lock.rs` itself, with loom's atomics in place of
+//! The version protocol of leaves under a model checker: `src/u64tree/lock.rs` itself, with loom's atomics in place of
 //! the processor's, so that every interleaving and every value that the orderings allow is tried.
 //!
 //! What surrounds it is modelled: leaves of one slot, lookups, changes, a division, a join and a scan of two leaves, each
@@ -8,7 +8,7 @@
 //!
 //! `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-index --test protocol` is the long form.
 
-#[path = "../src/fixed/lock.rs"]
+#[path = "../src/u64tree/lock.rs"]
 mod lock;
 
 /// What `lock.rs` is built on, with weakenings.

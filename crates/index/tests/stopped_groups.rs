@@ -1,8 +1,8 @@
 //! A child is added to a group of an inner node, and another moves to the next group for that, by a writer that is stopped behind each of
-//! its stores in turn, while a reader looks for what was there: `src/fixed/group.rs` itself, with stores that tell. `groups.rs` is about what
+//! its stores in turn, while a reader looks for what was there: `src/u64tree/group.rs` itself, with stores that tell. `groups.rs` is about what
 //! readers see of a writer that is not stopped.
 
-#[path = "../src/fixed/group.rs"]
+#[path = "../src/u64tree/group.rs"]
 #[expect(dead_code, reason = "what needs no test: the rest of a node, and where words lie")]
 mod group;
 

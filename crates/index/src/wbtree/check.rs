@@ -1,7 +1,6 @@
 //! Proving a tree whole without changing it: one function per invariant of the module essay.
 
 use super::WbTree;
-use super::bytes::{fingerprint, lcp, prefix8};
 use super::clear::{children_left, next_doomed_off};
 use super::layout::{
     FANOUT, FORMAT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LENGTHS, MAP_BYTES, MAX_HEIGHT, MAX_KEY_BYTES,
@@ -9,6 +8,7 @@ use super::layout::{
 };
 use super::node::{Inner, Leaf, Media, Record, View, separator_bytes};
 use crate::error::{Result, corrupt};
+use crate::key_prefix::{fingerprint, lcp, prefix8};
 use tembo_pool::Marks;
 
 /// The keys that may lie below a node: from `low` on, below `high`.

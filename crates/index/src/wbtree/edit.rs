@@ -5,7 +5,6 @@
 //! and retires what they replace. Readers therefore meet a node's old contents or its new ones, never a mix.
 
 use super::WbTree;
-use super::bytes::{Separator, shared_bytes};
 use super::items::Items;
 use super::layout::{
     FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_BYTES, MAX_SHARED_BYTES, NodeKind, SEPARATOR_HEAD_BYTES,
@@ -15,6 +14,7 @@ use super::locks::Held;
 use super::node::{Inner, Leaf, Pending, View};
 use super::search::{Goal, descend};
 use crate::error::{Result, corrupt};
+use crate::key_prefix::{Separator, shared_bytes};
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 

@@ -1,13 +1,13 @@
 //! Putting a record, in the common case by four words in one leaf.
 
 use super::WbTree;
-use super::bytes::prefix8;
 use super::edit::Edit;
 use super::items::{Item, Items};
 use super::layout::{LEAF_SLOTS, LeafState, MAX_KEY_BYTES, MAX_VALUE_BYTES, RECORD_HEAD_BYTES, TreeWord};
 use super::node::{Leaf, Media};
 use super::search::{Place, Probe};
 use crate::error::{Error, Result};
+use crate::key_prefix::prefix8;
 use tembo_pool::Tx;
 
 /// Records up to this size are composed on the stack and written at once.

@@ -1,9 +1,9 @@
 //! The live entries of a leaf, copied out to be sorted, divided or joined.
 
-use super::bytes::prefix8;
 use super::layout::{LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, field, put_word};
 use super::node::{Leaf, Record, View, after};
 use crate::error::Result;
+use crate::key_prefix::prefix8;
 
 /// A copy of a live entry.
 #[derive(Debug, Clone, Copy, Default)]

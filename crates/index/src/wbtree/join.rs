@@ -1,11 +1,11 @@
 //! Giving room back: a sparse leaf joins a neighbour, and so, where needed, do the nodes above it.
 
-use super::bytes::{Separator, shared_bytes};
 use super::edit::{Draft, Edit, Path};
 use super::items::Items;
 use super::layout::{FANOUT, LEAF_SLOTS, LeafState, TreeWord};
 use super::node::{Inner, Leaf, View};
 use crate::error::Result;
+use crate::key_prefix::{Separator, shared_bytes};
 
 /// Two leaves are joined if they have no more entries than this together, so that the next few insertions do
 /// not divide them again. (An empty leaf is joined in any case.)

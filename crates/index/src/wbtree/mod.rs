@@ -99,11 +99,9 @@
 //!   redo log over nodes in place, so that readers need no locks. No sibling pointers: walks go by fences.
 //! * D4: nodes are joined on removal; the paper leaves that open.
 
-mod at_once;
-mod beside;
-pub(crate) mod bytes;
 mod check;
 mod clear;
+mod concurrent;
 mod create;
 mod cursor;
 mod edit;
@@ -119,16 +117,17 @@ mod remove;
 mod remove_range;
 mod scan;
 mod search;
+mod snapshot_scan;
 mod split;
 #[cfg(test)]
 mod tests;
 mod writers;
 
-pub use at_once::OwnedRecord;
-pub use beside::Beside;
+pub use concurrent::Beside;
 pub use create::WbTree;
 pub use cursor::Cursor;
 pub use get::PREFETCH_KEYS_MAX;
 pub(crate) use modify::Fate;
 pub use scan::{Entry, Range, Value};
+pub use snapshot_scan::OwnedRecord;
 pub use writers::Writers;

@@ -3,12 +3,12 @@
 //! Immutable media (records, separator blocks, and all of an inner node but the words named in [`Inner`])
 //! is borrowed in place; everything that changes is loaded word by word through a [`View`].
 
-use super::bytes::{Separator, prefix8};
 use super::layout::{
     FANOUT, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, RECORD_HEAD_BYTES, SEPARATOR_HEAD_BYTES,
     SeparatorWord, field,
 };
 use crate::error::{Result, corrupt};
+use crate::key_prefix::{Separator, prefix8};
 use tembo_pmem::{LINE_BYTES, Region};
 use tembo_pool::TxView;
 

@@ -1,13 +1,13 @@
 //! Finding the way down and the entry in a leaf.
 
 use super::WbTree;
-use super::bytes::{fingerprint, prefix8};
 use super::layout::{LeafState, MAX_HEIGHT, SeparatorWord, TreeWord};
 use super::locks::Held;
 use super::node::{
     Inner, Leaf, Media, Pending, Record, View, after, matches, prefetch_node, separator_bytes,
 };
 use crate::error::{Result, corrupt};
+use crate::key_prefix::{fingerprint, prefix8};
 use std::cmp::Ordering;
 use tembo_pool::Tx;
 

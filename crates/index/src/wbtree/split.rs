@@ -1,13 +1,13 @@
 //! Making room: a full leaf becomes two, and so, where needed, do the nodes above it.
 
 use super::WbTree;
-use super::bytes::{Separator, shared_bytes, shortest_between};
 use super::edit::{Draft, Edit, Path};
 use super::items::{Item, Items};
 use super::layout::{FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_SLOTS, NodeKind, TreeWord, field, put_word};
 use super::node::{Inner, Record, View};
 use super::search::{Place, Probe};
 use crate::error::{Result, corrupt};
+use crate::key_prefix::{Separator, shared_bytes, shortest_between};
 use tembo_pool::Tx;
 
 /// A leaf without a free slot, but with no more entries than this after the insertion, is rewritten instead of

@@ -1,0 +1,466 @@
+//! Changes from any number of threads: those that wait for the writer become one version, with one fence.
+//!
+//! A thread that finds the writer's lock taken leaves its change in a list and then waits for the lock. Whoever gets it makes all the
+//! changes in the list; the others find theirs made when they get the lock in turn, or that they were not made because the thread that
+//! was about to panicked.
+
+use super::builder::{Work, check_lengths};
+use super::create::{CddsMap, Writing};
+use super::structure::CddsStructure;
+use super::tree::CddsOrdered;
+use crate::error::{Error, Result};
+use crate::turns::HeldHere;
+use crate::wbtree::Fate;
+use parking_lot::Mutex;
+use std::collections::TryReserveError;
+use std::sync::Arc;
+use tembo_pool::Tx;
+
+/// So many changes are made together at most, so that no transaction becomes too large.
+pub(super) const GROUP_MAX: usize = 64;
+
+/// The changes that wait for the writer's lock.
+#[derive(Default)]
+pub(super) struct Waiting(Mutex<Vec<Request>>);
+
+struct Request {
+    change: Change,
+    outcome: Arc<Mutex<Option<Result<bool>>>>,
+}
+
+/// Changes that a thread took to make them.
+struct Group(Vec<Request>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for request in &self.0 {
+                request.outcome.lock().get_or_insert(Err(Error::Abandoned));
+            }
+        }
+    }
+}
+
+/// Takes a change back that nobody has taken to make, if the thread panics that left it: as one does that has the writer's lock already.
+struct TakeBack<'w> {
+    waiting: &'w Waiting,
+    outcome: &'w Arc<Mutex<Option<Result<bool>>>>,
+}
+
+impl Drop for TakeBack<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.waiting.0.lock().retain(|request| !Arc::ptr_eq(&request.outcome, self.outcome));
+        }
+    }
+}
+
+/// A change of one key that needs nothing of its thread.
+enum Change<B = Vec<u8>> {
+    Put(B, B),
+    Insert(B, B),
+    Update(B, B),
+    Swap { key: B, expected: Option<B>, new: Option<B> },
+    Remove(B),
+}
+
+impl<B: AsRef<[u8]>> Change<B> {
+    fn make<S: CddsStructure>(&self, work: &mut Work<S>, tx: &mut Tx<'_>) -> Result<bool> {
+        match self {
+            Change::Put(key, value) => work.put(tx, key.as_ref(), value.as_ref()),
+            Change::Insert(key, value) => work.insert(tx, key.as_ref(), value.as_ref()),
+            Change::Update(key, value) => work.update(tx, key.as_ref(), value.as_ref()),
+            Change::Swap { key, expected, new } => {
+                let [expected, new] = [expected, new].map(|value| value.as_ref().map(AsRef::as_ref));
+                work.compare_and_swap(tx, key.as_ref(), expected, new)
+            }
+            Change::Remove(key) => work.remove(tx, key.as_ref()),
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            Change::Put(key, _) | Change::Insert(key, _) | Change::Update(key, _) => key.as_ref(),
+            Change::Swap { key, .. } | Change::Remove(key) => key.as_ref(),
+        }
+    }
+
+    fn to_owned(&self) -> Result<Change, TryReserveError> {
+        let own = |bytes: &B| {
+            let (bytes, mut copy) = (bytes.as_ref(), Vec::new());
+            copy.try_reserve_exact(bytes.len())?;
+            copy.extend_from_slice(bytes);
+            Ok::<_, TryReserveError>(copy)
+        };
+        Ok(match self {
+            Change::Put(key, value) => Change::Put(own(key)?, own(value)?),
+            Change::Insert(key, value) => Change::Insert(own(key)?, own(value)?),
+            Change::Update(key, value) => Change::Update(own(key)?, own(value)?),
+            Change::Swap { key, expected, new } => Change::Swap {
+                key: own(key)?,
+                expected: expected.as_ref().map(own).transpose()?,
+                new: new.as_ref().map(own).transpose()?,
+            },
+            Change::Remove(key) => Change::Remove(own(key)?),
+        })
+    }
+}
+
+/// Changes that become one version ([`CddsMap::batch`]).
+pub struct CddsBatch<'b, 'l, S: CddsStructure = CddsOrdered> {
+    work: &'b mut Work<S>,
+    tx: &'b mut Tx<'l>,
+}
+
+impl<S: CddsStructure> CddsBatch<'_, '_, S> {
+    /// Puts a key; returns whether it was there. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong), after which the batch can go on; [`Error::Pool`](crate::Error::Pool) when the pool is full
+    /// or damaged, after which nothing of the batch is kept.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.work.put(self.tx, key, value)
+    }
+
+    /// Removes a key; returns whether it was there. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool> {
+        self.work.remove(self.tx, key)
+    }
+
+    /// Removes everything, in time that does not follow the size of the map; see [`CddsMap::clear`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn clear(&mut self) -> Result<()> {
+        S::clear(self.work, self.tx)
+    }
+
+    /// The value of a key, with the changes of the batch so far. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) when the map is damaged on the way to the key.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.work.get(self.tx, key)
+    }
+
+    /// How many keys there are, with the changes of the batch so far.
+    pub fn len(&self) -> u64 {
+        self.work.length
+    }
+
+    /// Whether there are no keys, with the changes of the batch so far.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The version that the batch makes, if it changes anything.
+    pub fn version(&self) -> u64 {
+        self.work.version
+    }
+}
+
+impl<S: CddsStructure> std::fmt::Debug for CddsBatch<'_, '_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CddsBatch").field("version", &self.version()).finish_non_exhaustive()
+    }
+}
+
+impl<S: CddsStructure> CddsMap<S> {
+    /// Puts a key; returns whether it was there. A version of its own, or one with the changes of other threads; durable, and
+    /// in the newest version for readers, when the call returns. O(log n), one fence.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong), and [`Error::Pool`](crate::Error::Pool) when the pool is full, damaged, or open for
+    /// reading only; [`Error::Abandoned`](crate::Error::Abandoned) when another thread, which was about to make the change with its own,
+    /// panicked. Nothing has changed then.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        check_lengths(key, value)?;
+        self.make_one(&Change::Put(key, value))
+    }
+
+    /// Puts a key that is not there; returns whether that was so. If not, it costs no more than looking the key up. As
+    /// [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        if self.reader().get(key)?.is_some() {
+            return Ok(false);
+        }
+        self.make_one(&Change::Insert(key, value))
+    }
+
+    /// Gives a key that is there another value; returns whether it was. As [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.make_one(&Change::Update(key, value))
+    }
+
+    /// Makes the value of a key `new` if it is `expected`, where none stands for no key; returns whether it was. As
+    /// [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        self.make_one(&Change::Swap { key, expected, new })
+    }
+
+    /// Gives a key the value that `change` makes of the one it has, where none stands for no key; returns whether it was there.
+    /// `change` is called once, by the writer of the map: it may read the map, and must not change it. If it panics nothing has
+    /// changed. A value that stays the same is not written again. As [`put`](Self::put), but never together with the changes
+    /// of other threads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn modify<V: AsRef<[u8]>>(
+        &self,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>) -> Option<V>,
+    ) -> Result<bool> {
+        let decide = |old: Option<&[u8]>| change(old).map_or(Fate::Remove, Fate::Put);
+        self.alone(|work, tx| work.decide(tx, key, decide))
+    }
+
+    pub(super) fn alone<T>(&self, body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>) -> Result<T> {
+        let change = || {
+            let mut writing = self.lock_writer()?;
+            let _held = HeldHere::note(self.shared.key(), S::IN_CLOSURE);
+            self.write(&mut writing, body)
+        };
+        self.with_room_after(change).map(|(outcome, _)| outcome)
+    }
+
+    /// Frees what is dead if a change found no space that cannot be made again, so that it finds some the next time.
+    fn with_room_after<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        change().inspect_err(|e| {
+            if e.is_full() {
+                self.make_room();
+            }
+        })
+    }
+
+    /// Removes a key; returns whether it was there. As [`put`](Self::put); costs nothing if the key was not there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.make_one(&Change::Remove(key))
+    }
+
+    /// Removes everything, in time that does not follow the size of the map; what it took is freed bit by bit by later changes, and
+    /// by [`collect`](Self::collect). A version of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn clear(&self) -> Result<()> {
+        self.alone(|work, tx| S::clear(work, tx))
+    }
+
+    /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence (two if they have more
+    /// than 2 KiB of new data), or none of them is made. Other writers wait meanwhile, so
+    /// `body` must not change the map but by the batch.
+    ///
+    /// # Errors
+    ///
+    /// What `body` returns; [`Error::Abandoned`](crate::Error::Abandoned) if it goes on after a change that failed half-way; [`Error::Pool`](crate::Error::Pool). Nothing has
+    /// changed then.
+    pub fn batch<T>(&self, body: impl FnOnce(&mut CddsBatch<'_, '_, S>) -> Result<T>) -> Result<T> {
+        self.alone(|work, tx| body(&mut CddsBatch { work, tx }))
+    }
+
+    /// Makes a version of what `body` changes; returns the newest version after that, too.
+    pub(super) fn write<T>(
+        &self,
+        writing: &mut Writing<S>,
+        body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>,
+    ) -> Result<(T, u64)> {
+        let Writing { lane, spare, .. } = &mut *writing;
+        if lane.is_none() {
+            return Err(tembo_pool::Error::ReadOnly.into());
+        }
+        let work = Work::begin(&self.shared, spare)?;
+        self.complete(writing, work, body)
+    }
+
+    /// As [`write`](Self::write), of one change of a key.
+    fn write_one(&self, writing: &mut Writing<S>, change: &Change<&[u8]>) -> Result<bool> {
+        let Writing { lane, spare, .. } = &mut *writing;
+        let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
+        let work = Work::begin_one(&self.shared, spare, lane, change.key())?;
+        self.complete(writing, work, |work, tx| change.make(work, tx)).map(|(outcome, _)| outcome)
+    }
+
+    fn complete<T>(
+        &self,
+        writing: &mut Writing<S>,
+        mut work: Box<Work<S>>,
+        body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>,
+    ) -> Result<(T, u64)> {
+        let Writing { lane, scan, spare } = writing;
+        let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
+        let mut tx = lane.begin();
+        let outcome = body(&mut work, &mut tx)?;
+        if let Some(version) = work.finish(&mut tx, scan)? {
+            tx.commit()?;
+            self.shared.show(version, &work.owed);
+        }
+        work.leave(spare);
+        Ok((outcome, self.shared.current()))
+    }
+
+    /// Makes a change, by itself or with those of other threads; once more, if there was no space, and what is dead gave some back.
+    #[inline]
+    fn make_one(&self, change: &Change<&[u8]>) -> Result<bool> {
+        match self.try_one(change) {
+            Err(e) if e.is_full() && self.make_room() => self.try_one(change),
+            outcome => outcome,
+        }
+    }
+
+    /// Frees what is dead and no version needs; returns whether there was anything to look at.
+    #[doc(hidden)]
+    #[cold]
+    pub fn make_room(&self) -> bool {
+        let mut has_any = false;
+        while let Ok((looked_at, has_more)) = self.collect_once() {
+            has_any |= looked_at > 0;
+            if !has_more || looked_at == 0 {
+                break;
+            }
+        }
+        has_any
+    }
+
+    fn try_one(&self, change: &Change<&[u8]>) -> Result<bool> {
+        self.shared.pool.check_process()?;
+        match self.writer.try_lock() {
+            Some(mut writing) => self.write_one(&mut writing, change),
+            None => {
+                self.expect_other()?;
+                match change.to_owned() {
+                    Ok(change) => self.join(change),
+                    // Without memory for a copy that others could make, it waits for its own turn.
+                    Err(_) => self.write_one(&mut *self.lock_writer()?, change),
+                }
+            }
+        }
+    }
+
+    /// Leaves a change to whoever has the writer's lock next, which may be this thread.
+    fn join(&self, change: Change) -> Result<bool> {
+        let outcome = Arc::new(Mutex::new(None));
+        self.shared.waiting.0.lock().push(Request { change, outcome: outcome.clone() });
+        let _unless_panicking = TakeBack { waiting: &self.shared.waiting, outcome: &outcome };
+        loop {
+            let mut writing = self.writer.lock();
+            if let Some(outcome) = outcome.lock().take() {
+                return outcome;
+            }
+            let group = {
+                let mut waiting = self.shared.waiting.0.lock();
+                let count = waiting.len().min(GROUP_MAX);
+                Group(waiting.drain(..count).collect())
+            };
+            self.make(&mut writing, &group.0);
+        }
+    }
+
+    /// Makes the changes of a group as one version; or, if that fails, each by itself, since one may be what made it fail.
+    fn make(&self, writing: &mut Writing<S>, group: &[Request]) {
+        let together = self.write(writing, |work, tx| {
+            group.iter().map(|request| request.change.make(work, tx)).collect::<Result<Vec<bool>>>()
+        });
+        match together {
+            Ok((outcomes, _)) => {
+                group
+                    .iter()
+                    .zip(outcomes)
+                    .for_each(|(request, outcome)| *request.outcome.lock() = Some(Ok(outcome)));
+            }
+            Err(e) if group.len() == 1 => *group[0].outcome.lock() = Some(Err(e)),
+            Err(_) => group.iter().for_each(|request| self.make(writing, std::slice::from_ref(request))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::snapshot::CddsSnapshot;
+    use super::super::tree::CddsTree;
+    use super::*;
+    use tembo_pool::{Options, Pool};
+
+    fn new_tree() -> (CddsTree, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options::new();
+        options.create = true;
+        let pool = Pool::open(dir.path().join("test.pool"), &options).unwrap();
+        (CddsTree::create(&pool, "tree").unwrap(), dir)
+    }
+
+    /// A change inside of one that has the lock panics, or would wait for ever; nobody makes it later.
+    #[test]
+    fn a_change_inside_of_another_that_panics_is_not_made_later() {
+        let (tree, _dir) = new_tree();
+        tree.put(b"a", b"1").unwrap();
+        let writing = tree.writer.lock();
+        let nested = std::panic::AssertUnwindSafe(|| tree.join(Change::Put(b"b".to_vec(), b"2".to_vec())));
+        // Without bias the thread would wait.
+        if tree.writer.is_held_by_bias() {
+            assert!(std::panic::catch_unwind(nested).is_err());
+        }
+        drop(writing);
+        tree.join(Change::Put(b"c".to_vec(), b"3".to_vec())).unwrap();
+        assert_eq!(tree.get(b"b").unwrap(), None);
+        assert!(tree.get(b"c").unwrap().is_some());
+    }
+
+    /// A snapshot that is made while the only change of a version is, which owes it what it raises no stamps for.
+    #[test]
+    fn a_version_that_comes_to_be_held_while_one_change_is_made_misses_nothing() {
+        let (tree, _dir) = new_tree();
+        let key = |i: u32| i.to_be_bytes();
+        (0..2000).for_each(|i| _ = tree.put(&key(i), b"before").unwrap());
+        let make_beside_a_snapshot = |change: Change<&[u8]>| {
+            let mut writing = tree.lock_writer().unwrap();
+            let Writing { lane, spare, .. } = &mut *writing;
+            let work = Work::begin_one(&tree.shared, spare, lane.as_mut().unwrap(), change.key()).unwrap();
+            let earlier = tree.snapshot();
+            assert_eq!(earlier.version() + 1, work.version);
+            let (was_there, made) =
+                tree.complete(&mut writing, work, |work, tx| change.make(work, tx)).unwrap();
+            assert!(was_there && made == earlier.version() + 1);
+            earlier
+        };
+        let differ = |from: &CddsSnapshot<CddsOrdered>| -> Vec<Vec<u8>> {
+            let changes = tree.diff(from.version(), tree.snapshot().version()).unwrap();
+            changes.into_iter().map(|change| change.key).collect()
+        };
+        for (i, is_removed) in [(100, false), (700, true), (1500, false)] {
+            let (changed, value) = (key(i), b"after".as_slice());
+            let change =
+                if is_removed { Change::Remove(&changed[..]) } else { Change::Put(&changed[..], value) };
+            let earlier = make_beside_a_snapshot(change);
+            assert_eq!(differ(&earlier), [changed.to_vec()]);
+            // In another leaf, so that it raises no stamp for the first one.
+            tree.put(&key(i + 300), b"after").unwrap();
+            assert_eq!(differ(&earlier), [changed.to_vec(), key(i + 300).to_vec()]);
+        }
+    }
+}

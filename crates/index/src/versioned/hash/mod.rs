@@ -1,0 +1,205 @@
+//! The CDDS hash table: a map of byte strings without an order, of which every version that somebody holds can be read.
+//!
+//! What is said in `cdds/mod.rs` holds for it, and this does.
+//!
+//! # Media layout
+//!
+//! ```text
+//! PmCddsHead ──root──▶ PmCddsTrieNode ──child──▶ PmCddsTrieNode ──entry──▶ PmCddsRecord: key, value
+//!   │ seed              birth, depth, maps         birth, depth, maps
+//!                       up to 16 children,         up to 16 children,
+//!                       up to 16 entries           up to 16 entries
+//! ```
+//!
+//! A trie of the keys' hashes, 4 bits from the highest on at a time. A node has as many children and entries as its maps have bits. An
+//! entry has the key's hash and leads to a record; a key and a value of up to 8 bytes each lie in the entry itself. Keys whose hashes
+//! are equal in all 64 bits lie in one list, a node below 16 others. See `layout.rs` for the structs.
+//!
+//! Why 16 places: what a change costs are the lines that it writes, which are those of the nodes on its way, and about two more for each of
+//! them, for its bit in the allocator and its item in a queue. In a table of n keys these are log16 n nodes of 3 lines where
+//! all places have children. With 32 places they are a fifth fewer, of 5 lines; with 8 a third more, of 2 lines.
+//!
+//! # Invariants
+//!
+//! I1 to I5 of `cdds/mod.rs`, and:
+//!
+//! * I6: the hash of an entry's key, under the head's seed, begins with the places on the way to it, and is the one that the entry has. No
+//!   key is twice in a version. (`check_node`, `check_entry`, `TrieNode::place_on`)
+//! * I7: the form is canonical: below every node but the root are at least two keys, so that keys and seed alone
+//!   decide which nodes there are, and an entry holds its key and value if they fit. (`check_node`, `check_entry`)
+//! * I8: a node was made no later than the one above it, and an entry put no later than its node was made. (`check_birth`, `check_entry`)
+//!
+//! I4 is simple here: nodes are never stored to once they are published.
+//!
+//! # Commit point
+//!
+//! That of all versions. A change copies all nodes from the root to where it happens into fresh blocks, which the record covers,
+//! and the record has the new root.
+//!
+//! # Recovery
+//!
+//! None of its own: the head has either root, and what the other one leads to as well is as it was.
+//!
+//! # Concurrency
+//!
+//! Readers find the root of their version in memory or in a snapshot, and everything from there on is as it was when they began to.
+//!
+//! # Source
+//!
+//! Venkataraman et al., *Consistent and Durable Data Structures for Non-Volatile Byte-Addressable Memory*, FAST 2011, section 3: the
+//! paper tells of a hash table in the manner of persistent data structures, in which an update copies what it changes, and
+//! says nothing of its structure. This one is a hash array mapped trie (Bagwell; Steindorfer and Vinju).
+//!
+//! * D6: what is made and given up in one version is never allocated, and within a version nodes are changed in place in memory, so that
+//!   many changes copy a node once.
+
+mod check;
+mod clear;
+mod diff;
+mod draft;
+mod edit;
+mod get;
+pub(crate) mod layout;
+mod node;
+mod walk;
+
+use edit::HashDrafts;
+pub use walk::CddsHashIter;
+
+use super::builder::Work;
+use super::bytes::CddsBytes;
+use super::check::Checker;
+use super::create::{CddsMap, View};
+use super::deferred_stamps::Owed;
+use super::dropped::{Load, Remains};
+use super::layout::RootWord;
+use super::queue::Dead;
+use super::structure::{CddsStructure, Visit};
+use crate::error::Result;
+use tembo_pmem::Region;
+use tembo_pool::{Pool, Tx};
+
+/// A map from byte strings to byte strings without an order, of which every version that is held by a snapshot can be read.
+///
+/// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in a
+/// [`batch`](CddsMap::batch) are one version together, and so are those of threads that change the map at once. Readers never wait.
+///
+/// A lookup takes fewer steps than in a [`CddsTree`](crate::CddsTree) and compares no keys on its way; a change writes more, since it
+/// copies all nodes on its way. Keys of equal hash are found one by one: who knows the table's seed, which only the
+/// pool's file tells, can make such keys.
+///
+/// ```
+/// # fn main() -> Result<(), tembo_index::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("example.pool");
+/// use tembo_index::CddsHash;
+/// use tembo_pool::{Options, Pool};
+///
+/// let mut options = Options::new();
+/// options.create = true;
+/// let pool = Pool::open(&path, &options)?;
+/// let sessions = CddsHash::create(&pool, "sessions")?;
+/// sessions.put(b"4711", b"logged in")?;
+/// let before = sessions.snapshot();
+/// sessions.batch(|batch| {
+///     batch.put(b"4711", b"logged out")?;
+///     batch.put(b"4712", b"logged in")
+/// })?;
+/// assert_eq!(sessions.get(b"4711")?.as_deref(), Some(&b"logged out"[..]));
+/// assert_eq!(before.get(b"4711")?.as_deref(), Some(&b"logged in"[..]));
+/// assert_eq!(before.iter().count(), 1);
+/// sessions.keep(&before, "noon")?;
+/// assert_eq!(sessions.diff(before.version(), sessions.version())?.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+pub type CddsHash = CddsMap<CddsHashed>;
+
+/// Keys are found by their hashes: what makes a [`CddsMap`] a [`CddsHash`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CddsHashed {}
+
+impl CddsMap<CddsHashed> {
+    /// As [`create`](Self::create), with a seed for the hashes instead of one that nobody knows: for tables that are to be alike in all
+    /// their nodes, and whose keys nobody chooses to harm.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create`](Self::create).
+    pub fn create_with_seed(pool: &Pool, name: &str, seed: u64) -> Result<CddsHash> {
+        CddsMap::create_seeded(pool, name, seed)
+    }
+}
+
+impl CddsStructure for CddsHashed {
+    type Iter<'r> = CddsHashIter<'r>;
+
+    const ROOT_KIND: u32 = layout::ROOT_KIND;
+    const FORMAT: u64 = layout::FORMAT;
+    const HAS_SEED: bool = true;
+    const TURN: &'static str = "the turn to write to a hash table";
+    const IN_CLOSURE: &'static str = "the hash table, in a closure that its `modify` or `batch` calls";
+    type Drafts = HashDrafts;
+
+    fn begin(drafts: &mut HashDrafts, before: View<'_>) -> Result<()> {
+        drafts.begin(before)
+    }
+
+    fn put(work: &mut Work<CddsHashed>, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
+        work.put_hashed(tx, key, value)
+    }
+
+    fn remove(work: &mut Work<CddsHashed>, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
+        work.remove_hashed(tx, key)
+    }
+
+    fn get_made(work: &Work<CddsHashed>, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        work.value_of_hashed(tx, key)
+    }
+
+    fn clear(work: &mut Work<CddsHashed>, tx: &mut Tx<'_>) -> Result<()> {
+        work.clear_hashed(tx)
+    }
+
+    fn write(work: &mut Work<CddsHashed>, tx: &mut Tx<'_>) -> Result<RootWord> {
+        work.write_hashed(tx)
+    }
+
+    #[inline]
+    fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
+        get::get(view, key)
+    }
+
+    fn iter(view: View<'_>) -> CddsHashIter<'_> {
+        CddsHashIter::new(view)
+    }
+
+    fn differences<'m>(from: View<'m>, to: View<'m>, _: &Owed, visit: &mut Visit<'_, 'm>) -> Result<()> {
+        diff::differences(from, to, visit)
+    }
+
+    fn check_version(checker: &mut Checker<'_, '_>, version: View<'_>) -> Result<()> {
+        checker.check_table(version)
+    }
+
+    fn check_dead_node(checker: &Checker<'_, '_>, dead: &Dead) -> Result<u64> {
+        checker.check_dead_table_node(dead)
+    }
+
+    fn check_dead_subtree(checker: &mut Checker<'_, '_>, dead: &Dead) -> Result<()> {
+        checker.check_dead_table_part(dead)
+    }
+
+    fn last_change(_: &Region, dead: &Dead) -> Result<u64> {
+        // Whatever changes below a node makes a new one of it.
+        Ok(dead.birth)
+    }
+
+    fn remains(region: &Region, load: &Load<'_>, off: u64, _: u64) -> Result<Remains> {
+        clear::remains(region, load, off)
+    }
+
+    fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>> {
+        clear::parts(region, dead)
+    }
+}
