@@ -31,106 +31,10 @@
 //! ever, so that readers who are pinned may look at them.
 
 use crate::error::{Error, Result, corrupt};
-use crate::versioned::{self, CddsHashed, CddsOrdered, CddsStructure};
+use crate::map_kind::{MapFormat, MapKind};
+use crate::versioned::{self, CddsHashed, CddsOrdered};
 use crate::{FixedTree, WbTree, u64tree, wbtree};
 use tembo_pool::{Feature, Marks, Pool, Tx};
-
-/// A kind of map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MapKind {
-    /// [`WbTree`].
-    Plain,
-    /// [`CddsTree`](crate::CddsTree).
-    Versioned,
-    /// [`CddsHash`](crate::CddsHash).
-    Hash,
-    /// [`FixedTree`].
-    Fixed,
-}
-
-/// What the root of a map leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MapFormat {
-    /// A map that this library can read.
-    Known(MapKind),
-    /// A map of a known kind, in a format of another version of this library.
-    Other {
-        /// Its kind.
-        kind: MapKind,
-        /// The version of its format.
-        found: u64,
-        /// The version that this library reads.
-        supported: u64,
-    },
-}
-
-impl MapKind {
-    const ALL: [MapKind; 4] = [MapKind::Plain, MapKind::Versioned, MapKind::Hash, MapKind::Fixed];
-
-    /// The kind of maps that such a root leads to, if this library knows it.
-    pub fn of_root(kind: u32) -> Option<MapKind> {
-        MapKind::ALL.into_iter().find(|known| known.root_kind() == kind)
-    }
-
-    /// What kind of root leads to such a map.
-    pub fn root_kind(self) -> u32 {
-        match self {
-            MapKind::Plain => wbtree::layout::ROOT_KIND,
-            MapKind::Versioned => CddsOrdered::ROOT_KIND,
-            MapKind::Hash => CddsHashed::ROOT_KIND,
-            MapKind::Fixed => u64tree::layout::ROOT_KIND,
-        }
-    }
-
-    /// The first word of such a map's head.
-    fn format(self) -> u64 {
-        match self {
-            MapKind::Plain => wbtree::layout::FORMAT,
-            MapKind::Versioned => CddsOrdered::FORMAT,
-            MapKind::Hash => CddsHashed::FORMAT,
-            MapKind::Fixed => u64tree::layout::FORMAT,
-        }
-    }
-
-    /// Which byte of the first word has the version, and what is 0 there.
-    fn version_at(self) -> (usize, u8) {
-        if self == MapKind::Fixed { (6, b'0') } else { (6, 0) }
-    }
-
-    fn of_format(word: u64) -> Option<MapKind> {
-        MapKind::ALL.into_iter().find(|known| known.format() == word)
-    }
-
-    /// Where the word lies by which the head of a dropped map leads to the next.
-    fn next_off(self, header: u64) -> u64 {
-        header.saturating_add(match self {
-            MapKind::Plain => wbtree::layout::field!(PmMap.next_dropped),
-            MapKind::Fixed => u64tree::layout::NEXT_DROPPED_AT,
-            MapKind::Versioned | MapKind::Hash => versioned::layout::at!(PmCddsHead.next_dropped),
-        })
-    }
-
-    /// The format of the map whose head lies at `header`, by a root of this kind.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pool`] if that is no map's head.
-    pub fn format_at(self, pool: &Pool, header: u64) -> Result<MapFormat> {
-        let (ours, word) = (self.format(), pool.region().load_u64(header)?);
-        if word == ours {
-            return Ok(MapFormat::Known(self));
-        }
-        let (at, zero) = self.version_at();
-        let [supported, found] = [ours, word].map(|word| word.to_ne_bytes()[at]);
-        let of_version = 0xFF_u64 << (8 * at);
-        if (word ^ ours) & !of_version == 0 && found > zero {
-            let [supported, found] = [supported, found].map(|byte| u64::from(byte - zero));
-            return Ok(MapFormat::Other { kind: self, found, supported });
-        }
-        let [expected, found] = [ours, word].map(|word| word.to_ne_bytes().escape_ascii().to_string());
-        Err(corrupt("the head of a map", header, expected, found))
-    }
-}
 
 /// Takes the name off a map, of any kind, and leaves its blocks to [`reclaim_dropped`]; returns whether there was one. Needs no space,
 /// and takes the same time for a map of any size. The name can be given again at once. [`Feature::Dropped`] has to be
@@ -231,8 +135,12 @@ pub fn check_dropped(pool: &Pool, marks: &mut Marks) -> Result<u64> {
         let kind = kind_at(pool, header)?;
         match kind {
             MapKind::Plain => WbTree::at(pool, header).check_dropped(marks)?,
-            MapKind::Versioned => versioned::dropped::check::<CddsOrdered>(pool.region(), header, marks)?,
-            MapKind::Hash => versioned::dropped::check::<CddsHashed>(pool.region(), header, marks)?,
+            MapKind::Versioned => {
+                versioned::dropped::check::<CddsOrdered>(pool.region(), (header, kind.format()), marks)?
+            }
+            MapKind::Hash => {
+                versioned::dropped::check::<CddsHashed>(pool.region(), (header, kind.format()), marks)?
+            }
             MapKind::Fixed => FixedTree::check_dropped(pool, header, marks)?,
         }
         count += 1;

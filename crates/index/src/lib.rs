@@ -14,13 +14,17 @@ mod dropped;
 mod error;
 pub mod format;
 mod key_prefix;
+mod map_kind;
+mod record;
 mod turns;
 mod u64tree;
 mod versioned;
 mod wbtree;
 
-pub use dropped::{MapFormat, MapKind, check_dropped, drop_map, has_dropped, reclaim_dropped};
+pub use dropped::{check_dropped, drop_map, has_dropped, reclaim_dropped};
 pub use error::{Error, Result};
+pub use map_kind::{MapFormat, MapKind};
+pub use record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 #[doc(hidden)]
 pub use turns::HeldHere;
 #[doc(hidden)]
@@ -31,5 +35,4 @@ pub use versioned::{
     CddsMap, CddsOrdered, CddsPart, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsReader, CddsReport,
     CddsSnapshot, CddsStats, CddsStructure, CddsTree, CddsValue,
 };
-pub use wbtree::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 pub use wbtree::{Beside, Cursor, Entry, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers};

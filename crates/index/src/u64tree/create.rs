@@ -7,8 +7,8 @@ use super::layout::{
 };
 use super::node::simd::Best;
 use super::node::{Exchanged, Link, Word};
-use crate::dropped::{MapFormat, MapKind};
 use crate::error::{Error, Result, corrupt};
+use crate::map_kind::{MapFormat, MapKind};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;

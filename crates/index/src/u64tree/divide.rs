@@ -13,7 +13,8 @@ use super::layout::{
 use super::lock::Locked;
 use super::node::simd::{Operation, Search};
 use super::node::{Child, Leaf, Link};
-use super::structure::{Path, Rewired, SharedStructure, Structure};
+use super::node::{SharedStructure, Structure};
+use super::structure::{Path, Rewired};
 use crate::error::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::LINE_BYTES;

@@ -3,7 +3,8 @@
 
 use super::FixedTree;
 use super::group::GROUP;
-use super::inner::{GROUPS, Inner, place};
+use super::inner::{Inner, place};
+use super::node::simd::GROUPS;
 use super::node::{Child, Leaf};
 use tembo_pmem::LINE_BYTES;
 

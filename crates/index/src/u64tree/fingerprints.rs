@@ -7,16 +7,13 @@
 //! change, so that it may see any mixture of old and new bytes; but not a new byte with an old nibble.
 
 use super::layout::{SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE};
-use super::node::simd::{Portable, Search};
+use super::node::simd::{NIBBLE_WORDS, Portable, Search, WORDS};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::prefetch_for_store;
 use tembo_sync::hash_u64;
 
 /// The byte of an unused slot.
 const UNUSED: u8 = 0;
-/// Words of bytes, one for each slot, and of nibbles.
-pub(super) const WORDS: usize = 16;
-pub(super) const NIBBLE_WORDS: usize = WORDS / 2;
 /// With those that fill the last word, which are unused.
 const PADDED_SLOTS: usize = 8 * WORDS;
 /// A one in each byte, and seven.

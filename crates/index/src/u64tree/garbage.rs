@@ -1,28 +1,10 @@
 //! What left the tree's volatile side and waits for the readers that may still look at it.
 
-use super::node::{Node, Order};
 use parking_lot::Mutex;
 use tembo_pool::Claim;
 
-/// Things to drop later.
-#[expect(dead_code, reason = "held until they can be dropped")]
-pub(super) enum Waste {
-    Node(Node),
-    Order(Box<Order>),
-    Last(Box<Option<u64>>),
-}
-
-impl From<Box<Order>> for Waste {
-    fn from(order: Box<Order>) -> Waste {
-        Waste::Order(order)
-    }
-}
-
-impl From<Box<Option<u64>>> for Waste {
-    fn from(last: Box<Option<u64>>) -> Waste {
-        Waste::Last(last)
-    }
-}
+/// A value that is dropped later: a node, a leaf's order, or a record.
+pub(super) type Waste = Box<dyn Send>;
 
 /// This many are kept before the oldest are looked at.
 const BATCH: usize = 64;

@@ -2,7 +2,7 @@
 
 use super::group::{GROUP, Group, signed};
 use super::layout::{SLOTS, level_off};
-use super::node::simd::{Portable, Search};
+use super::node::simd::{GROUPS, Portable, Search};
 use super::node::{ColdInner, Link, Word, fetch_line};
 use crate::error::{Result, corrupt};
 use parking_lot::Mutex;
@@ -24,8 +24,6 @@ pub(super) struct Entry {
 /// The slot of a child that has none: it is new, or it was taken out.
 pub(super) const NEW_SLOT: u8 = u8::MAX;
 
-/// Groups of children.
-pub(super) const GROUPS: usize = 16;
 const _: () = assert!(GROUPS * GROUP >= SLOTS && GROUPS.is_power_of_two());
 /// An inner node with fewer children is joined with a neighbour.
 pub(super) const SPARSE_CHILDREN: usize = SLOTS / 5;

@@ -14,12 +14,17 @@ use super::layout::{
     INNER_KIND, LEAF_KIND, MAX_LEVEL, SLOTS, child_off, floor_off, key_off, level_off, line_off, low_off,
     separator_off,
 };
-use super::structure::{SharedStructure, Structure};
 use crate::error::{Result, corrupt};
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use tembo_pmem::{Region, prefetch_for_store};
 use tembo_pool::{BriefPin, Claim};
+
+/// The lock of structure changes.
+pub(super) type Structure<'s> = RwLockWriteGuard<'s, ()>;
+/// The same, shared with threads that also divide leaves in place.
+pub(super) type SharedStructure<'s> = RwLockReadGuard<'s, ()>;
 
 /// Proof that what was found in the tree is not dropped meanwhile: a pin, or the lock of structure changes, which nobody else has, or
 /// shares, when anything leaves the tree.
@@ -123,7 +128,7 @@ impl Link {
     /// Drops a node that is in no word of the tree any more, when its readers are gone.
     pub(super) fn discard(self, garbage: &Garbage, claim: &Claim) {
         if let Some(node) = self.take() {
-            garbage.add(claim, Waste::Node(node));
+            garbage.add(claim, node.into_waste());
         }
     }
 
@@ -176,10 +181,18 @@ impl Leads for Word {
 }
 
 /// A node that was taken out of the tree.
-#[expect(dead_code, reason = "held until it can be dropped")]
-pub(super) enum Node {
+enum Node {
     Leaf(Box<Leaf>),
     Inner(Box<Inner>),
+}
+
+impl Node {
+    fn into_waste(self) -> Waste {
+        match self {
+            Node::Leaf(leaf) => leaf,
+            Node::Inner(inner) => inner,
+        }
+    }
 }
 
 /// A value that is exchanged as a whole; readers keep what they found.
@@ -187,7 +200,7 @@ pub(super) struct Exchanged<T>(AtomicPtr<T>);
 
 impl<T> Exchanged<T>
 where
-    Waste: From<Box<T>>,
+    T: Send + 'static,
 {
     pub(super) fn new(value: Option<T>) -> Exchanged<T> {
         Exchanged(AtomicPtr::new(value.map_or(std::ptr::null_mut(), |value| Box::into_raw(Box::new(value)))))
@@ -212,7 +225,7 @@ where
         let old = self.0.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
         if !old.is_null() {
             // SAFETY: made of a box; who exchanged it has it alone, but for readers with older pins.
-            garbage.add(claim, Waste::from(unsafe { Box::from_raw(old) }));
+            garbage.add(claim, unsafe { Box::from_raw(old) });
         }
     }
 }

@@ -11,9 +11,8 @@ use super::layout::{
     separator_off, value_off,
 };
 use super::lock::Locked;
-use super::node::{Child, Leaf, Link, Word};
+use super::node::{Child, Leaf, Link, SharedStructure, Structure, Word};
 use crate::error::{Result, corrupt};
-use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use std::sync::atomic::Ordering;
 use tembo_pmem::LINE_BYTES;
 use tembo_pool::{KeptSpace, Lane, Tx};
@@ -46,11 +45,6 @@ impl Rewired<'_> {
         Link::drop_unused(self.made);
     }
 }
-
-/// The lock of structure changes.
-pub(super) type Structure<'s> = RwLockWriteGuard<'s, ()>;
-/// The same, shared with threads that also divide leaves in place.
-pub(super) type SharedStructure<'s> = RwLockReadGuard<'s, ()>;
 
 impl Tree {
     /// Waits for the lock of structure changes.

@@ -3,28 +3,58 @@
 //! What changes of the structure is in its drafts, of which nothing is allocated before the commit: what is made and
 //! given up in one version never is.
 
-use super::collect::OldScan;
-use super::create::{Shared, Version, load_version};
 use super::deferred_stamps::Owed;
-use super::group::GROUP_MAX;
-use super::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_VERSION, RECORD_HEAD_BYTES, at};
-use super::queue::{Dead, Queues};
+use super::layout::RootWord;
+use super::layout::{MAX_VERSION, at};
+use super::old_scan::OldScan;
+use super::queue::{Dead, Queues, Reclaim};
 use super::readers::Retained;
-use super::structure::CddsStructure;
-use super::tree::CddsOrdered;
+use super::shared::Shared;
+use super::version::{Version, load_version};
+use super::view::View;
 use crate::error::{Error, Result, corrupt};
-use tembo_pmem::Region;
+use crate::record::{MAX_KEY_BYTES, check_lengths};
 use tembo_pool::{KeptSpace, Lane, Tx};
 
 /// Items that a version takes off the queue of the young beyond two for each that it puts there.
 const YOUNG_STEPS: usize = 2;
-/// Records up to this size are composed on the stack and written at once.
-const SMALL_RECORD_BYTES: usize = 512;
+/// Changes of a group at most, so that no transaction becomes too large.
+pub(crate) const GROUP_MAX: usize = 64;
+
+/// How a structure changes its keys in a version that is being made.
+pub trait BuildVersion: Reclaim {
+    /// What is in memory of a version in the making.
+    type Drafts: Default + Send;
+
+    /// Begins to change a version, with the memory of drafts of another.
+    fn begin(drafts: &mut Self::Drafts, before: View<'_>) -> Result<()>;
+
+    /// Looks for the key of the only change that a version will have, in the version before.
+    fn seek(drafts: &mut Self::Drafts, before: &View<'_>, lane: &mut Lane, key: &[u8]) -> Result<()> {
+        let _ = (drafts, before, lane, key);
+        Ok(())
+    }
+
+    /// Puts a key of a length that is allowed; returns whether it was there.
+    fn put(work: &mut Work<Self>, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
+
+    /// Removes a key; returns whether it was there. Calls [`Work::change`] before it changes anything.
+    fn remove(work: &mut Work<Self>, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool>;
+
+    /// The value of a key in the version that is being made.
+    fn get_made(work: &Work<Self>, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Removes everything, in time that does not follow how much that is.
+    fn clear(work: &mut Work<Self>, tx: &mut Tx<'_>) -> Result<()>;
+
+    /// Writes and stores all that changed but the head; returns the root.
+    fn write(work: &mut Work<Self>, tx: &mut Tx<'_>) -> Result<RootWord>;
+}
 
 /// A version in the making.
 ///
 /// It belongs to a transaction, which is its owner's, and which every call is given: transactions may make versions of several maps.
-pub struct Work<S: CddsStructure = CddsOrdered> {
+pub struct Work<S: BuildVersion> {
     pub(crate) header: u64,
     /// Of the hashes; 0 in a tree.
     pub(crate) seed: u64,
@@ -50,7 +80,7 @@ pub struct Work<S: CddsStructure = CddsOrdered> {
     pub(crate) more_steps: usize,
 }
 
-impl<S: CddsStructure> Default for Work<S> {
+impl<S: BuildVersion> Default for Work<S> {
     fn default() -> Work<S> {
         Work {
             header: 0,
@@ -72,7 +102,7 @@ impl<S: CddsStructure> Default for Work<S> {
     }
 }
 
-impl<S: CddsStructure> Work<S> {
+impl<S: BuildVersion> Work<S> {
     /// Begins a version, with the memory of one that is done, if there is one. The caller holds the map's lock until the transaction
     /// has ended.
     pub(crate) fn begin(shared: &Shared, spare: &mut Option<Box<Work<S>>>) -> Result<Box<Work<S>>> {
@@ -130,7 +160,7 @@ impl<S: CddsStructure> Work<S> {
 
     /// Puts a key; returns whether it was there. After an error nothing of the version can be committed.
     pub(crate) fn put(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
-        check_lengths(key, value)?;
+        check_lengths(key, &[value])?;
         self.check_whole()?;
         self.change();
         self.only_removes = false;
@@ -229,41 +259,4 @@ impl<S: CddsStructure> Work<S> {
         }
         queues.close(tx)
     }
-}
-
-/// Writes a record into a fresh block.
-pub(crate) fn write_record(tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<u64> {
-    let head = (key.len() as u64 | (value.len() as u64) << 32).to_ne_bytes();
-    let bytes = RECORD_HEAD_BYTES as usize + key.len() + value.len();
-    let off = tx.alloc(bytes as u64)?;
-    if bytes <= SMALL_RECORD_BYTES {
-        let mut image = [0; SMALL_RECORD_BYTES];
-        image[..8].copy_from_slice(&head);
-        image[8..8 + key.len()].copy_from_slice(key);
-        image[8 + key.len()..bytes].copy_from_slice(value);
-        tx.write_fresh(off, &image[..bytes])?;
-        return Ok(off);
-    }
-    let mut at = off;
-    for part in [&head, key, value] {
-        tx.write_fresh(at, part)?;
-        at += part.len() as u64;
-    }
-    Ok(off)
-}
-
-/// Where the maps of a transaction lie.
-pub(crate) fn region<'t>(tx: &'t Tx<'_>) -> &'t Region {
-    tx.pool().region()
-}
-
-pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
-    let (key_bytes, value_bytes) = (key.len() as u64, value.len() as u64);
-    if key_bytes > MAX_KEY_BYTES {
-        return Err(Error::KeyTooLong { bytes: key_bytes, max_bytes: MAX_KEY_BYTES });
-    }
-    if value_bytes > MAX_VALUE_BYTES {
-        return Err(Error::ValueTooLong { bytes: value_bytes, max_bytes: MAX_VALUE_BYTES });
-    }
-    Ok(())
 }

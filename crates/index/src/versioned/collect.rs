@@ -4,26 +4,17 @@
 //! to the queue of the old. That is looked through here, from front to back: what is needed still goes to the back. A pass over it
 //! in which nothing was given up in the meantime need not be repeated, so a call has work to do only if something came free.
 
-use super::create::{CddsMap, Shared, Writing};
 use super::layout::at;
+use super::map::{CddsMap, Writing};
 use super::queue::Queues;
 use super::readers::Retained;
+use super::shared::Shared;
 use super::structure::CddsStructure;
 use crate::error::Result;
 use tembo_pool::KeptSpace;
 
 /// Items of one transaction.
 const STEPS_PER_TX: usize = 32;
-
-/// How far the queue of the old was looked through. In memory only: a pass that a crash cuts off begins anew.
-#[derive(Debug, Default)]
-pub(crate) struct OldScan {
-    has_begun: bool,
-    /// Items left of the pass.
-    left: u64,
-    /// The versions, in order, that items may wait for: those that were held when one was found to be needed.
-    watched: Vec<u64>,
-}
 
 /// What the versions of a map take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,27 +116,5 @@ impl Shared {
         queues.close(&mut tx)?;
         tx.commit()?;
         Ok((looked_at, has_more))
-    }
-}
-
-impl OldScan {
-    /// Notes that items were found to be needed while these versions were held.
-    pub(super) fn watch(&mut self, retained: &Retained, newest: u64) {
-        // What died is not in the newest version, so that nothing waits for that one.
-        self.watched.extend(retained.versions().iter().filter(|version| **version < newest));
-        self.watched.sort_unstable();
-        self.watched.dedup();
-    }
-
-    /// Begins a pass if a version was given up that items may have waited for.
-    fn resume(&mut self, retained: &Retained, newest: u64, items: u64) {
-        let is_held = |version: &u64| retained.versions().binary_search(version).is_ok();
-        if !self.has_begun || !self.watched.iter().all(is_held) {
-            self.has_begun = true;
-            self.left = items;
-            self.watched.clear();
-        }
-        self.watch(retained, newest);
-        self.left = self.left.min(items);
     }
 }

@@ -9,8 +9,6 @@
 //!
 //! What is on media is in order at each moment for the versions that have names: naming W - 1 stores what W owes to it.
 
-use super::create::Shared;
-use super::readers::Retained;
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -77,7 +75,7 @@ impl OwedByNewest {
     }
 
     /// What this version owes, unless a later one has taken its place or is about to, which has stored it then if anybody needs it.
-    fn of(&self, version: u64) -> Owed {
+    pub(super) fn of(&self, version: u64) -> Owed {
         debug_assert!(version != CHANGING);
         // ORDER: acquire, with both releases in `set`.
         if self.version.load(Ordering::Acquire) != version {
@@ -96,24 +94,6 @@ impl OwedByNewest {
         }
         words.sort_unstable();
         Owed { version, words }
-    }
-}
-
-impl Shared {
-    /// What a version that is held misses of what the one after it changed. Whoever compares the two asks when both are held, and
-    /// the later one is there.
-    pub(super) fn owed_to(&self, version: u64) -> Owed {
-        self.owed.of(version + 1)
-    }
-
-    /// What the next version has to store, since some of these versions is owed it.
-    pub(super) fn due(&self, retained: &Retained) -> Owed {
-        let newest = self.current();
-        match retained.held() {
-            [] => Owed::default(),
-            held if held.binary_search(&(newest - 1)).is_err() => Owed::default(),
-            _ => self.owed.of(newest),
-        }
     }
 }
 

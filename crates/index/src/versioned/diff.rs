@@ -1,7 +1,7 @@
 //! What changed between two versions, found in time that follows the change.
 
 use super::bytes::CddsBytes;
-use super::create::CddsMap;
+use super::map::CddsMap;
 use super::snapshot::CddsSnapshot;
 use super::structure::{CddsStructure, Visit};
 use crate::error::Result;

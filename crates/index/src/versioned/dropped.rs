@@ -1,13 +1,12 @@
 //! Freeing a dropped map step by step: its newest version, then its named snapshots and the queues of what died.
 
-use super::builder::region;
-use super::check::expect;
-use super::create::{check_format, load_version};
-use super::kept;
+use super::checker::expect;
+use super::kept_list;
 use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, HEAD_BYTES, KEPT_BYTES, RootWord, at};
 use super::node::Record;
 use super::queue::{Dead, DeadKind, QueueWords, item_off};
-use super::structure::CddsStructure;
+use super::version::{check_format, load_version};
+use super::view::region;
 use crate::error::{Result, corrupt};
 use tembo_pmem::Region;
 use tembo_pool::{Marks, Tx};
@@ -26,11 +25,17 @@ pub struct Remains {
     pub(crate) children: Vec<(u64, u64)>,
 }
 
+/// How a structure comes apart when its map was dropped.
+pub trait Dismantle {
+    /// What a node still leads to in a version of a map that was dropped.
+    fn remains(region: &Region, load: &Load<'_>, off: u64, version: u64) -> Result<Remains>;
+}
+
 /// Loads words of nodes: as media has them, or as a transaction sees them.
 pub(crate) type Load<'l> = dyn Fn(u64) -> Result<u64> + 'l;
 
 /// Frees something of the map; returns whether there was anything but its head.
-pub(crate) fn step<S: CddsStructure>(tx: &mut Tx<'_>, header: u64) -> Result<bool> {
+pub(crate) fn step<S: Dismantle>(tx: &mut Tx<'_>, header: u64) -> Result<bool> {
     let newest = load_version(region(tx), header)?.number;
     let root_off = header.saturating_add(at!(PmCddsHead.root));
     let root = RootWord(tx.load(root_off)?);
@@ -59,7 +64,7 @@ pub(crate) fn step<S: CddsStructure>(tx: &mut Tx<'_>, header: u64) -> Result<boo
 }
 
 /// Frees the last node below `top`, or that itself, with its records; returns whether it was that.
-fn free_last<S: CddsStructure>(tx: &mut Tx<'_>, top: u64, version: u64) -> Result<bool> {
+fn free_last<S: Dismantle>(tx: &mut Tx<'_>, top: u64, version: u64) -> Result<bool> {
     let (mut link, mut off) = (None, top);
     for _ in 0..DEPTH_MAX {
         let remains = S::remains(region(tx), &|at| Ok(tx.load(at)?), off, version)?;
@@ -78,7 +83,7 @@ fn free_last<S: CddsStructure>(tx: &mut Tx<'_>, top: u64, version: u64) -> Resul
 }
 
 /// Frees what the first item of a queue stands for, or some of it, or a chunk; returns whether there was one.
-fn free_first<S: CddsStructure>(tx: &mut Tx<'_>, queue: u64) -> Result<bool> {
+fn free_first<S: Dismantle>(tx: &mut Tx<'_>, queue: u64) -> Result<bool> {
     let field = |at: u64| queue.saturating_add(at);
     let load = |tx: &Tx<'_>, at: u64| tx.load(field(at));
     let (first, last) = (load(tx, at!(PmCddsQueue.first))?, load(tx, at!(PmCddsQueue.last))?);
@@ -120,14 +125,18 @@ fn free_first<S: CddsStructure>(tx: &mut Tx<'_>, queue: u64) -> Result<bool> {
 }
 
 /// Proves that what is left of the map leads to blocks that are reached once, and ticks them off.
-pub(crate) fn check<S: CddsStructure>(region: &Region, header: u64, marks: &mut Marks) -> Result<()> {
+pub(crate) fn check<S: Dismantle>(
+    region: &Region,
+    (header, format): (u64, u64),
+    marks: &mut Marks,
+) -> Result<()> {
     marks.reach(header, HEAD_BYTES)?;
-    check_format::<S>(region, header)?;
+    check_format(region, header, format)?;
     let newest = load_version(region, header)?;
     if !newest.root.is_empty() {
         reach::<S>(region, marks, newest.root.node(), newest.number, 0)?;
     }
-    for kept in kept::load(region, header, newest.number)? {
+    for kept in kept_list::load(region, header, newest.number)? {
         marks.reach(kept.off, KEPT_BYTES + kept.name.len() as u64)?;
     }
     for queue in [at!(PmCddsHead.young), at!(PmCddsHead.old)] {
@@ -136,7 +145,7 @@ pub(crate) fn check<S: CddsStructure>(region: &Region, header: u64, marks: &mut 
     Ok(())
 }
 
-fn check_queue<S: CddsStructure>(region: &Region, marks: &mut Marks, head: u64) -> Result<()> {
+fn check_queue<S: Dismantle>(region: &Region, marks: &mut Marks, head: u64) -> Result<()> {
     let QueueWords { first: mut chunk, first_idx: mut idx, last, last_idx, count } =
         QueueWords::load(region, head)?;
     let mut items = 0;
@@ -165,7 +174,7 @@ fn check_queue<S: CddsStructure>(region: &Region, marks: &mut Marks, head: u64) 
     expect("the items of a dropped map's queue", head, count, items)
 }
 
-fn reach<S: CddsStructure>(
+fn reach<S: Dismantle>(
     region: &Region,
     marks: &mut Marks,
     off: u64,

@@ -1,12 +1,12 @@
 //! Changes that depend on what the version in the making has.
 
-use super::builder::{Work, check_lengths};
-use super::structure::CddsStructure;
+use super::builder::{BuildVersion, Work};
 use crate::error::Result;
+use crate::record::check_lengths;
 use crate::wbtree::Fate;
 use tembo_pool::Tx;
 
-impl<S: CddsStructure> Work<S> {
+impl<S: BuildVersion> Work<S> {
     /// Puts a key if it is not there; returns whether that was so.
     pub(crate) fn insert(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         Ok(!self.decide(tx, key, |old| Fate::inserted(value, old))?)
@@ -44,7 +44,7 @@ impl<S: CddsStructure> Work<S> {
         let is_there = old.is_some();
         match decide(old.as_deref()) {
             Fate::Put(value) if old.as_deref() != Some(value.as_ref()) => {
-                check_lengths(key, value.as_ref())?;
+                check_lengths(key, &[value.as_ref()])?;
                 self.put(tx, key, value.as_ref())
             }
             Fate::Remove if is_there => self.remove(tx, key),

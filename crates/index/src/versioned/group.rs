@@ -4,105 +4,34 @@
 //! changes in the list; the others find theirs made when they get the lock in turn, or that they were not made because the thread that
 //! was about to panicked.
 
-use super::builder::{Work, check_lengths};
-use super::create::{CddsMap, Writing};
+use super::builder::{GROUP_MAX, Work};
+use super::map::{CddsMap, Writing};
+use super::requests::{Change, Group, Request, TakeBack};
 use super::structure::CddsStructure;
 use super::tree::CddsOrdered;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::record::check_lengths;
 use crate::turns::HeldHere;
 use crate::wbtree::Fate;
 use parking_lot::Mutex;
-use std::collections::TryReserveError;
 use std::sync::Arc;
 use tembo_pool::Tx;
 
-/// So many changes are made together at most, so that no transaction becomes too large.
-pub(super) const GROUP_MAX: usize = 64;
-
-/// The changes that wait for the writer's lock.
-#[derive(Default)]
-pub(super) struct Waiting(Mutex<Vec<Request>>);
-
-struct Request {
-    change: Change,
-    outcome: Arc<Mutex<Option<Result<bool>>>>,
-}
-
-/// Changes that a thread took to make them.
-struct Group(Vec<Request>);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            for request in &self.0 {
-                request.outcome.lock().get_or_insert(Err(Error::Abandoned));
-            }
+/// Makes a change of one key.
+fn make<S: CddsStructure, B: AsRef<[u8]>>(
+    change: &Change<B>,
+    work: &mut Work<S>,
+    tx: &mut Tx<'_>,
+) -> Result<bool> {
+    match change {
+        Change::Put(key, value) => work.put(tx, key.as_ref(), value.as_ref()),
+        Change::Insert(key, value) => work.insert(tx, key.as_ref(), value.as_ref()),
+        Change::Update(key, value) => work.update(tx, key.as_ref(), value.as_ref()),
+        Change::Swap { key, expected, new } => {
+            let [expected, new] = [expected, new].map(|value| value.as_ref().map(AsRef::as_ref));
+            work.compare_and_swap(tx, key.as_ref(), expected, new)
         }
-    }
-}
-
-/// Takes a change back that nobody has taken to make, if the thread panics that left it: as one does that has the writer's lock already.
-struct TakeBack<'w> {
-    waiting: &'w Waiting,
-    outcome: &'w Arc<Mutex<Option<Result<bool>>>>,
-}
-
-impl Drop for TakeBack<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.waiting.0.lock().retain(|request| !Arc::ptr_eq(&request.outcome, self.outcome));
-        }
-    }
-}
-
-/// A change of one key that needs nothing of its thread.
-enum Change<B = Vec<u8>> {
-    Put(B, B),
-    Insert(B, B),
-    Update(B, B),
-    Swap { key: B, expected: Option<B>, new: Option<B> },
-    Remove(B),
-}
-
-impl<B: AsRef<[u8]>> Change<B> {
-    fn make<S: CddsStructure>(&self, work: &mut Work<S>, tx: &mut Tx<'_>) -> Result<bool> {
-        match self {
-            Change::Put(key, value) => work.put(tx, key.as_ref(), value.as_ref()),
-            Change::Insert(key, value) => work.insert(tx, key.as_ref(), value.as_ref()),
-            Change::Update(key, value) => work.update(tx, key.as_ref(), value.as_ref()),
-            Change::Swap { key, expected, new } => {
-                let [expected, new] = [expected, new].map(|value| value.as_ref().map(AsRef::as_ref));
-                work.compare_and_swap(tx, key.as_ref(), expected, new)
-            }
-            Change::Remove(key) => work.remove(tx, key.as_ref()),
-        }
-    }
-
-    fn key(&self) -> &[u8] {
-        match self {
-            Change::Put(key, _) | Change::Insert(key, _) | Change::Update(key, _) => key.as_ref(),
-            Change::Swap { key, .. } | Change::Remove(key) => key.as_ref(),
-        }
-    }
-
-    fn to_owned(&self) -> Result<Change, TryReserveError> {
-        let own = |bytes: &B| {
-            let (bytes, mut copy) = (bytes.as_ref(), Vec::new());
-            copy.try_reserve_exact(bytes.len())?;
-            copy.extend_from_slice(bytes);
-            Ok::<_, TryReserveError>(copy)
-        };
-        Ok(match self {
-            Change::Put(key, value) => Change::Put(own(key)?, own(value)?),
-            Change::Insert(key, value) => Change::Insert(own(key)?, own(value)?),
-            Change::Update(key, value) => Change::Update(own(key)?, own(value)?),
-            Change::Swap { key, expected, new } => Change::Swap {
-                key: own(key)?,
-                expected: expected.as_ref().map(own).transpose()?,
-                new: new.as_ref().map(own).transpose()?,
-            },
-            Change::Remove(key) => Change::Remove(own(key)?),
-        })
+        Change::Remove(key) => work.remove(tx, key.as_ref()),
     }
 }
 
@@ -182,7 +111,7 @@ impl<S: CddsStructure> CddsMap<S> {
     /// reading only; [`Error::Abandoned`](crate::Error::Abandoned) when another thread, which was about to make the change with its own,
     /// panicked. Nothing has changed then.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        check_lengths(key, value)?;
+        check_lengths(key, &[value])?;
         self.make_one(&Change::Put(key, value))
     }
 
@@ -303,7 +232,7 @@ impl<S: CddsStructure> CddsMap<S> {
         let Writing { lane, spare, .. } = &mut *writing;
         let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
         let work = Work::begin_one(&self.shared, spare, lane, change.key())?;
-        self.complete(writing, work, |work, tx| change.make(work, tx)).map(|(outcome, _)| outcome)
+        self.complete(writing, work, |work, tx| make(change, work, tx)).map(|(outcome, _)| outcome)
     }
 
     fn complete<T>(
@@ -384,7 +313,7 @@ impl<S: CddsStructure> CddsMap<S> {
     /// Makes the changes of a group as one version; or, if that fails, each by itself, since one may be what made it fail.
     fn make(&self, writing: &mut Writing<S>, group: &[Request]) {
         let together = self.write(writing, |work, tx| {
-            group.iter().map(|request| request.change.make(work, tx)).collect::<Result<Vec<bool>>>()
+            group.iter().map(|request| make(&request.change, work, tx)).collect::<Result<Vec<bool>>>()
         });
         match together {
             Ok((outcomes, _)) => {
@@ -444,7 +373,7 @@ mod tests {
             let earlier = tree.snapshot();
             assert_eq!(earlier.version() + 1, work.version);
             let (was_there, made) =
-                tree.complete(&mut writing, work, |work, tx| change.make(work, tx)).unwrap();
+                tree.complete(&mut writing, work, |work, tx| make(&change, work, tx)).unwrap();
             assert!(was_there && made == earlier.version() + 1);
             earlier
         };

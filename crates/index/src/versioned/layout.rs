@@ -5,7 +5,7 @@
 
 use tembo_pmem::media_struct;
 
-pub(crate) use crate::wbtree::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use crate::record::RECORD_HEAD_BYTES;
 
 /// Longest name of a kept snapshot, in bytes.
 pub(crate) const MAX_NAME_BYTES: u64 = 255;
@@ -108,7 +108,7 @@ media_struct! {
 pub(crate) const HEAD_BYTES: u64 = size_of::<PmCddsHead>() as u64;
 pub(crate) const CHUNK_BYTES: u64 = size_of::<PmCddsChunk>() as u64;
 pub(crate) const KEPT_BYTES: u64 = size_of::<PmCddsKept>() as u64;
-pub(crate) const RECORD_HEAD_BYTES: u64 = size_of::<PmCddsRecord>() as u64;
+const _: () = assert!(RECORD_HEAD_BYTES == size_of::<PmCddsRecord>() as u64);
 /// Items of a chunk.
 pub(crate) const CHUNK_ITEMS: u64 = 42;
 /// The offset of a field, as a number of the kind that offsets in a pool are.

@@ -1,9 +1,10 @@
 //! Records and names as they are read from media: they never change once they are published, and are borrowed. And words as
 //! bytes.
 
-use super::create::View;
-use super::layout::{KEPT_BYTES, RECORD_HEAD_BYTES};
+use super::layout::KEPT_BYTES;
+use super::view::View;
 use crate::error::Result;
+use crate::record::RECORD_HEAD_BYTES;
 use tembo_pmem::Region;
 
 /// A key and its value, in place.

@@ -4,10 +4,9 @@
 //! again at the start of its chunk, so that in a tree without snapshots, where every version takes off what the one before
 //! put there, the queue stays in one chunk.
 
-use super::builder::region;
 use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, PmCddsDead, at};
 use super::readers::Retained;
-use super::structure::CddsStructure;
+use super::view::region;
 use crate::error::{Result, corrupt};
 use std::sync::atomic::Ordering;
 use tembo_pmem::Region;
@@ -60,6 +59,15 @@ impl Dead {
     fn encode(&self) -> [u64; 3] {
         [self.off | self.kind as u64, self.birth, self.death]
     }
+}
+
+/// How a structure tells of its dead subtrees.
+pub trait Reclaim: Sized + 'static {
+    /// The last version that changed something in a dead subtree.
+    fn last_change(region: &Region, dead: &Dead) -> Result<u64>;
+
+    /// What a dead subtree consists of: its uppermost node, and what that leads to in its last version.
+    fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>>;
 }
 
 /// The words of a queue's head.
@@ -237,7 +245,7 @@ impl Queues {
     }
 
     /// Frees what an item stands for, or puts it where it waits; returns how many blocks were looked at.
-    pub(crate) fn settle<S: CddsStructure>(
+    pub(crate) fn settle<S: Reclaim>(
         &mut self,
         tx: &mut Tx<'_>,
         dead: Dead,

@@ -1,7 +1,7 @@
 //! Going back: a new version with the contents of an older one.
 
-use super::create::CddsMap;
 use super::diff::differences;
+use super::map::CddsMap;
 use super::structure::CddsStructure;
 use crate::error::Result;
 

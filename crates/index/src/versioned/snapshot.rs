@@ -1,10 +1,13 @@
 //! Holding a version: readers for a short while, snapshots for as long as they live.
 
 use super::bytes::CddsBytes;
-use super::create::{CddsMap, Held, Shared, Version, View};
+use super::map::CddsMap;
 use super::readers::Place;
+use super::shared::{Held, Shared};
 use super::structure::CddsStructure;
 use super::tree::{CddsOrdered, CddsRange};
+use super::version::Version;
+use super::view::View;
 use crate::error::{Error, Result};
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -92,24 +95,6 @@ impl<S: CddsStructure> CddsMap<S> {
     /// Whether the newest version has no keys. O(1).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-}
-
-impl Shared {
-    #[inline]
-    /// Publishes the newest version.
-    fn enter(&self) -> (Version, Place) {
-        let mut number = self.current();
-        let mut place = self.readers.enter(number);
-        loop {
-            let version = self.top(number);
-            if self.is_spared(number) {
-                return (version, place);
-            }
-            // Two versions were made since. That may happen again, but only as writers get on.
-            number = self.current();
-            place = self.readers.move_to(place, number);
-        }
     }
 }
 

@@ -1,17 +1,13 @@
 //! What a structure has to bring along for its versions to be kept; everything else is the same for all structures.
 
-use super::builder::Work;
+use super::builder::BuildVersion;
 use super::bytes::CddsBytes;
-use super::check::Checker;
-use super::create::View;
+use super::checker::CheckNodes;
 use super::deferred_stamps::Owed;
-use super::dropped::{Load, Remains};
+use super::dropped::Dismantle;
 use super::entry::CddsEntry;
-use super::layout::RootWord;
-use super::queue::Dead;
+use super::view::View;
 use crate::error::Result;
-use tembo_pmem::Region;
-use tembo_pool::{Lane, Tx};
 
 /// Is called with a key that differs between two versions, and its values in them.
 pub(crate) type Visit<'v, 'm> =
@@ -19,7 +15,7 @@ pub(crate) type Visit<'v, 'm> =
 
 /// How a [`CddsMap`](crate::CddsMap) finds its keys: [`CddsOrdered`](crate::CddsOrdered) or
 /// [`CddsHashed`](crate::CddsHashed). What it is made of is this crate's own.
-pub trait CddsStructure: Sized + 'static {
+pub trait CddsStructure: BuildVersion + CheckNodes + Dismantle {
     /// The walk over all keys of a version.
     type Iter<'r>: Iterator<Item = Result<CddsEntry<'r>>>;
 
@@ -37,41 +33,6 @@ pub trait CddsStructure: Sized + 'static {
     /// Whether its head has a seed.
     #[doc(hidden)]
     const HAS_SEED: bool;
-    /// What is in memory of a version in the making.
-    #[doc(hidden)]
-    type Drafts: Default + Send;
-
-    /// Begins to change a version, with the memory of drafts of another.
-    #[doc(hidden)]
-    fn begin(drafts: &mut Self::Drafts, before: View<'_>) -> Result<()>;
-
-    /// Looks for the key of the only change that a version will have, in the version before.
-    #[doc(hidden)]
-    fn seek(drafts: &mut Self::Drafts, before: &View<'_>, lane: &mut Lane, key: &[u8]) -> Result<()> {
-        let _ = (drafts, before, lane, key);
-        Ok(())
-    }
-
-    /// Puts a key of a length that is allowed; returns whether it was there.
-    #[doc(hidden)]
-    fn put(work: &mut Work<Self>, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
-
-    /// Removes a key; returns whether it was there. Calls [`Work::change`] before it changes anything.
-    #[doc(hidden)]
-    fn remove(work: &mut Work<Self>, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool>;
-
-    /// The value of a key in the version that is being made.
-    #[doc(hidden)]
-    fn get_made(work: &Work<Self>, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>>;
-
-    /// Removes everything, in time that does not follow how much that is.
-    #[doc(hidden)]
-    fn clear(work: &mut Work<Self>, tx: &mut Tx<'_>) -> Result<()>;
-
-    /// Writes and stores all that changed but the head; returns the root.
-    #[doc(hidden)]
-    fn write(work: &mut Work<Self>, tx: &mut Tx<'_>) -> Result<RootWord>;
-
     /// The value of a key.
     #[doc(hidden)]
     fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<CddsBytes<'m>>>;
@@ -83,28 +44,4 @@ pub trait CddsStructure: Sized + 'static {
     /// Calls `visit` with each key that differs. `owed` is what the earlier version [misses](Shared::owed_to).
     #[doc(hidden)]
     fn differences<'m>(from: View<'m>, to: View<'m>, owed: &Owed, visit: &mut Visit<'_, 'm>) -> Result<()>;
-
-    /// Proves the nodes of a version, and counts its keys.
-    #[doc(hidden)]
-    fn check_version(checker: &mut Checker<'_, '_>, version: View<'_>) -> Result<()>;
-
-    /// Proves a node that died, and returns its bytes.
-    #[doc(hidden)]
-    fn check_dead_node(checker: &Checker<'_, '_>, dead: &Dead) -> Result<u64>;
-
-    /// Proves all nodes that died at once with this one, and reaches them and their records.
-    #[doc(hidden)]
-    fn check_dead_subtree(checker: &mut Checker<'_, '_>, dead: &Dead) -> Result<()>;
-
-    /// The last version that changed something in a dead subtree.
-    #[doc(hidden)]
-    fn last_change(region: &Region, dead: &Dead) -> Result<u64>;
-
-    /// What a node still leads to in a version of a map that was dropped.
-    #[doc(hidden)]
-    fn remains(region: &Region, load: &Load<'_>, off: u64, version: u64) -> Result<Remains>;
-
-    /// What a dead subtree consists of: its uppermost node, and what that leads to in its last version.
-    #[doc(hidden)]
-    fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>>;
 }

@@ -1,7 +1,7 @@
 //! Values that hold their version themselves.
 
 use super::bytes::CddsBytes;
-use super::create::CddsMap;
+use super::map::CddsMap;
 use super::snapshot::Hold;
 use super::structure::CddsStructure;
 use crate::error::Result;

@@ -3,12 +3,13 @@
 use super::WbTree;
 use super::clear::{children_left, next_doomed_off};
 use super::layout::{
-    FANOUT, FORMAT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LENGTHS, MAP_BYTES, MAX_HEIGHT, MAX_KEY_BYTES,
-    MAX_VALUE_BYTES, SEPARATOR_HEAD_BYTES, SeparatorWord, TreeWord, field,
+    FANOUT, FORMAT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LENGTHS, MAP_BYTES, MAX_HEIGHT,
+    SEPARATOR_HEAD_BYTES, SeparatorWord, TreeWord, field,
 };
 use super::node::{Inner, Leaf, Media, Record, View, separator_bytes};
 use crate::error::{Result, corrupt};
 use crate::key_prefix::{fingerprint, lcp, prefix8};
+use crate::record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use tembo_pool::Marks;
 
 /// The keys that may lie below a node: from `low` on, below `high`.

@@ -2,7 +2,6 @@
 
 use super::WbTree;
 use super::create::length_part;
-use super::insert::{check_lengths, write_record};
 use super::locks::{Held, Locks};
 use super::modify::Fate;
 use super::node::{Media, View};
@@ -10,6 +9,7 @@ use super::remove::becomes_sparse;
 use super::search::{Goal, Place, Probe, descend, descend_to, find};
 use super::writers::{Turn, Writers};
 use crate::error::Result;
+use crate::record::{check_lengths, write_record};
 use tembo_pool::Tx;
 
 /// A tree with the writers that change it, made by [`WbTree::beside`].

@@ -2,8 +2,8 @@
 
 use super::layout::{FORMAT, LENGTHS, MAP_BYTES, PmLength, ROOT_KIND, TreeWord, field, put_word};
 use super::node::{Pending, View};
-use crate::dropped::{MapFormat, MapKind};
 use crate::error::{Error, Result};
+use crate::map_kind::{MapFormat, MapKind};
 use tembo_pmem::Region;
 use tembo_pool::{Pin, Pool, Tx};
 

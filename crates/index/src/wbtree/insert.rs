@@ -3,15 +3,13 @@
 use super::WbTree;
 use super::edit::Edit;
 use super::items::{Item, Items};
-use super::layout::{LEAF_SLOTS, LeafState, MAX_KEY_BYTES, MAX_VALUE_BYTES, RECORD_HEAD_BYTES, TreeWord};
+use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
 use super::node::{Leaf, Media};
 use super::search::{Place, Probe};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::key_prefix::prefix8;
+use crate::record::{check_lengths, write_record};
 use tembo_pool::Tx;
-
-/// Records up to this size are composed on the stack and written at once.
-const SMALL_RECORD_BYTES: usize = 512;
 
 impl WbTree {
     /// Puts a record whose value is the concatenation of `value`; returns whether it replaced one with the same
@@ -110,39 +108,4 @@ impl WbTree {
         tx.store(word_off, word)?;
         Ok(tx.store(leaf.off, state.next(state.bitmap() | 1 << slot).0)?)
     }
-}
-
-pub(crate) fn check_lengths(key: &[u8], value: &[&[u8]]) -> Result<u64> {
-    let key_bytes = key.len() as u64;
-    if key_bytes > MAX_KEY_BYTES {
-        return Err(Error::KeyTooLong { bytes: key_bytes, max_bytes: MAX_KEY_BYTES });
-    }
-    let value_bytes = value.iter().map(|part| part.len() as u64).sum();
-    if value_bytes > MAX_VALUE_BYTES {
-        return Err(Error::ValueTooLong { bytes: value_bytes, max_bytes: MAX_VALUE_BYTES });
-    }
-    Ok(value_bytes)
-}
-
-/// Writes a record into a fresh block.
-pub(crate) fn write_record(tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<u64> {
-    let head = (key.len() as u64 | value_bytes << 32).to_ne_bytes();
-    let bytes = RECORD_HEAD_BYTES + key.len() as u64 + value_bytes;
-    let off = tx.alloc(bytes)?;
-    if bytes <= SMALL_RECORD_BYTES as u64 {
-        let mut image = [0; SMALL_RECORD_BYTES];
-        let mut filled = 0;
-        for part in [&head, key].iter().chain(value) {
-            image[filled..filled + part.len()].copy_from_slice(part);
-            filled += part.len();
-        }
-        tx.write_fresh(off, &image[..filled])?;
-        return Ok(off);
-    }
-    let mut at = off;
-    for part in [&head, key].iter().chain(value) {
-        tx.write_fresh(at, part)?;
-        at += part.len() as u64;
-    }
-    Ok(off)
 }

@@ -3,12 +3,8 @@
 //! All words are in the byte order of the machine (a pool of the other order is refused when it is opened),
 //! all references are byte offsets from the start of the pool, and 0 is none.
 
+use crate::record::{MAX_KEY_BYTES, RECORD_HEAD_BYTES};
 use tembo_pmem::media_struct;
-
-/// Longest key, in bytes.
-pub const MAX_KEY_BYTES: u64 = 65_536;
-/// Longest value, in bytes (512 MiB, as in Redis).
-pub const MAX_VALUE_BYTES: u64 = 512 << 20;
 
 /// What kind of root a tree is, as noted in the pool's root directory.
 pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"wB+1");
@@ -124,7 +120,7 @@ media_struct! {
 pub(crate) const MAP_BYTES: u64 = size_of::<PmMap>() as u64;
 pub(crate) const LEAF_BYTES: u64 = size_of::<PmLeaf>() as u64;
 pub(crate) const INNER_BYTES: u64 = size_of::<PmInner>() as u64;
-pub(crate) const RECORD_HEAD_BYTES: u64 = size_of::<PmRecord>() as u64;
+const _: () = assert!(RECORD_HEAD_BYTES == size_of::<PmRecord>() as u64);
 pub(crate) const SEPARATOR_HEAD_BYTES: u64 = size_of::<PmSeparator>() as u64;
 
 /// Offset of a field of a media struct, as the `u64` that all offsets are.

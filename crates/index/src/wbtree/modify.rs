@@ -1,9 +1,9 @@
 //! Changes that depend on what the map holds: one way down, and nothing is written where nothing changes.
 
 use super::WbTree;
-use super::insert::{check_lengths, write_record};
 use super::search::{Place, Probe};
 use crate::error::Result;
+use crate::record::{check_lengths, write_record};
 use tembo_pool::Tx;
 
 /// What becomes of a key.

@@ -4,11 +4,11 @@
 //! is borrowed in place; everything that changes is loaded word by word through a [`View`].
 
 use super::layout::{
-    FANOUT, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, RECORD_HEAD_BYTES, SEPARATOR_HEAD_BYTES,
-    SeparatorWord, field,
+    FANOUT, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, SEPARATOR_HEAD_BYTES, SeparatorWord, field,
 };
 use crate::error::{Result, corrupt};
 use crate::key_prefix::{Separator, prefix8};
+use crate::record::RECORD_HEAD_BYTES;
 use tembo_pmem::{LINE_BYTES, Region};
 use tembo_pool::TxView;
 

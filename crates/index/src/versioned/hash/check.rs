@@ -1,13 +1,14 @@
 //! Proving a table's nodes whole: the invariants of the module essay.
 
 use super::super::bytes::CddsBytes;
-use super::super::check::{Checker, expect};
-use super::super::create::View;
-use super::super::layout::{Form, INLINE_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, RootWord};
+use super::super::checker::{Checker, expect};
+use super::super::layout::{Form, INLINE_BYTES, RootWord};
 use super::super::queue::Dead;
+use super::super::view::View;
 use super::layout::{MAX_DEPTH, path_to};
 use super::node::{Entry, Place, TrieNode, hash_of};
 use crate::error::{Result, corrupt};
+use crate::record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use std::collections::HashSet;
 
 impl Checker<'_, '_> {

@@ -3,18 +3,18 @@
 //! The version that is made has no root. What the version before it has dies as one subtree, which later versions and collection
 //! take apart (`queue.rs`), and what was made for this one alone is given up here.
 
-use super::super::builder::{Work, region};
 use super::super::dropped::{Load, Remains};
 use super::super::layout::Form;
 use super::super::queue::Dead;
-use super::CddsHashed;
+use super::super::view::region;
+use super::hashed::HashBuilder;
 use super::layout::HEAD_WORDS;
 use super::node::{Place, TrieNode};
 use crate::error::Result;
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
-impl Work<CddsHashed> {
+impl HashBuilder {
     pub(super) fn clear_hashed(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         self.check_whole()?;
         if self.length == 0 {

@@ -2,8 +2,8 @@
 //!
 //! Both are walked side by side. A node that both have is passed over with all that is below it, since nodes never change.
 
-use super::super::create::View;
 use super::super::structure::Visit;
+use super::super::view::View;
 use super::layout::{MAX_DEPTH, PLACES, digit, path_of};
 use super::node::{Entry, Place, TrieNode};
 use crate::error::Result;

@@ -3,16 +3,17 @@
 //! A node that changes is copied into a draft, and so are all above it, which lead to it; what they were copied from is in the
 //! version no more. Within a version a draft is changed in place, and those that are left when the version is done get blocks.
 
-use super::super::builder::{Work, region, write_record};
-use super::super::create::View;
 use super::super::layout::{Form, RootWord};
 use super::super::queue::Dead;
-use super::CddsHashed;
+use super::super::view::View;
+use super::super::view::region;
 use super::draft::{Draft, NEW, Remains};
 use super::get;
+use super::hashed::HashBuilder;
 use super::layout::{MAX_DEPTH, digit};
 use super::node::{Entry, Place, TrieNode, hash_of};
 use crate::error::{Result, corrupt, internal};
+use crate::record::write_record;
 use tembo_pool::Tx;
 
 /// The nodes of a version in the making.
@@ -56,7 +57,7 @@ fn index(id: u64) -> usize {
     (id & !NEW) as usize
 }
 
-impl Work<CddsHashed> {
+impl HashBuilder {
     pub(super) fn put_hashed(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         let hash = hash_of(self.seed, key);
         let mut node = self.root_draft(tx)?;
@@ -221,7 +222,7 @@ impl Work<CddsHashed> {
         if let Some(entry) = Entry::inline(self.version, key, value) {
             return Ok(entry);
         }
-        Ok(Entry::of_record(self.version, hash, write_record(tx, key, value)?))
+        Ok(Entry::of_record(self.version, hash, write_record(tx, key, &[value], value.len() as u64)?))
     }
 
     fn end_entry(&mut self, tx: &mut Tx<'_>, entry: &Entry) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Looking keys up in one version.
 
 use super::super::bytes::CddsBytes;
-use super::super::create::View;
+use super::super::view::View;
 use super::layout::MAX_DEPTH;
 use super::node::{Entry, Place, TrieNode, hash_of};
 use crate::error::Result;

@@ -59,25 +59,18 @@ mod diff;
 mod draft;
 mod edit;
 mod get;
+mod hashed;
 pub(crate) mod layout;
 mod node;
+mod structure;
 mod walk;
 
-use edit::HashDrafts;
+pub use hashed::CddsHashed;
 pub use walk::CddsHashIter;
 
-use super::builder::Work;
-use super::bytes::CddsBytes;
-use super::check::Checker;
-use super::create::{CddsMap, View};
-use super::deferred_stamps::Owed;
-use super::dropped::{Load, Remains};
-use super::layout::RootWord;
-use super::queue::Dead;
-use super::structure::{CddsStructure, Visit};
+use super::map::CddsMap;
 use crate::error::Result;
-use tembo_pmem::Region;
-use tembo_pool::{Pool, Tx};
+use tembo_pool::Pool;
 
 /// A map from byte strings to byte strings without an order, of which every version that is held by a snapshot can be read.
 ///
@@ -115,10 +108,6 @@ use tembo_pool::{Pool, Tx};
 /// ```
 pub type CddsHash = CddsMap<CddsHashed>;
 
-/// Keys are found by their hashes: what makes a [`CddsMap`] a [`CddsHash`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CddsHashed {}
-
 impl CddsMap<CddsHashed> {
     /// As [`create`](Self::create), with a seed for the hashes instead of one that nobody knows: for tables that are to be alike in all
     /// their nodes, and whose keys nobody chooses to harm.
@@ -128,78 +117,5 @@ impl CddsMap<CddsHashed> {
     /// As for [`create`](Self::create).
     pub fn create_with_seed(pool: &Pool, name: &str, seed: u64) -> Result<CddsHash> {
         CddsMap::create_seeded(pool, name, seed)
-    }
-}
-
-impl CddsStructure for CddsHashed {
-    type Iter<'r> = CddsHashIter<'r>;
-
-    const ROOT_KIND: u32 = layout::ROOT_KIND;
-    const FORMAT: u64 = layout::FORMAT;
-    const HAS_SEED: bool = true;
-    const TURN: &'static str = "the turn to write to a hash table";
-    const IN_CLOSURE: &'static str = "the hash table, in a closure that its `modify` or `batch` calls";
-    type Drafts = HashDrafts;
-
-    fn begin(drafts: &mut HashDrafts, before: View<'_>) -> Result<()> {
-        drafts.begin(before)
-    }
-
-    fn put(work: &mut Work<CddsHashed>, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
-        work.put_hashed(tx, key, value)
-    }
-
-    fn remove(work: &mut Work<CddsHashed>, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
-        work.remove_hashed(tx, key)
-    }
-
-    fn get_made(work: &Work<CddsHashed>, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        work.value_of_hashed(tx, key)
-    }
-
-    fn clear(work: &mut Work<CddsHashed>, tx: &mut Tx<'_>) -> Result<()> {
-        work.clear_hashed(tx)
-    }
-
-    fn write(work: &mut Work<CddsHashed>, tx: &mut Tx<'_>) -> Result<RootWord> {
-        work.write_hashed(tx)
-    }
-
-    #[inline]
-    fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
-        get::get(view, key)
-    }
-
-    fn iter(view: View<'_>) -> CddsHashIter<'_> {
-        CddsHashIter::new(view)
-    }
-
-    fn differences<'m>(from: View<'m>, to: View<'m>, _: &Owed, visit: &mut Visit<'_, 'm>) -> Result<()> {
-        diff::differences(from, to, visit)
-    }
-
-    fn check_version(checker: &mut Checker<'_, '_>, version: View<'_>) -> Result<()> {
-        checker.check_table(version)
-    }
-
-    fn check_dead_node(checker: &Checker<'_, '_>, dead: &Dead) -> Result<u64> {
-        checker.check_dead_table_node(dead)
-    }
-
-    fn check_dead_subtree(checker: &mut Checker<'_, '_>, dead: &Dead) -> Result<()> {
-        checker.check_dead_table_part(dead)
-    }
-
-    fn last_change(_: &Region, dead: &Dead) -> Result<u64> {
-        // Whatever changes below a node makes a new one of it.
-        Ok(dead.birth)
-    }
-
-    fn remains(region: &Region, load: &Load<'_>, off: u64, _: u64) -> Result<Remains> {
-        clear::remains(region, load, off)
-    }
-
-    fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>> {
-        clear::parts(region, dead)
     }
 }

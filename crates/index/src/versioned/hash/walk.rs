@@ -1,7 +1,7 @@
 //! Walking over all keys of a version, in the order of their hashes.
 
-use super::super::create::View;
 use super::super::entry::CddsEntry;
+use super::super::view::View;
 use super::node::{Place, TrieNode};
 use crate::error::Result;
 use std::iter::FusedIterator;

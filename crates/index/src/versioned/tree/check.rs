@@ -1,14 +1,15 @@
 //! Proving a tree's nodes whole: the invariants of the module essay.
 
-use super::super::check::{Checker, expect};
-use super::super::create::View;
-use super::super::layout::{Form, INLINE_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use super::super::checker::{Checker, expect};
+use super::super::layout::{Form, INLINE_BYTES};
 use super::super::queue::Dead;
+use super::super::view::View;
 use super::layout::{Field, LIVE_MIN, NO_END, SLOTS, stamp_off};
 use super::node::{Node, RESERVED_WORD, after};
 use super::scan::read_entry;
 use crate::error::{Result, corrupt};
 use crate::key_prefix::{fingerprint, lcp, prefix8};
+use crate::record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 /// The keys that may lie below a node: from `low` on, below `high`.
 #[derive(Clone, Copy)]

@@ -4,17 +4,18 @@
 //! collection take apart (`queue.rs`): nodes that this version had changed are left as they are on media, and what was made for
 //! it alone is given up here.
 
-use super::super::builder::{Work, region};
 use super::super::dropped::{Load, Remains};
 use super::super::layout::Form;
 use super::super::queue::Dead;
+use super::super::view::region;
 use super::layout::{Field, entry_word};
 use super::node::Node;
+use super::ordered::TreeBuilder;
 use crate::error::Result;
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
-impl Work {
+impl TreeBuilder {
     /// Removes everything.
     pub(crate) fn clear(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         self.check_whole()?;

@@ -4,11 +4,11 @@
 //! to it says that nothing in it or below it changed since the earlier one (I10), it is passed over without being looked at.
 //! Entries are the same in both versions if their starts are (D3), so that values are compared only where a key was put again.
 
-use super::super::create::View;
 use super::super::deferred_stamps::Owed;
 use super::super::entry::CddsEntry;
 use super::super::layout::Form;
 use super::super::structure::Visit;
+use super::super::view::View;
 use super::layout::{Field, SLOTS};
 use super::node::Node;
 use super::scan::{entries_of, read_entry, sort};

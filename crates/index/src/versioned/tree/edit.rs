@@ -3,133 +3,27 @@
 //! A node that changes is loaded into a draft; what it becomes is stored by the commit's record, or, if the node is new, written
 //! to a fresh block.
 
-use super::super::builder::{Work, region, write_record};
-use super::super::create::View;
-use super::super::layout::{Form, INLINE_BYTES, MAX_KEY_BYTES, RootWord};
+use super::super::layout::{Form, INLINE_BYTES, RootWord};
 use super::super::node::{Record, bytes_of_word};
 use super::super::queue::Dead;
-use super::draft::{Draft, Fences, NEW, Slot, Words};
-use super::in_place::Sought;
-use super::layout::{FencesWord, INNER_WORDS, MAX_HEIGHT};
+use super::super::view::View;
+use super::super::view::region;
+use super::draft::{Draft, Fences, NEW, Slot};
+use super::drafts::TreeDrafts;
+use super::layout::FencesWord;
+use super::lookup::{self, Goal, choose};
 use super::node::{Node, after};
-use super::stamps::Touched;
-use super::undo::Undo;
-use super::view::{self, Goal, choose};
+use super::ordered::TreeBuilder;
+use super::path::Path;
 use crate::error::{Result, corrupt, internal};
 use crate::key_prefix::{fingerprint, prefix8};
-use std::collections::HashMap;
+use crate::record::{MAX_KEY_BYTES, write_record};
 use tembo_pool::Tx;
 
 /// Up to this many drafts are searched one by one; beyond, an index is kept.
 const SEARCH_MAX: usize = 12;
 
-/// Drafts up to this many leave their memory to those of another version.
-const SPARE_MAX: usize = 16;
-
-/// The nodes of a version in the making.
-#[derive(Debug, Default)]
-pub struct TreeDrafts {
-    /// The root's offset, or its number if it is new; 0 if there is none.
-    pub(super) root: u64,
-    pub(super) root_level: usize,
-    pub(super) nodes: Vec<Draft>,
-    /// The numbers of drafts by their offsets, once there are more than can be searched.
-    pub(super) by_off: HashMap<u64, usize>,
-    pub(super) touched: Touched,
-    /// Records that were written for entries from before. Some may have been taken back: their places can only get records that
-    /// are new, too.
-    pub(super) moved_out: Vec<u64>,
-    pub(super) undo: Undo,
-    /// Where the key of the only change is.
-    pub(super) sought: Option<Box<Sought>>,
-    /// Memory for that.
-    pub(super) spare_sought: Option<Box<Sought>>,
-    /// Memory for drafts.
-    spare: Vec<Words>,
-}
-
-impl TreeDrafts {
-    /// Begins with a version, with the memory of another.
-    pub(super) fn begin(&mut self, before: View<'_>) -> Result<()> {
-        (self.root, self.root_level) = (before.root.node(), before.root_level()?);
-        while let Some(draft) = self.nodes.pop() {
-            if self.spare.len() < SPARE_MAX {
-                self.spare.push(draft.into_words());
-            }
-        }
-        self.by_off.clear();
-        self.touched.truncate(0);
-        self.moved_out.clear();
-        self.undo.clear();
-        self.sought = None;
-        Ok(())
-    }
-
-    /// Forgets the drafts behind the first `count`, in which nothing has changed.
-    fn unload(&mut self, count: usize) {
-        for draft in self.nodes.drain(count..) {
-            self.by_off.remove(&draft.id);
-            self.spare.push(draft.into_words());
-        }
-    }
-
-    /// Memory for a draft.
-    fn words(&mut self) -> Words {
-        self.spare.pop().unwrap_or_else(|| Box::new([0; INNER_WORDS]))
-    }
-}
-
-/// The way from the root to a leaf.
-#[derive(Debug)]
-pub(crate) struct Path {
-    /// The nodes, the root first.
-    pub(super) ids: [u64; MAX_HEIGHT + 1],
-    /// The place of each of them that leads to the next.
-    pub(super) slots: [u8; MAX_HEIGHT],
-    /// How many there are above the leaf.
-    depth: usize,
-}
-
-impl Default for Path {
-    fn default() -> Path {
-        Path { ids: [0; _], slots: [0; _], depth: 0 }
-    }
-}
-
-impl Path {
-    /// Begins at a root.
-    #[inline]
-    pub(super) fn begin(&mut self, root: u64) {
-        (self.ids[0], self.depth) = (root, 0);
-    }
-
-    /// Goes on to a child.
-    #[inline]
-    pub(super) fn push(&mut self, slot: usize, child: u64) {
-        self.slots[self.depth] = slot as u8;
-        self.depth += 1;
-        self.ids[self.depth] = child;
-    }
-
-    /// How far below the root the leaf is.
-    pub(crate) fn depth(&self) -> usize {
-        self.depth
-    }
-
-    pub(crate) fn id(&self, depth: usize) -> u64 {
-        self.ids[depth]
-    }
-
-    pub(crate) fn slot(&self, depth: usize) -> usize {
-        usize::from(self.slots[depth])
-    }
-
-    pub(crate) fn leaf(&self) -> u64 {
-        self.ids[self.depth]
-    }
-}
-
-impl Work {
+impl TreeBuilder {
     pub(super) fn put_entry(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         if self.drafts.root == 0 {
             self.drafts.root = self.new_draft(0, 0, Fences { low: Vec::new(), high: None });
@@ -199,7 +93,7 @@ impl Work {
             let found = self.find(tx, leaf, key, fingerprint(key))?;
             return found.map(|slot| value_in(tx, &self.drafts.nodes[leaf], slot)).transpose();
         }
-        Ok(view::get(self.leaf_before(tx, leaf), key)?.and_then(|value| value.in_place()))
+        Ok(lookup::get(self.leaf_before(tx, leaf), key)?.and_then(|value| value.in_place()))
     }
 
     /// A leaf of the version before.
@@ -397,7 +291,7 @@ impl Work {
             let form = Form::Inline { key_bytes: rest.len() as u8, value_bytes: value.len() as u8 };
             (form, u64::from_ne_bytes(word))
         } else {
-            (Form::Block, write_record(tx, key, value)?)
+            (Form::Block, write_record(tx, key, &[value], value.len() as u64)?)
         };
         Ok(Slot::new(self.version, form, prefix8(rest), word, print))
     }

@@ -5,27 +5,22 @@
 //! nobody else stores, says which words change, and only these are stored. What takes more than that is made as changes are that have others
 //! beside them (`edit.rs`).
 
-use super::super::builder::{Work, region};
-use super::super::create::View;
-use super::super::layout::{Form, MAX_KEY_BYTES};
+use super::super::layout::Form;
 use super::super::node::Record;
 use super::super::readers::Retained;
+use super::super::view::View;
+use super::super::view::region;
 use super::draft::{Slot, child_off};
-use super::edit::{Path, TreeDrafts};
+use super::drafts::TreeDrafts;
 use super::layout::{Field, LIVE_MIN, NO_END, SLOTS, entry_word, stamp_off};
+use super::lookup::{Goal, choose, hits};
 use super::node::{Node, PRINTS_WORD};
-use super::view::{Goal, choose, hits};
+use super::ordered::TreeBuilder;
+use super::path::{Path, Sought};
 use crate::error::Result;
+use crate::record::MAX_KEY_BYTES;
 use tembo_pmem::LINE_BYTES;
 use tembo_pool::{Lane, Tx};
-
-/// Where a key is in the version before.
-#[derive(Debug, Default)]
-pub(super) struct Sought {
-    pub(super) path: Path,
-    /// Its place in the leaf, if it is there.
-    pub(super) slot: Option<usize>,
-}
 
 impl TreeDrafts {
     /// Looks for a key in the version before, which is all that the version in the making has so far. A record that will die, most likely, is
@@ -140,7 +135,7 @@ impl Node<'_> {
     }
 }
 
-impl Work {
+impl TreeBuilder {
     /// Takes what [`TreeDrafts::seek`] found, for the first change of the version.
     pub(super) fn take_sought(&mut self) -> Option<Box<Sought>> {
         self.drafts.sought.take()

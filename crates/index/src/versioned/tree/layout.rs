@@ -2,7 +2,7 @@
 
 use tembo_pmem::{LINE_BYTES, media_struct};
 
-use super::super::layout::MAX_KEY_BYTES;
+use crate::record::MAX_KEY_BYTES;
 
 /// What kind of root a tree is, as noted in the pool's root directory.
 pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"CDB1");

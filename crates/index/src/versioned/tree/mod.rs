@@ -76,38 +76,30 @@ mod clear;
 mod cursor;
 mod diff;
 mod draft;
+mod drafts;
 mod edit;
 mod in_place;
 pub(crate) mod layout;
+mod lookup;
 mod node;
+mod ordered;
 mod part;
+mod path;
 mod pinned;
 mod range;
 mod restructure;
 mod scan;
 mod stamps;
+mod structure;
 mod undo;
-mod view;
 
 pub use cursor::CddsCursor;
-use edit::TreeDrafts;
-use node::Node;
+pub use ordered::CddsOrdered;
 pub use part::CddsPart;
 pub use pinned::{CddsPinnedEntry, CddsPinnedRange};
 pub use scan::CddsRange;
 
-use super::builder::Work;
-use super::bytes::CddsBytes;
-use super::check::Checker;
-use super::create::{CddsMap, View};
-use super::deferred_stamps::Owed;
-use super::dropped::{Load, Remains};
-use super::layout::RootWord;
-use super::queue::Dead;
-use super::structure::{CddsStructure, Visit};
-use crate::error::Result;
-use tembo_pmem::Region;
-use tembo_pool::{Lane, Tx};
+use super::map::CddsMap;
 
 /// An ordered map from byte strings to byte strings, of which every version that is held by a snapshot can be read.
 ///
@@ -140,87 +132,3 @@ use tembo_pool::{Lane, Tx};
 /// # }
 /// ```
 pub type CddsTree = CddsMap<CddsOrdered>;
-
-/// Keys are in order, in a B-Tree: what makes a [`CddsMap`] a [`CddsTree`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CddsOrdered {}
-
-impl CddsStructure for CddsOrdered {
-    type Iter<'r> = CddsRange<'r>;
-    const ROOT_KIND: u32 = layout::ROOT_KIND;
-    const FORMAT: u64 = layout::FORMAT;
-    const HAS_SEED: bool = false;
-    const TURN: &'static str = "the turn to write to a map that keeps versions";
-    const IN_CLOSURE: &'static str = "the map, in a closure that its `modify` calls";
-    type Drafts = TreeDrafts;
-
-    fn begin(drafts: &mut TreeDrafts, before: View<'_>) -> Result<()> {
-        drafts.begin(before)
-    }
-
-    fn seek(drafts: &mut TreeDrafts, before: &View<'_>, lane: &mut Lane, key: &[u8]) -> Result<()> {
-        drafts.seek(before, lane, key)
-    }
-
-    fn put(work: &mut Work, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
-        work.put_entry(tx, key, value)
-    }
-
-    fn remove(work: &mut Work, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
-        work.remove_entry(tx, key)
-    }
-
-    fn get_made(work: &Work, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(work.value_of(tx, key)?.map(<[u8]>::to_vec))
-    }
-
-    fn clear(work: &mut Work, tx: &mut Tx<'_>) -> Result<()> {
-        work.clear(tx)
-    }
-
-    fn write(work: &mut Work, tx: &mut Tx<'_>) -> Result<RootWord> {
-        if work.is_in_place() {
-            return Ok(work.before.root);
-        }
-        let root = work.write_new_nodes(tx)?;
-        work.store_changed_nodes(tx)?;
-        Ok(root)
-    }
-
-    #[inline]
-    fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
-        view::get(view, key)
-    }
-
-    fn iter(view: View<'_>) -> CddsRange<'_> {
-        CddsRange::new::<&[u8]>(view, ..)
-    }
-
-    fn differences<'m>(from: View<'m>, to: View<'m>, owed: &Owed, visit: &mut Visit<'_, 'm>) -> Result<()> {
-        diff::differences(from, to, owed, visit)
-    }
-
-    fn check_version(checker: &mut Checker<'_, '_>, version: View<'_>) -> Result<()> {
-        checker.check_tree(version)
-    }
-
-    fn check_dead_node(checker: &Checker<'_, '_>, dead: &Dead) -> Result<u64> {
-        checker.check_dead_tree_node(dead)
-    }
-
-    fn check_dead_subtree(checker: &mut Checker<'_, '_>, dead: &Dead) -> Result<()> {
-        checker.check_dead_subtree(dead)
-    }
-
-    fn last_change(region: &Region, dead: &Dead) -> Result<u64> {
-        Node::open_any(region, dead.off)?.last_change()
-    }
-
-    fn remains(region: &Region, load: &Load<'_>, off: u64, version: u64) -> Result<Remains> {
-        clear::remains(region, load, off, version)
-    }
-
-    fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>> {
-        clear::parts(&Node::open_any(region, dead.off)?, dead)
-    }
-}

@@ -1,14 +1,19 @@
 //! A tree's part of a transaction that has other parts as well.
 
-use super::super::builder::{Work, check_lengths, region};
-use super::super::collect::OldScan;
-use super::super::create::{Shared, Version, Writing};
 use super::super::layout::at;
+use super::super::map::Writing;
+use super::super::old_scan::OldScan;
 use super::super::queue::QueueWords;
+use super::super::shared::Shared;
+use super::super::version::Version;
+use super::super::view::region;
+use super::CddsTree;
+use super::ordered::CddsOrdered;
+use super::ordered::TreeBuilder;
 use super::range::End;
 use super::scan::Rest;
-use super::{CddsOrdered, CddsTree};
 use crate::error::{Error, Result};
+use crate::record::check_lengths;
 use crate::wbtree::Fate;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -51,9 +56,9 @@ use tembo_sync::ArcBiasedGuard;
 pub struct CddsPart {
     shared: Arc<Shared>,
     writing: ArcBiasedGuard<Writing<CddsOrdered>>,
-    work: Option<Box<Work>>,
+    work: Option<Box<TreeBuilder>>,
     /// The version, and what made it.
-    finished: Option<(Version, Box<Work>)>,
+    finished: Option<(Version, Box<TreeBuilder>)>,
 }
 
 impl CddsTree {
@@ -86,7 +91,7 @@ impl CddsTree {
         if writing.lane.is_none() {
             return Err(tembo_pool::Error::ReadOnly.into());
         }
-        let work = Some(Work::begin(&shared, &mut writing.spare)?);
+        let work = Some(TreeBuilder::begin(&shared, &mut writing.spare)?);
         shared.batch_thread.store(holder, Ordering::Relaxed);
         Ok(CddsPart { shared, writing, work, finished: None })
     }
@@ -99,7 +104,7 @@ impl CddsPart {
         Arc::ptr_eq(&self.shared, &tree.shared)
     }
 
-    fn work(&self) -> Result<&Work> {
+    fn work(&self) -> Result<&TreeBuilder> {
         self.work.as_deref().ok_or(Error::Abandoned)
     }
 
@@ -107,7 +112,7 @@ impl CddsPart {
         &mut self,
         tx: &mut Tx<'_>,
         savepoint: u64,
-        body: impl FnOnce(&mut Work, &mut Tx<'_>) -> Result<T>,
+        body: impl FnOnce(&mut TreeBuilder, &mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
         self.work.as_mut().ok_or(Error::Abandoned)?.attempt(tx, savepoint, body)
     }
@@ -154,7 +159,7 @@ impl CddsPart {
                 &joined[..]
             }
         };
-        check_lengths(key, value)?;
+        check_lengths(key, &[value])?;
         self.change(tx, savepoint, |work, tx| work.put(tx, key, value))
     }
 

@@ -1,15 +1,16 @@
 //! Changes of keys that are found by their order: the first, the last, those of a range, and all.
 
-use super::super::builder::{Work, region};
-use super::super::create::CddsMap;
-use super::super::group::GROUP_MAX;
-use super::super::layout::MAX_KEY_BYTES;
-use super::CddsOrdered;
+use super::super::builder::GROUP_MAX;
+use super::super::map::CddsMap;
+use super::super::view::region;
 use super::edit::value_in;
+use super::lookup::Goal;
 use super::node::Node;
+use super::ordered::CddsOrdered;
+use super::ordered::TreeBuilder;
 use super::scan::{Rest, entries_of};
-use super::view::Goal;
 use crate::error::{Result, corrupt};
+use crate::record::MAX_KEY_BYTES;
 use std::ops::{Bound, RangeBounds};
 use tembo_pool::Tx;
 
@@ -60,7 +61,7 @@ impl CddsMap<CddsOrdered> {
     }
 }
 
-impl Work {
+impl TreeBuilder {
     /// Removes the first or the last key; returns it with its value.
     pub(crate) fn pop(&mut self, tx: &mut Tx<'_>, end: End) -> Result<Option<Pair>> {
         if self.drafts.root == 0 {

@@ -5,15 +5,17 @@
 //! gets entries for the new nodes, for which it may have to be rebuilt in turn. A root gets a new one above it when it becomes
 //! two, and gives way to its child when it has but one.
 
-use super::super::builder::{Work, region, write_record};
 use super::super::layout::{Form, INLINE_BYTES};
 use super::super::node::Record;
+use super::super::view::region;
 use super::draft::{Fences, NEW, Slot, shared_between};
-use super::edit::Path;
 use super::layout::{LIVE_MIN, MAX_HEIGHT, NEW_NODE_MIN, ONE_NODE_MAX, SLOTS};
 use super::node::{Node, after};
+use super::ordered::TreeBuilder;
+use super::path::Path;
 use crate::error::{Result, corrupt};
 use crate::key_prefix::{prefix8, shortest_between};
+use crate::record::write_record;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use tembo_pool::Tx;
@@ -32,7 +34,7 @@ pub(super) struct Items {
 /// A new node: its lower fence and its number.
 type NewNode = (Vec<u8>, u64);
 
-impl Work {
+impl TreeBuilder {
     /// Puts an entry into a leaf that has no place for it.
     pub(super) fn divide_leaf(&mut self, tx: &mut Tx<'_>, path: &Path, entry: Slot) -> Result<()> {
         self.rebuild(tx, path, path.depth(), &[entry])
@@ -335,7 +337,8 @@ impl Items {
                     // More of the key has to be kept than fits into the entry.
                     let key = whole_key(tx, &self.head, slot)?.into_owned();
                     let value = slot.value.to_ne_bytes();
-                    slot.value = write_record(tx, &key, &value[..usize::from(value_bytes).min(8)])?;
+                    let value = &value[..usize::from(value_bytes).min(8)];
+                    slot.value = write_record(tx, &key, &[value], value.len() as u64)?;
                     slot.set_form(Form::Block);
                     records.push(slot.value);
                 }

@@ -4,13 +4,13 @@
 //! pointers between leaves, which would have to have versions too: the way to the next one is from the root.
 
 use super::super::bytes::CddsBytes;
-use super::super::create::View;
 use super::super::entry::CddsEntry;
 use super::super::layout::Form;
 use super::super::node::Record;
+use super::super::view::View;
 use super::layout::{Field, SLOTS};
+use super::lookup::Goal;
 use super::node::Node;
-use super::view::Goal;
 use crate::error::{Error, Result, corrupt};
 use std::collections::VecDeque;
 use std::iter::FusedIterator;

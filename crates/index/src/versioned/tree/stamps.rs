@@ -4,11 +4,12 @@
 //! otherwise. Without snapshots, and where a change follows another since the last snapshot, no stamp is stored at all. Those that the
 //! version before may still need are owed to it (`owed.rs`).
 
-use super::super::builder::{Work, region};
+use super::super::view::region;
 use super::draft::NEW;
-use super::edit::Path;
 use super::layout::stamp_off;
 use super::node::Node;
+use super::ordered::TreeBuilder;
+use super::path::Path;
 use crate::error::Result;
 use std::collections::HashMap;
 use tembo_pool::Tx;
@@ -76,7 +77,7 @@ impl Touched {
     }
 }
 
-impl Work {
+impl TreeBuilder {
     /// Notes that something below these nodes changed.
     pub(super) fn touch(&mut self, path: &Path) {
         for depth in 0..path.depth() {

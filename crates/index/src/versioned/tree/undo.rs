@@ -4,9 +4,9 @@
 //! take their places again. If it succeeds they are forgotten, or, where there is a savepoint, kept for that: each draft once, as
 //! it was then. Lists of what was made since are cut to their lengths from before.
 
-use super::super::builder::Work;
 use super::super::queue::Dead;
 use super::draft::Draft;
+use super::ordered::TreeBuilder;
 use super::stamps::Touched;
 use crate::error::Result;
 use std::collections::HashMap;
@@ -73,14 +73,14 @@ pub(crate) struct Cleared {
     dead: Vec<Dead>,
 }
 
-impl Work {
+impl TreeBuilder {
     /// Makes a change as a whole or, if it fails, not at all. `savepoint` is greater than before if there has been a savepoint
     /// since the change before, and 0 as long as there was none.
     pub(crate) fn attempt<T>(
         &mut self,
         tx: &mut Tx<'_>,
         savepoint: u64,
-        body: impl FnOnce(&mut Work, &mut Tx<'_>) -> Result<T>,
+        body: impl FnOnce(&mut TreeBuilder, &mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
         if savepoint > self.drafts.undo.savepoint {
             self.drafts.undo.savepoint = savepoint;

@@ -1,10 +1,8 @@
 //! Searches of 64 bytes at a time.
 
 use super::avx2::at_least;
-use super::{Operation, Search};
-use crate::u64tree::fingerprints::{NIBBLE_WORDS, WORDS};
+use super::search::{GROUPS, NIBBLE_WORDS, Operation, Search, WORDS};
 use crate::u64tree::group::{GROUP, Group, Leads, signed};
-use crate::u64tree::inner::GROUPS;
 use crate::u64tree::layout::SLOTS;
 use core::arch::x86_64::*;
 use std::sync::atomic::AtomicU64;

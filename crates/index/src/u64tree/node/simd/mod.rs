@@ -10,50 +10,18 @@ mod avx512;
 mod portable;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod reporting;
+mod search;
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
 mod tests;
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
 pub(in crate::u64tree) mod upper_halves;
 
-use crate::u64tree::fingerprints::{NIBBLE_WORDS, WORDS};
-use crate::u64tree::group::{Group, Leads};
-use crate::u64tree::inner::GROUPS;
-use crate::u64tree::layout::SLOTS;
-use std::sync::atomic::AtomicU64;
 use tembo_pmem::Region;
 
 pub(in crate::u64tree) use portable::Portable;
+pub(in crate::u64tree) use search::{GROUPS, NIBBLE_WORDS, Operation, Search, WORDS};
 #[cfg(target_arch = "x86_64")]
 use {avx2::Avx2, avx512::Avx512};
-
-/// A way to search.
-pub(in crate::u64tree) trait Search: Copy {
-    /// Whether it is for regions that [report loads](Region::reports_loads), too.
-    const REPORTS: bool;
-
-    /// The last of words in order, [`signed`], that is at most `key`, which is not the largest number; 0 if there is none.
-    fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize;
-
-    /// As [`Group::position`], of one of the groups.
-    fn last_separator<W: Leads>(self, groups: &[Group<W>; GROUPS], at: usize, key: u64) -> usize;
-
-    /// The bytes that equal `byte`, a bit each. What was stored before a byte that is found is seen.
-    fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128;
-
-    /// The nibbles that equal that of `nibbles`, a bit each: first the lower ones of all bytes, then the upper ones.
-    fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibbles: u8) -> u128;
-
-    /// The keys that are at least as high as a bound, a bit each.
-    fn at_least(self, keys: &[u64; SLOTS], bound: u64) -> u128;
-}
-
-/// An operation that searches.
-pub(in crate::u64tree) trait Operation {
-    type Outcome;
-
-    /// Always inlined, so that it is compiled for what the processor can.
-    fn run_by<S: Search>(self, search: S) -> Self::Outcome;
-}
 
 /// The best way to search that there is here.
 #[derive(Debug, Clone, Copy)]

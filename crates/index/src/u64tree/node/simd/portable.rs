@@ -1,9 +1,7 @@
 //! Searches of a word at a time, for every processor.
 
-use super::Search;
-use crate::u64tree::fingerprints::{NIBBLE_WORDS, WORDS};
+use super::search::{GROUPS, NIBBLE_WORDS, Search, WORDS};
 use crate::u64tree::group::{Group, Leads, signed};
-use crate::u64tree::inner::GROUPS;
 use crate::u64tree::layout::SLOTS;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,9 +1,7 @@
 //! A way to search for regions that report loads, so that tests can stop it at any of them.
 
-use super::Search;
-use crate::u64tree::fingerprints::{NIBBLE_WORDS, WORDS};
+use super::search::{GROUPS, NIBBLE_WORDS, Search, WORDS};
 use crate::u64tree::group::{Group, Leads};
-use crate::u64tree::inner::GROUPS;
 use crate::u64tree::layout::SLOTS;
 use std::sync::atomic::AtomicU64;
 

@@ -3,8 +3,10 @@
 use super::avx2::Avx2;
 use super::avx512::Avx512;
 use super::*;
-use crate::u64tree::group::signed;
+use crate::u64tree::group::{Group, signed};
+use crate::u64tree::layout::SLOTS;
 use crate::u64tree::node::{Link, Word};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
 fn searches_find_what_they_should() {

@@ -1,9 +1,9 @@
 //! Looking things up in one version (algorithm 1 of the paper).
 
 use super::super::bytes::CddsBytes;
-use super::super::create::View;
 use super::super::layout::Form;
 use super::super::node::Record;
+use super::super::view::View;
 use super::draft::bits;
 use super::layout::{Field, MAX_HEIGHT, SLOTS};
 use super::node::Node;

@@ -1,0 +1,154 @@
+//! The handle of a map: making one, and opening one.
+
+use super::builder::Work;
+use super::kept_list;
+use super::layout::{FIRST_VERSION, HEAD_BYTES, at};
+use super::old_scan::OldScan;
+use super::shared::Shared;
+use super::structure::CddsStructure;
+use super::version::{check_format, load_version};
+use crate::error::{Error, Result};
+use crate::turns;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tembo_pool::{Lane, Pool};
+use tembo_sync::{BiasedGuard, BiasedMutex};
+
+/// A map from byte strings to byte strings, of which every version that is held by a snapshot can be read: a
+/// [`CddsTree`](crate::CddsTree) if `S` is [`CddsOrdered`](crate::CddsOrdered), a [`CddsHash`](crate::CddsHash) if it is
+/// [`CddsHashed`](crate::CddsHashed). Cheap to clone; all clones are one map.
+///
+/// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in a
+/// [`batch`](Self::batch) are one version together, and so are those of threads that change the map at once. Readers never wait.
+pub struct CddsMap<S: CddsStructure> {
+    pub(super) shared: Arc<Shared>,
+    /// What the writer works with.
+    pub(super) writer: Arc<BiasedMutex<Writing<S>>>,
+}
+
+/// What only the writer uses.
+pub(super) struct Writing<S: CddsStructure> {
+    /// None in a pool that is open for reading only.
+    pub(super) lane: Option<Lane>,
+    pub(super) scan: OldScan,
+    /// What made the version before, for its memory to be used again.
+    pub(super) spare: Option<Box<Work<S>>>,
+}
+
+impl<S: CddsStructure> CddsMap<S> {
+    /// What kind of root it has, as noted in the pool's root directory.
+    pub const ROOT_KIND: u32 = S::ROOT_KIND;
+
+    /// Makes an empty map and names it in the pool's root directory; one transaction, durable on return.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for another root or no
+    /// lane left, or the name is not 1 to 40 bytes long.
+    pub fn create(pool: &Pool, name: &str) -> Result<CddsMap<S>> {
+        // Nobody can tell this number in advance, or from outside.
+        let seed = if S::HAS_SEED { RandomState::new().hash_one(name) } else { 0 };
+        CddsMap::create_seeded(pool, name, seed)
+    }
+
+    pub(super) fn create_seeded(pool: &Pool, name: &str, seed: u64) -> Result<CddsMap<S>> {
+        let mut lane = pool.lane()?;
+        if pool.root(name)?.is_some() {
+            return Err(Error::Exists { name: name.to_owned() });
+        }
+        let mut tx = lane.begin();
+        let header = tx.alloc(HEAD_BYTES)?;
+        let mut image = [0; HEAD_BYTES as usize];
+        image[..8].copy_from_slice(&S::FORMAT.to_ne_bytes());
+        image[at!(PmCddsHead.version) as usize..][..8].copy_from_slice(&FIRST_VERSION.to_ne_bytes());
+        image[at!(PmCddsHead.seed) as usize..][..8].copy_from_slice(&seed.to_ne_bytes());
+        tx.write_fresh(header, &image)?;
+        tx.set_root(name, S::ROOT_KIND, header)?;
+        tx.commit()?;
+        Self::start(pool, header, Some(lane))
+    }
+
+    /// The map of this name, if there is one. Takes the same time for a map of any size, and a little for each kept snapshot. A
+    /// map is opened once at a time: clone the handle to share it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] if it is open already; [`Error::Pool`] if the name belongs to something else, the head is
+    /// damaged, or no lane is left.
+    pub fn open(pool: &Pool, name: &str) -> Result<Option<CddsMap<S>>> {
+        let Some(root) = pool.root(name)? else { return Ok(None) };
+        if root.kind != S::ROOT_KIND {
+            let (expected, found) = (S::ROOT_KIND, root.kind);
+            return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
+        }
+        let lane = if pool.is_read_only() { None } else { Some(pool.lane()?) };
+        Self::start(pool, root.off, lane).map(Some)
+    }
+
+    /// The names of all such maps in a pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] when the pool's root directory is damaged.
+    pub fn names(pool: &Pool) -> Result<Vec<String>> {
+        let maps = pool.roots()?.into_iter().filter(|root| root.kind == S::ROOT_KIND);
+        Ok(maps.map(|root| root.name).collect())
+    }
+
+    fn start(pool: &Pool, header: u64, lane: Option<Lane>) -> Result<CddsMap<S>> {
+        let region = pool.region();
+        check_format(region, header, S::FORMAT)?;
+        let Some(hold) = pool.hold(header) else { return Err(Error::InUse) };
+        let version = load_version(region, header)?;
+        let seed = region.load_u64(header.saturating_add(at!(PmCddsHead.seed)))?;
+        let kept = kept_list::load(region, header, version.number)?;
+        let shared = Shared::new(pool, (header, seed, hold), version, kept);
+        let writing = Writing { lane, scan: OldScan::default(), spare: None };
+        Ok(CddsMap { shared: Arc::new(shared), writer: Arc::new(BiasedMutex::new(writing)) })
+    }
+
+    /// The pool that the map lies in.
+    pub fn pool(&self) -> &Pool {
+        &self.shared.pool
+    }
+
+    /// The newest version. Every change, and every batch of changes, adds 1.
+    pub fn version(&self) -> u64 {
+        self.shared.current()
+    }
+
+    /// Waits for the writer.
+    pub(super) fn lock_writer(&self) -> Result<BiasedGuard<'_, Writing<S>>> {
+        self.shared.pool.check_process()?;
+        if let Some(writing) = self.writer.try_lock() {
+            return Ok(writing);
+        }
+        self.expect_other()?;
+        Ok(self.writer.lock())
+    }
+
+    /// Refuses to let a thread wait for the writer that has it itself, in a closure or by a batch.
+    #[cold]
+    pub(super) fn expect_other(&self) -> Result<()> {
+        let asks = S::TURN;
+        turns::expect_other(self.shared.key(), asks)?;
+        if self.shared.batch_thread.load(Ordering::Relaxed) == turns::this_thread() {
+            return Err(Error::WouldWait { holds: "a batch", asks });
+        }
+        Ok(())
+    }
+}
+
+impl<S: CddsStructure> Clone for CddsMap<S> {
+    fn clone(&self) -> CddsMap<S> {
+        CddsMap { shared: self.shared.clone(), writer: self.writer.clone() }
+    }
+}
+
+impl<S: CddsStructure> std::fmt::Debug for CddsMap<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (header, version) = (self.shared.header, self.version());
+        f.debug_struct("CddsMap").field("header", &header).field("version", &version).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,22 @@
+//! A version to be read.
+
+use super::layout::RootWord;
+use super::record_size_hint::Ahead;
+use tembo_pmem::Region;
+use tembo_pool::Tx;
+
+/// A version to be read. Whoever has one holds the version, or is the map's writer.
+#[derive(Clone, Copy)]
+pub struct View<'m> {
+    pub(crate) region: &'m Region,
+    pub(crate) version: u64,
+    pub(crate) root: RootWord,
+    pub(crate) seed: u64,
+    /// Of who reads it, if that is known.
+    pub(crate) ahead: Option<&'m Ahead>,
+}
+
+/// The region in which the maps of a transaction lie.
+pub(crate) fn region<'t>(tx: &'t Tx<'_>) -> &'t Region {
+    tx.pool().region()
+}
