@@ -27,7 +27,7 @@ pub use map_kind::{MapFormat, MapKind};
 pub use record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 #[doc(hidden)]
 pub use turns::HeldHere;
-#[doc(hidden)]
+#[cfg(feature = "research")]
 pub use u64tree::DramAccess;
 pub use u64tree::{FixedRange, FixedTree, Records};
 pub use versioned::{

@@ -9,7 +9,6 @@ use super::node::{Child, Leaf};
 use tembo_pmem::LINE_BYTES;
 
 /// What is done with a key.
-#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DramAccess {
     Get,
@@ -18,7 +17,6 @@ pub enum DramAccess {
 }
 
 /// A node in DRAM that an operation comes by.
-#[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DramNode {
     /// 0 of a leaf.
@@ -39,7 +37,6 @@ pub struct DramNode {
 
 impl FixedTree {
     /// The nodes in DRAM on the way to a key, as far as DRAM knows them, the root first.
-    #[doc(hidden)]
     pub fn dram_way(&self, key: u64, access: DramAccess) -> Vec<DramNode> {
         let pin = self.tree.pool.pin_briefly();
         let (mut way, mut word) = (Vec::new(), &self.tree.root);

@@ -141,15 +141,18 @@ impl<W: Leads> Group<W> {
         self.children[at].0.store(to);
     }
 
-    /// Where words of a group lie in it.
+    /// Where a separator lies in a group.
+    #[cfg(any(feature = "research", target_arch = "x86_64"))]
     pub(super) const fn separator_place(at: usize) -> usize {
         offset_of!(Group<W>, separators) + at * size_of::<AtomicU64>()
     }
 
+    #[cfg(feature = "research")]
     pub(super) const fn child_place(at: usize) -> usize {
         offset_of!(Group<W>, children) + at * size_of::<(W, AtomicU64)>() + offset_of!((W, AtomicU64), 0)
     }
 
+    #[cfg(feature = "research")]
     pub(super) const fn child_off_place(at: usize) -> usize {
         offset_of!(Group<W>, children) + at * size_of::<(W, AtomicU64)>() + offset_of!((W, AtomicU64), 1)
     }

@@ -297,6 +297,7 @@ impl Inner {
 }
 
 /// Where words of a node lie in it.
+#[cfg(feature = "research")]
 pub(super) mod place {
     use super::{GROUP, Group, Inner, Word};
     use std::mem::offset_of;

@@ -60,6 +60,7 @@
 mod check;
 mod create;
 mod divide;
+#[cfg(feature = "research")]
 mod dram_access;
 pub(crate) mod dropped;
 mod edit;
@@ -79,6 +80,6 @@ mod sync;
 mod tests;
 
 pub use create::FixedTree;
-#[doc(hidden)]
+#[cfg(feature = "research")]
 pub use dram_access::DramAccess;
 pub use scan::{FixedRange, Records};
