@@ -210,10 +210,10 @@ struct Shared {
 type Work = fn(&Shared, &[u8; 20]) -> tembo_index::Result<()>;
 
 const WORK: [(&str, Work); 4] = [
-    ("insert", |shared, key| shared.tree.beside(&shared.writers).put(key, &[&[1; 8]]).map(drop)),
-    ("replace", |shared, key| shared.tree.beside(&shared.writers).put(key, &[&[2; 8]]).map(drop)),
+    ("insert", |shared, key| shared.tree.concurrent(&shared.writers).put(key, &[&[1; 8]]).map(drop)),
+    ("replace", |shared, key| shared.tree.concurrent(&shared.writers).put(key, &[&[2; 8]]).map(drop)),
     ("lookup", |shared, key| shared.tree.get_pinned(key).map(|value| assert!(black_box(value).is_some()))),
-    ("remove", |shared, key| shared.tree.beside(&shared.writers).remove(key).map(|found| assert!(found))),
+    ("remove", |shared, key| shared.tree.concurrent(&shared.writers).remove(key).map(|found| assert!(found))),
 ];
 
 /// Seconds of each kind of work, all keys divided among so many threads.

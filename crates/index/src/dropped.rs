@@ -32,8 +32,8 @@
 
 use crate::error::{Error, Result, corrupt};
 use crate::map_kind::{MapFormat, MapKind};
-use crate::versioned::{self, CddsHashed, CddsOrdered};
-use crate::{FixedTree, WbTree, u64tree, wbtree};
+use crate::versioned::{self, HashStructure, TreeStructure};
+use crate::{U64Tree, WbTree, u64tree, wbtree};
 use tembo_pool::{Feature, Marks, Pool, Tx};
 
 /// Takes the name off a map, of any kind, and leaves its blocks to [`reclaim_dropped`]; returns whether there was one. Needs no space,
@@ -111,8 +111,8 @@ fn step(tx: &mut Tx<'_>, header: u64) -> Result<()> {
     let kind = kind_at(tx.pool(), header)?;
     let has_freed = match kind {
         MapKind::Plain => WbTree::at(tx.pool(), header).reclaim_doomed(tx)?,
-        MapKind::Versioned => versioned::dropped::step::<CddsOrdered>(tx, header)?,
-        MapKind::Hash => versioned::dropped::step::<CddsHashed>(tx, header)?,
+        MapKind::Versioned => versioned::dropped::step::<TreeStructure>(tx, header)?,
+        MapKind::Hash => versioned::dropped::step::<HashStructure>(tx, header)?,
         MapKind::Fixed => u64tree::dropped::step(tx, header)?,
     };
     if !has_freed {
@@ -136,12 +136,12 @@ pub fn check_dropped(pool: &Pool, marks: &mut Marks) -> Result<u64> {
         match kind {
             MapKind::Plain => WbTree::at(pool, header).check_dropped(marks)?,
             MapKind::Versioned => {
-                versioned::dropped::check::<CddsOrdered>(pool.region(), (header, kind.format()), marks)?
+                versioned::dropped::check::<TreeStructure>(pool.region(), (header, kind.format()), marks)?
             }
             MapKind::Hash => {
-                versioned::dropped::check::<CddsHashed>(pool.region(), (header, kind.format()), marks)?
+                versioned::dropped::check::<HashStructure>(pool.region(), (header, kind.format()), marks)?
             }
-            MapKind::Fixed => FixedTree::check_dropped(pool, header, marks)?,
+            MapKind::Fixed => U64Tree::check_dropped(pool, header, marks)?,
         }
         count += 1;
         header = pool.region().load_u64(kind.next_off(header))?;

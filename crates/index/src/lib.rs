@@ -1,18 +1,19 @@
 //! Ordered persistent indexes in a Tembo pool.
 //!
 //! The only copy of an index lies in the pool: there is nothing to load when the pool is opened and nothing to write when
-//! it is closed. Lookups never wait; what reads several records as they were at one moment may ([`WbTree::scan`], [`FixedTree`]).
+//! it is closed. Lookups never wait; what reads several records as they were at one moment may ([`WbTree::scan`], [`U64Tree`]).
 //!
 //! [`WbTree`] maps byte strings to byte strings, and is changed by transactions, or record by record by many threads that share
-//! [`Writers`]. [`FixedTree`] maps 8-byte keys to 8-byte
-//! values, and is changed by any number of threads at once, each change a transaction of its own. [`CddsTree`] maps byte strings
-//! to byte strings and keeps every version that a snapshot holds: each change, or batch of changes, makes a version. [`CddsHash`] does
+//! [`Writers`]. [`U64Tree`] maps 8-byte keys to 8-byte
+//! values, and is changed by any number of threads at once, each change a transaction of its own. [`VersionedTree`] maps byte strings
+//! to byte strings and keeps every version that a snapshot holds: each change, or batch of changes, makes a version. [`VersionedHash`] does
 //! the same without an order. Start with
-//! the module essays in `wbtree/mod.rs`, `fixed/mod.rs` and `cdds/mod.rs`.
+//! the module essays in `wbtree/mod.rs`, `u64tree/mod.rs` and `versioned/mod.rs`.
 
 mod dropped;
 mod error;
 pub mod format;
+mod key_edit;
 mod key_prefix;
 mod map_kind;
 mod record;
@@ -29,10 +30,13 @@ pub use record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 pub use turns::HeldHere;
 #[cfg(feature = "research")]
 pub use u64tree::DramAccess;
-pub use u64tree::{FixedRange, FixedTree, Records};
+pub use u64tree::{Records, U64Range, U64Tree};
 pub use versioned::{
-    CddsBatch, CddsBytes, CddsChange, CddsCursor, CddsEntry, CddsHash, CddsHashIter, CddsHashed, CddsKept,
-    CddsMap, CddsOrdered, CddsPart, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsReader, CddsReport,
-    CddsSnapshot, CddsStats, CddsStructure, CddsTree, CddsValue,
+    HashStructure, KeptVersion, TreeStructure, VersionedBatch, VersionedBytes, VersionedChange,
+    VersionedCursor, VersionedEntry, VersionedHash, VersionedHashIter, VersionedMap, VersionedPart,
+    VersionedPinnedEntry, VersionedPinnedRange, VersionedRange, VersionedReader, VersionedReport,
+    VersionedSnapshot, VersionedStats, VersionedStructure, VersionedTree, VersionedValue,
 };
-pub use wbtree::{Beside, Cursor, Entry, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers};
+pub use wbtree::{
+    ConcurrentWriter, Cursor, Entry, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers,
+};

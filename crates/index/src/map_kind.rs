@@ -9,11 +9,11 @@ use tembo_pool::Pool;
 pub enum MapKind {
     /// [`WbTree`](crate::WbTree).
     Plain,
-    /// [`CddsTree`](crate::CddsTree).
+    /// [`VersionedTree`](crate::VersionedTree).
     Versioned,
-    /// [`CddsHash`](crate::CddsHash).
+    /// [`VersionedHash`](crate::VersionedHash).
     Hash,
-    /// [`FixedTree`](crate::FixedTree).
+    /// [`U64Tree`](crate::U64Tree).
     Fixed,
 }
 

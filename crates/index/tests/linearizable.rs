@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
-use tembo_index::{FixedTree, WbTree, Writers};
+use tembo_index::{U64Tree, WbTree, Writers};
 use tembo_pmem::{Observer, Region, ThreadTag};
 use tembo_pool::{Geometry, Pool};
 
@@ -187,7 +187,7 @@ trait Subject: Sync {
     fn remove_beside(&self, key: u64);
 }
 
-impl Subject for FixedTree {
+impl Subject for U64Tree {
     fn apply(&self, op: &mut Op) -> Answer {
         apply(self, op)
     }
@@ -223,14 +223,14 @@ impl Bytes {
             old = found.map(number);
             new(old).map(u64::to_le_bytes)
         };
-        self.tree.beside(&self.writers).modify(&key.to_be_bytes(), change).unwrap();
+        self.tree.concurrent(&self.writers).modify(&key.to_be_bytes(), change).unwrap();
         Answer::Old(old)
     }
 }
 
 impl Subject for Bytes {
     fn apply(&self, op: &mut Op) -> Answer {
-        let tree = self.tree.beside(&self.writers);
+        let tree = self.tree.concurrent(&self.writers);
         match *op {
             Op::Scan(from, ref mut limit) => {
                 let records = tree_scan(self, from, *limit);
@@ -270,11 +270,11 @@ impl Subject for Bytes {
     }
 
     fn put_beside(&self, key: u64, value: u64) {
-        self.tree.beside(&self.writers).put(&key.to_be_bytes(), &[&value.to_le_bytes()]).unwrap();
+        self.tree.concurrent(&self.writers).put(&key.to_be_bytes(), &[&value.to_le_bytes()]).unwrap();
     }
 
     fn remove_beside(&self, key: u64) {
-        self.tree.beside(&self.writers).remove(&key.to_be_bytes()).unwrap();
+        self.tree.concurrent(&self.writers).remove(&key.to_be_bytes()).unwrap();
     }
 }
 
@@ -287,7 +287,7 @@ fn tree_scan(bytes: &Bytes, from: u64, limit: u64) -> Vec<(u64, u64)> {
     records
 }
 
-fn apply(tree: &FixedTree, op: &mut Op) -> Answer {
+fn apply(tree: &U64Tree, op: &mut Op) -> Answer {
     let mut records = Vec::new();
     match op {
         Op::Put(key, value) => Answer::Old(tree.put(*key, *value).unwrap()),
@@ -404,7 +404,7 @@ fn record_bytes(seed: u64, churn: bool) -> History {
 /// Lets threads work on a tree, and records what they did to the watched keys. `churn`: others divide and join leaves.
 fn record(seed: u64, churn: bool) -> History {
     let (pool, hold_up) = new_pool(seed.is_multiple_of(2));
-    let tree = FixedTree::create(&pool, "tree").unwrap();
+    let tree = U64Tree::create(&pool, "tree").unwrap();
     let mut start = State::new();
     for i in 0..3 {
         tree.put(i * SPREAD, i).unwrap();
@@ -415,7 +415,7 @@ fn record(seed: u64, churn: bool) -> History {
     hold_up.is_on.store(true, Ordering::Relaxed);
     if seed.is_multiple_of(3) {
         drop(tree);
-        let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+        let tree = U64Tree::open(&pool, "tree").unwrap().unwrap();
         return record_on(seed, churn, &pool, &tree, start);
     }
     record_on(seed, churn, &pool, &tree, start)

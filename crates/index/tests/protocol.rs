@@ -98,7 +98,7 @@ mod node {
     }
 }
 
-use lock::{Locked, Version, begin, is_settled, is_unchanged};
+use lock::{Locked, Version, begin, is_durable_since, is_unchanged};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
@@ -228,7 +228,7 @@ fn seems_absent(leaf: &Leaf, key: u64) -> bool {
     if is(Mutant::AnswersWithoutLookingAgain) {
         version.is_quiet()
     } else {
-        is_settled(&leaf.version, version)
+        is_durable_since(&leaf.version, version)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{Error, Map, Result};
 use std::ops::RangeBounds;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use tembo_index::{CddsPart, CddsTree, HeldHere, Writers};
+use tembo_index::{HeldHere, VersionedPart, VersionedTree, Writers};
 use tembo_pool::Tx;
 
 /// A group of changes to any maps of a pool: after a crash all of them are there or none, and they share a
@@ -61,9 +61,9 @@ struct Parts(OnceLock<Box<Part>>);
 
 #[derive(Debug)]
 struct Part {
-    part: CddsPart,
+    part: VersionedPart,
     /// Keeps the tree among the open ones.
-    _tree: Once<CddsTree>,
+    _tree: Once<VersionedTree>,
     next: Parts,
 }
 
@@ -75,12 +75,12 @@ pub struct Savepoint {
 }
 
 impl Parts {
-    fn find(&self, tree: &CddsTree) -> Option<&CddsPart> {
+    fn find(&self, tree: &VersionedTree) -> Option<&VersionedPart> {
         let part = std::iter::successors(self.0.get(), |part| part.next.0.get());
         part.map(|part| &part.part).find(|part| part.is_of(tree))
     }
 
-    fn find_mut(&mut self, tree: &CddsTree) -> Option<&mut CddsPart> {
+    fn find_mut(&mut self, tree: &VersionedTree) -> Option<&mut VersionedPart> {
         let mut parts = self;
         loop {
             let Part { part, next, .. } = &mut **parts.0.get_mut()?;
@@ -91,7 +91,7 @@ impl Parts {
         }
     }
 
-    fn for_each<E>(&mut self, mut visit: impl FnMut(&mut CddsPart) -> Result<(), E>) -> Result<(), E> {
+    fn for_each<E>(&mut self, mut visit: impl FnMut(&mut VersionedPart) -> Result<(), E>) -> Result<(), E> {
         let mut parts = self;
         while let Some(part) = parts.0.get_mut() {
             visit(&mut part.part)?;
@@ -147,7 +147,7 @@ impl<'p> Batch<'p> {
 
     /// The batch's part in a tree, whose other writers wait from now on. They wait for nothing that the batch has, and no other batch
     /// is under way.
-    fn part(&self, tree: &Once<CddsTree>) -> Result<&CddsPart> {
+    fn part(&self, tree: &Once<VersionedTree>) -> Result<&VersionedPart> {
         if let Some(part) = self.parts.find(tree) {
             return Ok(part);
         }
@@ -170,8 +170,8 @@ impl<'p> Batch<'p> {
     /// Makes a change of a tree, which is given the number of the last savepoint.
     fn change<T>(
         &mut self,
-        tree: &Once<CddsTree>,
-        body: impl FnOnce(&mut CddsPart, &mut Tx<'p>, u64) -> tembo_index::Result<T>,
+        tree: &Once<VersionedTree>,
+        body: impl FnOnce(&mut VersionedPart, &mut Tx<'p>, u64) -> tembo_index::Result<T>,
     ) -> Result<T> {
         self.part(tree)?;
         self.changes += 1;

@@ -4,7 +4,9 @@ use crate::open::Once;
 use crate::records::{EntryKind, ValueKind};
 use crate::{Change, Entry, Error, KeptSnapshot, Pool, PoolError, Result, Value, VersionsStats};
 use std::iter::FusedIterator;
-use tembo_index::{CddsBatch, CddsHash, CddsHashIter, CddsHashed, CddsSnapshot, Error as IndexError};
+use tembo_index::{
+    Error as IndexError, HashStructure, VersionedBatch, VersionedHash, VersionedHashIter, VersionedSnapshot,
+};
 
 /// A map from byte strings to byte strings without an order, kept in a [`Pool`], of which snapshots can be taken. Cheap to clone; all
 /// clones are the same table.
@@ -41,7 +43,7 @@ use tembo_index::{CddsBatch, CddsHash, CddsHashIter, CddsHashed, CddsSnapshot, E
 /// ```
 #[derive(Clone, Debug)]
 pub struct HashTable {
-    pub(crate) table: Once<CddsHash>,
+    pub(crate) table: Once<VersionedHash>,
 }
 
 /// A version of a [`HashTable`], which can be read as long as this, or a clone of it, lives; and, after [`keep`](Self::keep), by its name
@@ -49,16 +51,16 @@ pub struct HashTable {
 #[derive(Clone, Debug)]
 pub struct TableSnapshot {
     // In this order: the table stays open as long as its version is held.
-    snapshot: CddsSnapshot<CddsHashed>,
-    table: Once<CddsHash>,
+    snapshot: VersionedSnapshot<HashStructure>,
+    table: Once<VersionedHash>,
 }
 
 /// Changes of a [`HashTable`] that become one version ([`HashTable::batch`]).
 #[derive(Debug)]
-pub struct TableBatch<'b, 'w, 'l>(&'b mut CddsBatch<'w, 'l, CddsHashed>);
+pub struct TableBatch<'b, 'w, 'l>(&'b mut VersionedBatch<'w, 'l, HashStructure>);
 
 /// The records of a [`TableSnapshot`], in no order that means anything. After an error it is over.
-pub struct TableIter<'s>(CddsHashIter<'s>);
+pub struct TableIter<'s>(VersionedHashIter<'s>);
 
 impl HashTable {
     /// The pool that the table is kept in.
@@ -217,7 +219,7 @@ impl HashTable {
         Ok(self.held(self.table.snapshot_at(version)?))
     }
 
-    fn held(&self, snapshot: CddsSnapshot<CddsHashed>) -> TableSnapshot {
+    fn held(&self, snapshot: VersionedSnapshot<HashStructure>) -> TableSnapshot {
         TableSnapshot { snapshot, table: self.table.clone() }
     }
 
@@ -345,7 +347,7 @@ impl TableSnapshot {
         Ok(self.table.diff(self.version(), to.version())?)
     }
 
-    fn expect_of(&self, table: &Once<CddsHash>) -> Result<()> {
+    fn expect_of(&self, table: &Once<VersionedHash>) -> Result<()> {
         if self.table.is_same(table) { Ok(()) } else { Err(Error::ForeignSnapshot) }
     }
 }

@@ -5,7 +5,7 @@ use crate::open::Once;
 use crate::records::{EntryKind, IterKind, ValueKind};
 use crate::{Change, Entry, Error, Iter, KeptSnapshot, Map, Result, Value, VersionsStats};
 use std::ops::RangeBounds;
-use tembo_index::{CddsSnapshot, CddsTree};
+use tembo_index::{VersionedSnapshot, VersionedTree};
 
 /// A version of a [`Map`], which can be read as long as this, or a clone of it, lives; and, after [`keep`](Self::keep), by its name
 /// until that is [dropped](Map::drop_snapshot). Nobody waits for it, and reading it waits for nobody. It is made in constant time.
@@ -43,8 +43,8 @@ use tembo_index::{CddsSnapshot, CddsTree};
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     // In this order: the tree stays open as long as its version is held.
-    snapshot: CddsSnapshot,
-    tree: Once<CddsTree>,
+    snapshot: VersionedSnapshot,
+    tree: Once<VersionedTree>,
 }
 
 impl Map {
@@ -158,7 +158,7 @@ impl Map {
         Ok(self.versioned()?.stats()?)
     }
 
-    fn versioned(&self) -> Result<&Once<CddsTree>> {
+    fn versioned(&self) -> Result<&Once<VersionedTree>> {
         match &self.tree {
             Tree::Versioned(tree) => {
                 self.pool.shared.pool.check_process()?;
@@ -261,7 +261,7 @@ impl Snapshot {
         Ok(self.tree.diff(self.version(), to.version())?)
     }
 
-    fn expect_of(&self, tree: &Once<CddsTree>) -> Result<()> {
+    fn expect_of(&self, tree: &Once<VersionedTree>) -> Result<()> {
         if self.tree.is_same(tree) { Ok(()) } else { Err(Error::ForeignSnapshot) }
     }
 }

@@ -1,6 +1,6 @@
 //! Proving a tree whole on media, without changing it.
 
-use super::create::{FixedTree, load_last};
+use super::create::{U64Tree, load_last};
 use super::layout::{
     HEADER_BYTES, LEAF_KIND, MAX_LEVEL, NODE_BYTES, RESERVED_OF_HEADER, RESERVED_OF_INNER, RESERVED_OF_LEAF,
     SLOTS, floor_off, key_off, next_off, root_off,
@@ -18,7 +18,7 @@ struct Checker<'m, 'k> {
     records: u64,
 }
 
-impl FixedTree {
+impl U64Tree {
     /// Proves the tree at `header` whole: every key in its leaf and in one slot, leaves linked in order, inner nodes in
     /// agreement, each block allocated and reachable exactly once. Reads everything, changes nothing; nobody may write
     /// meanwhile. Returns the number of records.

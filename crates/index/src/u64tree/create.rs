@@ -46,13 +46,13 @@ use tembo_sync::Bias;
 /// # fn main() -> Result<(), tembo_index::Error> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = dir.path().join("example.pool");
-/// use tembo_index::FixedTree;
+/// use tembo_index::U64Tree;
 /// use tembo_pool::{Options, Pool};
 ///
 /// let mut options = Options::new();
 /// options.create = true;
 /// let pool = Pool::open(&path, &options)?;
-/// let squares = FixedTree::create(&pool, "squares")?;
+/// let squares = U64Tree::create(&pool, "squares")?;
 /// std::thread::scope(|scope| {
 ///     for start in [0, 1] {
 ///         let squares = &squares;
@@ -66,7 +66,7 @@ use tembo_sync::Bias;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct FixedTree {
+pub struct U64Tree {
     pub(super) tree: Arc<Tree>,
 }
 
@@ -89,14 +89,14 @@ pub(super) struct Tree {
     pub(super) garbage: CachePadded<Garbage>,
 }
 
-impl FixedTree {
+impl U64Tree {
     /// Makes an empty tree and names it in the pool's root directory; one transaction, durable on return.
     ///
     /// # Errors
     ///
     /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for another root or no
     /// lane left, or the name is not 1 to 40 bytes long.
-    pub fn create(pool: &Pool, name: &str) -> Result<FixedTree> {
+    pub fn create(pool: &Pool, name: &str) -> Result<U64Tree> {
         let mut lane = pool.lane()?;
         if pool.root(name)?.is_some() {
             return Err(Error::Exists { name: name.to_owned() });
@@ -112,7 +112,7 @@ impl FixedTree {
         pool.region().fence().map_err(tembo_pool::Error::Sync)?;
         tx.set_root(name, ROOT_KIND, header)?;
         tx.commit()?;
-        FixedTree::start(pool, header, Some(lane))
+        U64Tree::start(pool, header, Some(lane))
     }
 
     /// What kind of root it has, as noted in the pool's root directory.
@@ -125,14 +125,14 @@ impl FixedTree {
     ///
     /// [`Error::InUse`] if it is open already; [`Error::Pool`] if the name belongs to something else, the header is
     /// damaged, or no lane is left.
-    pub fn open(pool: &Pool, name: &str) -> Result<Option<FixedTree>> {
+    pub fn open(pool: &Pool, name: &str) -> Result<Option<U64Tree>> {
         let Some(root) = pool.root(name)? else { return Ok(None) };
         if root.kind != ROOT_KIND {
             let (expected, found) = (ROOT_KIND, root.kind);
             return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
         }
         let lane = if pool.is_read_only() { None } else { Some(pool.lane()?) };
-        FixedTree::start(pool, root.off, lane).map(Some)
+        U64Tree::start(pool, root.off, lane).map(Some)
     }
 
     /// The names of all such trees in a pool.
@@ -145,7 +145,7 @@ impl FixedTree {
         Ok(trees.map(|root| root.name).collect())
     }
 
-    fn start(pool: &Pool, header: u64, lane: Option<Lane>) -> Result<FixedTree> {
+    fn start(pool: &Pool, header: u64, lane: Option<Lane>) -> Result<U64Tree> {
         let region = pool.region();
         if let MapFormat::Other { found, supported, .. } = MapKind::Fixed.format_at(pool, header)? {
             return Err(Error::FormatVersion { found, supported });
@@ -168,7 +168,7 @@ impl FixedTree {
             lanes: Lanes::new(lane),
             garbage: CachePadded::default(),
         };
-        Ok(FixedTree { tree: Arc::new(tree) })
+        Ok(U64Tree { tree: Arc::new(tree) })
     }
 
     /// For tests: from now on threads divide nodes with lanes of their own even if they do not meet.
@@ -189,9 +189,9 @@ impl FixedTree {
     }
 }
 
-impl std::fmt::Debug for FixedTree {
+impl std::fmt::Debug for U64Tree {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FixedTree").field("header", &self.tree.header).finish_non_exhaustive()
+        f.debug_struct("U64Tree").field("header", &self.tree.header).finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::create::Tree;
 use super::fingerprints::{FIRST_LINES, NOWHERE, NewFingerprints, NewPlaces, bits, fingerprint};
-use super::inner::{Entry, Inner, NEW_SLOT};
+use super::inner::{ChildEntry, Inner, NEW_SLOT};
 use super::layout::{
     LEAF_KIND, NODE_BYTES, NODE_WORDS, SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE, child_off, floor_off, line_off,
     next_off, separator_off, value_word,
@@ -41,7 +41,7 @@ struct Split {
 /// What the node above has to do with a new leaf.
 enum Above<'g> {
     /// It takes it beside its left neighbour, in place.
-    Adds(&'g Inner, Entry),
+    Adds(&'g Inner, ChildEntry),
     Rewired(Rewired<'g>),
 }
 
@@ -215,7 +215,7 @@ impl Tree {
     ) -> Result<Option<Above<'g>>> {
         tx.store(next_off(path.leaf.off), off)?;
         tx.store(floor_off(path.leaf.off), !separator)?;
-        let mut entry = Entry { separator, child: right, off, slot: NEW_SLOT };
+        let mut entry = ChildEntry { separator, child: right, off, slot: NEW_SLOT };
         if let Some((inner, _)) = path.nodes.last().copied()
             && let Some(slot) = inner.room_for(separator)
         {

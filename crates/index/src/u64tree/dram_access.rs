@@ -1,7 +1,7 @@
 //! What an operation reads and stores in DRAM: for models of memory, which are told by the pool's region of everything that is done there
 //! and of nothing else. Nothing else calls this.
 
-use super::FixedTree;
+use super::U64Tree;
 use super::group::GROUP;
 use super::inner::{Inner, place};
 use super::node::simd::GROUPS;
@@ -11,8 +11,11 @@ use tembo_pmem::LINE_BYTES;
 /// What is done with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DramAccess {
+    /// It is looked up.
     Get,
+    /// It is put, and was absent.
     Insert,
+    /// It is removed.
     Remove,
 }
 
@@ -35,7 +38,7 @@ pub struct DramNode {
     pub children: usize,
 }
 
-impl FixedTree {
+impl U64Tree {
     /// The nodes in DRAM on the way to a key, as far as DRAM knows them, the root first.
     pub fn dram_way(&self, key: u64, access: DramAccess) -> Vec<DramNode> {
         let pin = self.tree.pool.pin_briefly();
@@ -130,7 +133,7 @@ mod tests {
     fn the_way_to_a_key_is_in_dram_from_the_root_to_the_leaf() {
         let region = Region::simulated(&vec![0; 8 << 20], 8 << 20, None).unwrap();
         let geometry = Geometry { zone_chunks: 1 << 12, ..Geometry::default() };
-        let tree = FixedTree::create(&Pool::create_in(region, &geometry).unwrap(), "tree").unwrap();
+        let tree = U64Tree::create(&Pool::create_in(region, &geometry).unwrap(), "tree").unwrap();
         (0..20_000).for_each(|key| assert_eq!(tree.put(key * 3, key).unwrap(), None));
         for key in [0, 1, 30_000, 59_997] {
             let way = tree.dram_way(key, DramAccess::Insert);

@@ -1,6 +1,6 @@
 //! Freeing a dropped map step by step: the last leaf below the last child, and an inner node when it has none any more.
 
-use super::create::FixedTree;
+use super::create::U64Tree;
 use super::layout::{HEADER_BYTES, INNER_KIND, LEAF_KIND, MAX_LEVEL, NODE_BYTES, SLOTS, child_off, root_off};
 use crate::error::{Result, corrupt};
 use tembo_pool::{Marks, Pool, Tx};
@@ -42,7 +42,7 @@ fn too_deep(off: u64) -> crate::Error {
     corrupt("a node of a dropped map", off, format!("up to {MAX_LEVEL} levels"), "more")
 }
 
-impl FixedTree {
+impl U64Tree {
     /// Proves that what is left of a dropped map leads to blocks that are reached once, and ticks them off.
     pub(crate) fn check_dropped(pool: &Pool, header: u64, marks: &mut Marks) -> Result<()> {
         marks.reach(header, HEADER_BYTES)?;

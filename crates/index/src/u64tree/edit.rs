@@ -1,10 +1,10 @@
 //! Changes of single records.
 
-use super::create::{FixedTree, Tree};
+use super::create::{Tree, U64Tree};
 use super::fingerprints::{NOWHERE, fingerprint, likely_slot, lines_of};
-use super::get::{Fetch, Place};
+use super::get::{Fetch, SearchEnd};
 use super::layout::{SLOTS, SLOTS_PER_LINE, last_present_off, last_value_off};
-use super::lock::{Locked, Version, begin, is_settled};
+use super::lock::{Locked, Version, begin, is_durable_since};
 use super::node::Leaf;
 use super::node::simd::{Operation, Search};
 use crate::error::Result;
@@ -14,7 +14,7 @@ use tembo_pool::BriefPin;
 
 /// What is to become of a record.
 #[derive(Clone, Copy)]
-enum Edit {
+enum RecordEdit {
     Put(u64),
     Insert(u64),
     Update(u64),
@@ -22,39 +22,39 @@ enum Edit {
     Remove,
 }
 
-impl Edit {
+impl RecordEdit {
     /// The value afterwards, given the one before.
     fn outcome(self, old: Option<u64>) -> Option<u64> {
         match (self, old) {
-            (Edit::Put(value), _) | (Edit::Insert(value), None) | (Edit::Update(value), Some(_)) => {
-                Some(value)
-            }
-            (Edit::Swap { expected, value }, Some(old)) if old == expected => Some(value),
-            (Edit::Remove, _) => None,
+            (RecordEdit::Put(value), _)
+            | (RecordEdit::Insert(value), None)
+            | (RecordEdit::Update(value), Some(_)) => Some(value),
+            (RecordEdit::Swap { expected, value }, Some(old)) if old == expected => Some(value),
+            (RecordEdit::Remove, _) => None,
             _ => old,
         }
     }
 
     /// Whether a value is stored, and made durable, even where it is there already.
     fn is_stored_again(self) -> bool {
-        matches!(self, Edit::Put(_) | Edit::Update(_))
+        matches!(self, RecordEdit::Put(_) | RecordEdit::Update(_))
     }
 
     /// Whether the key is likely, or surely, not there if the change is made.
     fn expects_absence(self) -> bool {
-        matches!(self, Edit::Put(_) | Edit::Insert(_))
+        matches!(self, RecordEdit::Put(_) | RecordEdit::Insert(_))
     }
 
     /// Whether a leaf is sparse because of it.
     fn leaves_sparse(self, leaf: &Leaf) -> bool {
-        matches!(self, Edit::Remove) && leaf.len.load(Ordering::Relaxed) < SPARSE
+        matches!(self, RecordEdit::Remove) && leaf.len.load(Ordering::Relaxed) < SPARSE
     }
 }
 
 /// A leaf with fewer records is joined with a neighbour, if both fit into one.
 const SPARSE: u64 = SLOTS as u64 / 8;
 
-impl FixedTree {
+impl U64Tree {
     /// Sets the value of a key, and returns the one before. One line, one fence.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl FixedTree {
     /// [`Error::Pool`](crate::Error::Pool) when the pool is full, read-only or damaged, or the device failed. After a
     /// failure of the device the outcome is unknown until the pool is opened again; otherwise nothing was changed.
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>> {
-        self.edit(key, || Edit::Put(value))
+        self.edit(key, || RecordEdit::Put(value))
     }
 
     /// Sets the value of a key that is absent; `false`, with nothing stored, if it is present.
@@ -71,7 +71,7 @@ impl FixedTree {
     ///
     /// As for [`put`](Self::put).
     pub fn insert(&self, key: u64, value: u64) -> Result<bool> {
-        Ok(self.edit(key, || Edit::Insert(value))?.is_none())
+        Ok(self.edit(key, || RecordEdit::Insert(value))?.is_none())
     }
 
     /// Sets the value of a key that is present, and returns the one before; `None`, with nothing stored, if it is absent.
@@ -80,7 +80,7 @@ impl FixedTree {
     ///
     /// As for [`put`](Self::put).
     pub fn update(&self, key: u64, value: u64) -> Result<Option<u64>> {
-        self.edit(key, || Edit::Update(value))
+        self.edit(key, || RecordEdit::Update(value))
     }
 
     /// Sets the value of a key if it is `expected`, and returns the one before. So the exchange was made if that is
@@ -90,7 +90,7 @@ impl FixedTree {
     ///
     /// As for [`put`](Self::put).
     pub fn compare_and_swap(&self, key: u64, expected: u64, value: u64) -> Result<Option<u64>> {
-        self.edit(key, || Edit::Swap { expected, value })
+        self.edit(key, || RecordEdit::Swap { expected, value })
     }
 
     /// Removes a key, and returns its value. One line, one fence; nothing if it is absent.
@@ -99,12 +99,12 @@ impl FixedTree {
     ///
     /// As for [`put`](Self::put).
     pub fn remove(&self, key: u64) -> Result<Option<u64>> {
-        self.edit(key, || Edit::Remove)
+        self.edit(key, || RecordEdit::Remove)
     }
 
     /// `edit` is a function so that the code for each is compiled by itself.
     #[inline(always)]
-    fn edit(&self, key: u64, edit: impl Fn() -> Edit) -> Result<Option<u64>> {
+    fn edit(&self, key: u64, edit: impl Fn() -> RecordEdit) -> Result<Option<u64>> {
         self.tree.pool.check_process()?;
         self.tree.best.run(Change { tree: &self.tree, key, edit })
     }
@@ -138,7 +138,7 @@ impl LeafAt<'_> {
     /// Whether what was found is so, durably.
     #[inline(always)]
     fn is_so(self) -> bool {
-        is_settled(&self.leaf.version, self.version)
+        is_durable_since(&self.leaf.version, self.version)
     }
 
     /// Nothing had to be done, if what was found is so.
@@ -148,7 +148,7 @@ impl LeafAt<'_> {
     }
 }
 
-impl<E: Fn() -> Edit> Operation for Change<'_, E> {
+impl<E: Fn() -> RecordEdit> Operation for Change<'_, E> {
     type Outcome = Result<Option<u64>>;
 
     #[inline(always)]
@@ -162,8 +162,8 @@ impl<E: Fn() -> Edit> Operation for Change<'_, E> {
         // Another thread's processor may have the lines. Where no other thread changes anything, to ask for one that is not stored to is in vain.
         let fetch = if tree.bias.is_shared() { Fetch::ToStore } else { Fetch::ToLoad };
         let attempt = match tree.find_place_by(search, key, &pin, fetch) {
-            Place::Leaf(leaf) => tree.try_edit(search, leaf, key, edit())?,
-            Place::Cold(_) => Attempt::Unclear,
+            SearchEnd::Leaf(leaf) => tree.try_edit(search, leaf, key, edit())?,
+            SearchEnd::Cold(_) => Attempt::Unclear,
         };
         match attempt {
             Attempt::Done(old, is_sparse) => {
@@ -184,7 +184,7 @@ impl Tree {
     /// Changes a record, where a node is cold, or the leaf is full (`is_full`: surely), or something is changing.
     #[cold]
     #[inline(never)]
-    fn edit_again(&self, key: u64, edit: Edit, is_full: bool) -> Result<Option<u64>> {
+    fn edit_again(&self, key: u64, edit: RecordEdit, is_full: bool) -> Result<Option<u64>> {
         if self.pool.is_read_only() {
             return Err(tembo_pool::Error::ReadOnly.into());
         }
@@ -218,7 +218,7 @@ impl Tree {
     /// at before the leaf is locked, which is only done if it still has the version of that look: beside other threads the lock waits for what this
     /// thread flushed last, and what comes after it waits for the lock.
     #[inline(always)]
-    fn try_edit<S: Search>(&self, search: S, leaf: &Leaf, key: u64, edit: Edit) -> Result<Attempt> {
+    fn try_edit<S: Search>(&self, search: S, leaf: &Leaf, key: u64, edit: RecordEdit) -> Result<Attempt> {
         leaf.fetch_to_change();
         let at = LeafAt { leaf, version: begin(&leaf.version) };
         let wanted = fingerprint(key);
@@ -243,7 +243,13 @@ impl Tree {
 
     /// The same where the key is not in the leaf, under a version.
     #[inline(always)]
-    fn try_edit_absent<S: Search>(&self, search: S, at: LeafAt<'_>, key: u64, edit: Edit) -> Result<Attempt> {
+    fn try_edit_absent<S: Search>(
+        &self,
+        search: S,
+        at: LeafAt<'_>,
+        key: u64,
+        edit: RecordEdit,
+    ) -> Result<Attempt> {
         if edit.outcome(None).is_none() {
             return Ok(at.done_if_so(None));
         }
@@ -270,7 +276,7 @@ impl Tree {
         slot: usize,
         line: WritableLine<'_>,
         key: u64,
-        edit: Edit,
+        edit: RecordEdit,
     ) -> Result<Attempt> {
         let old = line.load(SLOTS_PER_LINE + slot % SLOTS_PER_LINE);
         if edit.outcome(Some(old)) == Some(old) && !edit.is_stored_again() {
@@ -287,7 +293,7 @@ impl Tree {
         at: LeafAt<'_>,
         slots: u128,
         key: u64,
-        edit: Edit,
+        edit: RecordEdit,
     ) -> Result<Attempt> {
         match self.other_slot(at.leaf, slots, key) {
             NOWHERE => self.try_edit_absent(search, at, key, edit),
@@ -311,7 +317,7 @@ impl Tree {
         slot: usize,
         line: WritableLine<'_>,
         key: u64,
-        edit: Edit,
+        edit: RecordEdit,
         old: Option<u64>,
     ) -> Result<Attempt> {
         let Some(_locked) = Locked::at(at.leaf, at.version, slot, &self.bias) else {
@@ -363,8 +369,8 @@ impl Tree {
     /// Locks the leaf to which a key belongs; `None` if the search has to start again.
     fn lock_leaf<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> Result<Option<Locked<'g>>> {
         let mut leaf = match self.find_place(key, pin) {
-            Place::Leaf(leaf) => leaf,
-            Place::Cold(_) => {
+            SearchEnd::Leaf(leaf) => leaf,
+            SearchEnd::Cold(_) => {
                 self.warm(key)?;
                 return Ok(None);
             }
@@ -383,7 +389,12 @@ impl Tree {
     }
 
     /// Makes the change in a locked leaf; `None` if it is full. Returns the value before.
-    fn edit_record(&self, locked: &mut Locked<'_>, key: u64, edit: Edit) -> Result<Option<Option<u64>>> {
+    fn edit_record(
+        &self,
+        locked: &mut Locked<'_>,
+        key: u64,
+        edit: RecordEdit,
+    ) -> Result<Option<Option<u64>>> {
         let leaf = locked.leaf;
         let found = self.search(leaf, key)?;
         let old = found.map(|(_, value)| value);
@@ -410,7 +421,7 @@ impl Tree {
 
     /// The same for the largest key, whose record is in the header.
     #[cold]
-    fn edit_last(&self, edit: Edit) -> Result<Option<u64>> {
+    fn edit_last(&self, edit: RecordEdit) -> Result<Option<u64>> {
         let pin = self.pool.pin_briefly();
         let _lock = self.last_lock.lock();
         let (region, header) = (self.region(), self.header);

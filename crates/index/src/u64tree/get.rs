@@ -1,9 +1,9 @@
 //! Lookups: no lock, no store, no wait.
 
-use super::create::{FixedTree, Tree};
+use super::create::{Tree, U64Tree};
 use super::fingerprints::{NOWHERE, bits, fingerprint, lines_of};
 use super::layout::{SLOTS, SLOTS_PER_LINE, key_off, line_off, value_off};
-use super::lock::{Version, begin, is_settled, is_unchanged};
+use super::lock::{Version, begin, is_durable_since, is_unchanged};
 use super::node::simd::{Operation, Portable, Search};
 use super::node::{Child, ColdInner, ColdLeaf, Leaf, Word};
 use crate::error::{Result, corrupt};
@@ -12,7 +12,7 @@ use tembo_pmem::WORD_BYTES;
 use tembo_pool::BriefPin;
 
 /// What a search ends at.
-pub(super) enum Place<'g> {
+pub(super) enum SearchEnd<'g> {
     Leaf(&'g Leaf),
     /// A node that is cold, at this offset.
     Cold(u64),
@@ -26,7 +26,7 @@ pub(super) enum Fetch {
 }
 
 /// What a look into a leaf gives.
-enum Look {
+enum LeafLookup {
     Found(Option<u64>),
     /// The key belongs further right.
     Right,
@@ -35,7 +35,7 @@ enum Look {
     Gone,
 }
 
-impl FixedTree {
+impl U64Tree {
     /// The value of a key.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Operation for Get<'_> {
         // few instructions, so that those of the next lookup are under way while this one waits for memory.
         if key != u64::MAX
             && let Some(pin) = tree.pool.try_pin_briefly()
-            && let Place::Leaf(leaf) = tree.find_place_by(search, key, &pin, Fetch::ToLoad)
+            && let SearchEnd::Leaf(leaf) = tree.find_place_by(search, key, &pin, Fetch::ToLoad)
             && let Some(found) = tree.glance(search, leaf, key)
         {
             return Ok(found);
@@ -100,12 +100,12 @@ impl Operation for GetAgain<'_> {
         }
         loop {
             let found = match tree.find_place_by(search, key, &pin, Fetch::ToLoad) {
-                Place::Leaf(leaf) => match tree.glance(search, leaf, key) {
+                SearchEnd::Leaf(leaf) => match tree.glance(search, leaf, key) {
                     None => tree.look_from(leaf, key, &pin)?,
                     found => found,
                 },
-                Place::Cold(_) if tree.try_warm(key)? => None,
-                Place::Cold(off) => tree.get_cold(off, key, &pin)?,
+                SearchEnd::Cold(_) if tree.try_warm(key)? => None,
+                SearchEnd::Cold(off) => tree.get_cold(off, key, &pin)?,
             };
             if let Some(found) = found {
                 return Ok(found);
@@ -122,10 +122,10 @@ struct FindPlace<'g, 'p> {
 }
 
 impl<'g> Operation for FindPlace<'g, '_> {
-    type Outcome = Place<'g>;
+    type Outcome = SearchEnd<'g>;
 
     #[inline(always)]
-    fn run_by<S: Search>(self, search: S) -> Place<'g> {
+    fn run_by<S: Search>(self, search: S) -> SearchEnd<'g> {
         self.tree.find_place_by(search, self.key, self.pin, Fetch::ToLoad)
     }
 }
@@ -144,7 +144,7 @@ impl Tree {
         key: u64,
         pin: &'g BriefPin<'_>,
         fetch: Fetch,
-    ) -> Place<'g> {
+    ) -> SearchEnd<'g> {
         // Where the root is on media is in no node. If it is a leaf, lines at the region's start are asked for in place of its own, which costs less
         // than to ask here whether there is one.
         static NO_OFF: AtomicU64 = AtomicU64::new(0);
@@ -162,16 +162,16 @@ impl Tree {
                             Fetch::ToLoad => self.region().prefetch_quietly(line),
                         }
                     }
-                    return Place::Leaf(leaf);
+                    return SearchEnd::Leaf(leaf);
                 }
-                Child::Cold(off) => return Place::Cold(off),
+                Child::Cold(off) => return SearchEnd::Cold(off),
                 Child::None => unreachable!("the words of the tree lead to nodes"),
             }
         }
     }
 
     /// The same, for who has not chosen a way to search yet.
-    pub(super) fn find_place<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> Place<'g> {
+    pub(super) fn find_place<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> SearchEnd<'g> {
         self.best.run(FindPlace { tree: self, key, pin })
     }
 
@@ -187,10 +187,10 @@ impl Tree {
         let mut leaf = leaf;
         loop {
             match self.look(leaf, key)? {
-                Look::Found(found) => return Ok(Some(found)),
-                Look::Retry => std::hint::spin_loop(),
-                Look::Gone => return Ok(None),
-                Look::Right => match self.neighbour(&leaf.next, pin) {
+                LeafLookup::Found(found) => return Ok(Some(found)),
+                LeafLookup::Retry => std::hint::spin_loop(),
+                LeafLookup::Gone => return Ok(None),
+                LeafLookup::Right => match self.neighbour(&leaf.next, pin) {
                     Some(right) => leaf = right,
                     None => return Ok(None),
                 },
@@ -225,34 +225,34 @@ impl Tree {
         };
         // ORDER: as below. A record that has a fingerprint while nothing is changing is here.
         let is_here = found.is_some() || !key > leaf.floor.load(Ordering::Acquire);
-        (is_here && is_settled(&leaf.version, version)).then_some(found)
+        (is_here && is_durable_since(&leaf.version, version)).then_some(found)
     }
 
     #[cold]
     #[inline(never)]
-    fn look(&self, leaf: &Leaf, key: u64) -> Result<Look> {
+    fn look(&self, leaf: &Leaf, key: u64) -> Result<LeafLookup> {
         let version = begin(&leaf.version);
         let found = self.search(leaf, key)?;
         // ORDER: after the search. A division publishes the new bound before anything can change on the other side.
         if !key <= leaf.floor.load(Ordering::Acquire) {
-            return Ok(Look::Right);
+            return Ok(LeafLookup::Right);
         }
         if !is_unchanged(&leaf.version, version) {
-            return Ok(Look::Retry);
+            return Ok(LeafLookup::Retry);
         }
         if version.is_obsolete() {
-            return Ok(Look::Gone);
+            return Ok(LeafLookup::Gone);
         }
         if version.is_locked() {
-            self.settle(leaf, version, found.map(|(slot, _)| slot))?;
+            self.persist_before_answer(leaf, version, found.map(|(slot, _)| slot))?;
         }
-        Ok(Look::Found(found.map(|(_, value)| value)))
+        Ok(LeafLookup::Found(found.map(|(_, value)| value)))
     }
 
     /// Makes a change that is under way durable, if an answer depends on it: one that found the record in that slot, or
     /// none at all (I4).
     #[cold]
-    fn settle(&self, leaf: &Leaf, version: Version, found: Option<usize>) -> Result<()> {
+    fn persist_before_answer(&self, leaf: &Leaf, version: Version, found: Option<usize>) -> Result<()> {
         if let Some(slot) = version.slot()
             && found.is_none_or(|found| found == slot)
         {
@@ -300,7 +300,7 @@ impl Tree {
     pub(super) fn is_still_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> bool {
         // ORDER: what was read before is not read after this.
         fence(Ordering::Acquire);
-        matches!(self.find_place(key, pin), Place::Cold(still) if still == off)
+        matches!(self.find_place(key, pin), SearchEnd::Cold(still) if still == off)
     }
 
     /// The leaf to which a key belongs, below or at the cold node at `off`, as it is on media: known to the caller alone. `None` as for

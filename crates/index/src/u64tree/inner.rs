@@ -11,7 +11,7 @@ use tembo_pmem::Region;
 
 /// A child of an inner node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ChildEntry {
     /// The least key below it.
     pub(super) separator: u64,
     pub(super) child: Link,
@@ -52,7 +52,7 @@ pub(super) struct Inner {
 
 impl Inner {
     /// `entries` are in order, and neither none nor too many.
-    pub(super) fn new(off: u64, level: u64, entries: &[Entry]) -> Box<Inner> {
+    pub(super) fn new(off: u64, level: u64, entries: &[ChildEntry]) -> Box<Inner> {
         let mut inner = Box::new(Inner {
             firsts: std::array::from_fn(|_| AtomicU64::new(signed(u64::MAX))),
             groups: std::array::from_fn(|_| Group::new(|| Word::new(Link::NONE))),
@@ -91,7 +91,7 @@ impl Inner {
         for slot in 0..SLOTS {
             if let Some((separator, child)) = cold.child(slot)? {
                 let link = Link::cold(child);
-                entries.push(Entry { separator, child: link, off: child, slot: slot as u8 });
+                entries.push(ChildEntry { separator, child: link, off: child, slot: slot as u8 });
             }
         }
         entries.sort_unstable_by_key(|entry| entry.separator);
@@ -194,13 +194,18 @@ impl Inner {
         }
     }
 
-    pub(super) fn entry(&self, at: usize) -> Entry {
+    pub(super) fn entry(&self, at: usize) -> ChildEntry {
         let slot = self.slots[at].load(Ordering::Relaxed);
-        Entry { separator: self.separator(at), child: self.child(at).load(), off: self.child_off(at), slot }
+        ChildEntry {
+            separator: self.separator(at),
+            child: self.child(at).load(),
+            off: self.child_off(at),
+            slot,
+        }
     }
 
     /// The children, with room for more.
-    pub(super) fn entries(&self) -> Vec<Entry> {
+    pub(super) fn entries(&self) -> Vec<ChildEntry> {
         let mut entries = Vec::with_capacity(SLOTS + 1);
         for (group, slots) in self.groups.iter().zip(self.slots.chunks_exact(GROUP)) {
             for (at, slot) in slots.iter().enumerate() {
@@ -209,7 +214,7 @@ impl Inner {
                 };
                 if slot != NEW_SLOT {
                     let (child, off) = (group.child(at).load(), group.child_off(at));
-                    entries.push(Entry { separator, child, off, slot });
+                    entries.push(ChildEntry { separator, child, off, slot });
                 }
             }
         }
@@ -235,7 +240,7 @@ impl Inner {
     }
 
     /// Adds a child with the slot that [`room_for`](Self::room_for) gave.
-    pub(super) fn add(&self, entry: &Entry) {
+    pub(super) fn add(&self, entry: &ChildEntry) {
         let at = self.position(entry.separator) + 1;
         // Behind the last place of a full group it is the first of the next.
         let with_room = self.group_with_room((at - 1) / GROUP).unwrap_or(GROUPS - 1);
@@ -339,7 +344,7 @@ mod tests {
     #[test]
     fn children_that_are_added_are_in_their_places() {
         for count in [1, 2, 5, 6, 40, 81, SLOTS - 1, SLOTS] {
-            let mut entries: Vec<Entry> = (0..count).map(|i| entry(1000 * i as u64, i as u8)).collect();
+            let mut entries: Vec<ChildEntry> = (0..count).map(|i| entry(1000 * i as u64, i as u8)).collect();
             let mut inner = Inner::new(64, 1, &entries);
             for i in 0..SLOTS as u64 {
                 let separator = 1 + i * 7919 % (1000 * count as u64);
@@ -361,13 +366,13 @@ mod tests {
         }
     }
 
-    fn entry(separator: u64, slot: u8) -> Entry {
+    fn entry(separator: u64, slot: u8) -> ChildEntry {
         let off = 64 * (separator + 1);
-        Entry { separator, child: Link::cold(off), off, slot }
+        ChildEntry { separator, child: Link::cold(off), off, slot }
     }
 
     /// Adds a child in place, or else makes the node anew, as it does if the child has no room in it either.
-    fn add(inner: &mut Box<Inner>, entries: &mut Vec<Entry>, separator: u64) {
+    fn add(inner: &mut Box<Inner>, entries: &mut Vec<ChildEntry>, separator: u64) {
         if let Some(slot) = inner.room_for(separator) {
             assert!(entries.iter().all(|entry| entry.slot != slot));
             let new = entry(separator, slot);
@@ -387,7 +392,7 @@ mod tests {
             (state >> 33) % bound
         };
         for count in [2, 6, 30, 90] {
-            let mut entries: Vec<Entry> = (0..count).map(|i| entry(100 * i as u64, i as u8)).collect();
+            let mut entries: Vec<ChildEntry> = (0..count).map(|i| entry(100 * i as u64, i as u8)).collect();
             let mut inner = Inner::new(64, 1, &entries);
             let mut beside = 0;
             for _ in 0..4000 {

@@ -70,7 +70,7 @@ pub(super) fn is_unchanged(version: &AtomicU64, since: Version) -> bool {
 
 /// Whether, besides, nothing was changing, so that all of it is durable.
 #[inline(always)]
-pub(super) fn is_settled(version: &AtomicU64, since: Version) -> bool {
+pub(super) fn is_durable_since(version: &AtomicU64, since: Version) -> bool {
     since.is_quiet() && is_unchanged(version, since)
 }
 

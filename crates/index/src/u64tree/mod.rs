@@ -79,7 +79,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use create::FixedTree;
+pub use create::U64Tree;
 #[cfg(feature = "research")]
 pub use dram_access::DramAccess;
-pub use scan::{FixedRange, Records};
+pub use scan::{Records, U64Range};

@@ -1,8 +1,8 @@
 //! Scans: records in order, as they were at one moment.
 
-use super::create::{FixedTree, Tree};
+use super::create::{Tree, U64Tree};
 use super::fingerprints::bits;
-use super::get::Place;
+use super::get::SearchEnd;
 use super::layout::{NODE_BYTES, NODE_WORDS, SLOTS, key_off, key_word, value_off, value_word};
 use super::lock::{Locked, Version, begin, is_unchanged};
 use super::node::Structure;
@@ -53,7 +53,7 @@ const FREE_TRIES: usize = 16;
 /// Records that an iterator fetches at once.
 const BATCH: usize = 64;
 
-impl FixedTree {
+impl U64Tree {
     /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one moment. Afterwards, also if it fails,
     /// what was there before is there still.
     ///
@@ -97,7 +97,7 @@ impl FixedTree {
 
     /// The records whose keys are in a range, in order, from both ends. Records are fetched in groups of some dozens;
     /// each group is as it was at one moment.
-    pub fn range(&self, keys: impl RangeBounds<u64>) -> FixedRange {
+    pub fn range(&self, keys: impl RangeBounds<u64>) -> U64Range {
         let low = match keys.start_bound() {
             Bound::Included(key) => Some(*key),
             Bound::Excluded(key) => key.checked_add(1),
@@ -109,11 +109,11 @@ impl FixedTree {
             Bound::Unbounded => Some(u64::MAX),
         };
         let left = low.zip(high).filter(|(low, high)| low <= high);
-        FixedRange { tree: self.clone(), left, front: VecDeque::new(), back: VecDeque::new() }
+        U64Range { tree: self.clone(), left, front: VecDeque::new(), back: VecDeque::new() }
     }
 
     /// All records in order.
-    pub fn iter(&self) -> FixedRange {
+    pub fn iter(&self) -> U64Range {
         self.range(..)
     }
 
@@ -193,17 +193,17 @@ impl Records for Vec<(u64, u64)> {
     }
 }
 
-/// An iterator over records of a [`FixedTree`].
+/// An iterator over records of a [`U64Tree`].
 #[derive(Debug)]
-pub struct FixedRange {
-    tree: FixedTree,
+pub struct U64Range {
+    tree: U64Tree,
     /// The keys that were not fetched yet, both ends included.
     left: Option<(u64, u64)>,
     front: VecDeque<(u64, u64)>,
     back: VecDeque<(u64, u64)>,
 }
 
-impl FixedRange {
+impl U64Range {
     /// Refuses what was fetched before a fork, once.
     fn check_process(&mut self) -> Result<()> {
         let checked = self.tree.tree.pool.check_process();
@@ -236,7 +236,7 @@ impl FixedRange {
     }
 }
 
-impl Iterator for FixedRange {
+impl Iterator for U64Range {
     type Item = Result<(u64, u64)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -252,7 +252,7 @@ impl Iterator for FixedRange {
     }
 }
 
-impl DoubleEndedIterator for FixedRange {
+impl DoubleEndedIterator for U64Range {
     fn next_back(&mut self) -> Option<Self::Item> {
         if let Err(e) = self.check_process() {
             return Some(Err(e));
@@ -266,7 +266,7 @@ impl DoubleEndedIterator for FixedRange {
     }
 }
 
-impl std::iter::FusedIterator for FixedRange {}
+impl std::iter::FusedIterator for U64Range {}
 
 impl Tree {
     /// Appends records with keys in `keys`, both ends included.
@@ -421,7 +421,7 @@ impl Tree {
         }
         loop {
             match self.find_place(key, pin) {
-                Place::Leaf(leaf) => {
+                SearchEnd::Leaf(leaf) => {
                     let mut leaf = leaf;
                     while !key <= leaf.floor.load(Ordering::Acquire) {
                         match self.neighbour(&leaf.next, pin) {
@@ -431,8 +431,8 @@ impl Tree {
                     }
                     return Ok(Some(Station::Known(leaf)));
                 }
-                Place::Cold(_) if may_warm && self.try_warm(key)? => {}
-                Place::Cold(off) => {
+                SearchEnd::Cold(_) if may_warm && self.try_warm(key)? => {}
+                SearchEnd::Cold(off) => {
                     let leaf = self.load_cold(off, key, pin)?;
                     return Ok(leaf.map(|leaf| Station::Cold(off, Box::new(leaf))));
                 }

@@ -5,7 +5,7 @@
 
 use super::create::Tree;
 use super::fingerprints::{bits, fingerprint};
-use super::inner::{Entry, Inner, NEW_SLOT, SPARSE_CHILDREN};
+use super::inner::{ChildEntry, Inner, NEW_SLOT, SPARSE_CHILDREN};
 use super::layout::{
     INNER_KIND, LEAF_KIND, MAX_LEVEL, NODE_BYTES, SLOTS, child_off, floor_off, key_off, next_off, root_off,
     separator_off, value_off,
@@ -247,7 +247,7 @@ impl Tree {
         tx: &mut Tx<'_>,
         nodes: &[(&'g Inner, usize)],
         count: usize,
-        children: impl FnOnce(Entry) -> Vec<Entry>,
+        children: impl FnOnce(ChildEntry) -> Vec<ChildEntry>,
         lock: &'g Structure<'g>,
     ) -> Result<Rewired<'g>> {
         let (replaced, made) = (Vec::new(), Vec::new());
@@ -256,7 +256,7 @@ impl Tree {
             Some((node, at)) => node.entry(*at),
             None => {
                 let child = self.root.load();
-                Entry { separator: 0, child, off: child.follow(lock).off(), slot: NEW_SLOT }
+                ChildEntry { separator: 0, child, off: child.follow(lock).off(), slot: NEW_SLOT }
             }
         };
         match self.splice(tx, nodes, count, children(first), 1, &mut rewired) {
@@ -274,7 +274,7 @@ impl Tree {
         tx: &mut Tx<'_>,
         nodes: &[(&'g Inner, usize)],
         count: usize,
-        children: Vec<Entry>,
+        children: Vec<ChildEntry>,
         level: u64,
         rewired: &mut Rewired<'g>,
     ) -> Result<()> {
@@ -284,7 +284,7 @@ impl Tree {
         let word = above.last().map_or(&self.root, |(parent, at)| parent.child(*at));
         let mut entries = node.entries();
         let first = node.before(*at);
-        let gone: Vec<Entry> = entries.splice(first..first + count, children).collect();
+        let gone: Vec<ChildEntry> = entries.splice(first..first + count, children).collect();
         rewired.replaced.push(word.load());
         if above.is_empty() && entries.len() == 1 {
             tx.free(node.off)?;
@@ -325,7 +325,7 @@ impl Tree {
     fn replace_root<'g>(
         &'g self,
         tx: &mut Tx<'_>,
-        children: Vec<Entry>,
+        children: Vec<ChildEntry>,
         level: u64,
         rewired: &mut Rewired<'g>,
     ) -> Result<()> {
@@ -344,10 +344,10 @@ impl Tree {
         &'g self,
         tx: &mut Tx<'_>,
         above: &[(&'g Inner, usize)],
-        entries: &[Entry],
+        entries: &[ChildEntry],
         level: u64,
         rewired: &mut Rewired<'g>,
-    ) -> Result<Option<(usize, Vec<Entry>)>> {
+    ) -> Result<Option<(usize, Vec<ChildEntry>)>> {
         let Some((parent, at)) = above.last().copied() else { return Ok(None) };
         let Some((first, second)) = parent.pair(at) else { return Ok(None) };
         let other = if first == at { second } else { first };
@@ -374,9 +374,9 @@ impl Tree {
         &self,
         tx: &mut Tx<'_>,
         level: u64,
-        mut entries: Vec<Entry>,
+        mut entries: Vec<ChildEntry>,
         rewired: &mut Rewired<'_>,
-    ) -> Result<Entry> {
+    ) -> Result<ChildEntry> {
         let off = tx.alloc(NODE_BYTES)?;
         let mut image = [0; NODE_BYTES as usize];
         image[..8].copy_from_slice(&INNER_KIND.to_le_bytes());
@@ -386,7 +386,7 @@ impl Tree {
         store_children(tx, off, &mut entries, &[])?;
         let child = Link::inner(Inner::new(off, level, &entries));
         rewired.made.push(child);
-        Ok(Entry { separator: entries[0].separator, child, off, slot: NEW_SLOT })
+        Ok(ChildEntry { separator: entries[0].separator, child, off, slot: NEW_SLOT })
     }
 
     /// Shows a change of the inner nodes, which is durable, to everybody.
@@ -407,7 +407,7 @@ fn floor_at(nodes: &[(&Inner, usize)], at: usize) -> u64 {
 }
 
 /// Writes the children that have no slot yet to slots of `off`, and empties those of the children that are `gone`.
-fn store_children(tx: &mut Tx<'_>, off: u64, entries: &mut [Entry], gone: &[Entry]) -> Result<()> {
+fn store_children(tx: &mut Tx<'_>, off: u64, entries: &mut [ChildEntry], gone: &[ChildEntry]) -> Result<()> {
     let mut used = entries.iter().filter(|e| e.slot != NEW_SLOT).fold(0u128, |used, e| used | 1 << e.slot);
     for entry in entries.iter_mut().filter(|entry| entry.slot == NEW_SLOT) {
         let slot = (!used).trailing_zeros() as u8;

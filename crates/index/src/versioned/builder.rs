@@ -3,7 +3,7 @@
 //! What changes of the structure is in its drafts, of which nothing is allocated before the commit: what is made and
 //! given up in one version never is.
 
-use super::deferred_stamps::Owed;
+use super::deferred_stamps::DeferredStamps;
 use super::layout::RootWord;
 use super::layout::{MAX_VERSION, at};
 use super::old_scan::OldScan;
@@ -36,25 +36,25 @@ pub trait BuildVersion: Reclaim {
     }
 
     /// Puts a key of a length that is allowed; returns whether it was there.
-    fn put(work: &mut Work<Self>, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
+    fn put(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
 
-    /// Removes a key; returns whether it was there. Calls [`Work::change`] before it changes anything.
-    fn remove(work: &mut Work<Self>, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool>;
+    /// Removes a key; returns whether it was there. Calls [`VersionBuilder::change`] before it changes anything.
+    fn remove(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool>;
 
     /// The value of a key in the version that is being made.
-    fn get_made(work: &Work<Self>, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    fn get_made(builder: &VersionBuilder<Self>, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
     /// Removes everything, in time that does not follow how much that is.
-    fn clear(work: &mut Work<Self>, tx: &mut Tx<'_>) -> Result<()>;
+    fn clear(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>) -> Result<()>;
 
     /// Writes and stores all that changed but the head; returns the root.
-    fn write(work: &mut Work<Self>, tx: &mut Tx<'_>) -> Result<RootWord>;
+    fn write(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>) -> Result<RootWord>;
 }
 
 /// A version in the making.
 ///
 /// It belongs to a transaction, which is its owner's, and which every call is given: transactions may make versions of several maps.
-pub struct Work<S: BuildVersion> {
+pub struct VersionBuilder<S: BuildVersion> {
     pub(crate) header: u64,
     /// Of the hashes; 0 in a tree.
     pub(crate) seed: u64,
@@ -63,9 +63,9 @@ pub struct Work<S: BuildVersion> {
     pub(crate) retained: Retained,
     pub(crate) before: Version,
     /// What the version before did not store, if it is needed by now.
-    pub(crate) due: Owed,
+    pub(crate) due: DeferredStamps,
     /// Words that this version does not store for the one before.
-    pub(crate) owed: Vec<u64>,
+    pub(crate) deferred: Vec<u64>,
     pub(crate) length: u64,
     pub(crate) drafts: S::Drafts,
     pub(crate) dead: Vec<Dead>,
@@ -80,16 +80,16 @@ pub struct Work<S: BuildVersion> {
     pub(crate) more_steps: usize,
 }
 
-impl<S: BuildVersion> Default for Work<S> {
-    fn default() -> Work<S> {
-        Work {
+impl<S: BuildVersion> Default for VersionBuilder<S> {
+    fn default() -> VersionBuilder<S> {
+        VersionBuilder {
             header: 0,
             seed: 0,
             version: 0,
             retained: Retained::default(),
             before: Version::default(),
-            due: Owed::default(),
-            owed: Vec::new(),
+            due: DeferredStamps::default(),
+            deferred: Vec::new(),
             length: 0,
             drafts: S::Drafts::default(),
             dead: Vec::new(),
@@ -102,28 +102,31 @@ impl<S: BuildVersion> Default for Work<S> {
     }
 }
 
-impl<S: BuildVersion> Work<S> {
+impl<S: BuildVersion> VersionBuilder<S> {
     /// Begins a version, with the memory of one that is done, if there is one. The caller holds the map's lock until the transaction
     /// has ended.
-    pub(crate) fn begin(shared: &Shared, spare: &mut Option<Box<Work<S>>>) -> Result<Box<Work<S>>> {
-        let mut work = spare.take().unwrap_or_default();
-        work.look(shared)?;
-        work.set_out(shared)?;
-        Ok(work)
+    pub(crate) fn begin(
+        shared: &Shared,
+        spare: &mut Option<Box<VersionBuilder<S>>>,
+    ) -> Result<Box<VersionBuilder<S>>> {
+        let mut builder = spare.take().unwrap_or_default();
+        builder.look(shared)?;
+        builder.set_out(shared)?;
+        Ok(builder)
     }
 
     /// As [`begin`](Self::begin), of a version that will have one change, of this key, and is made with this lane.
     pub(crate) fn begin_one(
         shared: &Shared,
-        spare: &mut Option<Box<Work<S>>>,
+        spare: &mut Option<Box<VersionBuilder<S>>>,
         lane: &mut Lane,
         key: &[u8],
-    ) -> Result<Box<Work<S>>> {
-        let mut work = spare.take().unwrap_or_default();
-        let before = work.look(shared)?;
-        S::seek(&mut work.drafts, &shared.view(before), lane, key)?;
-        work.set_out(shared)?;
-        Ok(work)
+    ) -> Result<Box<VersionBuilder<S>>> {
+        let mut builder = spare.take().unwrap_or_default();
+        let before = builder.look(shared)?;
+        S::seek(&mut builder.drafts, &shared.view(before), lane, key)?;
+        builder.set_out(shared)?;
+        Ok(builder)
     }
 
     /// Takes the version before to start from, and returns it.
@@ -143,7 +146,7 @@ impl<S: BuildVersion> Work<S> {
             return Err(corrupt("the version of a map", shared.header, expected, self.version));
         }
         self.due = shared.due(&self.retained);
-        self.owed.clear();
+        self.deferred.clear();
         self.dead.clear();
         (self.changes, self.is_changed, self.is_broken, self.more_steps) = (0, false, false, 0);
         self.only_removes = true;
@@ -152,7 +155,7 @@ impl<S: BuildVersion> Work<S> {
 
     /// Leaves its memory to another version, unless it has become large.
     #[inline]
-    pub(crate) fn leave(self: Box<Self>, spare: &mut Option<Box<Work<S>>>) {
+    pub(crate) fn leave(self: Box<Self>, spare: &mut Option<Box<VersionBuilder<S>>>) {
         if self.changes <= GROUP_MAX {
             *spare = Some(self);
         }
@@ -252,7 +255,7 @@ impl<S: BuildVersion> Work<S> {
         let mut taken = 0;
         while taken < steps && queues.young.poppable() > 0 {
             let Some(dead) = queues.young.pop(tx)? else { break };
-            taken += queues.settle::<S>(tx, dead, &self.retained)?;
+            taken += queues.free_or_keep::<S>(tx, dead, &self.retained)?;
         }
         for dead in &self.dead {
             queues.young.push(tx, dead)?;

@@ -1,34 +1,34 @@
 //! Proving a map whole without changing it: the invariants of the module essays.
 
 use super::checker::{Checker, Walk, expect, expect_zero};
-use super::kept_list::{self, CddsKept};
+use super::kept_list::{self, KeptVersion};
 use super::layout::{HEAD_BYTES, KEPT_BYTES, at};
-use super::map::CddsMap;
+use super::map::VersionedMap;
 use super::queue::QueueWords;
-use super::structure::CddsStructure;
+use super::structure::VersionedStructure;
 use super::version::{check_format, load_version};
 use crate::error::Result;
 use tembo_pool::{Marks, Pool};
 
 /// What a map has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CddsReport {
+pub struct VersionedReport {
     /// The newest version.
     pub version: u64,
     /// How many keys it has.
     pub length: u64,
     /// The named snapshots, in the order in which they were made.
-    pub kept: Vec<CddsKept>,
+    pub kept: Vec<KeptVersion>,
 }
 
-impl<S: CddsStructure> CddsMap<S> {
+impl<S: VersionedStructure> VersionedMap<S> {
     /// Proves the map whole: every invariant of the structure, in the newest version and in every named one, and that each of its
     /// blocks is allocated and reachable exactly once. Reads everything, changes nothing. No writer may be at work meanwhile.
     ///
     /// # Errors
     ///
     /// [`Error::Pool`](crate::Error::Pool) with the first damage found: what, where, expected and found.
-    pub fn check(&self, marks: &mut Marks) -> Result<CddsReport> {
+    pub fn check(&self, marks: &mut Marks) -> Result<VersionedReport> {
         Self::check_at(self.pool(), self.shared.header, marks)
     }
 
@@ -37,12 +37,12 @@ impl<S: CddsStructure> CddsMap<S> {
     /// # Errors
     ///
     /// [`Error::Pool`](crate::Error::Pool) when the head is damaged, or that of something else.
-    pub fn describe_at(pool: &Pool, header: u64) -> Result<CddsReport> {
+    pub fn describe_at(pool: &Pool, header: u64) -> Result<VersionedReport> {
         let region = pool.region();
         check_format(region, header, S::FORMAT)?;
         let newest = load_version(region, header)?;
         let kept = kept_list::load(region, header, newest.number)?;
-        Ok(CddsReport { version: newest.number, length: newest.length, kept: kept_list::listed(&kept) })
+        Ok(VersionedReport { version: newest.number, length: newest.length, kept: kept_list::listed(&kept) })
     }
 
     /// As [`check`](Self::check), of the map whose head lies at `header`: beside any handle that is open, and without a lane.
@@ -50,7 +50,7 @@ impl<S: CddsStructure> CddsMap<S> {
     /// # Errors
     ///
     /// As for [`check`](Self::check).
-    pub fn check_at(pool: &Pool, header: u64, marks: &mut Marks) -> Result<CddsReport> {
+    pub fn check_at(pool: &Pool, header: u64, marks: &mut Marks) -> Result<VersionedReport> {
         let region = pool.region();
         marks.reach(header, HEAD_BYTES)?;
         check_format(region, header, S::FORMAT)?;
@@ -73,6 +73,6 @@ impl<S: CddsStructure> CddsMap<S> {
         }
         // I4: what a named version had is still there.
         kept.iter().try_for_each(|kept| checker.check_version::<S>(Walk::Older, kept.version))?;
-        Ok(CddsReport { version: newest.number, length: newest.length, kept: kept_list::listed(&kept) })
+        Ok(VersionedReport { version: newest.number, length: newest.length, kept: kept_list::listed(&kept) })
     }
 }

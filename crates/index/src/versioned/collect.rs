@@ -1,15 +1,15 @@
 //! Freeing what no version that is held needs any more, in steps of a size that the caller chooses; and telling how much there is.
 //!
-//! Every version frees what died in the one before it (`work.rs`). What it finds to be needed by a version that is held goes
+//! Every version frees what died in the one before it (`builder.rs`). What it finds to be needed by a version that is held goes
 //! to the queue of the old. That is looked through here, from front to back: what is needed still goes to the back. A pass over it
 //! in which nothing was given up in the meantime need not be repeated, so a call has work to do only if something came free.
 
 use super::layout::at;
-use super::map::{CddsMap, Writing};
+use super::map::{VersionedMap, Writing};
 use super::queue::Queues;
 use super::readers::Retained;
 use super::shared::Shared;
-use super::structure::CddsStructure;
+use super::structure::VersionedStructure;
 use crate::error::Result;
 use tembo_pool::KeptSpace;
 
@@ -18,7 +18,7 @@ const STEPS_PER_TX: usize = 32;
 
 /// What the versions of a map take.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CddsStats {
+pub struct VersionedStats {
     /// The newest version.
     pub version: u64,
     /// How many keys it has.
@@ -27,13 +27,13 @@ pub struct CddsStats {
     pub held: Vec<u64>,
     /// How many of them are held by names.
     pub kept: usize,
-    /// Blocks that died and were not looked at since; what [`clear`](CddsMap::clear) removed counts as one at first.
+    /// Blocks that died and were not looked at since; what [`clear`](VersionedMap::clear) removed counts as one at first.
     pub young_blocks: u64,
     /// Dead blocks that a version needed which was held when they were looked at last.
     pub old_blocks: u64,
 }
 
-impl<S: CddsStructure> CddsMap<S> {
+impl<S: VersionedStructure> VersionedMap<S> {
     /// Looks at up to `budget` dead blocks and frees those that no version needs that is held; returns whether there is more to do.
     /// One fence for each 32 blocks; other writers get their turns in between. Call it from a thread of its own, or when there is
     /// nothing else to do: changes free what they replace by themselves, so that this is for what was held by a snapshot
@@ -67,14 +67,14 @@ impl<S: CddsStructure> CddsMap<S> {
     /// # Errors
     ///
     /// [`Error::Pool`](crate::Error::Pool) when the head of the map is damaged.
-    pub fn stats(&self) -> Result<CddsStats> {
+    pub fn stats(&self) -> Result<VersionedStats> {
         let shared = &*self.shared;
         let newest = self.reader();
         let mut held: Vec<u64> = shared.held.lock().keys().copied().collect();
         let kept: Vec<u64> = shared.kept.lock().iter().map(|kept| kept.version.number).collect();
         held.extend(&kept);
         let count = |queue| shared.region().load_u64(shared.header + queue + at!(PmCddsQueue.count));
-        Ok(CddsStats {
+        Ok(VersionedStats {
             version: newest.version(),
             length: newest.len(),
             held: Retained::new(held).versions().to_vec(),
@@ -87,7 +87,7 @@ impl<S: CddsStructure> CddsMap<S> {
 
 impl Shared {
     /// One transaction of collection; returns how many items it looked at, and whether there are more to look at.
-    fn collect_some<S: CddsStructure>(
+    fn collect_some<S: VersionedStructure>(
         &self,
         writing: &mut Writing<S>,
         budget: usize,
@@ -110,7 +110,7 @@ impl Shared {
             let queue = if is_young { &mut queues.young } else { queues.old(&tx)? };
             let Some(dead) = queue.pop(&mut tx)? else { break };
             scan.left -= u64::from(!is_young);
-            looked_at += queues.settle::<S>(&mut tx, dead, &retained)?;
+            looked_at += queues.free_or_keep::<S>(&mut tx, dead, &retained)?;
         }
         let has_more = queues.young.count() > 0 || scan.left > 0;
         queues.close(&mut tx)?;

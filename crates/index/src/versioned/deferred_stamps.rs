@@ -16,14 +16,14 @@ use tembo_pool::Tx;
 
 /// Words that a version did not store.
 #[derive(Debug, Clone, Default)]
-pub struct Owed {
+pub struct DeferredStamps {
     /// The version; what it stores in the words, too.
     version: u64,
     /// The words' offsets, in order.
     words: Vec<u64>,
 }
 
-impl Owed {
+impl DeferredStamps {
     /// What the word at `off` would be, if it is one of these.
     #[inline]
     pub(crate) fn word(&self, off: u64) -> Option<u64> {
@@ -43,7 +43,7 @@ const CHANGING: u64 = 0;
 
 /// What the newest version owes to the one before it. Set by the writer alone, and asked for by whoever holds two versions.
 #[derive(Debug, Default)]
-pub(super) struct OwedByNewest {
+pub(super) struct NewestDeferredStamps {
     version: AtomicU64,
     count: AtomicUsize,
     few: [AtomicU64; FEW],
@@ -51,7 +51,7 @@ pub(super) struct OwedByNewest {
     many: Mutex<Vec<u64>>,
 }
 
-impl OwedByNewest {
+impl NewestDeferredStamps {
     /// Whoever finds the version newest afterwards finds these words.
     #[inline]
     pub(super) fn set(&self, version: u64, words: &[u64]) {
@@ -75,11 +75,11 @@ impl OwedByNewest {
     }
 
     /// What this version owes, unless a later one has taken its place or is about to, which has stored it then if anybody needs it.
-    pub(super) fn of(&self, version: u64) -> Owed {
+    pub(super) fn of(&self, version: u64) -> DeferredStamps {
         debug_assert!(version != CHANGING);
         // ORDER: acquire, with both releases in `set`.
         if self.version.load(Ordering::Acquire) != version {
-            return Owed::default();
+            return DeferredStamps::default();
         }
         let count = self.count.load(Ordering::Relaxed);
         let mut words: Vec<u64> = match self.few.get(..count) {
@@ -90,10 +90,10 @@ impl OwedByNewest {
         fence(Ordering::Acquire);
         // ORDER: acquire, as for the first load.
         if self.version.load(Ordering::Acquire) != version {
-            return Owed::default();
+            return DeferredStamps::default();
         }
         words.sort_unstable();
-        Owed { version, words }
+        DeferredStamps { version, words }
     }
 }
 
@@ -103,33 +103,33 @@ mod tests {
 
     #[test]
     fn few_words_and_many_are_owed_by_the_version_that_was_set_last() {
-        let owed = OwedByNewest::default();
+        let deferred = NewestDeferredStamps::default();
         for (version, count) in [(7, 0), (8, 3), (9, FEW), (10, FEW + 1), (11, 100), (12, 2)] {
             let words: Vec<u64> = (0..count as u64).rev().map(|word| 8 * word).collect();
-            owed.set(version, &words);
-            let found = owed.of(version);
+            deferred.set(version, &words);
+            let found = deferred.of(version);
             assert!(
                 (0..2 * count as u64)
                     .all(|word| { found.word(8 * word) == (word < count as u64).then_some(version) })
             );
-            assert!(owed.of(version - 1).words.is_empty() && owed.of(version + 1).words.is_empty());
+            assert!(deferred.of(version - 1).words.is_empty() && deferred.of(version + 1).words.is_empty());
         }
     }
 
     /// A list belongs to one version as a whole, or the reader gets none.
     #[test]
     fn lists_that_are_read_while_they_change_are_never_mixed() {
-        let owed = OwedByNewest::default();
+        let deferred = NewestDeferredStamps::default();
         let versions = if cfg!(miri) { 50 } else { 100_000 };
         let words_of = |version: u64| vec![version; 1 + version as usize % (FEW + 2)];
         std::thread::scope(|scope| {
-            scope.spawn(|| (1..=versions).for_each(|version| owed.set(version, &words_of(version))));
+            scope.spawn(|| (1..=versions).for_each(|version| deferred.set(version, &words_of(version))));
             loop {
-                let version = owed.version.load(Ordering::Acquire);
+                let version = deferred.version.load(Ordering::Acquire);
                 if version == CHANGING {
                     continue;
                 }
-                let found = owed.of(version);
+                let found = deferred.of(version);
                 assert!(found.words.is_empty() || found.words == words_of(version));
                 if version == versions {
                     break;

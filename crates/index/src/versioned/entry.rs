@@ -1,17 +1,17 @@
 //! What walks over a version give.
 
-use super::bytes::CddsBytes;
+use super::bytes::VersionedBytes;
 
 /// A key and its value, as they were in a version.
 #[derive(Clone, Debug)]
-pub struct CddsEntry<'r> {
-    pub(super) key: CddsBytes<'r>,
-    pub(super) value: CddsBytes<'r>,
+pub struct VersionedEntry<'r> {
+    pub(super) key: VersionedBytes<'r>,
+    pub(super) value: VersionedBytes<'r>,
     /// The version that gave the key this value.
     pub(super) start: u64,
 }
 
-impl<'r> CddsEntry<'r> {
+impl<'r> VersionedEntry<'r> {
     /// The key.
     pub fn key(&self) -> &[u8] {
         &self.key
@@ -28,7 +28,7 @@ impl<'r> CddsEntry<'r> {
     }
 
     /// Both, apart.
-    pub fn into_parts(self) -> (CddsBytes<'r>, CddsBytes<'r>) {
+    pub fn into_parts(self) -> (VersionedBytes<'r>, VersionedBytes<'r>) {
         (self.key, self.value)
     }
 }

@@ -4,44 +4,44 @@
 //! changes in the list; the others find theirs made when they get the lock in turn, or that they were not made because the thread that
 //! was about to panicked.
 
-use super::builder::{GROUP_MAX, Work};
-use super::map::{CddsMap, Writing};
+use super::builder::{GROUP_MAX, VersionBuilder};
+use super::map::{VersionedMap, Writing};
 use super::requests::{Change, Group, Request, TakeBack};
-use super::structure::CddsStructure;
-use super::tree::CddsOrdered;
+use super::structure::VersionedStructure;
+use super::tree::TreeStructure;
 use crate::error::Result;
+use crate::key_edit::KeyEdit;
 use crate::record::check_lengths;
 use crate::turns::HeldHere;
-use crate::wbtree::Fate;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tembo_pool::Tx;
 
 /// Makes a change of one key.
-fn make<S: CddsStructure, B: AsRef<[u8]>>(
+fn make<S: VersionedStructure, B: AsRef<[u8]>>(
     change: &Change<B>,
-    work: &mut Work<S>,
+    builder: &mut VersionBuilder<S>,
     tx: &mut Tx<'_>,
 ) -> Result<bool> {
     match change {
-        Change::Put(key, value) => work.put(tx, key.as_ref(), value.as_ref()),
-        Change::Insert(key, value) => work.insert(tx, key.as_ref(), value.as_ref()),
-        Change::Update(key, value) => work.update(tx, key.as_ref(), value.as_ref()),
+        Change::Put(key, value) => builder.put(tx, key.as_ref(), value.as_ref()),
+        Change::Insert(key, value) => builder.insert(tx, key.as_ref(), value.as_ref()),
+        Change::Update(key, value) => builder.update(tx, key.as_ref(), value.as_ref()),
         Change::Swap { key, expected, new } => {
             let [expected, new] = [expected, new].map(|value| value.as_ref().map(AsRef::as_ref));
-            work.compare_and_swap(tx, key.as_ref(), expected, new)
+            builder.compare_and_swap(tx, key.as_ref(), expected, new)
         }
-        Change::Remove(key) => work.remove(tx, key.as_ref()),
+        Change::Remove(key) => builder.remove(tx, key.as_ref()),
     }
 }
 
-/// Changes that become one version ([`CddsMap::batch`]).
-pub struct CddsBatch<'b, 'l, S: CddsStructure = CddsOrdered> {
-    work: &'b mut Work<S>,
+/// Changes that become one version ([`VersionedMap::batch`]).
+pub struct VersionedBatch<'b, 'l, S: VersionedStructure = TreeStructure> {
+    builder: &'b mut VersionBuilder<S>,
     tx: &'b mut Tx<'l>,
 }
 
-impl<S: CddsStructure> CddsBatch<'_, '_, S> {
+impl<S: VersionedStructure> VersionedBatch<'_, '_, S> {
     /// Puts a key; returns whether it was there. O(log n).
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl<S: CddsStructure> CddsBatch<'_, '_, S> {
     /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong), after which the batch can go on; [`Error::Pool`](crate::Error::Pool) when the pool is full
     /// or damaged, after which nothing of the batch is kept.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.work.put(self.tx, key, value)
+        self.builder.put(self.tx, key, value)
     }
 
     /// Removes a key; returns whether it was there. O(log n).
@@ -58,16 +58,16 @@ impl<S: CddsStructure> CddsBatch<'_, '_, S> {
     ///
     /// As for [`put`](Self::put).
     pub fn remove(&mut self, key: &[u8]) -> Result<bool> {
-        self.work.remove(self.tx, key)
+        self.builder.remove(self.tx, key)
     }
 
-    /// Removes everything, in time that does not follow the size of the map; see [`CddsMap::clear`].
+    /// Removes everything, in time that does not follow the size of the map; see [`VersionedMap::clear`].
     ///
     /// # Errors
     ///
     /// As for [`put`](Self::put).
     pub fn clear(&mut self) -> Result<()> {
-        S::clear(self.work, self.tx)
+        S::clear(self.builder, self.tx)
     }
 
     /// The value of a key, with the changes of the batch so far. O(log n).
@@ -76,12 +76,12 @@ impl<S: CddsStructure> CddsBatch<'_, '_, S> {
     ///
     /// [`Error::Pool`](crate::Error::Pool) when the map is damaged on the way to the key.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.work.get(self.tx, key)
+        self.builder.get(self.tx, key)
     }
 
     /// How many keys there are, with the changes of the batch so far.
     pub fn len(&self) -> u64 {
-        self.work.length
+        self.builder.length
     }
 
     /// Whether there are no keys, with the changes of the batch so far.
@@ -91,17 +91,17 @@ impl<S: CddsStructure> CddsBatch<'_, '_, S> {
 
     /// The version that the batch makes, if it changes anything.
     pub fn version(&self) -> u64 {
-        self.work.version
+        self.builder.version
     }
 }
 
-impl<S: CddsStructure> std::fmt::Debug for CddsBatch<'_, '_, S> {
+impl<S: VersionedStructure> std::fmt::Debug for VersionedBatch<'_, '_, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CddsBatch").field("version", &self.version()).finish_non_exhaustive()
+        f.debug_struct("VersionedBatch").field("version", &self.version()).finish_non_exhaustive()
     }
 }
 
-impl<S: CddsStructure> CddsMap<S> {
+impl<S: VersionedStructure> VersionedMap<S> {
     /// Puts a key; returns whether it was there. A version of its own, or one with the changes of other threads; durable, and
     /// in the newest version for readers, when the call returns. O(log n), one fence.
     ///
@@ -160,11 +160,14 @@ impl<S: CddsStructure> CddsMap<S> {
         key: &[u8],
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
-        let decide = |old: Option<&[u8]>| change(old).map_or(Fate::Remove, Fate::Put);
-        self.alone(|work, tx| work.decide(tx, key, decide))
+        let decide = |old: Option<&[u8]>| change(old).map_or(KeyEdit::Remove, KeyEdit::Put);
+        self.alone(|builder, tx| builder.decide(tx, key, decide))
     }
 
-    pub(super) fn alone<T>(&self, body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>) -> Result<T> {
+    pub(super) fn alone<T>(
+        &self,
+        body: impl FnOnce(&mut VersionBuilder<S>, &mut Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
         let change = || {
             let mut writing = self.lock_writer()?;
             let _held = HeldHere::note(self.shared.key(), S::IN_CLOSURE);
@@ -198,7 +201,7 @@ impl<S: CddsStructure> CddsMap<S> {
     ///
     /// As for [`put`](Self::put).
     pub fn clear(&self) -> Result<()> {
-        self.alone(|work, tx| S::clear(work, tx))
+        self.alone(|builder, tx| S::clear(builder, tx))
     }
 
     /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence (two if they have more
@@ -209,47 +212,47 @@ impl<S: CddsStructure> CddsMap<S> {
     ///
     /// What `body` returns; [`Error::Abandoned`](crate::Error::Abandoned) if it goes on after a change that failed half-way; [`Error::Pool`](crate::Error::Pool). Nothing has
     /// changed then.
-    pub fn batch<T>(&self, body: impl FnOnce(&mut CddsBatch<'_, '_, S>) -> Result<T>) -> Result<T> {
-        self.alone(|work, tx| body(&mut CddsBatch { work, tx }))
+    pub fn batch<T>(&self, body: impl FnOnce(&mut VersionedBatch<'_, '_, S>) -> Result<T>) -> Result<T> {
+        self.alone(|builder, tx| body(&mut VersionedBatch { builder, tx }))
     }
 
     /// Makes a version of what `body` changes; returns the newest version after that, too.
     pub(super) fn write<T>(
         &self,
         writing: &mut Writing<S>,
-        body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>,
+        body: impl FnOnce(&mut VersionBuilder<S>, &mut Tx<'_>) -> Result<T>,
     ) -> Result<(T, u64)> {
         let Writing { lane, spare, .. } = &mut *writing;
         if lane.is_none() {
             return Err(tembo_pool::Error::ReadOnly.into());
         }
-        let work = Work::begin(&self.shared, spare)?;
-        self.complete(writing, work, body)
+        let builder = VersionBuilder::begin(&self.shared, spare)?;
+        self.complete(writing, builder, body)
     }
 
     /// As [`write`](Self::write), of one change of a key.
     fn write_one(&self, writing: &mut Writing<S>, change: &Change<&[u8]>) -> Result<bool> {
         let Writing { lane, spare, .. } = &mut *writing;
         let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
-        let work = Work::begin_one(&self.shared, spare, lane, change.key())?;
-        self.complete(writing, work, |work, tx| make(change, work, tx)).map(|(outcome, _)| outcome)
+        let builder = VersionBuilder::begin_one(&self.shared, spare, lane, change.key())?;
+        self.complete(writing, builder, |builder, tx| make(change, builder, tx)).map(|(outcome, _)| outcome)
     }
 
     fn complete<T>(
         &self,
         writing: &mut Writing<S>,
-        mut work: Box<Work<S>>,
-        body: impl FnOnce(&mut Work<S>, &mut Tx<'_>) -> Result<T>,
+        mut builder: Box<VersionBuilder<S>>,
+        body: impl FnOnce(&mut VersionBuilder<S>, &mut Tx<'_>) -> Result<T>,
     ) -> Result<(T, u64)> {
         let Writing { lane, scan, spare } = writing;
         let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
         let mut tx = lane.begin();
-        let outcome = body(&mut work, &mut tx)?;
-        if let Some(version) = work.finish(&mut tx, scan)? {
+        let outcome = body(&mut builder, &mut tx)?;
+        if let Some(version) = builder.finish(&mut tx, scan)? {
             tx.commit()?;
-            self.shared.show(version, &work.owed);
+            self.shared.show(version, &builder.deferred);
         }
-        work.leave(spare);
+        builder.leave(spare);
         Ok((outcome, self.shared.current()))
     }
 
@@ -312,8 +315,8 @@ impl<S: CddsStructure> CddsMap<S> {
 
     /// Makes the changes of a group as one version; or, if that fails, each by itself, since one may be what made it fail.
     fn make(&self, writing: &mut Writing<S>, group: &[Request]) {
-        let together = self.write(writing, |work, tx| {
-            group.iter().map(|request| make(&request.change, work, tx)).collect::<Result<Vec<bool>>>()
+        let together = self.write(writing, |builder, tx| {
+            group.iter().map(|request| make(&request.change, builder, tx)).collect::<Result<Vec<bool>>>()
         });
         match together {
             Ok((outcomes, _)) => {
@@ -330,17 +333,17 @@ impl<S: CddsStructure> CddsMap<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::snapshot::CddsSnapshot;
-    use super::super::tree::CddsTree;
+    use super::super::snapshot::VersionedSnapshot;
+    use super::super::tree::VersionedTree;
     use super::*;
     use tembo_pool::{Options, Pool};
 
-    fn new_tree() -> (CddsTree, tempfile::TempDir) {
+    fn new_tree() -> (VersionedTree, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let mut options = Options::new();
         options.create = true;
         let pool = Pool::open(dir.path().join("test.pool"), &options).unwrap();
-        (CddsTree::create(&pool, "tree").unwrap(), dir)
+        (VersionedTree::create(&pool, "tree").unwrap(), dir)
     }
 
     /// A change inside of one that has the lock panics, or would wait for ever; nobody makes it later.
@@ -369,15 +372,16 @@ mod tests {
         let make_beside_a_snapshot = |change: Change<&[u8]>| {
             let mut writing = tree.lock_writer().unwrap();
             let Writing { lane, spare, .. } = &mut *writing;
-            let work = Work::begin_one(&tree.shared, spare, lane.as_mut().unwrap(), change.key()).unwrap();
+            let builder =
+                VersionBuilder::begin_one(&tree.shared, spare, lane.as_mut().unwrap(), change.key()).unwrap();
             let earlier = tree.snapshot();
-            assert_eq!(earlier.version() + 1, work.version);
+            assert_eq!(earlier.version() + 1, builder.version);
             let (was_there, made) =
-                tree.complete(&mut writing, work, |work, tx| make(&change, work, tx)).unwrap();
+                tree.complete(&mut writing, builder, |builder, tx| make(&change, builder, tx)).unwrap();
             assert!(was_there && made == earlier.version() + 1);
             earlier
         };
-        let differ = |from: &CddsSnapshot<CddsOrdered>| -> Vec<Vec<u8>> {
+        let differ = |from: &VersionedSnapshot<TreeStructure>| -> Vec<Vec<u8>> {
             let changes = tree.diff(from.version(), tree.snapshot().version()).unwrap();
             changes.into_iter().map(|change| change.key).collect()
         };

@@ -1,13 +1,13 @@
 //! Snapshots with names, which survive the closing of the pool.
 
-use super::kept_list::{CddsKept, KeptSnapshot, listed};
+use super::kept_list::{KeptSnapshot, KeptVersion, listed};
 use super::layout::{KEPT_BYTES, MAX_NAME_BYTES, at};
-use super::map::CddsMap;
-use super::snapshot::CddsSnapshot;
-use super::structure::CddsStructure;
+use super::map::VersionedMap;
+use super::snapshot::VersionedSnapshot;
+use super::structure::VersionedStructure;
 use crate::error::{Error, Result};
 
-impl<S: CddsStructure> CddsMap<S> {
+impl<S: VersionedStructure> VersionedMap<S> {
     /// Gives a snapshot a name, under which it is there again when the pool is opened the next time, until
     /// [`drop_kept`](Self::drop_kept). One fence; what the version shares with others takes no room.
     ///
@@ -18,7 +18,7 @@ impl<S: CddsStructure> CddsMap<S> {
     /// # Panics
     ///
     /// If the snapshot is of another map.
-    pub fn keep(&self, snapshot: &CddsSnapshot<S>, name: &str) -> Result<()> {
+    pub fn keep(&self, snapshot: &VersionedSnapshot<S>, name: &str) -> Result<()> {
         assert!(snapshot.is_of(self), "a snapshot of another map");
         if name.is_empty() || name.len() as u64 > MAX_NAME_BYTES {
             return Err(Error::SnapshotName { name: name.to_owned(), max_bytes: MAX_NAME_BYTES });
@@ -39,7 +39,7 @@ impl<S: CddsStructure> CddsMap<S> {
         let off = tx.alloc(KEPT_BYTES + name.len() as u64)?;
         tx.write_fresh(off, &image)?;
         // From now on media alone has to tell of this version.
-        shared.owed_to(version.number).store(&mut tx)?;
+        shared.deferred_for(version.number).store(&mut tx)?;
         // PERSIST(I5): the record that stores this word covers the block.
         tx.store(shared.header + at!(PmCddsHead.kept), off)?;
         tx.store(shared.header + at!(PmCddsHead.kept_count), kept.len() as u64 + 1)?;
@@ -49,18 +49,18 @@ impl<S: CddsStructure> CddsMap<S> {
     }
 
     /// The named snapshots, in the order in which they were made.
-    pub fn kept(&self) -> Vec<CddsKept> {
+    pub fn kept(&self) -> Vec<KeptVersion> {
         self.shared.pool.assert_process();
         listed(&self.shared.kept.lock())
     }
 
     /// The snapshot of this name, if there is one.
-    pub fn kept_snapshot(&self, name: &str) -> Option<CddsSnapshot<S>> {
+    pub fn kept_snapshot(&self, name: &str) -> Option<VersionedSnapshot<S>> {
         self.shared.pool.assert_process();
         let kept = self.shared.kept.lock();
         let found = kept.iter().find(|kept| kept.name == name)?;
         // Under the lock of the kept ones, so that it does not go before it is held.
-        Some(CddsSnapshot::hold(&self.shared, found.version))
+        Some(VersionedSnapshot::hold(&self.shared, found.version))
     }
 
     /// Gives up a named snapshot; returns whether there was one. Its version stays as long as others hold it; what it alone needs

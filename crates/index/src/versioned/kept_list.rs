@@ -8,7 +8,7 @@ use tembo_pmem::Region;
 
 /// A named snapshot, as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CddsKept {
+pub struct KeptVersion {
     /// Its name.
     pub name: String,
     /// The version that it holds.
@@ -61,8 +61,8 @@ pub(super) fn load(region: &Region, header: u64, newest: u64) -> Result<Vec<Kept
 }
 
 /// As users see the list: in the order in which they were made.
-pub(super) fn listed(kept: &[KeptSnapshot]) -> Vec<CddsKept> {
-    let listed = |kept: &KeptSnapshot| CddsKept {
+pub(super) fn listed(kept: &[KeptSnapshot]) -> Vec<KeptVersion> {
+    let listed = |kept: &KeptSnapshot| KeptVersion {
         name: kept.name.clone(),
         version: kept.version.number,
         length: kept.version.length,

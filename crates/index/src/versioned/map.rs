@@ -1,11 +1,11 @@
 //! The handle of a map: making one, and opening one.
 
-use super::builder::Work;
+use super::builder::VersionBuilder;
 use super::kept_list;
 use super::layout::{FIRST_VERSION, HEAD_BYTES, at};
 use super::old_scan::OldScan;
 use super::shared::Shared;
-use super::structure::CddsStructure;
+use super::structure::VersionedStructure;
 use super::version::{check_format, load_version};
 use crate::error::{Error, Result};
 use crate::turns;
@@ -16,27 +16,27 @@ use tembo_pool::{Lane, Pool};
 use tembo_sync::{BiasedGuard, BiasedMutex};
 
 /// A map from byte strings to byte strings, of which every version that is held by a snapshot can be read: a
-/// [`CddsTree`](crate::CddsTree) if `S` is [`CddsOrdered`](crate::CddsOrdered), a [`CddsHash`](crate::CddsHash) if it is
-/// [`CddsHashed`](crate::CddsHashed). Cheap to clone; all clones are one map.
+/// [`VersionedTree`](crate::VersionedTree) if `S` is [`TreeStructure`](crate::TreeStructure), a [`VersionedHash`](crate::VersionedHash) if it is
+/// [`HashStructure`](crate::HashStructure). Cheap to clone; all clones are one map.
 ///
 /// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in a
 /// [`batch`](Self::batch) are one version together, and so are those of threads that change the map at once. Readers never wait.
-pub struct CddsMap<S: CddsStructure> {
+pub struct VersionedMap<S: VersionedStructure> {
     pub(super) shared: Arc<Shared>,
     /// What the writer works with.
     pub(super) writer: Arc<BiasedMutex<Writing<S>>>,
 }
 
 /// What only the writer uses.
-pub(super) struct Writing<S: CddsStructure> {
+pub(super) struct Writing<S: VersionedStructure> {
     /// None in a pool that is open for reading only.
     pub(super) lane: Option<Lane>,
     pub(super) scan: OldScan,
     /// What made the version before, for its memory to be used again.
-    pub(super) spare: Option<Box<Work<S>>>,
+    pub(super) spare: Option<Box<VersionBuilder<S>>>,
 }
 
-impl<S: CddsStructure> CddsMap<S> {
+impl<S: VersionedStructure> VersionedMap<S> {
     /// What kind of root it has, as noted in the pool's root directory.
     pub const ROOT_KIND: u32 = S::ROOT_KIND;
 
@@ -46,13 +46,13 @@ impl<S: CddsStructure> CddsMap<S> {
     ///
     /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for another root or no
     /// lane left, or the name is not 1 to 40 bytes long.
-    pub fn create(pool: &Pool, name: &str) -> Result<CddsMap<S>> {
+    pub fn create(pool: &Pool, name: &str) -> Result<VersionedMap<S>> {
         // Nobody can tell this number in advance, or from outside.
         let seed = if S::HAS_SEED { RandomState::new().hash_one(name) } else { 0 };
-        CddsMap::create_seeded(pool, name, seed)
+        VersionedMap::create_seeded(pool, name, seed)
     }
 
-    pub(super) fn create_seeded(pool: &Pool, name: &str, seed: u64) -> Result<CddsMap<S>> {
+    pub(super) fn create_seeded(pool: &Pool, name: &str, seed: u64) -> Result<VersionedMap<S>> {
         let mut lane = pool.lane()?;
         if pool.root(name)?.is_some() {
             return Err(Error::Exists { name: name.to_owned() });
@@ -76,7 +76,7 @@ impl<S: CddsStructure> CddsMap<S> {
     ///
     /// [`Error::InUse`] if it is open already; [`Error::Pool`] if the name belongs to something else, the head is
     /// damaged, or no lane is left.
-    pub fn open(pool: &Pool, name: &str) -> Result<Option<CddsMap<S>>> {
+    pub fn open(pool: &Pool, name: &str) -> Result<Option<VersionedMap<S>>> {
         let Some(root) = pool.root(name)? else { return Ok(None) };
         if root.kind != S::ROOT_KIND {
             let (expected, found) = (S::ROOT_KIND, root.kind);
@@ -96,7 +96,7 @@ impl<S: CddsStructure> CddsMap<S> {
         Ok(maps.map(|root| root.name).collect())
     }
 
-    fn start(pool: &Pool, header: u64, lane: Option<Lane>) -> Result<CddsMap<S>> {
+    fn start(pool: &Pool, header: u64, lane: Option<Lane>) -> Result<VersionedMap<S>> {
         let region = pool.region();
         check_format(region, header, S::FORMAT)?;
         let Some(hold) = pool.hold(header) else { return Err(Error::InUse) };
@@ -105,7 +105,7 @@ impl<S: CddsStructure> CddsMap<S> {
         let kept = kept_list::load(region, header, version.number)?;
         let shared = Shared::new(pool, (header, seed, hold), version, kept);
         let writing = Writing { lane, scan: OldScan::default(), spare: None };
-        Ok(CddsMap { shared: Arc::new(shared), writer: Arc::new(BiasedMutex::new(writing)) })
+        Ok(VersionedMap { shared: Arc::new(shared), writer: Arc::new(BiasedMutex::new(writing)) })
     }
 
     /// The pool that the map lies in.
@@ -140,15 +140,18 @@ impl<S: CddsStructure> CddsMap<S> {
     }
 }
 
-impl<S: CddsStructure> Clone for CddsMap<S> {
-    fn clone(&self) -> CddsMap<S> {
-        CddsMap { shared: self.shared.clone(), writer: self.writer.clone() }
+impl<S: VersionedStructure> Clone for VersionedMap<S> {
+    fn clone(&self) -> VersionedMap<S> {
+        VersionedMap { shared: self.shared.clone(), writer: self.writer.clone() }
     }
 }
 
-impl<S: CddsStructure> std::fmt::Debug for CddsMap<S> {
+impl<S: VersionedStructure> std::fmt::Debug for VersionedMap<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (header, version) = (self.shared.header, self.version());
-        f.debug_struct("CddsMap").field("header", &header).field("version", &version).finish_non_exhaustive()
+        f.debug_struct("VersionedMap")
+            .field("header", &header)
+            .field("version", &version)
+            .finish_non_exhaustive()
     }
 }

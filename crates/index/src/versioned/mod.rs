@@ -26,7 +26,7 @@
 //! * I4: what is in a version that is held never changes. (`check` reads every named version.)
 //! * I5: what a stored word leads to is durable before the word is stored.
 //!
-//! `check.rs` proves I1 to I3, and I4 of what is on media; the crash simulator proves I5, and `tests/cdds_beside.rs` I4 beside a
+//! `check.rs` proves I1 to I3, and I4 of what is on media; the crash simulator proves I5, and `tests/versioned_concurrent.rs` I4 beside a
 //! writer.
 //!
 //! # Commit point
@@ -57,7 +57,7 @@
 //! the newest.
 //!
 //! Between the fence of a version and the search for where the next change goes there is no locked instruction, which would wait for that fence, as
-//! long as one thread makes all changes: the writer's lock has a bias, what is empty mostly is looked at without its lock (`seldom.rs`), and `intent` is stored when
+//! long as one thread makes all changes: the writer's lock has a bias, what is empty mostly is looked at without its lock (`mostly_empty.rs`), and `intent` is stored when
 //! the search of a single change is over, which reads the newest version only.
 //!
 //! A transaction of others may make a version, too, beside versions of other maps (`tree/part.rs`): it holds the lock from
@@ -65,7 +65,7 @@
 //! transaction that takes several has to be the only one that does so at a time.
 //!
 //! The same order of stores lets a version leave out what only who holds the one before it would need, until it is known whether
-//! anybody does (`owed.rs`).
+//! anybody does (`deferred_stamps.rs`).
 //!
 //! Version, root and length that readers use are in memory, and are stored after the commit's fence.
 //!
@@ -111,16 +111,19 @@ mod value;
 mod version;
 mod view;
 
-pub use bytes::CddsBytes;
-pub use check::CddsReport;
-pub use collect::CddsStats;
-pub use diff::CddsChange;
-pub use entry::CddsEntry;
-pub use group::CddsBatch;
-pub use hash::{CddsHash, CddsHashIter, CddsHashed};
-pub use kept_list::CddsKept;
-pub use map::CddsMap;
-pub use snapshot::{CddsReader, CddsSnapshot};
-pub use structure::CddsStructure;
-pub use tree::{CddsCursor, CddsOrdered, CddsPart, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsTree};
-pub use value::CddsValue;
+pub use bytes::VersionedBytes;
+pub use check::VersionedReport;
+pub use collect::VersionedStats;
+pub use diff::VersionedChange;
+pub use entry::VersionedEntry;
+pub use group::VersionedBatch;
+pub use hash::{HashStructure, VersionedHash, VersionedHashIter};
+pub use kept_list::KeptVersion;
+pub use map::VersionedMap;
+pub use snapshot::{VersionedReader, VersionedSnapshot};
+pub use structure::VersionedStructure;
+pub use tree::{
+    TreeStructure, VersionedCursor, VersionedPart, VersionedPinnedEntry, VersionedPinnedRange,
+    VersionedRange, VersionedTree,
+};
+pub use value::VersionedValue;

@@ -24,7 +24,7 @@ impl<T> Collection for Vec<T> {
 
 /// A collection behind a lock.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom<C> {
+pub(crate) struct MostlyEmpty<C> {
     collection: Mutex<C>,
     has_any: AtomicBool,
 }
@@ -35,10 +35,10 @@ pub(crate) struct Locked<'s, C: Collection> {
     collection: MutexGuard<'s, C>,
 }
 
-impl<C: Collection> Seldom<C> {
-    pub(crate) fn new(collection: C) -> Seldom<C> {
+impl<C: Collection> MostlyEmpty<C> {
+    pub(crate) fn new(collection: C) -> MostlyEmpty<C> {
         let has_any = AtomicBool::new(!collection.is_empty());
-        Seldom { collection: Mutex::new(collection), has_any }
+        MostlyEmpty { collection: Mutex::new(collection), has_any }
     }
 
     pub(crate) fn lock(&self) -> Locked<'_, C> {

@@ -28,13 +28,13 @@ impl<'m> Record<'m> {
 
     /// As [`read`](Self::read), and has its value come too.
     #[inline]
-    pub(crate) fn read_ahead(view: &View<'m>, off: u64) -> Result<Record<'m>> {
-        if let Some(ahead) = view.ahead {
-            ahead.fetch(view.region, off);
+    pub(crate) fn read_with_hint(view: &View<'m>, off: u64) -> Result<Record<'m>> {
+        if let Some(size_hint) = view.size_hint {
+            size_hint.fetch(view.region, off);
         }
         let record = Record::read(view.region, off)?;
-        if let Some(ahead) = view.ahead {
-            ahead.note(off, record.media_bytes());
+        if let Some(size_hint) = view.size_hint {
+            size_hint.note(off, record.media_bytes());
         }
         Ok(record)
     }

@@ -245,14 +245,14 @@ impl Queues {
     }
 
     /// Frees what an item stands for, or puts it where it waits; returns how many blocks were looked at.
-    pub(crate) fn settle<S: Reclaim>(
+    pub(crate) fn free_or_keep<S: Reclaim>(
         &mut self,
         tx: &mut Tx<'_>,
         dead: Dead,
         retained: &Retained,
     ) -> Result<usize> {
         if dead.kind != DeadKind::Subtree {
-            self.settle_block(tx, dead, retained)?;
+            self.free_or_keep_block(tx, dead, retained)?;
             return Ok(1);
         }
         // All of it is in each version from its last change to its death: there is nothing to be gained by looking at its parts.
@@ -265,13 +265,13 @@ impl Queues {
         for part in &parts {
             match part.kind {
                 DeadKind::Subtree => self.young.push(tx, part)?,
-                _ => self.settle_block(tx, *part, retained)?,
+                _ => self.free_or_keep_block(tx, *part, retained)?,
             }
         }
         Ok(parts.len())
     }
 
-    fn settle_block(&mut self, tx: &mut Tx<'_>, dead: Dead, retained: &Retained) -> Result<()> {
+    fn free_or_keep_block(&mut self, tx: &mut Tx<'_>, dead: Dead, retained: &Retained) -> Result<()> {
         if retained.any_in(dead.birth, dead.death) {
             self.has_needed = true;
             return self.old(tx)?.push(tx, &dead);

@@ -4,8 +4,8 @@
 //! its slot and then loads `intent`; the writer stores `intent` and then loads the slots. All four are sequentially consistent, so
 //! that at least one sees the other.
 
-use super::mostly_empty::Seldom;
-use super::record_size_hint::Ahead;
+use super::mostly_empty::MostlyEmpty;
+use super::record_size_hint::RecordSizeHint;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,23 +17,23 @@ const EMPTY: u64 = 0;
 
 /// Two lines, since processors fetch pairs of them.
 #[repr(align(128))]
-struct Slot {
+struct ReaderLine {
     version: AtomicU64,
     /// Of the reader, or the last one. It has the line anyway.
-    ahead: Ahead,
+    size_hint: RecordSizeHint,
 }
 
 /// The readers of one tree.
 pub(crate) struct Readers {
-    slots: Box<[Slot]>,
+    slots: Box<[ReaderLine]>,
     /// Slots from here on were never used.
     used: AtomicUsize,
-    overflow: Seldom<BTreeMap<u64, usize>>,
+    overflow: MostlyEmpty<BTreeMap<u64, usize>>,
 }
 
 /// Where a reader is noted.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum ReaderSlot {
     Slot(usize),
     Overflow(u64),
 }
@@ -49,16 +49,16 @@ impl Readers {
     pub(crate) fn new() -> Readers {
         Readers {
             slots: (0..SLOTS)
-                .map(|_| Slot { version: AtomicU64::new(EMPTY), ahead: Ahead::default() })
+                .map(|_| ReaderLine { version: AtomicU64::new(EMPTY), size_hint: RecordSizeHint::default() })
                 .collect(),
             used: AtomicUsize::new(0),
-            overflow: Seldom::default(),
+            overflow: MostlyEmpty::default(),
         }
     }
 
     /// Publishes a version. The caller then looks whether that was in time.
     #[inline]
-    pub(crate) fn enter(&self, version: u64) -> Place {
+    pub(crate) fn enter(&self, version: u64) -> ReaderSlot {
         let first = FIRST.get() % SLOTS;
         for i in 0..SLOTS {
             let idx = (first + i) % SLOTS;
@@ -70,22 +70,22 @@ impl Readers {
             let slot = &self.slots[idx].version;
             // ORDER: sequentially consistent, as the head of the file says.
             if slot.compare_exchange(EMPTY, version, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-                return Place::Slot(idx);
+                return ReaderSlot::Slot(idx);
             }
         }
         *self.overflow.lock().entry(version).or_insert(0) += 1;
-        Place::Overflow(version)
+        ReaderSlot::Overflow(version)
     }
 
     /// Publishes another version in the place of one that could not be read.
-    pub(crate) fn move_to(&self, place: Place, version: u64) -> Place {
+    pub(crate) fn move_to(&self, place: ReaderSlot, version: u64) -> ReaderSlot {
         match place {
-            Place::Slot(idx) => {
+            ReaderSlot::Slot(idx) => {
                 // ORDER: as in `enter`.
                 self.slots[idx].version.store(version, Ordering::SeqCst);
                 place
             }
-            Place::Overflow(_) => {
+            ReaderSlot::Overflow(_) => {
                 self.leave(&place);
                 self.enter(version)
             }
@@ -93,11 +93,11 @@ impl Readers {
     }
 
     #[inline]
-    pub(crate) fn leave(&self, place: &Place) {
+    pub(crate) fn leave(&self, place: &ReaderSlot) {
         match place {
             // ORDER: release, so that the reader's loads come before a writer finds the slot empty.
-            Place::Slot(idx) => self.slots[*idx].version.store(EMPTY, Ordering::Release),
-            Place::Overflow(version) => {
+            ReaderSlot::Slot(idx) => self.slots[*idx].version.store(EMPTY, Ordering::Release),
+            ReaderSlot::Overflow(version) => {
                 let mut overflow = self.overflow.lock();
                 if let Some(count) = overflow.get_mut(version) {
                     *count -= 1;
@@ -111,10 +111,10 @@ impl Readers {
 
     /// What the reader at a place expects of records.
     #[inline]
-    pub(crate) fn ahead(&self, place: &Place) -> Option<&Ahead> {
+    pub(crate) fn size_hint(&self, place: &ReaderSlot) -> Option<&RecordSizeHint> {
         match place {
-            Place::Slot(idx) => Some(&self.slots[*idx].ahead),
-            Place::Overflow(_) => None,
+            ReaderSlot::Slot(idx) => Some(&self.slots[*idx].size_hint),
+            ReaderSlot::Overflow(_) => None,
         }
     }
 

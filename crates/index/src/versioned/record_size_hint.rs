@@ -12,9 +12,9 @@ const LINES_MAX: u64 = 64;
 
 /// How many lines the next record probably has.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead(AtomicU64);
+pub(crate) struct RecordSizeHint(AtomicU64);
 
-impl Ahead {
+impl RecordSizeHint {
     /// Asks for as many lines from `off` on as the next record probably has.
     #[inline]
     pub(crate) fn fetch(&self, region: &Region, off: u64) {

@@ -1,11 +1,11 @@
 //! Going back: a new version with the contents of an older one.
 
 use super::diff::differences;
-use super::map::CddsMap;
-use super::structure::CddsStructure;
+use super::map::VersionedMap;
+use super::structure::VersionedStructure;
 use crate::error::Result;
 
-impl<S: CddsStructure> CddsMap<S> {
+impl<S: VersionedStructure> VersionedMap<S> {
     /// Makes a version that has what `version` has, which has to be held; returns its number. The versions in between stay as they
     /// are, for whoever holds them. Takes time that follows what changed since, not the size of the map; all of it is
     /// one transaction.
@@ -19,7 +19,7 @@ impl<S: CddsStructure> CddsMap<S> {
         let mut writing = self.lock_writer()?;
         // Nothing else is made while the lock is held, so that this stays the newest.
         let newest = self.snapshot();
-        let (_, version) = self.write(&mut writing, |work, tx| {
+        let (_, version) = self.write(&mut writing, |builder, tx| {
             // Copies, since what is borrowed from a damaged pool may lie where something new is written.
             let (mut own_key, mut own_value) = (Vec::new(), Vec::new());
             differences(&newest, &target, &mut |key, _, wanted| {
@@ -29,9 +29,9 @@ impl<S: CddsStructure> CddsMap<S> {
                     Some(value) => {
                         own_value.clear();
                         own_value.extend_from_slice(&value);
-                        work.put(tx, &own_key, &own_value)?
+                        builder.put(tx, &own_key, &own_value)?
                     }
-                    None => work.remove(tx, &own_key)?,
+                    None => builder.remove(tx, &own_key)?,
                 };
                 Ok(())
             })

@@ -1,10 +1,10 @@
 //! The state that the clones of a handle share: the newest version, who reads which, and the snapshots.
 
-use super::deferred_stamps::{Owed, OwedByNewest};
+use super::deferred_stamps::{DeferredStamps, NewestDeferredStamps};
 use super::kept_list::KeptSnapshot;
 use super::layout::RootWord;
-use super::mostly_empty::Seldom;
-use super::readers::{Place, Readers, Retained};
+use super::mostly_empty::MostlyEmpty;
+use super::readers::{ReaderSlot, Readers, Retained};
 use super::requests::Waiting;
 use super::version::Version;
 use super::view::View;
@@ -27,14 +27,14 @@ pub(crate) struct Shared {
     /// Root and length of the newest version and of the one before or after it, by the lowest bit of their numbers.
     tops: [Top; 2],
     /// What the newest version did not store for the one before it.
-    pub(super) owed: OwedByNewest,
+    pub(super) deferred: NewestDeferredStamps,
     pub(super) readers: Readers,
     /// The versions of snapshots.
-    pub(super) held: Seldom<BTreeMap<u64, Held>>,
+    pub(super) held: MostlyEmpty<BTreeMap<u64, HeldVersion>>,
     /// Mirrors the list of kept snapshots.
-    pub(super) kept: Seldom<Vec<KeptSnapshot>>,
+    pub(super) kept: MostlyEmpty<Vec<KeptSnapshot>>,
     pub(super) waiting: Waiting,
-    /// The thread whose batch has the writer ([`CddsTree::part_of_batch`](crate::CddsTree::part_of_batch)), or 0.
+    /// The thread whose batch has the writer ([`VersionedTree::part_of_batch`](crate::VersionedTree::part_of_batch)), or 0.
     pub(super) batch_thread: AtomicUsize,
 }
 
@@ -46,7 +46,7 @@ struct Top {
 
 /// A version that snapshots hold.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct HeldVersion {
     pub(super) top: Version,
     pub(super) snapshots: usize,
 }
@@ -67,10 +67,10 @@ impl Shared {
             current: AtomicU64::new(version.number),
             intent: AtomicU64::new(version.number),
             tops: Default::default(),
-            owed: OwedByNewest::default(),
+            deferred: NewestDeferredStamps::default(),
             readers: Readers::new(),
-            held: Seldom::default(),
-            kept: Seldom::new(kept),
+            held: MostlyEmpty::default(),
+            kept: MostlyEmpty::new(kept),
             waiting: Waiting::default(),
             batch_thread: AtomicUsize::new(0),
         };
@@ -91,7 +91,7 @@ impl Shared {
             version: version.number,
             root: version.root,
             seed: self.seed,
-            ahead: None,
+            size_hint: None,
         }
     }
 
@@ -142,9 +142,9 @@ impl Shared {
 
     /// Makes a version, which is durable, and owes these words, the newest for readers.
     #[inline]
-    pub(super) fn show(&self, version: Version, owed: &[u64]) {
+    pub(super) fn show(&self, version: Version, deferred: &[u64]) {
         // Before anybody finds the version.
-        self.owed.set(version.number, owed);
+        self.deferred.set(version.number, deferred);
         let top = &self.tops[(version.number % 2) as usize];
         top.root.store(version.root.0, Ordering::Release);
         top.length.store(version.length, Ordering::Release);
@@ -154,23 +154,23 @@ impl Shared {
 
     /// What a version that is held misses of what the one after it changed. Whoever compares the two asks when both are held, and
     /// the later one is there.
-    pub(super) fn owed_to(&self, version: u64) -> Owed {
-        self.owed.of(version + 1)
+    pub(super) fn deferred_for(&self, version: u64) -> DeferredStamps {
+        self.deferred.of(version + 1)
     }
 
     /// What the next version has to store, since some of these versions is owed it.
-    pub(super) fn due(&self, retained: &Retained) -> Owed {
+    pub(super) fn due(&self, retained: &Retained) -> DeferredStamps {
         let newest = self.current();
         match retained.held() {
-            [] => Owed::default(),
-            held if held.binary_search(&(newest - 1)).is_err() => Owed::default(),
-            _ => self.owed.of(newest),
+            [] => DeferredStamps::default(),
+            held if held.binary_search(&(newest - 1)).is_err() => DeferredStamps::default(),
+            _ => self.deferred.of(newest),
         }
     }
 
     /// Publishes the newest version.
     #[inline]
-    pub(super) fn enter(&self) -> (Version, Place) {
+    pub(super) fn enter(&self) -> (Version, ReaderSlot) {
         let mut number = self.current();
         let mut place = self.readers.enter(number);
         loop {

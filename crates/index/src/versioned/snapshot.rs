@@ -1,11 +1,11 @@
 //! Holding a version: readers for a short while, snapshots for as long as they live.
 
-use super::bytes::CddsBytes;
-use super::map::CddsMap;
-use super::readers::Place;
-use super::shared::{Held, Shared};
-use super::structure::CddsStructure;
-use super::tree::{CddsOrdered, CddsRange};
+use super::bytes::VersionedBytes;
+use super::map::VersionedMap;
+use super::readers::ReaderSlot;
+use super::shared::{HeldVersion, Shared};
+use super::structure::VersionedStructure;
+use super::tree::{TreeStructure, VersionedRange};
 use super::version::Version;
 use super::view::View;
 use crate::error::{Error, Result};
@@ -15,45 +15,45 @@ use std::sync::Arc;
 
 /// Reads the version that was the newest when it was made. Costs one locked instruction and no memory.
 ///
-/// While it lives, what its version needs is not reused; what should live long is a [`CddsSnapshot`].
-pub struct CddsReader<'t, S = CddsOrdered> {
+/// While it lives, what its version needs is not reused; what should live long is a [`VersionedSnapshot`].
+pub struct VersionedReader<'t, S = TreeStructure> {
     shared: &'t Shared,
     version: Version,
-    hold: Hold<'t>,
+    hold: VersionPin<'t>,
     structure: PhantomData<S>,
 }
 
 /// What keeps a published version from being given up.
-pub(super) struct Hold<'t> {
+pub(super) struct VersionPin<'t> {
     shared: &'t Shared,
-    place: Place,
+    place: ReaderSlot,
 }
 
 /// A version that is held: it can be read as long as this, or a clone of it, lives. Made in constant time.
-pub struct CddsSnapshot<S = CddsOrdered> {
+pub struct VersionedSnapshot<S = TreeStructure> {
     shared: Arc<Shared>,
     version: Version,
     structure: PhantomData<S>,
 }
 
-impl<S: CddsStructure> CddsMap<S> {
+impl<S: VersionedStructure> VersionedMap<S> {
     /// A reader of the newest version. Takes no lock and never waits.
     #[inline]
-    pub fn reader(&self) -> CddsReader<'_, S> {
+    pub fn reader(&self) -> VersionedReader<'_, S> {
         let (version, place) = self.shared.enter();
-        CddsReader {
+        VersionedReader {
             shared: &self.shared,
             version,
-            hold: Hold { shared: &self.shared, place },
+            hold: VersionPin { shared: &self.shared, place },
             structure: PhantomData,
         }
     }
 
     /// Holds the newest version.
-    pub fn snapshot(&self) -> CddsSnapshot<S> {
+    pub fn snapshot(&self) -> VersionedSnapshot<S> {
         let reader = self.reader();
         // In a slot until it is among the held ones, so that no writer misses it.
-        CddsSnapshot::hold(&self.shared, reader.version)
+        VersionedSnapshot::hold(&self.shared, reader.version)
     }
 
     /// Holds a version that another snapshot, or a kept one, holds already.
@@ -61,17 +61,17 @@ impl<S: CddsStructure> CddsMap<S> {
     /// # Errors
     ///
     /// [`Error::NoSuchVersion`] if none does.
-    pub fn snapshot_at(&self, version: u64) -> Result<CddsSnapshot<S>> {
+    pub fn snapshot_at(&self, version: u64) -> Result<VersionedSnapshot<S>> {
         let mut held = self.shared.held.lock();
         if let Some(held) = held.get_mut(&version) {
             held.snapshots += 1;
-            return Ok(CddsSnapshot::of(&self.shared, held.top));
+            return Ok(VersionedSnapshot::of(&self.shared, held.top));
         }
         drop(held);
         let kept = self.shared.kept.lock();
         if let Some(kept) = kept.iter().find(|kept| kept.version.number == version) {
             // Under the lock of the kept ones, so that none of them goes before this one is held.
-            return Ok(CddsSnapshot::hold(&self.shared, kept.version));
+            return Ok(VersionedSnapshot::hold(&self.shared, kept.version));
         }
         drop(kept);
         let newest = self.snapshot();
@@ -98,12 +98,12 @@ impl<S: CddsStructure> CddsMap<S> {
     }
 }
 
-impl<'t, S> CddsReader<'t, S> {
+impl<'t, S> VersionedReader<'t, S> {
     /// The version, for as long as its map is there. Nothing that comes of it may outlive the reader.
     #[inline]
     pub(super) fn pinned_view(&self) -> View<'t> {
         let shared: &'t Shared = self.shared;
-        View { ahead: shared.readers.ahead(&self.hold.place), ..shared.view(self.version) }
+        View { size_hint: shared.readers.size_hint(&self.hold.place), ..shared.view(self.version) }
     }
 
     #[inline]
@@ -113,27 +113,27 @@ impl<'t, S> CddsReader<'t, S> {
 
     /// What holds the version, alone.
     #[inline]
-    pub(super) fn into_hold(self) -> Hold<'t> {
+    pub(super) fn into_hold(self) -> VersionPin<'t> {
         self.hold
     }
 }
 
-impl<S: CddsStructure> CddsSnapshot<S> {
+impl<S: VersionedStructure> VersionedSnapshot<S> {
     /// Holds a version that is held or published by the caller.
-    pub(super) fn hold(shared: &Arc<Shared>, version: Version) -> CddsSnapshot<S> {
+    pub(super) fn hold(shared: &Arc<Shared>, version: Version) -> VersionedSnapshot<S> {
         shared.pool.assert_process();
         let mut held = shared.held.lock();
-        held.entry(version.number).or_insert(Held { top: version, snapshots: 0 }).snapshots += 1;
-        CddsSnapshot::of(shared, version)
+        held.entry(version.number).or_insert(HeldVersion { top: version, snapshots: 0 }).snapshots += 1;
+        VersionedSnapshot::of(shared, version)
     }
 
     /// Of a version whose holders count this one.
-    fn of(shared: &Arc<Shared>, version: Version) -> CddsSnapshot<S> {
-        CddsSnapshot { shared: shared.clone(), version, structure: PhantomData }
+    fn of(shared: &Arc<Shared>, version: Version) -> VersionedSnapshot<S> {
+        VersionedSnapshot { shared: shared.clone(), version, structure: PhantomData }
     }
 
     /// Whether the snapshot is of this map.
-    pub(super) fn is_of(&self, map: &CddsMap<S>) -> bool {
+    pub(super) fn is_of(&self, map: &VersionedMap<S>) -> bool {
         Arc::ptr_eq(&self.shared, &map.shared)
     }
 
@@ -151,13 +151,13 @@ impl<S: CddsStructure> CddsSnapshot<S> {
     }
 }
 
-impl<S: CddsStructure> Clone for CddsSnapshot<S> {
-    fn clone(&self) -> CddsSnapshot<S> {
-        CddsSnapshot::hold(&self.shared, self.version)
+impl<S: VersionedStructure> Clone for VersionedSnapshot<S> {
+    fn clone(&self) -> VersionedSnapshot<S> {
+        VersionedSnapshot::hold(&self.shared, self.version)
     }
 }
 
-impl<S> Drop for CddsSnapshot<S> {
+impl<S> Drop for VersionedSnapshot<S> {
     fn drop(&mut self) {
         if self.shared.pool.was_left_behind() {
             return;
@@ -172,7 +172,7 @@ impl<S> Drop for CddsSnapshot<S> {
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for VersionPin<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.shared.pool.was_left_behind() {
@@ -185,7 +185,7 @@ impl Drop for Hold<'_> {
 /// What readers and snapshots offer alike.
 macro_rules! reads_a_version {
     ($name:literal, $holder:ty, $ordered:ty) => {
-        impl<S: CddsStructure> $holder {
+        impl<S: VersionedStructure> $holder {
             /// The version that is read.
             pub fn version(&self) -> u64 {
                 self.version.number
@@ -207,7 +207,7 @@ macro_rules! reads_a_version {
             ///
             /// [`Error::Pool`](crate::Error::Pool) when the map is damaged on the way to the key.
             #[inline]
-            pub fn get(&self, key: &[u8]) -> Result<Option<CddsBytes<'_>>> {
+            pub fn get(&self, key: &[u8]) -> Result<Option<VersionedBytes<'_>>> {
                 S::get(self.view(), key)
             }
 
@@ -219,17 +219,17 @@ macro_rules! reads_a_version {
 
         impl $ordered {
             /// The keys in a range with their values, in order from either end.
-            pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> CddsRange<'_> {
-                CddsRange::new(self.view(), range)
+            pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> VersionedRange<'_> {
+                VersionedRange::new(self.view(), range)
             }
 
             /// The keys that begin with `prefix`, with their values, in order from either end.
-            pub fn prefix(&self, prefix: &[u8]) -> CddsRange<'_> {
-                CddsRange::of_prefix(self.view(), prefix)
+            pub fn prefix(&self, prefix: &[u8]) -> VersionedRange<'_> {
+                VersionedRange::of_prefix(self.view(), prefix)
             }
         }
 
-        impl<S: CddsStructure> std::fmt::Debug for $holder {
+        impl<S: VersionedStructure> std::fmt::Debug for $holder {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.debug_struct($name).field("version", &self.version()).finish_non_exhaustive()
             }
@@ -237,5 +237,5 @@ macro_rules! reads_a_version {
     };
 }
 
-reads_a_version!("CddsReader", CddsReader<'_, S>, CddsReader<'_, CddsOrdered>);
-reads_a_version!("CddsSnapshot", CddsSnapshot<S>, CddsSnapshot<CddsOrdered>);
+reads_a_version!("VersionedReader", VersionedReader<'_, S>, VersionedReader<'_, TreeStructure>);
+reads_a_version!("VersionedSnapshot", VersionedSnapshot<S>, VersionedSnapshot<TreeStructure>);

@@ -1,7 +1,7 @@
 //! A version to be read.
 
 use super::layout::RootWord;
-use super::record_size_hint::Ahead;
+use super::record_size_hint::RecordSizeHint;
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
@@ -13,7 +13,7 @@ pub struct View<'m> {
     pub(crate) root: RootWord,
     pub(crate) seed: u64,
     /// Of who reads it, if that is known.
-    pub(crate) ahead: Option<&'m Ahead>,
+    pub(crate) size_hint: Option<&'m RecordSizeHint>,
 }
 
 /// The region in which the maps of a transaction lie.

@@ -35,7 +35,7 @@ impl Fences<'_> {
 
 /// Whether a node belongs to the tree or to one that is being freed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Liveness {
     Live,
     Doomed,
 }
@@ -43,7 +43,7 @@ enum Fate {
 struct Checker<'m, 'k> {
     view: Media<'m>,
     marks: &'k mut Marks,
-    fate: Fate,
+    liveness: Liveness,
     records: u64,
 }
 
@@ -65,13 +65,13 @@ impl WbTree {
         let view = Media(self.region());
         marks.reach(self.header_off(), MAP_BYTES)?;
         self.check_header(view)?;
-        let mut checker = Checker { view, marks, fate: Fate::Live, records: 0 };
+        let mut checker = Checker { view, marks, liveness: Liveness::Live, records: 0 };
         checker.tree(self.root(view)?)?;
         let len = self.length(view)?;
         if len != checker.records {
             return Err(corrupt("the length of a tree", self.length_off(0), checker.records, len as i64));
         }
-        checker.fate = Fate::Doomed;
+        checker.liveness = Liveness::Doomed;
         let mut doomed = TreeWord(view.load(self.doomed_off())?);
         while !doomed.is_empty() {
             checker.tree(doomed)?;
@@ -107,7 +107,7 @@ impl<'m> Checker<'m, '_> {
         self.marks.reach(off, INNER_BYTES)?;
         let node = Inner::open(self.view.0, off, level)?;
         self.links(off + field!(PmInner.next_doomed), is_root)?;
-        if self.fate == Fate::Live {
+        if self.liveness == Liveness::Live {
             expect_zero(self.view, "the count of freed children in a live tree", node.off, 1)?;
         }
         let bytes = self.separators(&node, fences)?;
@@ -229,7 +229,7 @@ impl<'m> Checker<'m, '_> {
 
     /// Only the root of a doomed tree leads to another.
     fn links(&self, next_off: u64, is_root: bool) -> Result<()> {
-        if self.fate == Fate::Doomed && is_root {
+        if self.liveness == Liveness::Doomed && is_root {
             return Ok(());
         }
         expect_zero(self.view, "the link to another cleared tree", next_off, 1)

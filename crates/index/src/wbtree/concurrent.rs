@@ -1,27 +1,27 @@
 //! Changes of single records by several threads at once, each durable when its call returns.
 
 use super::WbTree;
-use super::create::length_part;
-use super::locks::{Held, Locks};
-use super::modify::Fate;
+use super::length::length_part;
+use super::locks::{HeldLocks, Locks};
 use super::node::{Media, View};
 use super::remove::becomes_sparse;
-use super::search::{Goal, Place, Probe, descend, descend_to, find};
+use super::search::{Goal, Probe, TreePosition, descend, descend_to, find};
 use super::writers::{Turn, Writers};
 use crate::error::Result;
+use crate::key_edit::KeyEdit;
 use crate::record::{check_lengths, write_record};
 use tembo_pool::Tx;
 
-/// A tree with the writers that change it, made by [`WbTree::beside`].
+/// A tree with the writers that change it, made by [`WbTree::concurrent`].
 #[derive(Debug, Clone, Copy)]
-pub struct Beside<'t> {
+pub struct ConcurrentWriter<'t> {
     tree: &'t WbTree,
     writers: &'t Writers,
 }
 
 /// What a change may come to.
 #[derive(Clone, Copy)]
-struct Prospects {
+struct MayInsertOrRemove {
     inserts: bool,
     removes: bool,
 }
@@ -45,7 +45,7 @@ impl WbTree {
     /// tx.commit()?;
     /// std::thread::scope(|scope| {
     ///     for start in [0u32, 1] {
-    ///         let squares = squares.beside(&writers);
+    ///         let squares = squares.concurrent(&writers);
     ///         scope.spawn(move || {
     ///             let mut numbers = (start..100).step_by(2);
     ///             numbers.try_for_each(|i| squares.put(&i.to_be_bytes(), &[&(i * i).to_be_bytes()]).map(drop))
@@ -61,12 +61,12 @@ impl WbTree {
     ///
     /// The changes do if the writers are not of this tree's pool.
     #[inline]
-    pub fn beside<'t>(&'t self, writers: &'t Writers) -> Beside<'t> {
-        Beside { tree: self, writers }
+    pub fn concurrent<'t>(&'t self, writers: &'t Writers) -> ConcurrentWriter<'t> {
+        ConcurrentWriter { tree: self, writers }
     }
 }
 
-impl Beside<'_> {
+impl ConcurrentWriter<'_> {
     /// As [`WbTree::put`], durable on return.
     ///
     /// # Errors
@@ -83,16 +83,16 @@ impl Beside<'_> {
         };
         let value_bytes = check_lengths(key, value)?;
         let probe = Probe::new(key);
-        let prospects = Prospects { inserts: true, removes: false };
+        let may = MayInsertOrRemove { inserts: true, removes: false };
         let outcome = write_record(&mut tx, key, value, value_bytes).and_then(|record| {
-            self.change(tx, locks, probe, prospects, |tx, place| {
+            self.change(tx, locks, probe, may, |tx, place| {
                 self.tree.change(tx, |tx| self.tree.put_record(tx, place, probe, record))
             })
         });
         match outcome {
             // Where the record is written last, what was cleared can be freed before.
             Err(e) if e.is_full() && self.tree.has_cleared()? => {
-                self.decide(key, prospects, |_| Fate::Put(value.concat()))
+                self.decide(key, may, |_| KeyEdit::Put(value.concat()))
             }
             outcome => outcome,
         }
@@ -111,9 +111,13 @@ impl Beside<'_> {
             tx.commit()?;
             return Ok(was_there);
         };
-        self.change(tx, locks, Probe::new(key), Prospects { inserts: false, removes: true }, |tx, place| {
-            self.tree.change(tx, |tx| self.tree.remove_record(tx, place, key))
-        })
+        self.change(
+            tx,
+            locks,
+            Probe::new(key),
+            MayInsertOrRemove { inserts: false, removes: true },
+            |tx, place| self.tree.change(tx, |tx| self.tree.remove_record(tx, place, key)),
+        )
     }
 
     /// As [`WbTree::insert`], durable on return.
@@ -122,8 +126,9 @@ impl Beside<'_> {
     ///
     /// As for [`put`](Self::put).
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        let is_there =
-            self.decide(key, Prospects { inserts: true, removes: false }, |old| Fate::inserted(value, old))?;
+        let is_there = self.decide(key, MayInsertOrRemove { inserts: true, removes: false }, |old| {
+            KeyEdit::inserted(value, old)
+        })?;
         Ok(!is_there)
     }
 
@@ -133,7 +138,9 @@ impl Beside<'_> {
     ///
     /// As for [`put`](Self::put).
     pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.decide(key, Prospects { inserts: false, removes: false }, |old| Fate::updated(value, old))
+        self.decide(key, MayInsertOrRemove { inserts: false, removes: false }, |old| {
+            KeyEdit::updated(value, old)
+        })
     }
 
     /// As [`WbTree::compare_and_swap`], durable on return.
@@ -142,11 +149,11 @@ impl Beside<'_> {
     ///
     /// As for [`put`](Self::put).
     pub fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
-        let prospects = Prospects { inserts: expected.is_none(), removes: new.is_none() };
+        let may = MayInsertOrRemove { inserts: expected.is_none(), removes: new.is_none() };
         let mut is_expected = false;
-        self.decide(key, prospects, |old| {
+        self.decide(key, may, |old| {
             is_expected = old == expected;
-            Fate::swapped(new, is_expected)
+            KeyEdit::swapped(new, is_expected)
         })?;
         Ok(is_expected)
     }
@@ -162,19 +169,19 @@ impl Beside<'_> {
         key: &[u8],
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
-        let prospects = Prospects { inserts: true, removes: true };
+        let may = MayInsertOrRemove { inserts: true, removes: true };
         let mut held = None;
-        self.decide(key, prospects, |old| {
+        self.decide(key, may, |old| {
             held = Some(self.writers.hold_here("a map, in a closure that `modify` calls"));
-            change(old).map_or(Fate::Remove, Fate::Put)
+            change(old).map_or(KeyEdit::Remove, KeyEdit::Put)
         })
     }
 
     fn decide<V: AsRef<[u8]>>(
         &self,
         key: &[u8],
-        prospects: Prospects,
-        decide: impl FnOnce(Option<&[u8]>) -> Fate<V>,
+        may: MayInsertOrRemove,
+        decide: impl FnOnce(Option<&[u8]>) -> KeyEdit<V>,
     ) -> Result<bool> {
         let Turn { mut tx, locks } = self.writers.turn()?;
         let Some(locks) = locks else {
@@ -183,7 +190,7 @@ impl Beside<'_> {
             return Ok(is_there);
         };
         let probe = Probe::new(key);
-        self.change(tx, locks, probe, prospects, |tx, place| self.tree.decide_at(tx, place, probe, decide))
+        self.change(tx, locks, probe, may, |tx, place| self.tree.decide_at(tx, place, probe, decide))
     }
 
     /// Makes a change where the key is, or belongs, beside other writers: in one leaf if that is all that it needs, otherwise
@@ -196,13 +203,13 @@ impl Beside<'_> {
         mut tx: Tx<'_>,
         locks: &Locks,
         probe: Probe<'_>,
-        prospects: Prospects,
-        change: impl FnOnce(&mut Tx<'_>, &Place<'_>) -> Result<T>,
+        may: MayInsertOrRemove,
+        change: impl FnOnce(&mut Tx<'_>, &TreePosition<'_>) -> Result<T>,
     ) -> Result<T> {
         self.tree.assert_writes(&tx);
         let _length = locks.lock_length(length_part(&tx));
         let _pin = self.tree.pool().pin_for_writing();
-        if let Some((place, held)) = self.lock_in_place(locks, probe, prospects)? {
+        if let Some((place, held)) = self.lock_in_place(locks, probe, may)? {
             // The place's tree may be older than the leaf's lock; it only tells which leaf is sparse.
             let outcome = change(&mut tx, &place);
             let outcome = end(tx, outcome);
@@ -221,8 +228,8 @@ impl Beside<'_> {
         &self,
         locks: &'l Locks,
         probe: Probe<'_>,
-        prospects: Prospects,
-    ) -> Result<Option<(Place<'_>, Held<'l>)>> {
+        may: MayInsertOrRemove,
+    ) -> Result<Option<(TreePosition<'_>, HeldLocks<'l>)>> {
         let view = Media(self.tree.region());
         loop {
             let version = locks.version();
@@ -239,10 +246,10 @@ impl Beside<'_> {
             let state = leaf.state(view)?;
             let found = find(view, view, &leaf, state, probe)?;
             let stays = match found {
-                Some(_) => !prospects.removes || !becomes_sparse(tree, state.count() - 1),
-                None => !prospects.inserts || self.tree.free_slot(&leaf, state)?.is_some(),
+                Some(_) => !may.removes || !becomes_sparse(tree, state.count() - 1),
+                None => !may.inserts || self.tree.free_slot(&leaf, state)?.is_some(),
             };
-            let place = Place { tree, leaf: Some((leaf, state)), found, held: None };
+            let place = TreePosition { tree, leaf: Some((leaf, state)), found, held: None };
             return Ok(stays.then_some((place, held)));
         }
     }
@@ -257,17 +264,17 @@ impl Beside<'_> {
 
     /// Where a key is, or belongs, with the structure and its leaf locked.
     #[cold]
-    fn place_under<'p>(&'p self, held: &'p Held<'_>, probe: Probe<'_>) -> Result<Place<'p>> {
+    fn place_under<'p>(&'p self, held: &'p HeldLocks<'_>, probe: Probe<'_>) -> Result<TreePosition<'p>> {
         let view = Media(self.tree.region());
         let tree = self.tree.root(view)?;
         if tree.is_empty() {
-            return Ok(Place { tree, leaf: None, found: None, held: Some(held) });
+            return Ok(TreePosition { tree, leaf: None, found: None, held: Some(held) });
         }
         let leaf = descend(view, tree, Goal::At(probe.key), |_, _| ())?;
         held.lock(leaf.off);
         let state = leaf.state(view)?;
         let found = find(view, view, &leaf, state, probe)?;
-        Ok(Place { tree, leaf: Some((leaf, state)), found, held: Some(held) })
+        Ok(TreePosition { tree, leaf: Some((leaf, state)), found, held: Some(held) })
     }
 }
 

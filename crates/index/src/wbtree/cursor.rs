@@ -20,10 +20,10 @@ use tembo_pool::Pin;
 /// reused, so a cursor should not rest at a record for long.
 pub struct Cursor<'t> {
     tree: &'t WbTree,
-    place: Place<'t>,
+    place: CursorPosition<'t>,
 }
 
-enum Place<'t> {
+enum CursorPosition<'t> {
     BeforeFirst,
     At { spot: Spot<'t>, _pin: Pin },
     AfterLast,
@@ -46,7 +46,7 @@ impl Spot<'_> {
     }
 
     /// The position and the record beside this one in the leaf.
-    fn beside(&self, direction: Direction) -> Option<(usize, u64)> {
+    fn neighbour(&self, direction: Direction) -> Option<(usize, u64)> {
         let at = match direction {
             Direction::Up => self.at + 1,
             Direction::Down => self.at.checked_sub(1)?,
@@ -58,7 +58,7 @@ impl Spot<'_> {
 impl WbTree {
     /// A cursor before the first record.
     pub fn cursor(&self) -> Cursor<'_> {
-        Cursor { tree: self, place: Place::BeforeFirst }
+        Cursor { tree: self, place: CursorPosition::BeforeFirst }
     }
 
     /// The nearest record that a walk from `from` on meets.
@@ -185,23 +185,23 @@ impl<'t> Cursor<'t> {
 
     fn record(&self) -> Option<&Record<'_>> {
         match &self.place {
-            Place::At { spot, .. } => {
+            CursorPosition::At { spot, .. } => {
                 self.tree.pool().assert_process();
                 Some(&spot.record)
             }
-            Place::BeforeFirst | Place::AfterLast => None,
+            CursorPosition::BeforeFirst | CursorPosition::AfterLast => None,
         }
     }
 
     fn step(&mut self, direction: Direction) -> Result<bool> {
-        let Place::At { spot, .. } = &mut self.place else {
+        let CursorPosition::At { spot, .. } = &mut self.place else {
             let is_past = match self.place {
-                Place::BeforeFirst => direction == Direction::Down,
+                CursorPosition::BeforeFirst => direction == Direction::Down,
                 _ => direction == Direction::Up,
             };
             return if is_past { Ok(false) } else { self.land(direction, Bound::Unbounded) };
         };
-        if let Some((at, off)) = spot.beside(direction) {
+        if let Some((at, off)) = spot.neighbour(direction) {
             return match Record::read(self.tree.region(), off) {
                 Ok(record) => {
                     (spot.at, spot.record) = (at, record);
@@ -229,8 +229,8 @@ impl<'t> Cursor<'t> {
     /// Moves past all records.
     fn leave(&mut self, direction: Direction) {
         self.place = match direction {
-            Direction::Up => Place::AfterLast,
-            Direction::Down => Place::BeforeFirst,
+            Direction::Up => CursorPosition::AfterLast,
+            Direction::Down => CursorPosition::BeforeFirst,
         };
     }
 
@@ -240,7 +240,7 @@ impl<'t> Cursor<'t> {
         let Some(spot) = self.tree.nearest(Media(self.tree.region()), direction, from)? else {
             return Ok(false);
         };
-        self.place = Place::At { spot, _pin: pin };
+        self.place = CursorPosition::At { spot, _pin: pin };
         Ok(true)
     }
 }
@@ -248,9 +248,9 @@ impl<'t> Cursor<'t> {
 impl std::fmt::Debug for Cursor<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let place: &dyn std::fmt::Debug = match &self.place {
-            Place::BeforeFirst => &"before the first",
-            Place::At { spot, .. } => &spot.record,
-            Place::AfterLast => &"after the last",
+            CursorPosition::BeforeFirst => &"before the first",
+            CursorPosition::At { spot, .. } => &spot.record,
+            CursorPosition::AfterLast => &"after the last",
         };
         f.debug_struct("Cursor").field("place", place).finish_non_exhaustive()
     }

@@ -10,7 +10,7 @@ use super::layout::{
     FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_BYTES, MAX_SHARED_BYTES, NodeKind, SEPARATOR_HEAD_BYTES,
     SeparatorWord, TreeWord, field, put_word,
 };
-use super::locks::Held;
+use super::locks::HeldLocks;
 use super::node::{Inner, Leaf, Pending, View};
 use super::search::{Goal, descend};
 use crate::error::{Result, corrupt};
@@ -67,13 +67,13 @@ impl<'m> Path<'m> {
 }
 
 /// An inner node's contents in memory, to be changed and built anew.
-pub(crate) struct Draft<'a> {
+pub(crate) struct InnerDraft<'a> {
     pub(crate) children: Vec<u64>,
     pub(crate) separators: Vec<Separator<'a>>,
 }
 
-impl<'a> Draft<'a> {
-    pub(crate) fn of<'m: 'a>(view: impl View<'m>, node: &Inner<'m>, key: &'a [u8]) -> Result<Draft<'a>> {
+impl<'a> InnerDraft<'a> {
+    pub(crate) fn of<'m: 'a>(view: impl View<'m>, node: &Inner<'m>, key: &'a [u8]) -> Result<InnerDraft<'a>> {
         let count = node.count();
         let mut children = Vec::with_capacity(2 * FANOUT);
         let mut separators = Vec::with_capacity(2 * FANOUT);
@@ -83,11 +83,11 @@ impl<'a> Draft<'a> {
         for i in 0..count - 1 {
             separators.push(node.separator(i, key)?);
         }
-        Ok(Draft { children, separators })
+        Ok(InnerDraft { children, separators })
     }
 
     /// The contents of this node, `between`, and the contents of the node on its right.
-    pub(crate) fn joined(mut self, between: Separator<'a>, right: Draft<'a>) -> Draft<'a> {
+    pub(crate) fn joined(mut self, between: Separator<'a>, right: InnerDraft<'a>) -> InnerDraft<'a> {
         self.children.extend(right.children);
         self.separators.push(between);
         self.separators.extend(right.separators);
@@ -105,14 +105,14 @@ pub(crate) struct Edit<'m, 'o, 't> {
     pub(crate) tree: &'m WbTree,
     pub(crate) tx: &'o mut Tx<'t>,
     /// What is locked, if others write too.
-    held: Option<&'o Held<'o>>,
+    held: Option<&'o HeldLocks<'o>>,
     /// Blocks that the change makes unreachable. They are freed when it is complete, not earlier, because until
     /// then their bytes may still be borrowed and must not be handed out again.
     retired: Vec<u64>,
 }
 
 impl<'m, 'o, 't> Edit<'m, 'o, 't> {
-    pub(crate) fn new(tree: &'m WbTree, tx: &'o mut Tx<'t>, held: Option<&'o Held<'o>>) -> Self {
+    pub(crate) fn new(tree: &'m WbTree, tx: &'o mut Tx<'t>, held: Option<&'o HeldLocks<'o>>) -> Self {
         Edit { tree, tx, held, retired: Vec::new() }
     }
 

@@ -5,7 +5,7 @@ use super::edit::Edit;
 use super::items::{Item, Items};
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
 use super::node::{Leaf, Media};
-use super::search::{Place, Probe};
+use super::search::{Probe, TreePosition};
 use crate::error::Result;
 use crate::key_prefix::prefix8;
 use crate::record::{check_lengths, write_record};
@@ -42,7 +42,7 @@ impl WbTree {
     pub(crate) fn put_record(
         &self,
         tx: &mut Tx<'_>,
-        place: &Place<'_>,
+        place: &TreePosition<'_>,
         probe: Probe<'_>,
         record: u64,
     ) -> Result<bool> {
@@ -71,7 +71,7 @@ impl WbTree {
     }
 
     /// The first leaf of an empty tree.
-    fn plant(&self, tx: &mut Tx<'_>, place: &Place<'_>, probe: Probe<'_>, record: u64) -> Result<()> {
+    fn plant(&self, tx: &mut Tx<'_>, place: &TreePosition<'_>, probe: Probe<'_>, record: u64) -> Result<()> {
         let mut items = Items::new(0);
         items.push(Item { prefix: prefix8(probe.key), record, fingerprint: probe.fingerprint });
         let mut edit = Edit::new(self, tx, place.held);

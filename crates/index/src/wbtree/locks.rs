@@ -20,7 +20,7 @@ pub(crate) struct Locks {
     leaves: Box<[Lock]>,
     /// By part of the length: lanes that share one take turns.
     lengths: [Lock; LENGTHS],
-    /// Held while child words and root words are changed.
+    /// HeldLocks while child words and root words are changed.
     structure: Mutex<()>,
     /// Rises with every change of a structure, while the leaves that it concerns are locked.
     version: Line<AtomicU64>,
@@ -68,15 +68,15 @@ impl Locks {
 
     /// Waits for a leaf.
     #[inline]
-    pub(crate) fn lock_leaf(&self, leaf: u64) -> Held<'_> {
-        let held = Held::new(self, None);
+    pub(crate) fn lock_leaf(&self, leaf: u64) -> HeldLocks<'_> {
+        let held = HeldLocks::new(self, None);
         held.lock(leaf);
         held
     }
 
     /// Waits until nobody else changes a structure.
-    pub(crate) fn lock_structure(&self) -> Held<'_> {
-        Held::new(self, Some(lock_soon(|| self.structure.try_lock(), || self.structure.lock())))
+    pub(crate) fn lock_structure(&self) -> HeldLocks<'_> {
+        HeldLocks::new(self, Some(lock_soon(|| self.structure.try_lock(), || self.structure.lock())))
     }
 }
 
@@ -102,7 +102,7 @@ impl Drop for LengthHeld<'_> {
 
 /// What a change holds: a leaf; or the structure, and any number of leaves. All of it until this is dropped, which is when the
 /// commit has returned.
-pub(crate) struct Held<'l> {
+pub(crate) struct HeldLocks<'l> {
     locks: &'l Locks,
     leaves: [Cell<u32>; HELD_MAX],
     count: Cell<usize>,
@@ -110,11 +110,11 @@ pub(crate) struct Held<'l> {
     structure: Option<MutexGuard<'l, ()>>,
 }
 
-impl<'l> Held<'l> {
+impl<'l> HeldLocks<'l> {
     #[inline]
-    fn new(locks: &'l Locks, structure: Option<MutexGuard<'l, ()>>) -> Held<'l> {
+    fn new(locks: &'l Locks, structure: Option<MutexGuard<'l, ()>>) -> HeldLocks<'l> {
         let (count, changes_structure) = (Cell::new(0), Cell::new(false));
-        Held { locks, leaves: Default::default(), count, changes_structure, structure }
+        HeldLocks { locks, leaves: Default::default(), count, changes_structure, structure }
     }
 
     /// Locks one leaf, or, with the structure, another. Two leaves may have one lock.
@@ -142,7 +142,7 @@ impl<'l> Held<'l> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldLocks<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changes_structure.get() {

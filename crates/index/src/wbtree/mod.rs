@@ -33,7 +33,7 @@
 //!   length under its own. All of these are held until the commit has returned.
 //!
 //! `check.rs` proves all but I5 and I7, which are properties of time; the crash simulator proves I5, and
-//! `tests/beside.rs` I7.
+//! `tests/concurrent.rs` I7.
 //!
 //! # Commit point
 //!
@@ -61,7 +61,7 @@
 //!
 //! Writers share a [`Writers`]. As long as that has one lane, whoever has its turn is alone, and so is a transaction of the
 //! caller's own ([`Writers::begin`]), which waits for the turns of all lanes, in their order. Otherwise changes of single
-//! records go on beside each other (`beside.rs`), each on a lane and under locks in memory (`locks.rs`):
+//! records go on beside each other (`concurrent.rs`), each on a lane and under locks in memory (`locks.rs`):
 //!
 //! * In one leaf: a new value, a record in a free slot, a removal that leaves enough. The writer goes down like a reader,
 //!   locks the leaf, and then makes sure that the way still leads there: by the *version*, a number that rises with
@@ -78,7 +78,7 @@
 //! until the other's stores are durable. Parts may be below zero: a record that was put through one lane is removed through
 //! another.
 //!
-//! A walk meets leaf after leaf as each is when it comes there. A scan (`at_once.rs`) looks at all its leaves and their records a
+//! A walk meets leaf after leaf as each is when it comes there. A scan (`snapshot_scan.rs`) looks at all its leaves and their records a
 //! second time, and starts again unless all are as they were; it also starts again if a transaction of the caller's own was
 //! being committed by [`Writers::commit`], so that it finds all of that or nothing, and waits for the commit that way. After some
 //! tries nobody begins to write before it has ended.
@@ -99,6 +99,7 @@
 //!   redo log over nodes in place, so that readers need no locks. No sibling pointers: walks go by fences.
 //! * D4: nodes are joined on removal; the paper leaves that open.
 
+mod change;
 mod check;
 mod clear;
 mod concurrent;
@@ -110,6 +111,7 @@ mod insert;
 mod items;
 mod join;
 pub(crate) mod layout;
+mod length;
 mod locks;
 mod modify;
 pub(crate) mod node;
@@ -123,11 +125,10 @@ mod split;
 mod tests;
 mod writers;
 
-pub use concurrent::Beside;
+pub use concurrent::ConcurrentWriter;
 pub use create::WbTree;
 pub use cursor::Cursor;
 pub use get::PREFETCH_KEYS_MAX;
-pub(crate) use modify::Fate;
 pub use scan::{Entry, Range, Value};
 pub use snapshot_scan::OwnedRecord;
 pub use writers::Writers;

@@ -30,7 +30,7 @@ pub type OwnedRecord = (Vec<u8>, Vec<u8>);
 
 /// How a scan found a leaf.
 #[derive(PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct ScannedLeaf {
     parent: u64,
     leaf: u64,
     state: LeafState,
@@ -47,7 +47,7 @@ impl WbTree {
     /// Starts again when something changed meanwhile, and so waits while a transaction is being committed by
     /// [`Writers::commit`]. When that has happened some times it makes the writers wait: after at most one change more of each
     /// thread that had begun one, it ends. So it does for a thread that has a transaction of these writers, or is called by
-    /// [`Beside::modify`](super::Beside::modify). `writers` are those of all who write to the tree, or none if nobody does.
+    /// [`ConcurrentWriter::modify`](super::ConcurrentWriter::modify). `writers` are those of all who write to the tree, or none if nobody does.
     /// O(log n) per leaf of 28 records.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl WbTree {
     ) -> Result<Option<Vec<OwnedRecord>>> {
         let Some(commits) = writers.map_or(Some(0), Writers::commits) else { return Ok(None) };
         let mut records = Vec::new();
-        let mut seen: Vec<(Bound<Vec<u8>>, Option<Found>)> = Vec::new();
+        let mut seen: Vec<(Bound<Vec<u8>>, Option<ScannedLeaf>)> = Vec::new();
         let mut from = Some(lower.clone());
         while let Some(bound) = from.take().filter(|_| records.len() < limit) {
             let found = self.look(&bound)?;
@@ -113,7 +113,7 @@ impl WbTree {
     }
 
     /// The leaf in which a bound is, as it is just now; none in an empty tree.
-    pub(crate) fn look(&self, bound: &Bound<Vec<u8>>) -> Result<Option<Found>> {
+    pub(crate) fn look(&self, bound: &Bound<Vec<u8>>) -> Result<Option<ScannedLeaf>> {
         let view = Media(self.region());
         let root = self.root(view)?;
         if root.is_empty() {
@@ -123,13 +123,13 @@ impl WbTree {
         let fence = place.fence_at(Direction::Up, key_of(bound))?;
         let (state, items) = snapshot(view, &place.leaf)?;
         let records = items.as_slice().iter().map(|item| item.record).collect();
-        Ok(Some(Found { parent: place.parent, leaf: place.leaf.off, state, records, fence }))
+        Ok(Some(ScannedLeaf { parent: place.parent, leaf: place.leaf.off, state, records, fence }))
     }
 
     /// Appends records of a leaf between `from` and `upper`, up to `limit` altogether.
     pub(crate) fn copy(
         &self,
-        found: &Found,
+        found: &ScannedLeaf,
         from: &Bound<Vec<u8>>,
         upper: &Bound<Vec<u8>>,
         limit: usize,

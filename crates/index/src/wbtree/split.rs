@@ -1,11 +1,11 @@
 //! Making room: a full leaf becomes two, and so, where needed, do the nodes above it.
 
 use super::WbTree;
-use super::edit::{Draft, Edit, Path};
+use super::edit::{Edit, InnerDraft, Path};
 use super::items::{Item, Items};
 use super::layout::{FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_SLOTS, NodeKind, TreeWord, field, put_word};
 use super::node::{Inner, Record, View};
-use super::search::{Place, Probe};
+use super::search::{Probe, TreePosition};
 use crate::error::{Result, corrupt};
 use crate::key_prefix::{Separator, shared_bytes, shortest_between};
 use tembo_pool::Tx;
@@ -19,7 +19,7 @@ impl WbTree {
     pub(crate) fn split(
         &self,
         tx: &mut Tx<'_>,
-        place: &Place<'_>,
+        place: &TreePosition<'_>,
         probe: Probe<'_>,
         record: u64,
     ) -> Result<()> {
@@ -89,7 +89,7 @@ impl<'m> Edit<'m, '_, '_> {
             return self.replace(path, above, new);
         }
         let level = path.tree.level() - above;
-        let mut draft = Draft::of(self.view(), &parent, key)?;
+        let mut draft = InnerDraft::of(self.view(), &parent, key)?;
         draft.children[child] = left;
         draft.children.insert(child + 1, right);
         draft.separators.insert(child, separator);
@@ -107,7 +107,7 @@ impl<'m> Edit<'m, '_, '_> {
         path: &Path<'m>,
         depth: usize,
         key: &[u8],
-        draft: &Draft<'_>,
+        draft: &InnerDraft<'_>,
         child: usize,
     ) -> Result<()> {
         let count = draft.children.len();

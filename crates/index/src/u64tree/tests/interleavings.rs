@@ -1,8 +1,8 @@
 //! Reads with somebody else's change at each of their loads in turn; every place is tried, none by luck.
 
-use super::super::FixedTree;
+use super::super::U64Tree;
 use super::super::fingerprints::{NewFingerprints, bits, fingerprint, likely_slot, lines_of};
-use super::super::get::Place;
+use super::super::get::SearchEnd;
 use super::super::layout::{floor_off, key_off, value_off};
 use super::super::lock::Locked;
 use super::super::node::{Leaf, Link};
@@ -69,32 +69,32 @@ impl Observer for Meddler {
 }
 
 /// A tree of even keys, each with the next number as its value, of several leaves.
-fn meddled() -> (Arc<Meddler>, Pool, FixedTree) {
+fn meddled() -> (Arc<Meddler>, Pool, U64Tree) {
     meddled_with((0..300).map(|i| 2 * i))
 }
 
 /// The same with these keys.
-fn meddled_with(keys: impl Iterator<Item = u64>) -> (Arc<Meddler>, Pool, FixedTree) {
+fn meddled_with(keys: impl Iterator<Item = u64>) -> (Arc<Meddler>, Pool, U64Tree) {
     let meddler = Arc::new(Meddler { left: AtomicI64::new(-1), turn: Mutex::default() });
     let bytes = 4 << 20;
     let region = Region::simulated(&vec![0; bytes], bytes as u64, Some(meddler.clone())).unwrap();
     let geometry = Geometry { zone_chunks: 1 << 12, ..Geometry::default() };
     let pool = Pool::create_in(region, &geometry).unwrap();
-    let tree = FixedTree::create(&pool, "tree").unwrap();
+    let tree = U64Tree::create(&pool, "tree").unwrap();
     keys.for_each(|key| assert!(tree.insert(key, key + 1).unwrap()));
     (meddler, pool, tree)
 }
 
-fn leaf_of<'g>(tree: &'g FixedTree, key: u64, pin: &'g tembo_pool::BriefPin<'_>) -> &'g Leaf {
+fn leaf_of<'g>(tree: &'g U64Tree, key: u64, pin: &'g tembo_pool::BriefPin<'_>) -> &'g Leaf {
     match tree.tree.find_place(key, pin) {
-        Place::Leaf(leaf) if !key > leaf.floor.load(Ordering::Relaxed) => leaf,
+        SearchEnd::Leaf(leaf) if !key > leaf.floor.load(Ordering::Relaxed) => leaf,
         _ => panic!("a leaf that is known, and whose key it is"),
     }
 }
 
 const FAR: u64 = 500;
 
-fn scanned(tree: &FixedTree, up: bool) -> Vec<(u64, u64)> {
+fn scanned(tree: &U64Tree, up: bool) -> Vec<(u64, u64)> {
     let mut records = Vec::new();
     if up {
         tree.scan(9, 290, &mut records).unwrap();
@@ -106,7 +106,7 @@ fn scanned(tree: &FixedTree, up: bool) -> Vec<(u64, u64)> {
 }
 
 /// Both values become 7, the cause's first.
-fn assert_cause_shown(tree: &FixedTree, up: bool, (cause, effect): (u64, u64), at: i64) {
+fn assert_cause_shown(tree: &U64Tree, up: bool, (cause, effect): (u64, u64), at: i64) {
     let records = scanned(tree, up);
     let value_of = |key| records.iter().find(|(found, _)| *found == key).unwrap().1;
     assert!(
@@ -160,7 +160,7 @@ fn a_scan_of_cold_leaves_that_shows_an_effect_shows_its_cause() {
     for ((up, effect), is_known_above) in ways {
         let cause = BETWEEN;
         let goes_on = |at| {
-            let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+            let tree = U64Tree::open(&pool, "tree").unwrap().unwrap();
             if is_known_above {
                 assert_eq!(tree.get(1190).unwrap(), Some(1191));
             }
@@ -193,7 +193,7 @@ fn a_scan_of_cold_leaves_that_shows_an_effect_shows_its_cause() {
         let mut at = 0;
         loop {
             let was_made = goes_on(at);
-            let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+            let tree = U64Tree::open(&pool, "tree").unwrap().unwrap();
             [cause, effect].into_iter().for_each(|key| _ = tree.put(key, key + 1).unwrap());
             if !was_made {
                 break;
@@ -293,7 +293,7 @@ fn a_division_under_way_hides_no_record() {
 #[test]
 fn a_scan_finds_all_records_beside_keys_out_of_bounds() {
     const WRAPS: u64 = 1 << 57;
-    let scans = |tree: &FixedTree, expected: &[u64], what: &str| {
+    let scans = |tree: &U64Tree, expected: &[u64], what: &str| {
         for (i, from) in expected.iter().enumerate() {
             for limit in [1, 5, 90] {
                 let (mut up, mut down) = (Vec::new(), Vec::new());
@@ -353,20 +353,20 @@ fn a_scan_finds_all_records_beside_keys_out_of_bounds() {
 }
 
 /// Whole changes of other threads, made while one looks for a key.
-type Change<'c> = (&'c str, &'c (dyn Fn(&FixedTree, u64) + Sync));
+type Change<'c> = (&'c str, &'c (dyn Fn(&U64Tree, u64) + Sync));
 
 fn odd(from: u64, to: u64) -> impl Iterator<Item = u64> {
     (from..to).filter(|key| key % 2 == 1)
 }
 
-fn slot_of(tree: &FixedTree, key: u64) -> Option<(u64, usize)> {
+fn slot_of(tree: &U64Tree, key: u64) -> Option<(u64, usize)> {
     let pin = tree.pool().pin_briefly();
     let leaf = leaf_of(tree, key, &pin);
     tree.tree.search(leaf, key).unwrap().map(|(slot, _)| (leaf.off, slot))
 }
 
 /// Removes a key, and adds others until one has its slot; whether one got it.
-fn use_slot_again(tree: &FixedTree, key: u64) -> bool {
+fn use_slot_again(tree: &U64Tree, key: u64) -> bool {
     let slot = slot_of(tree, key);
     tree.remove(key).unwrap();
     odd(key.max(60) - 60, key + 60).any(|other| {
@@ -375,11 +375,11 @@ fn use_slot_again(tree: &FixedTree, key: u64) -> bool {
     })
 }
 
-fn divide_around(tree: &FixedTree, key: u64) {
+fn divide_around(tree: &U64Tree, key: u64) {
     odd(key.max(100) - 100, key + 100).for_each(|i| _ = tree.put(i, i).unwrap());
 }
 
-fn join_around(tree: &FixedTree, key: u64) {
+fn join_around(tree: &U64Tree, key: u64) {
     (0..600).filter(|i| *i != key && i % 60 != 0).for_each(|i| _ = tree.remove(i).unwrap());
 }
 
@@ -419,7 +419,7 @@ fn a_lookup_tells_what_was_so_at_some_moment() {
 /// The same in the middle of changes, which look before they lock: each is made whole before the other's or after them.
 #[test]
 fn a_change_is_made_of_what_was_so_at_some_moment() {
-    type Own<'c> = (&'c str, &'c dyn Fn(&FixedTree, u64) -> Option<u64>, Option<u64>);
+    type Own<'c> = (&'c str, &'c dyn Fn(&U64Tree, u64) -> Option<u64>, Option<u64>);
     // What is done to a key that is there, and what it has afterwards, if nothing else is done to it.
     let own: [Own<'_>; 5] = [
         ("put", &|tree, key| tree.put(key, 7).unwrap(), Some(7)),
@@ -525,7 +525,7 @@ fn a_damaged_bound_is_reported_and_not_run_after_for_ever() {
         let off = leaf_of(&tree, key, &pool.pin_briefly()).off;
         drop(tree);
         pool.region().store_u64(floor_off(off), !(key + 1)).unwrap();
-        let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+        let tree = U64Tree::open(&pool, "tree").unwrap().unwrap();
         assert!(tree.get(key + 2).is_err());
         assert!(tree.get(key).is_err());
         assert!(tree.put(key + 2, 1).is_err());

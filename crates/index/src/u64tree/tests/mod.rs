@@ -1,9 +1,9 @@
-//! Tests of the tree of fixed-size keys that look inside; `tests/fixed.rs` has those that do not.
+//! Tests of the tree of fixed-size keys that look inside; `tests/u64tree.rs` has those that do not.
 
 mod interleavings;
 
-use super::FixedTree;
-use super::get::Place;
+use super::U64Tree;
+use super::get::SearchEnd;
 use super::lanes::Lanes;
 use super::layout::{
     NODE_BYTES, RESERVED_OF_HEADER, RESERVED_OF_INNER, RESERVED_OF_LEAF, SLOTS, floor_off, key_off, root_off,
@@ -26,16 +26,16 @@ fn pool_with_lanes(lane_count: u32) -> Pool {
     Pool::create_in(region, &Geometry { zone_chunks: 1 << 12, lane_count, ..Geometry::default() }).unwrap()
 }
 
-fn filled(pool: &Pool, keys: impl IntoIterator<Item = u64>) -> FixedTree {
-    let tree = FixedTree::create(pool, "tree").unwrap();
+fn filled(pool: &Pool, keys: impl IntoIterator<Item = u64>) -> U64Tree {
+    let tree = U64Tree::create(pool, "tree").unwrap();
     keys.into_iter().for_each(|key| assert_eq!(tree.put(key, key + 1).unwrap(), None));
     tree
 }
 
 /// The first leaf of the tree, locked as by a writer that never goes on.
-fn with_stopped_writer(tree: &FixedTree, key: u64, body: impl FnOnce(&mut Locked<'_>)) {
+fn with_stopped_writer(tree: &U64Tree, key: u64, body: impl FnOnce(&mut Locked<'_>)) {
     let pin = tree.tree.pool.pin_briefly();
-    let super::get::Place::Leaf(leaf) = tree.tree.find_place(key, &pin) else {
+    let super::get::SearchEnd::Leaf(leaf) = tree.tree.find_place(key, &pin) else {
         panic!("a leaf that is known")
     };
     body(&mut Locked::new(leaf, &tree.tree.bias).unwrap());
@@ -80,7 +80,7 @@ fn readers_do_not_wait_for_a_change_of_the_structure_and_read_cold_nodes_beside_
     let pool = pool();
     let keys = || (0..3000u64).map(|i| i * i);
     drop(filled(&pool, keys()));
-    let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+    let tree = U64Tree::open(&pool, "tree").unwrap().unwrap();
     let stopped = tree.tree.lock_structure();
     assert!(keys().all(|key| tree.get(key).unwrap() == Some(key + 1)));
     assert_eq!(tree.get(2).unwrap(), None);
@@ -88,7 +88,7 @@ fn readers_do_not_wait_for_a_change_of_the_structure_and_read_cold_nodes_beside_
     let records: Vec<(u64, u64)> = keys().map(|key| (key, key + 1)).collect();
     let scanned = |from, limit, up| {
         let mut found = Vec::new();
-        let scan = if up { FixedTree::scan } else { FixedTree::scan_back };
+        let scan = if up { U64Tree::scan } else { U64Tree::scan_back };
         scan(&tree, from, limit, &mut found).unwrap();
         found
     };
@@ -110,12 +110,12 @@ fn a_scan_does_not_trust_a_damaged_bound_of_a_cold_leaf() {
     let pool = pool();
     let tree = filled(&pool, 0..600);
     let first = match tree.tree.find_place(0, &pool.pin_briefly()) {
-        Place::Leaf(leaf) => leaf.off,
-        Place::Cold(_) => panic!("the leaf was stored to"),
+        SearchEnd::Leaf(leaf) => leaf.off,
+        SearchEnd::Cold(_) => panic!("the leaf was stored to"),
     };
     drop(tree);
     pool.region().store_u64(floor_off(first), !400).unwrap();
-    let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+    let tree = U64Tree::open(&pool, "tree").unwrap().unwrap();
     let pin = pool.pin_briefly();
     let lock = tree.tree.lock_structure();
     for direction in [Direction::Up, Direction::Down] {
@@ -307,7 +307,7 @@ fn check_finds_seeded_damage() {
     check().unwrap();
     let root = region.load_u64(root_off(tree.tree.header)).unwrap();
     let pin = pool.pin_briefly();
-    let super::get::Place::Leaf(leaf) = tree.tree.find_place(1500, &pin) else { panic!() };
+    let super::get::SearchEnd::Leaf(leaf) = tree.tree.find_place(1500, &pin) else { panic!() };
     let used = leaf.fingerprints.used().trailing_zeros() as usize;
     let other = (leaf.fingerprints.used() & !(1 << used)).trailing_zeros() as usize;
     let key = region.load_u64(key_off(leaf.off, used)).unwrap();
@@ -349,7 +349,7 @@ fn check_finds_seeded_damage() {
 fn no_update_is_lost_when_a_second_thread_begins_to_write() {
     let pool = pool();
     for round in 0..if cfg!(miri) { 2 } else { 100 } {
-        let tree = FixedTree::create(&pool, &format!("tree {round}")).unwrap();
+        let tree = U64Tree::create(&pool, &format!("tree {round}")).unwrap();
         tree.put(1, 0).unwrap();
         let add_one = |key| {
             let mut old = tree.get(key).unwrap().unwrap();

@@ -1,12 +1,12 @@
 //! Proving a table's nodes whole: the invariants of the module essay.
 
-use super::super::bytes::CddsBytes;
+use super::super::bytes::VersionedBytes;
 use super::super::checker::{Checker, expect};
 use super::super::layout::{Form, INLINE_BYTES, RootWord};
 use super::super::queue::Dead;
 use super::super::view::View;
 use super::layout::{MAX_DEPTH, path_to};
-use super::node::{Entry, Place, TrieNode, hash_of};
+use super::node::{TrieEntry, TrieNode, TriePlace, hash_of};
 use crate::error::{Result, corrupt};
 use crate::record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use std::collections::HashSet;
@@ -37,9 +37,9 @@ impl Checker<'_, '_> {
         for place in 0..node.places() {
             let (found, below) = node.place_on(view.seed, path, place)?;
             match found {
-                Place::Empty => {}
-                Place::Child(child) => self.check_node(view, child, below, depth + 1, node.birth)?,
-                Place::Entry(entry) => {
+                TriePlace::Empty => {}
+                TriePlace::Child(child) => self.check_node(view, child, below, depth + 1, node.birth)?,
+                TriePlace::TrieEntry(entry) => {
                     let key = self.check_entry(view, &node, &entry)?;
                     if depth == MAX_DEPTH && !keys.insert(key.to_vec()) {
                         return Err(corrupt(
@@ -60,8 +60,8 @@ impl Checker<'_, '_> {
         &mut self,
         view: &View<'m>,
         node: &TrieNode<'_>,
-        entry: &Entry,
-    ) -> Result<CddsBytes<'m>> {
+        entry: &TrieEntry,
+    ) -> Result<VersionedBytes<'m>> {
         if !(1..=node.birth).contains(&entry.version) {
             let expected = format!("put by version 1 to {}", node.birth);
             return Err(corrupt("an entry of a table", node.off, expected, entry.version));
@@ -78,7 +78,7 @@ impl Checker<'_, '_> {
             self.reach_record(entry.value)?;
         } else {
             let [key_word, value_word] =
-                Entry::inline(entry.version, &key, &value).map_or([0; 2], |e| [e.key, e.value]);
+                TrieEntry::inline(entry.version, &key, &value).map_or([0; 2], |e| [e.key, e.value]);
             expect("the key in an entry", node.off, key_word, entry.key)?;
             expect("the value in an entry", node.off, value_word, entry.value)?;
         }
@@ -94,14 +94,14 @@ impl Checker<'_, '_> {
         let mut first = node;
         let hash = loop {
             let mut places = (0..first.places()).map(|place| first.place(place));
-            match places.find(|place| !matches!(place, Ok(Place::Empty))).transpose()? {
-                Some(Place::Entry(entry)) => break entry.hash(self.seed),
-                Some(Place::Child(child)) => first = TrieNode::open(self.region, child, first.depth + 1)?,
+            match places.find(|place| !matches!(place, Ok(TriePlace::Empty))).transpose()? {
+                Some(TriePlace::TrieEntry(entry)) => break entry.hash(self.seed),
+                Some(TriePlace::Child(child)) => first = TrieNode::open(self.region, child, first.depth + 1)?,
                 _ => return Err(corrupt("a table's node", first.off, "something in it", "nothing")),
             }
         };
         let (region, version, seed) = (self.region, self.version, self.seed);
-        let view = View { region, version, root: RootWord::EMPTY, seed, ahead: None };
+        let view = View { region, version, root: RootWord::EMPTY, seed, size_hint: None };
         self.check_node(&view, dead.off, path_to(hash, depth), depth, dead.death - 1)
     }
 

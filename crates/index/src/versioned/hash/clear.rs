@@ -9,7 +9,7 @@ use super::super::queue::Dead;
 use super::super::view::region;
 use super::hashed::HashBuilder;
 use super::layout::HEAD_WORDS;
-use super::node::{Place, TrieNode};
+use super::node::{TrieNode, TriePlace};
 use crate::error::Result;
 use tembo_pmem::Region;
 use tembo_pool::Tx;
@@ -44,14 +44,14 @@ pub(super) fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>> {
     let mut parts = vec![Dead::node(dead.off, dead.birth, dead.death)];
     for place in 0..node.places() {
         match node.place(place)? {
-            Place::Child(off) => {
+            TriePlace::Child(off) => {
                 let child = TrieNode::open(region, off, node.depth + 1)?;
                 parts.push(Dead::subtree(off, child.birth, dead.death));
             }
-            Place::Entry(entry) if entry.form == Form::Block => {
+            TriePlace::TrieEntry(entry) if entry.form == Form::Block => {
                 parts.push(Dead::record(entry.value, entry.version, dead.death));
             }
-            Place::Entry(_) | Place::Empty => {}
+            TriePlace::TrieEntry(_) | TriePlace::Empty => {}
         }
     }
     Ok(parts)
@@ -62,7 +62,7 @@ pub(super) fn remains(region: &Region, load: &Load<'_>, off: u64) -> Result<Rema
     let node = TrieNode::open_any(region, off)?;
     let mut remains = Remains { bytes: node.media_bytes(), ..Remains::default() };
     for place in 0..node.places() {
-        if let Place::Entry(entry) = node.place(place)?
+        if let TriePlace::TrieEntry(entry) = node.place(place)?
             && entry.form == Form::Block
         {
             remains.records.push(entry.value);

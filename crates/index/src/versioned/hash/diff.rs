@@ -5,15 +5,15 @@
 use super::super::structure::Visit;
 use super::super::view::View;
 use super::layout::{MAX_DEPTH, PLACES, digit, path_of};
-use super::node::{Entry, Place, TrieNode};
+use super::node::{TrieEntry, TrieNode, TriePlace};
 use crate::error::Result;
 use tembo_pmem::Region;
 
 /// Calls `visit` with each key that differs, in the order of hashes.
 pub(super) fn differences<'m>(from: View<'m>, to: View<'m>, visit: &mut Visit<'_, 'm>) -> Result<()> {
     let root = |view: View<'_>| match view.root.node() {
-        0 => Place::Empty,
-        root => Place::Child(root),
+        0 => TriePlace::Empty,
+        root => TriePlace::Child(root),
     };
     Comparison { region: from.region, seed: from.seed, visit }.compare(root(from), root(to), 0, 0)
 }
@@ -26,20 +26,22 @@ struct Comparison<'v, 'c, 'm> {
 
 impl<'m> Comparison<'_, '_, 'm> {
     /// Compares what two versions have in a place that is `depth` nodes away from the root, for hashes that begin with `path`.
-    fn compare(&mut self, before: Place, after: Place, path: u64, depth: usize) -> Result<()> {
+    fn compare(&mut self, before: TriePlace, after: TriePlace, path: u64, depth: usize) -> Result<()> {
         match (before, after) {
-            (Place::Empty, Place::Empty) => Ok(()),
-            (Place::Child(before), Place::Child(after)) if before == after => Ok(()),
-            (Place::Entry(before), Place::Empty) => self.only_before(&before),
-            (Place::Empty, Place::Entry(after)) => self.only_after(&after),
-            (Place::Entry(before), Place::Entry(after)) => self.compare_entries(&before, &after),
+            (TriePlace::Empty, TriePlace::Empty) => Ok(()),
+            (TriePlace::Child(before), TriePlace::Child(after)) if before == after => Ok(()),
+            (TriePlace::TrieEntry(before), TriePlace::Empty) => self.only_before(&before),
+            (TriePlace::Empty, TriePlace::TrieEntry(after)) => self.only_after(&after),
+            (TriePlace::TrieEntry(before), TriePlace::TrieEntry(after)) => {
+                self.compare_entries(&before, &after)
+            }
             _ if depth == MAX_DEPTH => self.compare_equal_hashes(before, after, path),
             _ => self.descend(before, after, path, depth),
         }
     }
 
     /// Compares place by place. An entry where the other version has a node is in that place of a node that it would be in there.
-    fn descend(&mut self, before: Place, after: Place, path: u64, depth: usize) -> Result<()> {
+    fn descend(&mut self, before: TriePlace, after: TriePlace, path: u64, depth: usize) -> Result<()> {
         let (before, after) = (self.level(before, depth)?, self.level(after, depth)?);
         for place in 0..PLACES {
             let (before, after) =
@@ -49,21 +51,25 @@ impl<'m> Comparison<'_, '_, 'm> {
         Ok(())
     }
 
-    fn level(&self, place: Place, depth: usize) -> Result<Level<'m>> {
+    fn level(&self, place: TriePlace, depth: usize) -> Result<Level<'m>> {
         Ok(match place {
-            Place::Empty => Level::Empty,
-            Place::Entry(entry) => Level::Entry(entry, digit(entry.hash(self.seed), depth)),
-            Place::Child(off) => Level::Node(TrieNode::open(self.region, off, depth)?),
+            TriePlace::Empty => Level::Empty,
+            TriePlace::TrieEntry(entry) => Level::TrieEntry(entry, digit(entry.hash(self.seed), depth)),
+            TriePlace::Child(off) => Level::Node(TrieNode::open(self.region, off, depth)?),
         })
     }
 
-    fn compare_entries(&mut self, before: &Entry, after: &Entry) -> Result<()> {
+    fn compare_entries(&mut self, before: &TrieEntry, after: &TrieEntry) -> Result<()> {
         if before == after {
             return Ok(());
         }
         let hashes = [before.hash(self.seed), after.hash(self.seed)];
         if hashes[0] == hashes[1] {
-            return self.compare_equal_hashes(Place::Entry(*before), Place::Entry(*after), hashes[0]);
+            return self.compare_equal_hashes(
+                TriePlace::TrieEntry(*before),
+                TriePlace::TrieEntry(*after),
+                hashes[0],
+            );
         }
         if hashes[0] < hashes[1] {
             self.only_before(before)?;
@@ -75,7 +81,7 @@ impl<'m> Comparison<'_, '_, 'm> {
     }
 
     /// Compares keys that all have one hash.
-    fn compare_equal_hashes(&mut self, before: Place, after: Place, hash: u64) -> Result<()> {
+    fn compare_equal_hashes(&mut self, before: TriePlace, after: TriePlace, hash: u64) -> Result<()> {
         let (before, mut after) = (self.equal(before, hash)?, self.equal(after, hash)?);
         for old in before {
             let (key, value) = old.read(self.region)?.into_parts();
@@ -102,27 +108,27 @@ impl<'m> Comparison<'_, '_, 'm> {
     }
 
     /// The entries in a place below which there is one hash.
-    fn equal(&self, place: Place, hash: u64) -> Result<Vec<Entry>> {
+    fn equal(&self, place: TriePlace, hash: u64) -> Result<Vec<TrieEntry>> {
         let node = match place {
-            Place::Empty => return Ok(Vec::new()),
-            Place::Entry(entry) => return Ok(vec![entry]),
-            Place::Child(off) => TrieNode::open(self.region, off, MAX_DEPTH)?,
+            TriePlace::Empty => return Ok(Vec::new()),
+            TriePlace::TrieEntry(entry) => return Ok(vec![entry]),
+            TriePlace::Child(off) => TrieNode::open(self.region, off, MAX_DEPTH)?,
         };
         let mut entries = Vec::with_capacity(node.places());
         for place in 0..node.places() {
-            if let (Place::Entry(entry), _) = node.place_on(self.seed, hash, place)? {
+            if let (TriePlace::TrieEntry(entry), _) = node.place_on(self.seed, hash, place)? {
                 entries.push(entry);
             }
         }
         Ok(entries)
     }
 
-    fn only_before(&mut self, entry: &Entry) -> Result<()> {
+    fn only_before(&mut self, entry: &TrieEntry) -> Result<()> {
         let (key, value) = entry.read(self.region)?.into_parts();
         (self.visit)(&key, Some(value), None)
     }
 
-    fn only_after(&mut self, entry: &Entry) -> Result<()> {
+    fn only_after(&mut self, entry: &TrieEntry) -> Result<()> {
         let (key, value) = entry.read(self.region)?.into_parts();
         (self.visit)(&key, None, Some(value))
     }
@@ -133,15 +139,15 @@ enum Level<'m> {
     Empty,
     Node(TrieNode<'m>),
     /// An entry, and the place that it would be in.
-    Entry(Entry, usize),
+    TrieEntry(TrieEntry, usize),
 }
 
 impl Level<'_> {
-    fn place(&self, seed: u64, path: u64, place: usize) -> Result<Place> {
+    fn place(&self, seed: u64, path: u64, place: usize) -> Result<TriePlace> {
         Ok(match self {
             Level::Node(node) => node.place_on(seed, path, place)?.0,
-            Level::Entry(entry, at) if *at == place => Place::Entry(*entry),
-            Level::Empty | Level::Entry(..) => Place::Empty,
+            Level::TrieEntry(entry, at) if *at == place => TriePlace::TrieEntry(*entry),
+            Level::Empty | Level::TrieEntry(..) => TriePlace::Empty,
         })
     }
 }

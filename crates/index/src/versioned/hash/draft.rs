@@ -2,17 +2,17 @@
 
 use super::super::layout::Form;
 use super::layout::{BirthWord, ENTRY_WORDS, HEAD_WORDS, MAX_DEPTH, MapsWord, PLACES};
-use super::node::{Entry, Place, TrieNode};
+use super::node::{TrieEntry, TrieNode, TriePlace};
 use crate::error::{Result, corrupt};
 
 /// A node that has no place on media yet has this bit in the number by which it is referred to.
 pub(super) const NEW: u64 = 1 << 63;
 
-const UNUSED: Entry = Entry { version: 0, form: Form::Block, key: 0, value: 0 };
+const UNUSED: TrieEntry = TrieEntry { version: 0, form: Form::Block, key: 0, value: 0 };
 
 /// A node of the version that is being made.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct TrieDraft {
     pub(super) depth: usize,
     /// Which places have children and entries.
     children_map: u16,
@@ -20,16 +20,16 @@ pub(super) struct Draft {
     /// Children, by their places: offsets, or numbers of new nodes.
     children: [u64; PLACES],
     /// Entries, by their places.
-    entries: [Entry; PLACES],
+    entries: [TrieEntry; PLACES],
     /// The entries of a node at the greatest depth, in no order.
-    equal: Vec<Entry>,
+    equal: Vec<TrieEntry>,
     /// It is in the version that is being made no more.
     pub(super) is_gone: bool,
 }
 
-impl Draft {
-    pub(super) fn new(depth: usize) -> Draft {
-        Draft {
+impl TrieDraft {
+    pub(super) fn new(depth: usize) -> TrieDraft {
+        TrieDraft {
             depth,
             children_map: 0,
             entries_map: 0,
@@ -41,29 +41,29 @@ impl Draft {
     }
 
     /// A copy of a node on media.
-    pub(super) fn load(node: &TrieNode<'_>) -> Result<Draft> {
-        let mut draft = Draft::new(node.depth);
+    pub(super) fn load(node: &TrieNode<'_>) -> Result<TrieDraft> {
+        let mut draft = TrieDraft::new(node.depth);
         for place in 0..node.places() {
             match node.place(place)? {
-                Place::Empty => {}
-                Place::Child(child) if child & NEW != 0 => {
+                TriePlace::Empty => {}
+                TriePlace::Child(child) if child & NEW != 0 => {
                     return Err(corrupt("a child of a node", node.off, "an offset", format!("{child:#x}")));
                 }
-                Place::Child(child) => draft.set_child(place, child),
-                Place::Entry(entry) if node.depth == MAX_DEPTH => draft.equal.push(entry),
-                Place::Entry(entry) => draft.set_entry(place, entry),
+                TriePlace::Child(child) => draft.set_child(place, child),
+                TriePlace::TrieEntry(entry) if node.depth == MAX_DEPTH => draft.equal.push(entry),
+                TriePlace::TrieEntry(entry) => draft.set_entry(place, entry),
             }
         }
         Ok(draft)
     }
 
-    pub(super) fn place(&self, place: usize) -> Place {
+    pub(super) fn place(&self, place: usize) -> TriePlace {
         if self.children_map >> place & 1 == 1 {
-            Place::Child(self.children[place])
+            TriePlace::Child(self.children[place])
         } else if self.entries_map >> place & 1 == 1 {
-            Place::Entry(self.entries[place])
+            TriePlace::TrieEntry(self.entries[place])
         } else {
-            Place::Empty
+            TriePlace::Empty
         }
     }
 
@@ -78,34 +78,34 @@ impl Draft {
         self.children[place] = child;
     }
 
-    pub(super) fn set_entry(&mut self, place: usize, entry: Entry) {
+    pub(super) fn set_entry(&mut self, place: usize, entry: TrieEntry) {
         self.clear(place);
         self.entries_map |= 1 << place;
         self.entries[place] = entry;
     }
 
     /// The entries of a node at the greatest depth.
-    pub(super) fn equal(&mut self) -> &mut Vec<Entry> {
+    pub(super) fn equal(&mut self) -> &mut Vec<TrieEntry> {
         debug_assert_eq!(self.depth, MAX_DEPTH);
         &mut self.equal
     }
 
-    pub(super) fn equal_entries(&self) -> &[Entry] {
+    pub(super) fn equal_entries(&self) -> &[TrieEntry] {
         &self.equal
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &TrieEntry> {
         places(self.entries_map).map(|place| &self.entries[place]).chain(&self.equal)
     }
 
     /// What is left of a node that is not to stay.
-    pub(super) fn remains(&self) -> Remains {
+    pub(super) fn remains(&self) -> Remainder {
         let places = self.entries_map.trailing_zeros() as usize;
         match (self.children_map, self.entries_map.count_ones(), &self.equal[..]) {
-            (0, 0, []) => Remains::Nothing,
-            (0, 0, [entry]) => Remains::One(*entry),
-            (0, 1, []) => Remains::One(self.entries[places]),
-            _ => Remains::More,
+            (0, 0, []) => Remainder::Nothing,
+            (0, 0, [entry]) => Remainder::One(*entry),
+            (0, 1, []) => Remainder::One(self.entries[places]),
+            _ => Remainder::More,
         }
     }
 
@@ -133,10 +133,10 @@ impl Draft {
 }
 
 /// What is left of a node.
-pub(super) enum Remains {
+pub(super) enum Remainder {
     Nothing,
     /// An entry, which belongs one node higher.
-    One(Entry),
+    One(TrieEntry),
     More,
 }
 

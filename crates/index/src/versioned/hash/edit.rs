@@ -7,11 +7,11 @@ use super::super::layout::{Form, RootWord};
 use super::super::queue::Dead;
 use super::super::view::View;
 use super::super::view::region;
-use super::draft::{Draft, NEW, Remains};
+use super::draft::{NEW, Remainder, TrieDraft};
 use super::get;
 use super::hashed::HashBuilder;
 use super::layout::{MAX_DEPTH, digit};
-use super::node::{Entry, Place, TrieNode, hash_of};
+use super::node::{TrieEntry, TrieNode, TriePlace, hash_of};
 use crate::error::{Result, corrupt, internal};
 use crate::record::write_record;
 use tembo_pool::Tx;
@@ -21,7 +21,7 @@ use tembo_pool::Tx;
 pub struct HashDrafts {
     /// The root's offset, or its number if it is new; 0 if there is none.
     root: u64,
-    nodes: Vec<Draft>,
+    nodes: Vec<TrieDraft>,
 }
 
 impl HashDrafts {
@@ -37,8 +37,8 @@ impl HashDrafts {
     }
 
     /// The entries of all drafts that are in the version.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.nodes.iter().filter(|draft| !draft.is_gone).flat_map(Draft::entries)
+    pub(super) fn entries(&self) -> impl Iterator<Item = &TrieEntry> {
+        self.nodes.iter().filter(|draft| !draft.is_gone).flat_map(TrieDraft::entries)
     }
 
     /// Leaves nothing in the version.
@@ -46,7 +46,7 @@ impl HashDrafts {
         (self.root, self.nodes) = (0, Vec::new());
     }
 
-    fn push(&mut self, draft: Draft) -> u64 {
+    fn push(&mut self, draft: TrieDraft) -> u64 {
         self.nodes.push(draft);
         NEW | (self.nodes.len() - 1) as u64
     }
@@ -64,8 +64,8 @@ impl HashBuilder {
         for depth in 0..MAX_DEPTH {
             let place = digit(hash, depth);
             match self.drafts.nodes[node].place(place) {
-                Place::Child(_) => node = self.child_draft(tx, node, place)?,
-                Place::Entry(old) => {
+                TriePlace::Child(_) => node = self.child_draft(tx, node, place)?,
+                TriePlace::TrieEntry(old) => {
                     let new = self.entry(tx, hash, key, value)?;
                     if old.is_of(region(tx), hash, key)? {
                         self.drafts.nodes[node].set_entry(place, new);
@@ -76,7 +76,7 @@ impl HashBuilder {
                     self.drafts.nodes[node].set_child(place, child);
                     return Ok(false);
                 }
-                Place::Empty => {
+                TriePlace::Empty => {
                     let new = self.entry(tx, hash, key, value)?;
                     self.drafts.nodes[node].set_entry(place, new);
                     return Ok(false);
@@ -110,12 +110,12 @@ impl HashBuilder {
             }
             let place = digit(hash, depth);
             match self.drafts.nodes[node].place(place) {
-                Place::Child(_) => path.push(self.child_draft(tx, node, place)?),
-                Place::Entry(entry) => {
+                TriePlace::Child(_) => path.push(self.child_draft(tx, node, place)?),
+                TriePlace::TrieEntry(entry) => {
                     self.drafts.nodes[node].clear(place);
                     break Some(entry);
                 }
-                Place::Empty => break None,
+                TriePlace::Empty => break None,
             }
         };
         if let Some(old) = old {
@@ -130,7 +130,7 @@ impl HashBuilder {
         for (depth, node) in path.iter().enumerate().rev() {
             let remains = self.drafts.nodes[*node].remains();
             let Some(above) = depth.checked_sub(1) else {
-                if matches!(remains, Remains::Nothing) {
+                if matches!(remains, Remainder::Nothing) {
                     self.drafts.nodes[*node].is_gone = true;
                     self.drafts.root = 0;
                 }
@@ -138,9 +138,9 @@ impl HashBuilder {
             };
             let (parent, place) = (path[above], digit(hash, above));
             match remains {
-                Remains::More => return,
-                Remains::One(entry) => self.drafts.nodes[parent].set_entry(place, entry),
-                Remains::Nothing => self.drafts.nodes[parent].clear(place),
+                Remainder::More => return,
+                Remainder::One(entry) => self.drafts.nodes[parent].set_entry(place, entry),
+                Remainder::Nothing => self.drafts.nodes[parent].clear(place),
             }
             self.drafts.nodes[*node].is_gone = true;
         }
@@ -152,7 +152,7 @@ impl HashBuilder {
     }
 
     /// The entry of a key in the version that is being made.
-    fn find_made(&self, tx: &Tx<'_>, hash: u64, key: &[u8]) -> Result<Option<Entry>> {
+    fn find_made(&self, tx: &Tx<'_>, hash: u64, key: &[u8]) -> Result<Option<TrieEntry>> {
         let mut id = self.drafts.root;
         for depth in 0..=MAX_DEPTH {
             if id == 0 {
@@ -167,9 +167,11 @@ impl HashBuilder {
                 return Ok(found.map(|idx| self.drafts.nodes[node].equal_entries()[idx]));
             }
             match self.drafts.nodes[node].place(digit(hash, depth)) {
-                Place::Child(child) => id = child,
-                Place::Entry(entry) => return Ok(entry.is_of(region(tx), hash, key)?.then_some(entry)),
-                Place::Empty => break,
+                TriePlace::Child(child) => id = child,
+                TriePlace::TrieEntry(entry) => {
+                    return Ok(entry.is_of(region(tx), hash, key)?.then_some(entry));
+                }
+                TriePlace::Empty => break,
             }
         }
         Ok(None)
@@ -188,7 +190,7 @@ impl HashBuilder {
     fn root_draft(&mut self, tx: &Tx<'_>) -> Result<usize> {
         if self.drafts.root & NEW == 0 {
             let draft = match self.drafts.root {
-                0 => Draft::new(0),
+                0 => TrieDraft::new(0),
                 root => self.copy(tx, root, 0)?,
             };
             self.drafts.root = self.drafts.push(draft);
@@ -199,7 +201,7 @@ impl HashBuilder {
     /// The draft of the child in a place that has one.
     fn child_draft(&mut self, tx: &Tx<'_>, parent: usize, place: usize) -> Result<usize> {
         let (depth, child) = match self.drafts.nodes[parent].place(place) {
-            Place::Child(child) => (self.drafts.nodes[parent].depth + 1, child),
+            TriePlace::Child(child) => (self.drafts.nodes[parent].depth + 1, child),
             _ => return Err(internal("a changed node of a table", self.header, "a child", "none")),
         };
         if child & NEW != 0 {
@@ -212,20 +214,20 @@ impl HashBuilder {
     }
 
     /// Copies a node, which is in the version no more.
-    fn copy(&mut self, tx: &Tx<'_>, off: u64, depth: usize) -> Result<Draft> {
+    fn copy(&mut self, tx: &Tx<'_>, off: u64, depth: usize) -> Result<TrieDraft> {
         let node = TrieNode::open(region(tx), off, depth)?;
         self.dead.push(Dead::node(off, node.birth, self.version));
-        Draft::load(&node)
+        TrieDraft::load(&node)
     }
 
-    fn entry(&mut self, tx: &mut Tx<'_>, hash: u64, key: &[u8], value: &[u8]) -> Result<Entry> {
-        if let Some(entry) = Entry::inline(self.version, key, value) {
+    fn entry(&mut self, tx: &mut Tx<'_>, hash: u64, key: &[u8], value: &[u8]) -> Result<TrieEntry> {
+        if let Some(entry) = TrieEntry::inline(self.version, key, value) {
             return Ok(entry);
         }
-        Ok(Entry::of_record(self.version, hash, write_record(tx, key, &[value], value.len() as u64)?))
+        Ok(TrieEntry::of_record(self.version, hash, write_record(tx, key, &[value], value.len() as u64)?))
     }
 
-    fn end_entry(&mut self, tx: &mut Tx<'_>, entry: &Entry) -> Result<()> {
+    fn end_entry(&mut self, tx: &mut Tx<'_>, entry: &TrieEntry) -> Result<()> {
         match entry.form {
             Form::Block => self.give_up_record(tx, entry.value, entry.version),
             Form::Inline { .. } => Ok(()),
@@ -233,9 +235,9 @@ impl HashBuilder {
     }
 
     /// The node at this depth in which two entries come that have been in one place so far.
-    fn divide(&mut self, old: Entry, new: Entry, hash: u64, depth: usize) -> Result<u64> {
+    fn divide(&mut self, old: TrieEntry, new: TrieEntry, hash: u64, depth: usize) -> Result<u64> {
         let old_hash = old.hash(self.seed);
-        let mut draft = Draft::new(depth);
+        let mut draft = TrieDraft::new(depth);
         if depth == MAX_DEPTH {
             if old_hash != hash {
                 let expected = format!("the hash {hash:#018x}");

@@ -1,15 +1,15 @@
 //! Looking keys up in one version.
 
-use super::super::bytes::CddsBytes;
+use super::super::bytes::VersionedBytes;
 use super::super::view::View;
 use super::layout::MAX_DEPTH;
-use super::node::{Entry, Place, TrieNode, hash_of};
+use super::node::{TrieEntry, TrieNode, TriePlace, hash_of};
 use crate::error::Result;
 use tembo_pmem::Region;
 
 /// The value of a key.
 #[inline]
-pub(super) fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
+pub(super) fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<VersionedBytes<'m>>> {
     let hash = hash_of(view.seed, key);
     if view.root.is_empty() {
         return Ok(None);
@@ -25,19 +25,19 @@ pub(super) fn find(
     depth: usize,
     hash: u64,
     key: &[u8],
-) -> Result<Option<Entry>> {
+) -> Result<Option<TrieEntry>> {
     for depth in depth..MAX_DEPTH {
         match TrieNode::open(region, off, depth)?.at(hash)? {
-            Place::Empty => return Ok(None),
-            Place::Entry(entry) => {
+            TriePlace::Empty => return Ok(None),
+            TriePlace::TrieEntry(entry) => {
                 return Ok(entry.is_of(region, hash, key)?.then_some(entry));
             }
-            Place::Child(child) => off = child,
+            TriePlace::Child(child) => off = child,
         }
     }
     let node = TrieNode::open(region, off, MAX_DEPTH)?;
     for place in 0..node.places() {
-        if let Place::Entry(entry) = node.place(place)?
+        if let TriePlace::TrieEntry(entry) = node.place(place)?
             && entry.is_of(region, hash, key)?
         {
             return Ok(Some(entry));

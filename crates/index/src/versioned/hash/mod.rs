@@ -1,6 +1,6 @@
 //! The CDDS hash table: a map of byte strings without an order, of which every version that somebody holds can be read.
 //!
-//! What is said in `cdds/mod.rs` holds for it, and this does.
+//! What is said in `versioned/mod.rs` holds for it, and this does.
 //!
 //! # Media layout
 //!
@@ -21,7 +21,7 @@
 //!
 //! # Invariants
 //!
-//! I1 to I5 of `cdds/mod.rs`, and:
+//! I1 to I5 of `versioned/mod.rs`, and:
 //!
 //! * I6: the hash of an entry's key, under the head's seed, begins with the places on the way to it, and is the one that the entry has. No
 //!   key is twice in a version. (`check_node`, `check_entry`, `TrieNode::place_on`)
@@ -65,19 +65,19 @@ mod node;
 mod structure;
 mod walk;
 
-pub use hashed::CddsHashed;
-pub use walk::CddsHashIter;
+pub use hashed::HashStructure;
+pub use walk::VersionedHashIter;
 
-use super::map::CddsMap;
+use super::map::VersionedMap;
 use crate::error::Result;
 use tembo_pool::Pool;
 
 /// A map from byte strings to byte strings without an order, of which every version that is held by a snapshot can be read.
 ///
 /// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in a
-/// [`batch`](CddsMap::batch) are one version together, and so are those of threads that change the map at once. Readers never wait.
+/// [`batch`](VersionedMap::batch) are one version together, and so are those of threads that change the map at once. Readers never wait.
 ///
-/// A lookup takes fewer steps than in a [`CddsTree`](crate::CddsTree) and compares no keys on its way; a change writes more, since it
+/// A lookup takes fewer steps than in a [`VersionedTree`](crate::VersionedTree) and compares no keys on its way; a change writes more, since it
 /// copies all nodes on its way. Keys of equal hash are found one by one: who knows the table's seed, which only the
 /// pool's file tells, can make such keys.
 ///
@@ -85,13 +85,13 @@ use tembo_pool::Pool;
 /// # fn main() -> Result<(), tembo_index::Error> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = dir.path().join("example.pool");
-/// use tembo_index::CddsHash;
+/// use tembo_index::VersionedHash;
 /// use tembo_pool::{Options, Pool};
 ///
 /// let mut options = Options::new();
 /// options.create = true;
 /// let pool = Pool::open(&path, &options)?;
-/// let sessions = CddsHash::create(&pool, "sessions")?;
+/// let sessions = VersionedHash::create(&pool, "sessions")?;
 /// sessions.put(b"4711", b"logged in")?;
 /// let before = sessions.snapshot();
 /// sessions.batch(|batch| {
@@ -106,16 +106,16 @@ use tembo_pool::Pool;
 /// # Ok(())
 /// # }
 /// ```
-pub type CddsHash = CddsMap<CddsHashed>;
+pub type VersionedHash = VersionedMap<HashStructure>;
 
-impl CddsMap<CddsHashed> {
+impl VersionedMap<HashStructure> {
     /// As [`create`](Self::create), with a seed for the hashes instead of one that nobody knows: for tables that are to be alike in all
     /// their nodes, and whose keys nobody chooses to harm.
     ///
     /// # Errors
     ///
     /// As for [`create`](Self::create).
-    pub fn create_with_seed(pool: &Pool, name: &str, seed: u64) -> Result<CddsHash> {
-        CddsMap::create_seeded(pool, name, seed)
+    pub fn create_with_seed(pool: &Pool, name: &str, seed: u64) -> Result<VersionedHash> {
+        VersionedMap::create_seeded(pool, name, seed)
     }
 }

@@ -1,7 +1,7 @@
 //! Nodes and entries as they are read from media. They never change once they are published.
 
-use super::super::bytes::CddsBytes;
-use super::super::entry::CddsEntry;
+use super::super::bytes::VersionedBytes;
+use super::super::entry::VersionedEntry;
 use super::super::layout::{Form, INLINE_BYTES, StartWord};
 use super::super::node::Record;
 use super::layout::{
@@ -32,10 +32,10 @@ pub(super) struct TrieNode<'m> {
 
 /// What is in a place of a node.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum TriePlace {
     Empty,
     Child(u64),
-    Entry(Entry),
+    TrieEntry(TrieEntry),
 }
 
 impl<'m> TrieNode<'m> {
@@ -81,23 +81,23 @@ impl<'m> TrieNode<'m> {
 
     /// What is in a place.
     #[inline]
-    pub(super) fn place(&self, place: usize) -> Result<Place> {
+    pub(super) fn place(&self, place: usize) -> Result<TriePlace> {
         if self.depth == MAX_DEPTH {
             return self.entry(0, place);
         }
         let (bit, below) = (1_u16 << place, (1_u16 << place) - 1);
         let (children, entries) = (self.maps.children(), self.maps.entries());
         if children & bit != 0 {
-            Ok(Place::Child(self.word((children & below).count_ones() as usize)))
+            Ok(TriePlace::Child(self.word((children & below).count_ones() as usize)))
         } else if entries & bit != 0 {
             self.entry(children.count_ones() as usize, (entries & below).count_ones() as usize)
         } else {
-            Ok(Place::Empty)
+            Ok(TriePlace::Empty)
         }
     }
 
     #[inline]
-    fn entry(&self, children: usize, idx: usize) -> Result<Place> {
+    fn entry(&self, children: usize, idx: usize) -> Result<TriePlace> {
         let at = children + ENTRY_WORDS * idx;
         let start = StartWord(self.word(at));
         let Some(form) = start.form() else {
@@ -109,23 +109,23 @@ impl<'m> TrieNode<'m> {
             ));
         };
         let (key, value) = (self.word(at + 1), self.word(at + 2));
-        Ok(Place::Entry(Entry { version: start.version(), form, key, value }))
+        Ok(TriePlace::TrieEntry(TrieEntry { version: start.version(), form, key, value }))
     }
 
     /// What is in the place that leads to a hash, in a node that has places.
     #[inline]
-    pub(super) fn at(&self, hash: u64) -> Result<Place> {
+    pub(super) fn at(&self, hash: u64) -> Result<TriePlace> {
         self.place(digit(hash, self.depth))
     }
 
     /// What is in a place of a node whose hashes begin with `path`, and how they begin there. An entry's hash does.
-    pub(super) fn place_on(&self, seed: u64, path: u64, place: usize) -> Result<(Place, u64)> {
+    pub(super) fn place_on(&self, seed: u64, path: u64, place: usize) -> Result<(TriePlace, u64)> {
         let found = self.place(place)?;
         let (below, depth) = match self.depth {
             MAX_DEPTH => (path, MAX_DEPTH),
             depth => (path_of(path, depth, place), depth + 1),
         };
-        if let Place::Entry(entry) = found
+        if let TriePlace::TrieEntry(entry) = found
             && !is_on_path(entry.hash(seed), below, depth)
         {
             let expected = format!("a hash that begins as {below:#018x}");
@@ -142,7 +142,7 @@ fn not_a_node(off: u64, birth: BirthWord, maps: MapsWord) -> crate::Error {
 
 /// An entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TrieEntry {
     /// The one that put it.
     pub(super) version: u64,
     pub(super) form: Form,
@@ -152,21 +152,21 @@ pub(super) struct Entry {
     pub(super) value: u64,
 }
 
-impl Entry {
+impl TrieEntry {
     /// One that holds its key and value, if they fit.
-    pub(super) fn inline(version: u64, key: &[u8], value: &[u8]) -> Option<Entry> {
+    pub(super) fn inline(version: u64, key: &[u8], value: &[u8]) -> Option<TrieEntry> {
         if key.len() > INLINE_BYTES || value.len() > INLINE_BYTES {
             return None;
         }
         let mut word = [0; INLINE_BYTES];
         word[..value.len()].copy_from_slice(value);
         let form = Form::Inline { key_bytes: key.len() as u8, value_bytes: value.len() as u8 };
-        Some(Entry { version, form, key: prefix8(key), value: u64::from_ne_bytes(word) })
+        Some(TrieEntry { version, form, key: prefix8(key), value: u64::from_ne_bytes(word) })
     }
 
     /// One that leads to a record.
-    pub(super) fn of_record(version: u64, hash: u64, record: u64) -> Entry {
-        Entry { version, form: Form::Block, key: hash, value: record }
+    pub(super) fn of_record(version: u64, hash: u64, record: u64) -> TrieEntry {
+        TrieEntry { version, form: Form::Block, key: hash, value: record }
     }
 
     pub(super) fn words(&self) -> [u64; ENTRY_WORDS] {
@@ -194,25 +194,25 @@ impl Entry {
     }
 
     #[inline]
-    pub(super) fn value<'m>(&self, region: &'m Region) -> Result<CddsBytes<'m>> {
+    pub(super) fn value<'m>(&self, region: &'m Region) -> Result<VersionedBytes<'m>> {
         Ok(match self.form {
-            Form::Block => CddsBytes::media(Record::read(region, self.value)?.value),
-            Form::Inline { value_bytes, .. } => CddsBytes::word(self.value, value_bytes),
+            Form::Block => VersionedBytes::media(Record::read(region, self.value)?.value),
+            Form::Inline { value_bytes, .. } => VersionedBytes::word(self.value, value_bytes),
         })
     }
 
-    pub(super) fn read<'m>(&self, region: &'m Region) -> Result<CddsEntry<'m>> {
+    pub(super) fn read<'m>(&self, region: &'m Region) -> Result<VersionedEntry<'m>> {
         let start = self.version;
         Ok(match self.form {
             Form::Block => {
                 let Record { key, value } = Record::read(region, self.value)?;
-                CddsEntry { key: CddsBytes::media(key), value: CddsBytes::media(value), start }
+                VersionedEntry { key: VersionedBytes::media(key), value: VersionedBytes::media(value), start }
             }
             Form::Inline { key_bytes, value_bytes } => {
                 let key = u64::from_ne_bytes(self.key.to_be_bytes());
                 let (key, value) =
-                    (CddsBytes::word(key, key_bytes), CddsBytes::word(self.value, value_bytes));
-                CddsEntry { key, value, start }
+                    (VersionedBytes::word(key, key_bytes), VersionedBytes::word(self.value, value_bytes));
+                VersionedEntry { key, value, start }
             }
         })
     }

@@ -1,24 +1,24 @@
 //! What the CDDS hash table brings along for its versions to be kept.
 
 use super::super::builder::BuildVersion;
-use super::super::bytes::CddsBytes;
+use super::super::bytes::VersionedBytes;
 use super::super::checker::{CheckNodes, Checker};
-use super::super::deferred_stamps::Owed;
+use super::super::deferred_stamps::DeferredStamps;
 use super::super::dropped::{Dismantle, Load, Remains};
 use super::super::layout::RootWord;
 use super::super::queue::{Dead, Reclaim};
-use super::super::structure::{CddsStructure, Visit};
+use super::super::structure::{VersionedStructure, Visit};
 use super::super::view::View;
 use super::edit::HashDrafts;
-use super::hashed::{CddsHashed, HashBuilder};
-use super::walk::CddsHashIter;
+use super::hashed::{HashBuilder, HashStructure};
+use super::walk::VersionedHashIter;
 use super::{clear, diff, get, layout};
 use crate::error::Result;
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
-impl CddsStructure for CddsHashed {
-    type Iter<'r> = CddsHashIter<'r>;
+impl VersionedStructure for HashStructure {
+    type Iter<'r> = VersionedHashIter<'r>;
     const ROOT_KIND: u32 = layout::ROOT_KIND;
     const FORMAT: u64 = layout::FORMAT;
     const HAS_SEED: bool = true;
@@ -26,48 +26,53 @@ impl CddsStructure for CddsHashed {
     const IN_CLOSURE: &'static str = "the hash table, in a closure that its `modify` or `batch` calls";
 
     #[inline]
-    fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
+    fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<VersionedBytes<'m>>> {
         get::get(view, key)
     }
 
-    fn iter(view: View<'_>) -> CddsHashIter<'_> {
-        CddsHashIter::new(view)
+    fn iter(view: View<'_>) -> VersionedHashIter<'_> {
+        VersionedHashIter::new(view)
     }
 
-    fn differences<'m>(from: View<'m>, to: View<'m>, _: &Owed, visit: &mut Visit<'_, 'm>) -> Result<()> {
+    fn differences<'m>(
+        from: View<'m>,
+        to: View<'m>,
+        _: &DeferredStamps,
+        visit: &mut Visit<'_, 'm>,
+    ) -> Result<()> {
         diff::differences(from, to, visit)
     }
 }
 
-impl BuildVersion for CddsHashed {
+impl BuildVersion for HashStructure {
     type Drafts = HashDrafts;
 
     fn begin(drafts: &mut HashDrafts, before: View<'_>) -> Result<()> {
         drafts.begin(before)
     }
 
-    fn put(work: &mut HashBuilder, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
-        work.put_hashed(tx, key, value)
+    fn put(builder: &mut HashBuilder, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
+        builder.put_hashed(tx, key, value)
     }
 
-    fn remove(work: &mut HashBuilder, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
-        work.remove_hashed(tx, key)
+    fn remove(builder: &mut HashBuilder, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
+        builder.remove_hashed(tx, key)
     }
 
-    fn get_made(work: &HashBuilder, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        work.value_of_hashed(tx, key)
+    fn get_made(builder: &HashBuilder, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        builder.value_of_hashed(tx, key)
     }
 
-    fn clear(work: &mut HashBuilder, tx: &mut Tx<'_>) -> Result<()> {
-        work.clear_hashed(tx)
+    fn clear(builder: &mut HashBuilder, tx: &mut Tx<'_>) -> Result<()> {
+        builder.clear_hashed(tx)
     }
 
-    fn write(work: &mut HashBuilder, tx: &mut Tx<'_>) -> Result<RootWord> {
-        work.write_hashed(tx)
+    fn write(builder: &mut HashBuilder, tx: &mut Tx<'_>) -> Result<RootWord> {
+        builder.write_hashed(tx)
     }
 }
 
-impl Reclaim for CddsHashed {
+impl Reclaim for HashStructure {
     fn last_change(_: &Region, dead: &Dead) -> Result<u64> {
         // Whatever changes below a node makes a new one of it.
         Ok(dead.birth)
@@ -78,13 +83,13 @@ impl Reclaim for CddsHashed {
     }
 }
 
-impl Dismantle for CddsHashed {
+impl Dismantle for HashStructure {
     fn remains(region: &Region, load: &Load<'_>, off: u64, _: u64) -> Result<Remains> {
         clear::remains(region, load, off)
     }
 }
 
-impl CheckNodes for CddsHashed {
+impl CheckNodes for HashStructure {
     fn check_version(checker: &mut Checker<'_, '_>, version: View<'_>) -> Result<()> {
         checker.check_table(version)
     }

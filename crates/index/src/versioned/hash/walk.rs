@@ -1,14 +1,14 @@
 //! Walking over all keys of a version, in the order of their hashes.
 
-use super::super::entry::CddsEntry;
+use super::super::entry::VersionedEntry;
 use super::super::view::View;
-use super::node::{Place, TrieNode};
+use super::node::{TrieNode, TriePlace};
 use crate::error::Result;
 use std::iter::FusedIterator;
 
-/// A walk over the keys of a version of a [`CddsHash`](crate::CddsHash), in no order that means anything, and the same for
+/// A walk over the keys of a version of a [`VersionedHash`](crate::VersionedHash), in no order that means anything, and the same for
 /// versions with equal keys of one table, but for keys of equal hash. After an error it is over.
-pub struct CddsHashIter<'r> {
+pub struct VersionedHashIter<'r> {
     view: View<'r>,
     /// The root, before the first step.
     root: Option<u64>,
@@ -24,10 +24,10 @@ struct Step<'r> {
     next: usize,
 }
 
-impl<'r> CddsHashIter<'r> {
-    pub(super) fn new(view: View<'r>) -> CddsHashIter<'r> {
+impl<'r> VersionedHashIter<'r> {
+    pub(super) fn new(view: View<'r>) -> VersionedHashIter<'r> {
         let root = Some(view.root.node()).filter(|root| *root != 0);
-        CddsHashIter { view, root, way: Vec::new() }
+        VersionedHashIter { view, root, way: Vec::new() }
     }
 
     fn enter(&mut self, off: u64, path: u64) -> Result<()> {
@@ -37,7 +37,7 @@ impl<'r> CddsHashIter<'r> {
     }
 
     /// The next entry. Ends on damaged media too: entries are below every node, and each has one way to it.
-    fn advance(&mut self) -> Result<Option<CddsEntry<'r>>> {
+    fn advance(&mut self) -> Result<Option<VersionedEntry<'r>>> {
         if let Some(root) = self.root.take() {
             self.enter(root, 0)?;
         }
@@ -50,17 +50,17 @@ impl<'r> CddsHashIter<'r> {
             step.next += 1;
             let (found, path) = node.place_on(self.view.seed, step.path, place)?;
             match found {
-                Place::Empty => {}
-                Place::Child(child) => self.enter(child, path)?,
-                Place::Entry(entry) => return Ok(Some(entry.read(self.view.region)?)),
+                TriePlace::Empty => {}
+                TriePlace::Child(child) => self.enter(child, path)?,
+                TriePlace::TrieEntry(entry) => return Ok(Some(entry.read(self.view.region)?)),
             }
         }
         Ok(None)
     }
 }
 
-impl<'r> Iterator for CddsHashIter<'r> {
-    type Item = Result<CddsEntry<'r>>;
+impl<'r> Iterator for VersionedHashIter<'r> {
+    type Item = Result<VersionedEntry<'r>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let outcome = self.advance();
@@ -71,10 +71,10 @@ impl<'r> Iterator for CddsHashIter<'r> {
     }
 }
 
-impl FusedIterator for CddsHashIter<'_> {}
+impl FusedIterator for VersionedHashIter<'_> {}
 
-impl std::fmt::Debug for CddsHashIter<'_> {
+impl std::fmt::Debug for VersionedHashIter<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CddsHashIter").field("version", &self.view.version).finish_non_exhaustive()
+        f.debug_struct("VersionedHashIter").field("version", &self.view.version).finish_non_exhaustive()
     }
 }

@@ -1,9 +1,9 @@
 //! A place among the keys of a version that can be moved anywhere, in both directions.
 
-use super::super::entry::CddsEntry;
-use super::super::snapshot::CddsReader;
-use super::CddsTree;
-use super::scan::CddsRange;
+use super::super::entry::VersionedEntry;
+use super::super::snapshot::VersionedReader;
+use super::VersionedTree;
+use super::scan::VersionedRange;
 use crate::error::Result;
 use std::ops::Bound;
 
@@ -11,24 +11,24 @@ use std::ops::Bound;
 ///
 /// Seeking takes the newest version, and steps stay in the version of the last seek; a step from before the first or from after the
 /// last key is a seek. At a key, the cursor holds that version, so it should not rest there for long.
-pub struct CddsCursor<'t> {
-    tree: &'t CddsTree,
-    place: Place<'t>,
+pub struct VersionedCursor<'t> {
+    tree: &'t VersionedTree,
+    place: CursorPosition<'t>,
 }
 
-enum Place<'t> {
+enum CursorPosition<'t> {
     BeforeFirst,
-    At(Box<Spot<'t>>),
+    At(Box<CursorKey<'t>>),
     AfterLast,
 }
 
 /// A key, and the walks away from it. In this order, so that the reader goes last.
-struct Spot<'t> {
-    entry: CddsEntry<'t>,
+struct CursorKey<'t> {
+    entry: VersionedEntry<'t>,
     /// Made when they are needed.
-    up: Option<CddsRange<'t>>,
-    down: Option<CddsRange<'t>>,
-    reader: CddsReader<'t>,
+    up: Option<VersionedRange<'t>>,
+    down: Option<VersionedRange<'t>>,
+    reader: VersionedReader<'t>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,14 +37,14 @@ enum Direction {
     Down,
 }
 
-impl CddsTree {
+impl VersionedTree {
     /// A cursor before the first key.
-    pub fn cursor(&self) -> CddsCursor<'_> {
-        CddsCursor { tree: self, place: Place::BeforeFirst }
+    pub fn cursor(&self) -> VersionedCursor<'_> {
+        VersionedCursor { tree: self, place: CursorPosition::BeforeFirst }
     }
 }
 
-impl<'t> CddsCursor<'t> {
+impl<'t> VersionedCursor<'t> {
     /// Moves to the first key that is at least `key`, or after the last; returns whether it is at a key. O(log n). So for all
     /// moves but steps inside a leaf.
     ///
@@ -91,9 +91,9 @@ impl<'t> CddsCursor<'t> {
     #[expect(clippy::should_implement_trait, reason = "it goes back as well, and lends its entries")]
     pub fn next(&mut self) -> Result<bool> {
         match &self.place {
-            Place::BeforeFirst => self.seek_first(),
-            Place::At(_) => self.step(Direction::Up),
-            Place::AfterLast => Ok(false),
+            CursorPosition::BeforeFirst => self.seek_first(),
+            CursorPosition::At(_) => self.step(Direction::Up),
+            CursorPosition::AfterLast => Ok(false),
         }
     }
 
@@ -105,16 +105,16 @@ impl<'t> CddsCursor<'t> {
     /// As for [`seek`](Self::seek).
     pub fn prev(&mut self) -> Result<bool> {
         match &self.place {
-            Place::BeforeFirst => Ok(false),
-            Place::At(_) => self.step(Direction::Down),
-            Place::AfterLast => self.seek_last(),
+            CursorPosition::BeforeFirst => Ok(false),
+            CursorPosition::At(_) => self.step(Direction::Down),
+            CursorPosition::AfterLast => self.seek_last(),
         }
     }
 
     /// The key at which the cursor is.
     pub fn key(&self) -> Option<&[u8]> {
         match &self.place {
-            Place::At(spot) => Some(spot.entry.key()),
+            CursorPosition::At(spot) => Some(spot.entry.key()),
             _ => None,
         }
     }
@@ -122,7 +122,7 @@ impl<'t> CddsCursor<'t> {
     /// Its value.
     pub fn value(&self) -> Option<&[u8]> {
         match &self.place {
-            Place::At(spot) => Some(spot.entry.value()),
+            CursorPosition::At(spot) => Some(spot.entry.value()),
             _ => None,
         }
     }
@@ -131,7 +131,7 @@ impl<'t> CddsCursor<'t> {
     fn go(&mut self, direction: Direction, range: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<bool> {
         self.leave(direction.opposite());
         let reader = self.tree.reader();
-        let mut walk = CddsRange::new::<&[u8]>(reader.pinned_view(), range);
+        let mut walk = VersionedRange::new::<&[u8]>(reader.pinned_view(), range);
         let found = match direction {
             Direction::Up => walk.next(),
             Direction::Down => walk.next_back(),
@@ -144,12 +144,12 @@ impl<'t> CddsCursor<'t> {
             Direction::Up => (Some(walk), None),
             Direction::Down => (None, Some(walk)),
         };
-        self.place = Place::At(Box::new(Spot { entry, up, down, reader }));
+        self.place = CursorPosition::At(Box::new(CursorKey { entry, up, down, reader }));
         Ok(true)
     }
 
     fn step(&mut self, direction: Direction) -> Result<bool> {
-        let Place::At(spot) = &mut self.place else { return Ok(false) };
+        let CursorPosition::At(spot) = &mut self.place else { return Ok(false) };
         match spot.step(direction) {
             Ok(true) => Ok(true),
             Ok(false) => {
@@ -166,8 +166,8 @@ impl<'t> CddsCursor<'t> {
     /// Goes to no key.
     fn leave(&mut self, direction: Direction) {
         self.place = match direction {
-            Direction::Up => Place::AfterLast,
-            Direction::Down => Place::BeforeFirst,
+            Direction::Up => CursorPosition::AfterLast,
+            Direction::Down => CursorPosition::BeforeFirst,
         };
     }
 }
@@ -181,19 +181,19 @@ impl Direction {
     }
 }
 
-impl Spot<'_> {
+impl CursorKey<'_> {
     fn step(&mut self, direction: Direction) -> Result<bool> {
         let view = self.reader.pinned_view();
         let next = match direction {
             Direction::Up => {
                 self.down = None;
                 let above = (Bound::Excluded(self.entry.key()), Bound::Unbounded);
-                self.up.get_or_insert_with(|| CddsRange::new::<&[u8]>(view, above)).next()
+                self.up.get_or_insert_with(|| VersionedRange::new::<&[u8]>(view, above)).next()
             }
             Direction::Down => {
                 self.up = None;
                 let below = (Bound::Unbounded, Bound::Excluded(self.entry.key()));
-                self.down.get_or_insert_with(|| CddsRange::new::<&[u8]>(view, below)).next_back()
+                self.down.get_or_insert_with(|| VersionedRange::new::<&[u8]>(view, below)).next_back()
             }
         };
         let Some(entry) = next.transpose()? else { return Ok(false) };
@@ -202,8 +202,8 @@ impl Spot<'_> {
     }
 }
 
-impl std::fmt::Debug for CddsCursor<'_> {
+impl std::fmt::Debug for VersionedCursor<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CddsCursor").field("key", &self.key()).finish_non_exhaustive()
+        f.debug_struct("VersionedCursor").field("key", &self.key()).finish_non_exhaustive()
     }
 }

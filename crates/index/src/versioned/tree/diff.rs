@@ -4,8 +4,8 @@
 //! to it says that nothing in it or below it changed since the earlier one (I10), it is passed over without being looked at.
 //! Entries are the same in both versions if their starts are (D3), so that values are compared only where a key was put again.
 
-use super::super::deferred_stamps::Owed;
-use super::super::entry::CddsEntry;
+use super::super::deferred_stamps::DeferredStamps;
+use super::super::entry::VersionedEntry;
 use super::super::layout::Form;
 use super::super::structure::Visit;
 use super::super::view::View;
@@ -31,11 +31,11 @@ struct Side<'o, 'm> {
     region: &'m Region,
     version: u64,
     /// What the earlier of the versions misses.
-    owed: &'o Owed,
+    deferred: &'o DeferredStamps,
     /// What is to be walked, the next one last.
     stack: Vec<Child>,
     /// Entries of the leaves that were walked, in order, which the other side has not come to.
-    entries: VecDeque<CddsEntry<'m>>,
+    entries: VecDeque<VersionedEntry<'m>>,
     /// The upper fence of what was walked; `None` past the last leaf.
     covered: Option<Vec<u8>>,
     /// Nodes were passed over after that, on both sides: how far that was is not known before the next one is opened.
@@ -43,10 +43,10 @@ struct Side<'o, 'm> {
 }
 
 impl<'o, 'm> Side<'o, 'm> {
-    fn new(view: View<'m>, owed: &'o Owed) -> Result<Side<'o, 'm>> {
+    fn new(view: View<'m>, deferred: &'o DeferredStamps) -> Result<Side<'o, 'm>> {
         let (region, version) = (view.region, view.version);
         let (stack, entries) = (Vec::new(), VecDeque::new());
-        let mut side = Side { region, version, owed, stack, entries, covered: None, has_skipped: false };
+        let mut side = Side { region, version, deferred, stack, entries, covered: None, has_skipped: false };
         if !view.root.is_empty() {
             side.stack.push(Child { off: view.root.node(), level: view.root_level()?, stamp: u64::MAX });
             side.covered = Some(Vec::new());
@@ -80,7 +80,7 @@ impl<'o, 'm> Side<'o, 'm> {
             alike.iter_mut().zip(lows).for_each(|(slot, (_, sorted))| *slot = sorted);
         }
         for slot in slots {
-            let stamp = node.stamp_with(slot, self.owed)?;
+            let stamp = node.stamp_with(slot, self.deferred)?;
             self.stack.push(Child { off: node.field(slot, Field::Value), level, stamp });
         }
         Ok(())
@@ -121,13 +121,13 @@ impl<'o, 'm> Side<'o, 'm> {
 pub(super) fn differences<'m>(
     from: View<'m>,
     to: View<'m>,
-    owed: &Owed,
+    deferred: &DeferredStamps,
     visit: &mut Visit<'_, 'm>,
 ) -> Result<()> {
     if from.version == to.version {
         return Ok(());
     }
-    let (mut a, mut b) = (Side::new(from, owed)?, Side::new(to, owed)?);
+    let (mut a, mut b) = (Side::new(from, deferred)?, Side::new(to, deferred)?);
     while !(a.stack.is_empty() && b.stack.is_empty()) {
         match a.compare_progress(&b) {
             Ordering::Less => a.step()?,

@@ -18,7 +18,7 @@ pub(crate) const NEW: u64 = 1 << 63;
 
 /// An entry on its way from one node to another.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Slot {
+pub(crate) struct DraftEntry {
     pub(crate) start: StartWord,
     /// The 8 bytes of its key, or of its child's lower fence, after those that its node's keys share.
     pub(crate) key: u64,
@@ -29,9 +29,9 @@ pub(crate) struct Slot {
     pub(crate) stamp: u64,
 }
 
-impl Slot {
-    pub(crate) fn new(version: u64, form: Form, key: u64, value: u64, print: u8) -> Slot {
-        Slot { start: StartWord::new(version, form), key, value, print, stamp: version }
+impl DraftEntry {
+    pub(crate) fn new(version: u64, form: Form, key: u64, value: u64, print: u8) -> DraftEntry {
+        DraftEntry { start: StartWord::new(version, form), key, value, print, stamp: version }
     }
 
     pub(crate) fn set_form(&mut self, form: Form) {
@@ -51,7 +51,7 @@ pub(crate) type Words = Box<[u64; INNER_WORDS]>;
 
 /// A node in memory.
 #[derive(Debug, Clone)]
-pub(crate) struct Draft {
+pub(crate) struct NodeDraft {
     /// Its offset, or its number if it is new.
     pub(crate) id: u64,
     pub(crate) level: usize,
@@ -113,9 +113,9 @@ pub(crate) fn bits(mask: u32) -> impl Iterator<Item = usize> {
         .map(|mask| mask.trailing_zeros() as usize)
 }
 
-impl Draft {
+impl NodeDraft {
     /// A node that is on media. `words` may be anything.
-    pub(crate) fn load(node: &Node<'_>, mut words: Words) -> Result<Draft> {
+    pub(crate) fn load(node: &Node<'_>, mut words: Words) -> Result<NodeDraft> {
         node.copy_to(&mut words)?;
         let level = node.level();
         // The level is a number in both, so that the places of the words are known.
@@ -128,7 +128,7 @@ impl Draft {
         }
         let (id, shared, set_aside) = (node.off, node.shared(), (0, 0));
         let (fences, is_gone) = (None, false);
-        Ok(Draft { id, level, shared, words, dirty: [0; 16], live, is_gone, fences, set_aside })
+        Ok(NodeDraft { id, level, shared, words, dirty: [0; 16], live, is_gone, fences, set_aside })
     }
 
     /// A new node without entries. Its keys share `shared` bytes at least. `words` may be anything.
@@ -139,13 +139,13 @@ impl Draft {
         birth: u64,
         fences: Fences,
         mut words: Words,
-    ) -> Draft {
+    ) -> NodeDraft {
         words.fill(0);
         words[0] = KindWord::new(level, shared).0;
         words[BIRTH_WORD] = birth;
         words[FENCES_WORD] = FencesWord::new(fences.low.len(), fences.high.as_ref().map(Vec::len)).0;
         let (fences, is_gone, set_aside) = (Some(fences), false, (0, 0));
-        Draft { id, level, shared, words, dirty: [0; 16], live: 0, is_gone, fences, set_aside }
+        NodeDraft { id, level, shared, words, dirty: [0; 16], live: 0, is_gone, fences, set_aside }
     }
 
     /// Its memory, for another.
@@ -206,8 +206,8 @@ impl Draft {
         })
     }
 
-    pub(crate) fn entry(&self, slot: usize) -> Slot {
-        Slot {
+    pub(crate) fn entry(&self, slot: usize) -> DraftEntry {
+        DraftEntry {
             start: StartWord(self.field(slot, Field::Start)),
             key: self.key(slot),
             value: self.value(slot),
@@ -261,7 +261,7 @@ impl Draft {
     }
 
     /// Puts an entry into a place that is free.
-    pub(crate) fn fill(&mut self, slot: usize, entry: Slot) {
+    pub(crate) fn fill(&mut self, slot: usize, entry: DraftEntry) {
         let at = |field| entry_word(self.level, slot, field);
         let [start, key, value, end] = [Field::Start, Field::Key, Field::Value, Field::End].map(at);
         self.set(start, entry.start.0);

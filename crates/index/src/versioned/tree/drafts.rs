@@ -1,7 +1,7 @@
 //! The nodes of a version in the making.
 
 use super::super::view::View;
-use super::draft::{Draft, Words};
+use super::draft::{NodeDraft, Words};
 use super::layout::INNER_WORDS;
 use super::path::Sought;
 use super::stamps::Touched;
@@ -18,7 +18,7 @@ pub struct TreeDrafts {
     /// The root's offset, or its number if it is new; 0 if there is none.
     pub(super) root: u64,
     pub(super) root_level: usize,
-    pub(super) nodes: Vec<Draft>,
+    pub(super) nodes: Vec<NodeDraft>,
     /// The numbers of drafts by their offsets, once there are more than can be searched.
     pub(super) by_off: HashMap<u64, usize>,
     pub(super) touched: Touched,

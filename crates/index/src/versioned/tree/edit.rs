@@ -8,13 +8,13 @@ use super::super::node::{Record, bytes_of_word};
 use super::super::queue::Dead;
 use super::super::view::View;
 use super::super::view::region;
-use super::draft::{Draft, Fences, NEW, Slot};
+use super::draft::{DraftEntry, Fences, NEW, NodeDraft};
 use super::drafts::TreeDrafts;
 use super::layout::FencesWord;
 use super::lookup::{self, Goal, choose};
 use super::node::{Node, after};
 use super::ordered::TreeBuilder;
-use super::path::Path;
+use super::path::NodePath;
 use crate::error::{Result, corrupt, internal};
 use crate::key_prefix::{fingerprint, prefix8};
 use crate::record::{MAX_KEY_BYTES, write_record};
@@ -37,7 +37,7 @@ impl TreeBuilder {
             self.drafts.spare_sought = Some(sought);
             return Ok(was_there);
         }
-        let mut path = Path::default();
+        let mut path = NodePath::default();
         self.find_path(tx, Goal::At(key), &mut path)?;
         let leaf = self.draft(tx, path.leaf(), 0)?;
         let found = self.find(tx, leaf, key, print)?;
@@ -69,7 +69,7 @@ impl TreeBuilder {
                 return Ok(was_there);
             }
         }
-        let mut path = Path::default();
+        let mut path = NodePath::default();
         self.find_path(tx, Goal::At(key), &mut path)?;
         let drafts = self.drafts.nodes.len();
         let leaf = self.draft(tx, path.leaf(), 0)?;
@@ -103,19 +103,19 @@ impl TreeBuilder {
             version: self.before.number,
             root: RootWord::new(leaf, 0),
             seed: 0,
-            ahead: None,
+            size_hint: None,
         }
     }
 
     /// The way to the leaf of a key, or to the last one.
-    pub(crate) fn path(&self, tx: &Tx<'_>, goal: Goal<'_>) -> Result<Path> {
-        let mut path = Path::default();
+    pub(crate) fn path(&self, tx: &Tx<'_>, goal: Goal<'_>) -> Result<NodePath> {
+        let mut path = NodePath::default();
         self.find_path(tx, goal, &mut path)?;
         Ok(path)
     }
 
     /// [`path`](Self::path) into one that is empty, which spares copying it.
-    fn find_path(&self, tx: &Tx<'_>, goal: Goal<'_>, path: &mut Path) -> Result<()> {
+    fn find_path(&self, tx: &Tx<'_>, goal: Goal<'_>, path: &mut NodePath) -> Result<()> {
         let (region, has_drafts) = (region(tx), !self.drafts.nodes.is_empty());
         let mut id = self.drafts.root;
         path.begin(id);
@@ -202,7 +202,7 @@ impl TreeBuilder {
             self.set_aside(draft);
             return Ok(draft);
         }
-        let draft = Draft::load(&Node::open(region(tx), id, level)?, self.drafts.words())?;
+        let draft = NodeDraft::load(&Node::open(region(tx), id, level)?, self.drafts.words())?;
         self.push_draft(draft);
         Ok(self.drafts.nodes.len() - 1)
     }
@@ -211,11 +211,11 @@ impl TreeBuilder {
     pub(crate) fn new_draft(&mut self, level: usize, shared: usize, fences: Fences) -> u64 {
         let id = NEW | self.drafts.nodes.len() as u64;
         let words = self.drafts.words();
-        self.push_draft(Draft::new(id, level, shared, self.version, fences, words));
+        self.push_draft(NodeDraft::new(id, level, shared, self.version, fences, words));
         id
     }
 
-    fn push_draft(&mut self, draft: Draft) {
+    fn push_draft(&mut self, draft: NodeDraft) {
         let next = self.drafts.nodes.len();
         if next == SEARCH_MAX {
             self.drafts.by_off =
@@ -283,7 +283,7 @@ impl TreeBuilder {
         (leaf, shared): (u64, usize),
         (key, print): (&[u8], u8),
         value: &[u8],
-    ) -> Result<Slot> {
+    ) -> Result<DraftEntry> {
         let rest = after(key, shared, leaf)?;
         let (form, word) = if rest.len() <= INLINE_BYTES && value.len() <= INLINE_BYTES {
             let mut word = [0; 8];
@@ -293,7 +293,7 @@ impl TreeBuilder {
         } else {
             (Form::Block, write_record(tx, key, &[value], value.len() as u64)?)
         };
-        Ok(Slot::new(self.version, form, prefix8(rest), word, print))
+        Ok(DraftEntry::new(self.version, form, prefix8(rest), word, print))
     }
 
     /// Takes a key's entry out of the version, and sees to its record.
@@ -324,7 +324,7 @@ impl TreeBuilder {
     /// Gives new nodes their places and writes them; returns the root.
     pub(super) fn write_new_nodes(&mut self, tx: &mut Tx<'_>) -> Result<RootWord> {
         let TreeDrafts { root, root_level, nodes, touched, .. } = &mut self.drafts;
-        if !nodes.iter().any(Draft::is_new) {
+        if !nodes.iter().any(NodeDraft::is_new) {
             return Ok(root_word(*root, *root_level));
         }
         let mut places = vec![0; nodes.len()];
@@ -349,7 +349,7 @@ impl TreeBuilder {
 
     /// Stores what changed of nodes that were there before.
     pub(super) fn store_changed_nodes(&mut self, tx: &mut Tx<'_>) -> Result<()> {
-        let changed = |draft: &&Draft| !draft.is_new() && !draft.is_gone && draft.is_changed();
+        let changed = |draft: &&NodeDraft| !draft.is_new() && !draft.is_gone && draft.is_changed();
         self.drafts.nodes.iter().filter(changed).try_for_each(|draft| draft.store(tx))?;
         self.store_stamps(tx)
     }
@@ -360,7 +360,7 @@ fn root_word(root: u64, level: usize) -> RootWord {
 }
 
 /// The value of a live entry of a leaf.
-pub(super) fn value_in<'w>(tx: &'w Tx<'_>, leaf: &'w Draft, slot: usize) -> Result<&'w [u8]> {
+pub(super) fn value_in<'w>(tx: &'w Tx<'_>, leaf: &'w NodeDraft, slot: usize) -> Result<&'w [u8]> {
     Ok(match leaf.form(slot)? {
         Form::Block => Record::read(region(tx), leaf.value(slot))?.value,
         Form::Inline { value_bytes, .. } => bytes_of_word(leaf.value_ref(slot), value_bytes),

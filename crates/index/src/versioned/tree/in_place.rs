@@ -10,13 +10,13 @@ use super::super::node::Record;
 use super::super::readers::Retained;
 use super::super::view::View;
 use super::super::view::region;
-use super::draft::{Slot, child_off};
+use super::draft::{DraftEntry, child_off};
 use super::drafts::TreeDrafts;
 use super::layout::{Field, LIVE_MIN, NO_END, SLOTS, entry_word, stamp_off};
 use super::lookup::{Goal, choose, hits};
 use super::node::{Node, PRINTS_WORD};
 use super::ordered::TreeBuilder;
-use super::path::{Path, Sought};
+use super::path::{NodePath, Sought};
 use crate::error::Result;
 use crate::record::MAX_KEY_BYTES;
 use tembo_pmem::LINE_BYTES;
@@ -53,7 +53,7 @@ impl TreeDrafts {
     }
 }
 
-impl Path {
+impl NodePath {
     /// The nodes above the leaf, and the places of each that lead on.
     #[inline]
     fn steps(&self) -> impl Iterator<Item = (u64, usize)> {
@@ -90,7 +90,7 @@ struct EntryWords {
 
 impl EntryWords {
     /// Those by which an entry differs from what is in its place.
-    fn new(leaf: &Node<'_>, slot: usize, entry: &Slot) -> EntryWords {
+    fn new(leaf: &Node<'_>, slot: usize, entry: &DraftEntry) -> EntryWords {
         let first = entry_word(0, slot, Field::Start);
         let line_off = leaf.off + LINE_BYTES * (first as u64 / 8);
         let mut to = EntryWords { line_off, mask: 0, words: [0; 8] };
@@ -126,7 +126,7 @@ impl Node<'_> {
         })
     }
 
-    /// A place of a leaf for another entry, as [`Draft::free_slot`](super::draft::Draft::free_slot) finds it.
+    /// A place of a leaf for another entry, as [`NodeDraft::free_slot`](super::draft::NodeDraft::free_slot) finds it.
     fn free_slot(&self, retained: &Retained) -> Option<usize> {
         (0..SLOTS).find(|slot| {
             let end = self.leaf_field(*slot, Field::End);
@@ -200,10 +200,10 @@ impl TreeBuilder {
     }
 
     /// As [`touch`](Self::touch). As long as nobody holds a version, the stamps are only owed.
-    fn touch_in_place(&mut self, path: &Path) {
+    fn touch_in_place(&mut self, path: &NodePath) {
         if !self.retained.held().is_empty() {
             return self.touch(path);
         }
-        self.owed.extend(path.steps().map(|(node, slot)| stamp_off(node, slot)));
+        self.deferred.extend(path.steps().map(|(node, slot)| stamp_off(node, slot)));
     }
 }

@@ -1,6 +1,6 @@
 //! Looking things up in one version (algorithm 1 of the paper).
 
-use super::super::bytes::CddsBytes;
+use super::super::bytes::VersionedBytes;
 use super::super::layout::Form;
 use super::super::node::Record;
 use super::super::view::View;
@@ -26,7 +26,7 @@ pub(crate) enum Goal<'k> {
 
 /// The value of a key.
 #[inline]
-pub(crate) fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
+pub(crate) fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<VersionedBytes<'m>>> {
     let Some(leaf) = view.leaf(Goal::At(key))? else { return Ok(None) };
     for slot in hits(&view, &leaf, key)? {
         if let Some(value) = value_if(&view, &leaf, slot, key)? {
@@ -76,18 +76,23 @@ impl<'m> View<'m> {
 
 /// The value of a slot whose 8 bytes are those of the key, if the whole key is.
 #[inline]
-fn value_if<'m>(view: &View<'m>, leaf: &Node<'m>, slot: usize, key: &[u8]) -> Result<Option<CddsBytes<'m>>> {
+fn value_if<'m>(
+    view: &View<'m>,
+    leaf: &Node<'m>,
+    slot: usize,
+    key: &[u8],
+) -> Result<Option<VersionedBytes<'m>>> {
     Ok(match leaf.form(slot)? {
         Form::Block => {
-            let record = Record::read_ahead(view, leaf.field(slot, Field::Value))?;
-            (record.key == key).then(|| CddsBytes::media(record.value))
+            let record = Record::read_with_hint(view, leaf.field(slot, Field::Value))?;
+            (record.key == key).then(|| VersionedBytes::media(record.value))
         }
         Form::Inline { key_bytes, value_bytes } => {
             // Equal where they are padded too, so that the lengths decide.
             if key.len() != leaf.shared() + usize::from(key_bytes) {
                 return Ok(None);
             }
-            Some(CddsBytes::media(leaf.inline_value(slot, value_bytes)?))
+            Some(VersionedBytes::media(leaf.inline_value(slot, value_bytes)?))
         }
     })
 }

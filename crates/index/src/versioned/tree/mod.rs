@@ -1,6 +1,6 @@
 //! The CDDS B-Tree: an ordered map of byte strings of which every version that somebody holds can be read.
 //!
-//! What is said in `cdds/mod.rs` holds for it, and this does.
+//! What is said in `versioned/mod.rs` holds for it, and this does.
 //!
 //! # Media layout
 //!
@@ -19,7 +19,7 @@
 //!
 //! # Invariants
 //!
-//! I1 to I5 of `cdds/mod.rs`, and:
+//! I1 to I5 of `versioned/mod.rs`, and:
 //!
 //! * I6: the entries of an inner node that are in a version of that node lead to nodes of the next level down whose ranges divide
 //!   the node's own. All leaves are at level 0. (`check_children`)
@@ -31,7 +31,7 @@
 //! * I10: let e and v be versions that are held, e the earlier one, and let an entry of an inner node of v lead to a child that e
 //!   has as well. If something in the child or below it began or ended after e and up to v, the entry's stamp in that node is later
 //!   than e. If nobody held e when the version after it was begun, that may be true of that version's stamps only when it is owed no
-//!   more (`owed.rs`). (`check_stamp` for the versions that have names, and the newest)
+//!   more (`deferred_stamps.rs`). (`check_stamp` for the versions that have names, and the newest)
 //!
 //! So whoever compares e with v passes over a child that both lead to if its stamp in the node of v is e or earlier, and does not
 //! open it. Nothing is said of e that are not held: a stamp is raised only where it would deceive somebody who holds a version, so that
@@ -61,7 +61,7 @@
 //! # Source
 //!
 //! Venkataraman et al., *Consistent and Durable Data Structures for Non-Volatile Byte-Addressable Memory*, FAST 2011, sections
-//! 3.2 and 3.3, algorithms 1 to 3. D1 and D5 are in `cdds/mod.rs`.
+//! 3.2 and 3.3, algorithms 1 to 3. D1 and D5 are in `versioned/mod.rs`.
 //!
 //! * D2: entries are unordered, and the one that takes the place of a dead one is written over it. The paper keeps them sorted,
 //!   flushing each shift by itself; here a lookup compares hashes, or the 8 bytes.
@@ -93,13 +93,13 @@ mod stamps;
 mod structure;
 mod undo;
 
-pub use cursor::CddsCursor;
-pub use ordered::CddsOrdered;
-pub use part::CddsPart;
-pub use pinned::{CddsPinnedEntry, CddsPinnedRange};
-pub use scan::CddsRange;
+pub use cursor::VersionedCursor;
+pub use ordered::TreeStructure;
+pub use part::VersionedPart;
+pub use pinned::{VersionedPinnedEntry, VersionedPinnedRange};
+pub use scan::VersionedRange;
 
-use super::map::CddsMap;
+use super::map::VersionedMap;
 
 /// An ordered map from byte strings to byte strings, of which every version that is held by a snapshot can be read.
 ///
@@ -110,13 +110,13 @@ use super::map::CddsMap;
 /// # fn main() -> Result<(), tembo_index::Error> {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = dir.path().join("example.pool");
-/// use tembo_index::CddsTree;
+/// use tembo_index::VersionedTree;
 /// use tembo_pool::{Options, Pool};
 ///
 /// let mut options = Options::new();
 /// options.create = true;
 /// let pool = Pool::open(&path, &options)?;
-/// let stock = CddsTree::create(&pool, "stock")?;
+/// let stock = VersionedTree::create(&pool, "stock")?;
 /// stock.put(b"apples", b"7")?;
 /// let monday = stock.snapshot();
 /// stock.batch(|batch| {
@@ -131,4 +131,4 @@ use super::map::CddsMap;
 /// # Ok(())
 /// # }
 /// ```
-pub type CddsTree = CddsMap<CddsOrdered>;
+pub type VersionedTree = VersionedMap<TreeStructure>;

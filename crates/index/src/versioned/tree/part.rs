@@ -7,14 +7,14 @@ use super::super::queue::QueueWords;
 use super::super::shared::Shared;
 use super::super::version::Version;
 use super::super::view::region;
-use super::CddsTree;
-use super::ordered::CddsOrdered;
+use super::VersionedTree;
 use super::ordered::TreeBuilder;
+use super::ordered::TreeStructure;
 use super::range::End;
 use super::scan::Rest;
 use crate::error::{Error, Result};
+use crate::key_edit::KeyEdit;
 use crate::record::check_lengths;
-use crate::wbtree::Fate;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,8 +36,8 @@ use tembo_sync::ArcBiasedGuard;
 /// # let mut options = tembo_pool::Options::new();
 /// # options.create = true;
 /// # let pool = tembo_pool::Pool::open(dir.path().join("example.pool"), &options)?;
-/// use tembo_index::CddsTree;
-/// let (from, to) = (CddsTree::create(&pool, "from")?, CddsTree::create(&pool, "to")?);
+/// use tembo_index::VersionedTree;
+/// let (from, to) = (VersionedTree::create(&pool, "from")?, VersionedTree::create(&pool, "to")?);
 /// from.put(b"coin", b"1")?;
 /// let mut lane = pool.lane()?;
 /// let mut tx = lane.begin();
@@ -53,15 +53,15 @@ use tembo_sync::ArcBiasedGuard;
 /// # Ok(())
 /// # }
 /// ```
-pub struct CddsPart {
+pub struct VersionedPart {
     shared: Arc<Shared>,
-    writing: ArcBiasedGuard<Writing<CddsOrdered>>,
-    work: Option<Box<TreeBuilder>>,
+    writing: ArcBiasedGuard<Writing<TreeStructure>>,
+    builder: Option<Box<TreeBuilder>>,
     /// The version, and what made it.
     finished: Option<(Version, Box<TreeBuilder>)>,
 }
 
-impl CddsTree {
+impl VersionedTree {
     /// Waits for the tree's writer, and begins a part.
     ///
     /// Whoever waits for several trees, or for other writers, has to do so in an order that all others keep.
@@ -69,7 +69,7 @@ impl CddsTree {
     /// # Errors
     ///
     /// [`Error::Pool`] when the pool is open for reading only, or the head of the tree is damaged.
-    pub fn part(&self) -> Result<CddsPart> {
+    pub fn part(&self) -> Result<VersionedPart> {
         self.begin_part(0)
     }
 
@@ -80,32 +80,32 @@ impl CddsTree {
     ///
     /// As for [`part`](Self::part), and [`Error::WouldWait`].
     #[doc(hidden)]
-    pub fn part_of_batch(&self, holder: usize) -> Result<CddsPart> {
+    pub fn part_of_batch(&self, holder: usize) -> Result<VersionedPart> {
         self.begin_part(holder)
     }
 
-    fn begin_part(&self, holder: usize) -> Result<CddsPart> {
+    fn begin_part(&self, holder: usize) -> Result<VersionedPart> {
         self.expect_other()?;
         let shared = self.shared.clone();
         let mut writing = self.writer.lock_arc();
         if writing.lane.is_none() {
             return Err(tembo_pool::Error::ReadOnly.into());
         }
-        let work = Some(TreeBuilder::begin(&shared, &mut writing.spare)?);
+        let builder = Some(TreeBuilder::begin(&shared, &mut writing.spare)?);
         shared.batch_thread.store(holder, Ordering::Relaxed);
-        Ok(CddsPart { shared, writing, work, finished: None })
+        Ok(VersionedPart { shared, writing, builder, finished: None })
     }
 }
 
-impl CddsPart {
+impl VersionedPart {
     /// Whether it is a part of this tree.
     #[inline]
-    pub fn is_of(&self, tree: &CddsTree) -> bool {
+    pub fn is_of(&self, tree: &VersionedTree) -> bool {
         Arc::ptr_eq(&self.shared, &tree.shared)
     }
 
-    fn work(&self) -> Result<&TreeBuilder> {
-        self.work.as_deref().ok_or(Error::Abandoned)
+    fn builder(&self) -> Result<&TreeBuilder> {
+        self.builder.as_deref().ok_or(Error::Abandoned)
     }
 
     fn change<T>(
@@ -114,7 +114,7 @@ impl CddsPart {
         savepoint: u64,
         body: impl FnOnce(&mut TreeBuilder, &mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.work.as_mut().ok_or(Error::Abandoned)?.attempt(tx, savepoint, body)
+        self.builder.as_mut().ok_or(Error::Abandoned)?.attempt(tx, savepoint, body)
     }
 
     /// The value of a key, with the changes so far. O(log n).
@@ -124,7 +124,7 @@ impl CddsPart {
     /// [`Error::Pool`] when the tree is damaged on the way to the key; [`Error::Abandoned`] after [`finish`](Self::finish). So
     /// for all that follow.
     pub fn get<'t>(&'t self, tx: &'t Tx<'_>, key: &[u8]) -> Result<Option<&'t [u8]>> {
-        self.work()?.value_of(tx, key)
+        self.builder()?.value_of(tx, key)
     }
 
     /// How many keys there are, with the changes so far. O(1).
@@ -133,7 +133,7 @@ impl CddsPart {
     ///
     /// As for [`get`](Self::get).
     pub fn len(&self) -> Result<u64> {
-        Ok(self.work()?.length)
+        Ok(self.builder()?.length)
     }
 
     /// Whether there are no keys, with the changes so far. O(1).
@@ -160,7 +160,7 @@ impl CddsPart {
             }
         };
         check_lengths(key, &[value])?;
-        self.change(tx, savepoint, |work, tx| work.put(tx, key, value))
+        self.change(tx, savepoint, |builder, tx| builder.put(tx, key, value))
     }
 
     /// Puts a key if it is not there; returns whether that was so. O(log n).
@@ -169,7 +169,7 @@ impl CddsPart {
     ///
     /// As for [`put`](Self::put).
     pub fn insert(&mut self, tx: &mut Tx<'_>, savepoint: u64, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.change(tx, savepoint, |work, tx| work.insert(tx, key, value))
+        self.change(tx, savepoint, |builder, tx| builder.insert(tx, key, value))
     }
 
     /// Gives a key another value if it is there; returns whether it is. O(log n).
@@ -178,7 +178,7 @@ impl CddsPart {
     ///
     /// As for [`put`](Self::put).
     pub fn update(&mut self, tx: &mut Tx<'_>, savepoint: u64, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.change(tx, savepoint, |work, tx| work.update(tx, key, value))
+        self.change(tx, savepoint, |builder, tx| builder.update(tx, key, value))
     }
 
     /// Makes the value of a key `new` if it is `expected`, where none stands for no key; returns whether it was. O(log n).
@@ -194,7 +194,7 @@ impl CddsPart {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        self.change(tx, savepoint, |work, tx| work.compare_and_swap(tx, key, expected, new))
+        self.change(tx, savepoint, |builder, tx| builder.compare_and_swap(tx, key, expected, new))
     }
 
     /// Gives a key the value that `change` makes of the one it has, where none stands for no key; returns whether it was there.
@@ -211,8 +211,8 @@ impl CddsPart {
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
         // Outside of what has to be taken back, since it may panic.
-        let fate = change(self.work()?.value_of(tx, key)?).map_or(Fate::Remove, Fate::Put);
-        self.change(tx, savepoint, |work, tx| work.decide(tx, key, |_| fate))
+        let fate = change(self.builder()?.value_of(tx, key)?).map_or(KeyEdit::Remove, KeyEdit::Put);
+        self.change(tx, savepoint, |builder, tx| builder.decide(tx, key, |_| fate))
     }
 
     /// Removes a key; returns whether it was there. O(log n).
@@ -221,7 +221,7 @@ impl CddsPart {
     ///
     /// As for [`put`](Self::put).
     pub fn remove(&mut self, tx: &mut Tx<'_>, savepoint: u64, key: &[u8]) -> Result<bool> {
-        self.change(tx, savepoint, |work, tx| work.remove(tx, key))
+        self.change(tx, savepoint, |builder, tx| builder.remove(tx, key))
     }
 
     /// Removes the least key; returns it with its value. O(log n).
@@ -230,7 +230,7 @@ impl CddsPart {
     ///
     /// As for [`put`](Self::put).
     pub fn pop_first(&mut self, tx: &mut Tx<'_>, savepoint: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.change(tx, savepoint, |work, tx| work.pop(tx, End::First))
+        self.change(tx, savepoint, |builder, tx| builder.pop(tx, End::First))
     }
 
     /// Removes the greatest key; returns it with its value. O(log n).
@@ -239,7 +239,7 @@ impl CddsPart {
     ///
     /// As for [`put`](Self::put).
     pub fn pop_last(&mut self, tx: &mut Tx<'_>, savepoint: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.change(tx, savepoint, |work, tx| work.pop(tx, End::Last))
+        self.change(tx, savepoint, |builder, tx| builder.pop(tx, End::Last))
     }
 
     /// Removes the keys in a range; returns how many.
@@ -254,7 +254,8 @@ impl CddsPart {
         range: impl RangeBounds<K>,
     ) -> Result<u64> {
         let Some(rest) = Rest::of(range) else { return Ok(0) };
-        let (removed, _) = self.change(tx, savepoint, |work, tx| work.remove_some(tx, rest, usize::MAX))?;
+        let (removed, _) =
+            self.change(tx, savepoint, |builder, tx| builder.remove_some(tx, rest, usize::MAX))?;
         Ok(removed)
     }
 
@@ -264,7 +265,7 @@ impl CddsPart {
     ///
     /// As for [`put`](Self::put).
     pub fn clear(&mut self, tx: &mut Tx<'_>, savepoint: u64) -> Result<()> {
-        self.change(tx, savepoint, |work, tx| work.clear(tx))
+        self.change(tx, savepoint, |builder, tx| builder.clear(tx))
     }
 
     /// Lets the version look at some more dead blocks, and free those that no version needs that is held; returns whether there
@@ -275,24 +276,24 @@ impl CddsPart {
     /// As for [`put`](Self::put).
     pub fn reclaim(&mut self, tx: &mut Tx<'_>, savepoint: u64, steps: usize) -> Result<bool> {
         let young = QueueWords::load(region(tx), self.shared.header + at!(PmCddsHead.young))?;
-        self.change(tx, savepoint, |work, _| {
-            work.more_steps = work.more_steps.saturating_add(steps);
-            Ok((work.more_steps as u64) < young.count)
+        self.change(tx, savepoint, |builder, _| {
+            builder.more_steps = builder.more_steps.saturating_add(steps);
+            Ok((builder.more_steps as u64) < young.count)
         })
     }
 
     /// About how many words of the transaction's record this will take.
     pub fn pending_words(&self) -> usize {
-        self.work.as_ref().map_or(0, |work| {
-            8 * work.drafts.nodes.len() + 2 * work.drafts.touched.len() + 3 * work.dead.len()
+        self.builder.as_ref().map_or(0, |builder| {
+            8 * builder.drafts.nodes.len() + 2 * builder.drafts.touched.len() + 3 * builder.dead.len()
         })
     }
 
     /// Takes back all changes since a savepoint of this number: those that were told that number, or a greater one. What they did to the transaction, the
     /// caller takes back.
     pub fn roll_back_to(&mut self, savepoint: u64) {
-        if let Some(work) = &mut self.work {
-            work.roll_back_to(savepoint);
+        if let Some(builder) = &mut self.builder {
+            builder.roll_back_to(savepoint);
         }
     }
 
@@ -304,30 +305,30 @@ impl CddsPart {
     /// other writers away until it is.
     pub fn finish(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         debug_assert!(std::ptr::eq(region(tx), self.shared.region()), "a transaction of another pool");
-        let mut work = self.work.take().ok_or(Error::Abandoned)?;
+        let mut builder = self.builder.take().ok_or(Error::Abandoned)?;
         let scan: &mut OldScan = &mut self.writing.scan;
-        self.finished = work.finish(tx, scan)?.map(|version| (version, work));
+        self.finished = builder.finish(tx, scan)?.map(|version| (version, builder));
         Ok(())
     }
 
     /// Makes the version, which is durable, the newest, and lets other writers go on.
     pub fn show(mut self) {
-        if let Some((version, work)) = self.finished.take() {
-            self.shared.show(version, &work.owed);
-            work.leave(&mut self.writing.spare);
+        if let Some((version, builder)) = self.finished.take() {
+            self.shared.show(version, &builder.deferred);
+            builder.leave(&mut self.writing.spare);
         }
     }
 }
 
-impl Drop for CddsPart {
+impl Drop for VersionedPart {
     fn drop(&mut self) {
         // Before others get the writer, which comes with the fields.
         self.shared.batch_thread.store(0, Ordering::Relaxed);
     }
 }
 
-impl std::fmt::Debug for CddsPart {
+impl std::fmt::Debug for VersionedPart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CddsPart").field("header", &self.shared.header).finish_non_exhaustive()
+        f.debug_struct("VersionedPart").field("header", &self.shared.header).finish_non_exhaustive()
     }
 }

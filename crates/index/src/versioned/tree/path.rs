@@ -4,7 +4,7 @@ use super::layout::MAX_HEIGHT;
 
 /// The way from the root to a leaf.
 #[derive(Debug)]
-pub(crate) struct Path {
+pub(crate) struct NodePath {
     /// The nodes, the root first.
     pub(super) ids: [u64; MAX_HEIGHT + 1],
     /// The place of each of them that leads to the next.
@@ -13,13 +13,13 @@ pub(crate) struct Path {
     depth: usize,
 }
 
-impl Default for Path {
-    fn default() -> Path {
-        Path { ids: [0; _], slots: [0; _], depth: 0 }
+impl Default for NodePath {
+    fn default() -> NodePath {
+        NodePath { ids: [0; _], slots: [0; _], depth: 0 }
     }
 }
 
-impl Path {
+impl NodePath {
     /// Begins at a root.
     #[inline]
     pub(super) fn begin(&mut self, root: u64) {
@@ -55,7 +55,7 @@ impl Path {
 /// Where a key is in the version before.
 #[derive(Debug, Default)]
 pub(super) struct Sought {
-    pub(super) path: Path,
+    pub(super) path: NodePath,
     /// Its place in the leaf, if it is there.
     pub(super) slot: Option<usize>,
 }

@@ -1,13 +1,13 @@
 //! Changes of keys that are found by their order: the first, the last, those of a range, and all.
 
 use super::super::builder::GROUP_MAX;
-use super::super::map::CddsMap;
+use super::super::map::VersionedMap;
 use super::super::view::region;
 use super::edit::value_in;
 use super::lookup::Goal;
 use super::node::Node;
-use super::ordered::CddsOrdered;
 use super::ordered::TreeBuilder;
+use super::ordered::TreeStructure;
 use super::scan::{Rest, entries_of};
 use crate::error::{Result, corrupt};
 use crate::record::MAX_KEY_BYTES;
@@ -24,14 +24,14 @@ pub(crate) enum End {
 /// A key and its value.
 type Pair = (Vec<u8>, Vec<u8>);
 
-impl CddsMap<CddsOrdered> {
+impl VersionedMap<TreeStructure> {
     /// Removes the least key; returns it with its value. A version of its own.
     ///
     /// # Errors
     ///
     /// As for [`put`](Self::put).
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.alone(|work, tx| work.pop(tx, End::First))
+        self.alone(|builder, tx| builder.pop(tx, End::First))
     }
 
     /// Removes the greatest key; returns it with its value. A version of its own.
@@ -40,7 +40,7 @@ impl CddsMap<CddsOrdered> {
     ///
     /// As for [`put`](Self::put).
     pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.alone(|work, tx| work.pop(tx, End::Last))
+        self.alone(|builder, tx| builder.pop(tx, End::Last))
     }
 
     /// Removes the keys in a range, in their order, some dozens in each version; returns how many. After an error, or a crash,
@@ -53,7 +53,7 @@ impl CddsMap<CddsOrdered> {
         let mut rest = Rest::of(range);
         let mut removed = 0;
         while let Some(next) = rest {
-            let (count, after) = self.alone(|work, tx| work.remove_some(tx, next, GROUP_MAX))?;
+            let (count, after) = self.alone(|builder, tx| builder.remove_some(tx, next, GROUP_MAX))?;
             removed += count;
             rest = after;
         }

@@ -8,11 +8,11 @@
 use super::super::layout::{Form, INLINE_BYTES};
 use super::super::node::Record;
 use super::super::view::region;
-use super::draft::{Fences, NEW, Slot, shared_between};
+use super::draft::{DraftEntry, Fences, NEW, shared_between};
 use super::layout::{LIVE_MIN, MAX_HEIGHT, NEW_NODE_MIN, ONE_NODE_MAX, SLOTS};
 use super::node::{Node, after};
 use super::ordered::TreeBuilder;
-use super::path::Path;
+use super::path::NodePath;
 use crate::error::{Result, corrupt};
 use crate::key_prefix::{prefix8, shortest_between};
 use crate::record::write_record;
@@ -28,7 +28,7 @@ const MORE_SHARED_MIN: usize = 4;
 pub(super) struct Items {
     /// What all their keys begin with. Entries have the 8 bytes after that.
     pub(super) head: Vec<u8>,
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<DraftEntry>,
 }
 
 /// A new node: its lower fence and its number.
@@ -36,12 +36,12 @@ type NewNode = (Vec<u8>, u64);
 
 impl TreeBuilder {
     /// Puts an entry into a leaf that has no place for it.
-    pub(super) fn divide_leaf(&mut self, tx: &mut Tx<'_>, path: &Path, entry: Slot) -> Result<()> {
+    pub(super) fn divide_leaf(&mut self, tx: &mut Tx<'_>, path: &NodePath, entry: DraftEntry) -> Result<()> {
         self.rebuild(tx, path, path.depth(), &[entry])
     }
 
     /// Rebuilds a node of the path if it has too few live entries.
-    pub(super) fn mend(&mut self, tx: &mut Tx<'_>, path: &Path, depth: usize) -> Result<()> {
+    pub(super) fn mend(&mut self, tx: &mut Tx<'_>, path: &NodePath, depth: usize) -> Result<()> {
         let level = self.level_at(path, depth);
         let draft = self.draft(tx, path.id(depth), level)?;
         let live = self.drafts.nodes[draft].live_count();
@@ -54,7 +54,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    fn level_at(&self, path: &Path, depth: usize) -> usize {
+    fn level_at(&self, path: &NodePath, depth: usize) -> usize {
         path.depth() - depth
     }
 
@@ -71,7 +71,7 @@ impl TreeBuilder {
     }
 
     /// Replaces a node of the path by one or two that have its live entries and `more`.
-    fn rebuild(&mut self, tx: &mut Tx<'_>, path: &Path, depth: usize, more: &[Slot]) -> Result<()> {
+    fn rebuild(&mut self, tx: &mut Tx<'_>, path: &NodePath, depth: usize, more: &[DraftEntry]) -> Result<()> {
         let level = self.level_at(path, depth);
         let node = self.draft(tx, path.id(depth), level)?;
         let mut fences = self.fences(tx, node)?;
@@ -135,7 +135,7 @@ impl TreeBuilder {
     fn replace_children(
         &mut self,
         tx: &mut Tx<'_>,
-        path: &Path,
+        path: &NodePath,
         depth: usize,
         replaced: &[usize],
         new: &[NewNode],
@@ -146,7 +146,8 @@ impl TreeBuilder {
             self.drafts.nodes[node].end(*slot, self.version);
         }
         let shared = self.drafts.nodes[node].shared;
-        let entries = new.iter().map(|new| self.child_entry(new, shared)).collect::<Result<Vec<Slot>>>()?;
+        let entries =
+            new.iter().map(|new| self.child_entry(new, shared)).collect::<Result<Vec<DraftEntry>>>()?;
         if self.drafts.nodes[node].free_count(&self.retained) < entries.len() {
             return self.rebuild(tx, path, depth, &entries);
         }
@@ -159,8 +160,8 @@ impl TreeBuilder {
     }
 
     /// The entry for a new node, in one whose keys share `shared` bytes.
-    fn child_entry(&self, (low, id): &NewNode, shared: usize) -> Result<Slot> {
-        Ok(Slot::new(self.version, Form::Block, prefix8(after(low, shared, 0)?), *id, 0))
+    fn child_entry(&self, (low, id): &NewNode, shared: usize) -> Result<DraftEntry> {
+        Ok(DraftEntry::new(self.version, Form::Block, prefix8(after(low, shared, 0)?), *id, 0))
     }
 
     /// The live child next to the one in `slot`, and whether it is on its right: the right one if there is one.
@@ -215,7 +216,7 @@ impl TreeBuilder {
         tx: &'w Tx<'_>,
         level: usize,
         head: &[u8],
-        entry: &Slot,
+        entry: &DraftEntry,
     ) -> Result<Cow<'w, [u8]>> {
         if level > 0 {
             return Ok(Cow::Borrowed(self.low(tx, entry.value, level - 1)?));
@@ -224,7 +225,14 @@ impl TreeBuilder {
     }
 
     /// The order of two entries of nodes whose keys share the same bytes. Looks at whole keys only where 8 bytes do not tell.
-    fn compare(&self, tx: &Tx<'_>, level: usize, head: &[u8], a: &Slot, b: &Slot) -> Result<Ordering> {
+    fn compare(
+        &self,
+        tx: &Tx<'_>,
+        level: usize,
+        head: &[u8],
+        a: &DraftEntry,
+        b: &DraftEntry,
+    ) -> Result<Ordering> {
         match a.key.cmp(&b.key) {
             Ordering::Equal => Ok(self.key_of(tx, level, head, a)?.cmp(&self.key_of(tx, level, head, b)?)),
             order => Ok(order),
@@ -283,7 +291,7 @@ impl TreeBuilder {
         level: usize,
         fences: Fences,
         head: &[u8],
-        mut slots: Vec<Slot>,
+        mut slots: Vec<DraftEntry>,
     ) -> Result<u64> {
         if slots.len() > SLOTS {
             let found = format!("{} entries", slots.len());
@@ -294,7 +302,7 @@ impl TreeBuilder {
             let expected = format!("keys that share {} bytes", head.len());
             return Err(corrupt("the fences of a tree node", self.header, expected, shared));
         };
-        let is_inline = |slot: &Slot| matches!(slot.start.form(), Some(Form::Inline { .. }));
+        let is_inline = |slot: &DraftEntry| matches!(slot.start.form(), Some(Form::Inline { .. }));
         if more >= MORE_SHARED_MIN || (level == 0 && slots.iter().all(is_inline)) {
             for slot in &mut slots {
                 let key = self.key_of(tx, level, head, slot)?;
@@ -351,7 +359,7 @@ impl Items {
 }
 
 /// The key of an entry of a leaf, whose keys begin with `head`.
-fn whole_key<'t>(tx: &'t Tx<'_>, head: &[u8], entry: &Slot) -> Result<Cow<'t, [u8]>> {
+fn whole_key<'t>(tx: &'t Tx<'_>, head: &[u8], entry: &DraftEntry) -> Result<Cow<'t, [u8]>> {
     Ok(match entry.start.form() {
         Some(Form::Inline { key_bytes, .. }) => {
             Cow::Owned([head, &entry.key.to_be_bytes()[..usize::from(key_bytes).min(8)]].concat())

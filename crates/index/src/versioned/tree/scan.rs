@@ -3,8 +3,8 @@
 //! An end of the walk holds the entries of one leaf in order, and the fence behind which the next leaf begins. There are no
 //! pointers between leaves, which would have to have versions too: the way to the next one is from the root.
 
-use super::super::bytes::CddsBytes;
-use super::super::entry::CddsEntry;
+use super::super::bytes::VersionedBytes;
+use super::super::entry::VersionedEntry;
 use super::super::layout::Form;
 use super::super::node::Record;
 use super::super::view::View;
@@ -17,28 +17,28 @@ use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};
 
 /// What a place of a leaf holds.
-pub(super) fn read_entry<'r>(leaf: &Node<'r>, slot: usize) -> Result<CddsEntry<'r>> {
+pub(super) fn read_entry<'r>(leaf: &Node<'r>, slot: usize) -> Result<VersionedEntry<'r>> {
     let start = leaf.start(slot).version();
     Ok(match leaf.form(slot)? {
         Form::Block => {
             let Record { key, value } = Record::read(leaf.region(), leaf.field(slot, Field::Value))?;
-            CddsEntry { key: CddsBytes::media(key), value: CddsBytes::media(value), start }
+            VersionedEntry { key: VersionedBytes::media(key), value: VersionedBytes::media(value), start }
         }
         Form::Inline { key_bytes, value_bytes } => {
             let in_entry = leaf.field(slot, Field::Key).to_be_bytes();
             let shared = leaf.shared_bytes()?;
             let key = if shared.is_empty() {
-                CddsBytes::word(u64::from_ne_bytes(in_entry), key_bytes)
+                VersionedBytes::word(u64::from_ne_bytes(in_entry), key_bytes)
             } else {
-                CddsBytes::owned([shared, &in_entry[..usize::from(key_bytes).min(8)]].concat())
+                VersionedBytes::owned([shared, &in_entry[..usize::from(key_bytes).min(8)]].concat())
             };
-            CddsEntry { key, value: CddsBytes::media(leaf.inline_value(slot, value_bytes)?), start }
+            VersionedEntry { key, value: VersionedBytes::media(leaf.inline_value(slot, value_bytes)?), start }
         }
     })
 }
 
 /// The entries of a leaf in a version, in order.
-pub(super) fn entries_of<'r>(leaf: &Node<'r>, version: u64) -> Result<Vec<CddsEntry<'r>>> {
+pub(super) fn entries_of<'r>(leaf: &Node<'r>, version: u64) -> Result<Vec<VersionedEntry<'r>>> {
     let mut entries = Vec::with_capacity(SLOTS);
     for slot in leaf.slots_in(version) {
         entries.push(read_entry(leaf, slot)?);
@@ -48,17 +48,17 @@ pub(super) fn entries_of<'r>(leaf: &Node<'r>, version: u64) -> Result<Vec<CddsEn
 }
 
 /// Puts entries in the order of their keys.
-pub(super) fn sort(entries: &mut [CddsEntry<'_>]) {
+pub(super) fn sort(entries: &mut [VersionedEntry<'_>]) {
     entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
 }
 
 /// A walk over a range of keys of a version, from either end. After an error it is over.
-pub struct CddsRange<'r> {
+pub struct VersionedRange<'r> {
     view: View<'r>,
     /// What is left of the range beyond the leaves that were read: the ends have met when there is none.
     rest: Option<Rest>,
-    front: VecDeque<CddsEntry<'r>>,
-    back: VecDeque<CddsEntry<'r>>,
+    front: VecDeque<VersionedEntry<'r>>,
+    back: VecDeque<VersionedEntry<'r>>,
 }
 
 /// A range of keys.
@@ -100,12 +100,12 @@ impl Rest {
     }
 }
 
-impl<'r> CddsRange<'r> {
-    pub(crate) fn new<K: AsRef<[u8]>>(view: View<'r>, range: impl RangeBounds<K>) -> CddsRange<'r> {
-        CddsRange { view, rest: Rest::of(range), front: VecDeque::new(), back: VecDeque::new() }
+impl<'r> VersionedRange<'r> {
+    pub(crate) fn new<K: AsRef<[u8]>>(view: View<'r>, range: impl RangeBounds<K>) -> VersionedRange<'r> {
+        VersionedRange { view, rest: Rest::of(range), front: VecDeque::new(), back: VecDeque::new() }
     }
 
-    pub(crate) fn of_prefix(view: View<'r>, prefix: &[u8]) -> CddsRange<'r> {
+    pub(crate) fn of_prefix(view: View<'r>, prefix: &[u8]) -> VersionedRange<'r> {
         let mut end = prefix.to_vec();
         while end.last() == Some(&u8::MAX) {
             end.pop();
@@ -118,7 +118,7 @@ impl<'r> CddsRange<'r> {
             None => Bound::Unbounded,
         };
         let low = Bound::Included(prefix.to_vec());
-        CddsRange { view, rest: Some(Rest { low, high }), front: VecDeque::new(), back: VecDeque::new() }
+        VersionedRange { view, rest: Some(Rest { low, high }), front: VecDeque::new(), back: VecDeque::new() }
     }
 
     /// Reads the next leaf at the front.
@@ -176,7 +176,7 @@ fn expect_progress(gets_on: bool, leaf: &Node<'_>) -> Result<()> {
     Err(corrupt("the fences of a leaf", leaf.off, "a range with the key that led here", "another range"))
 }
 
-impl CddsRange<'_> {
+impl VersionedRange<'_> {
     /// In a child process, what was fetched before the fork is refused, once.
     #[inline]
     fn forget_if_forked(&mut self) -> Option<Error> {
@@ -190,8 +190,8 @@ impl CddsRange<'_> {
     }
 }
 
-impl<'r> Iterator for CddsRange<'r> {
-    type Item = Result<CddsEntry<'r>>;
+impl<'r> Iterator for VersionedRange<'r> {
+    type Item = Result<VersionedEntry<'r>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(e) = self.forget_if_forked() {
@@ -210,7 +210,7 @@ impl<'r> Iterator for CddsRange<'r> {
     }
 }
 
-impl DoubleEndedIterator for CddsRange<'_> {
+impl DoubleEndedIterator for VersionedRange<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         if let Some(e) = self.forget_if_forked() {
             return Some(Err(e));
@@ -228,10 +228,10 @@ impl DoubleEndedIterator for CddsRange<'_> {
     }
 }
 
-impl FusedIterator for CddsRange<'_> {}
+impl FusedIterator for VersionedRange<'_> {}
 
-impl std::fmt::Debug for CddsRange<'_> {
+impl std::fmt::Debug for VersionedRange<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CddsRange").field("version", &self.view.version).finish_non_exhaustive()
+        f.debug_struct("VersionedRange").field("version", &self.view.version).finish_non_exhaustive()
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! A stamp is raised where somebody holds a version from it on: who compares that one with a later one would pass over the entry
 //! otherwise. Without snapshots, and where a change follows another since the last snapshot, no stamp is stored at all. Those that the
-//! version before may still need are owed to it (`owed.rs`).
+//! version before may still need are owed to it (`deferred_stamps.rs`).
 
 use super::super::view::region;
 use super::draft::NEW;
 use super::layout::stamp_off;
 use super::node::Node;
 use super::ordered::TreeBuilder;
-use super::path::Path;
+use super::path::NodePath;
 use crate::error::Result;
 use std::collections::HashMap;
 use tembo_pool::Tx;
@@ -79,7 +79,7 @@ impl Touched {
 
 impl TreeBuilder {
     /// Notes that something below these nodes changed.
-    pub(super) fn touch(&mut self, path: &Path) {
+    pub(super) fn touch(&mut self, path: &NodePath) {
         for depth in 0..path.depth() {
             self.drafts.touched.note(path.id(depth), path.slot(depth));
         }
@@ -115,7 +115,7 @@ impl TreeBuilder {
             if has_held && self.retained.any_held_from(self.stamp_before(tx, node, slot)?) {
                 tx.store_words(stamp_off(node, slot), &[self.version])?;
             } else {
-                self.owed.push(stamp_off(node, slot));
+                self.deferred.push(stamp_off(node, slot));
             }
         }
         Ok(())
@@ -132,8 +132,12 @@ impl TreeBuilder {
 
 impl Node<'_> {
     /// The stamp of a place, as a reader of the version that has `owed` it to the one before has to take it.
-    pub(super) fn stamp_with(&self, slot: usize, owed: &super::super::deferred_stamps::Owed) -> Result<u64> {
+    pub(super) fn stamp_with(
+        &self,
+        slot: usize,
+        deferred: &super::super::deferred_stamps::DeferredStamps,
+    ) -> Result<u64> {
         let stamp = self.stamp(slot)?;
-        Ok(stamp.max(owed.word(stamp_off(self.off, slot)).unwrap_or(0)))
+        Ok(stamp.max(deferred.word(stamp_off(self.off, slot)).unwrap_or(0)))
     }
 }

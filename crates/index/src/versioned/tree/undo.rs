@@ -5,7 +5,7 @@
 //! it was then. Lists of what was made since are cut to their lengths from before.
 
 use super::super::queue::Dead;
-use super::draft::Draft;
+use super::draft::NodeDraft;
 use super::ordered::TreeBuilder;
 use super::stamps::Touched;
 use crate::error::Result;
@@ -22,7 +22,7 @@ pub(crate) struct Undo {
     /// How many drafts there were before it.
     drafts_before: usize,
     /// Drafts as they were before it.
-    of_change: Vec<(usize, Draft)>,
+    of_change: Vec<(usize, NodeDraft)>,
     /// A frame for each savepoint after which something changed.
     frames: Vec<Frame>,
     /// The savepoint that the last frame is for.
@@ -46,7 +46,7 @@ struct Frame {
     savepoint: u64,
     then: Counts,
     /// Drafts as they were then; of those that changed before the tree was cleared.
-    drafts: Vec<(usize, Draft)>,
+    drafts: Vec<(usize, NodeDraft)>,
     /// What there was when the tree was cleared.
     cleared: Option<Box<Cleared>>,
 }
@@ -67,7 +67,7 @@ struct Counts {
 /// What clearing a tree takes out of a version in the making.
 #[derive(Debug)]
 pub(crate) struct Cleared {
-    drafts: Vec<Draft>,
+    drafts: Vec<NodeDraft>,
     by_off: HashMap<u64, usize>,
     touched: Touched,
     dead: Vec<Dead>,
@@ -175,7 +175,7 @@ impl TreeBuilder {
         }
     }
 
-    fn restore(&mut self, then: Counts, copies: Vec<(usize, Draft)>) {
+    fn restore(&mut self, then: Counts, copies: Vec<(usize, NodeDraft)>) {
         self.drafts.nodes.truncate(then.drafts);
         self.drafts.by_off.retain(|_, draft| *draft < then.drafts);
         self.drafts.touched.truncate(then.touched);

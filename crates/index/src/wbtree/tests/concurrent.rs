@@ -87,7 +87,7 @@ fn what_others_could_change_is_locked_until_the_commit_has_returned() {
             }
         }));
         let key = random.random_range(0..1200u32).to_be_bytes();
-        let beside = tree.beside(&writers);
+        let beside = tree.concurrent(&writers);
         // Waves: the tree grows to some dozens of leaves and shrinks to none.
         if random.random_bool(if step % 2000 < 1000 { 0.9 } else { 0.02 }) {
             beside.put(&key, &[b"value"]).unwrap();

@@ -4,7 +4,7 @@
 //! at a chosen one.
 
 use super::Bench;
-use crate::wbtree::get::find_settled;
+use crate::wbtree::get::find_stable;
 use crate::wbtree::layout::LeafState;
 use crate::wbtree::node::{Leaf, Media, Record, View};
 use crate::wbtree::scan::{Direction, End, snapshot};
@@ -91,9 +91,7 @@ fn a_record_that_moves_within_its_leaf_is_always_found() {
         let (found, interrupted) = interrupt(
             loads,
             |tree, lane, _| move_and_refill(tree, lane),
-            |view, leaf| {
-                find_settled(view, leaf, Probe::new(b"c")).unwrap().map(|found| found.value.to_vec())
-            },
+            |view, leaf| find_stable(view, leaf, Probe::new(b"c")).unwrap().map(|found| found.value.to_vec()),
         );
         let found = found.expect("the record was there all the time");
         assert!(found == b"value of c" || found == b"moved");
@@ -140,7 +138,7 @@ fn a_slot_that_a_transaction_empties_is_not_filled_in_it() {
     ["a", "b", "c"].iter().for_each(|key| bench.put(key.as_bytes()));
     let media = Media(bench.pool.region());
     let leaf = Leaf::open(media.0, bench.tree.root(media).unwrap().node()).unwrap();
-    let slot_of = |key: &[u8]| find_settled(media, &leaf, Probe::new(key)).unwrap().unwrap().slot;
+    let slot_of = |key: &[u8]| find_stable(media, &leaf, Probe::new(key)).unwrap().unwrap().slot;
     let old = slot_of(b"b");
     let mut tx = bench.lane.begin();
     bench.tree.remove(&mut tx, b"b").unwrap();
@@ -170,7 +168,7 @@ fn a_record_is_not_found_before_its_state_says_so() {
                 // As if the last home store of that commit were still to come.
                 region.store_u64(leaf.off, before.0).unwrap();
             },
-            |view, leaf| find_settled(view, leaf, Probe::new(b"new")).unwrap().map(|found| found.slot),
+            |view, leaf| find_stable(view, leaf, Probe::new(b"new")).unwrap().map(|found| found.slot),
         );
         assert_eq!(found, None);
         interrupted

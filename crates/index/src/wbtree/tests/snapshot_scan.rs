@@ -60,7 +60,7 @@ fn nobody_begins_to_write_while_writers_are_held_back() {
         let held_back = [writers.hold_back(), writers.hold_back()];
         scope.spawn(|| {
             begun.wait();
-            tree.beside(&writers).put(&key(1), &[]).unwrap();
+            tree.concurrent(&writers).put(&key(1), &[]).unwrap();
         });
         scope.spawn(|| {
             begun.wait();

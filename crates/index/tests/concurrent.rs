@@ -63,7 +63,7 @@ fn lanes_that_share_a_part_of_the_length_lose_no_count() {
     tx.commit().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..2 {
-            let tree = tree.beside(&writers);
+            let tree = tree.concurrent(&writers);
             scope.spawn(move || {
                 for i in 0..40_000 {
                     let mine = key(2 * (i * 7 % 1000) + thread);
@@ -105,7 +105,7 @@ const SHARED: u64 = 40;
 /// What one thread does: changes of keys that are its own, each compared with a model, and of keys that all share, in which
 /// they count.
 fn work(trees: &Trees, thread: u64, steps: u64, counted: &AtomicU64) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let tree = trees.tree.beside(&trees.writers);
+    let tree = trees.tree.concurrent(&trees.writers);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(thread);
     let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     for step in 0..steps {
@@ -203,7 +203,7 @@ fn a_closure_that_writes_by_the_same_writers_is_refused_however_many_there_are()
     // With several writers it got another lane, and waited for its own leaf or for the structure for ever.
     for writers in [1, 3] {
         let trees = Trees::new(writers);
-        let beside = trees.tree.beside(&trees.writers);
+        let beside = trees.tree.concurrent(&trees.writers);
         beside.put(b"k", &[b"1"]).unwrap();
         let refused = |outcome: tembo_index::Result<bool>| {
             assert!(matches!(outcome, Err(tembo_index::Error::WouldWait { .. })), "{outcome:?}");

@@ -6,7 +6,7 @@
 mod structures;
 
 use structures::{Structure, for_each_structure, new_map};
-use tembo_index::{CddsHashed, CddsMap, CddsOrdered};
+use tembo_index::{HashStructure, TreeStructure, VersionedMap};
 use tembo_pmem::{Counts, snapshot};
 
 for_each_structure!(
@@ -29,7 +29,7 @@ trait Costs: Structure {
     const BATCH_LINES: f64;
 }
 
-impl Costs for CddsOrdered {
+impl Costs for TreeStructure {
     const LINES: [std::ops::RangeInclusive<u64>; 4] = [4..=5, 4..=6, 2..=2, 2..=3];
     const WITH_HOMES: u64 = 30;
     const AVERAGE_LINES: [f64; 4] = [9.2, 9.0, 11.8, 6.0];
@@ -37,7 +37,7 @@ impl Costs for CddsOrdered {
 }
 
 /// Every change copies the nodes on its way: one in the small map, four or five in the large one.
-impl Costs for CddsHashed {
+impl Costs for HashStructure {
     const LINES: [std::ops::RangeInclusive<u64>; 4] = [7..=10, 9..=11, 7..=7, 6..=9];
     const WITH_HOMES: u64 = 30;
     const AVERAGE_LINES: [f64; 4] = [23.0, 27.5, 29.5, 23.0];
@@ -65,7 +65,7 @@ fn small(i: u64) -> [u8; 8] {
 }
 
 /// A small map, in a pool that has made its first slabs and in which the first records have died.
-fn with_room<S: Structure>() -> CddsMap<S> {
+fn with_room<S: Structure>() -> VersionedMap<S> {
     let map = new_map::<S>();
     (0..8).for_each(|i| _ = map.put(&key(i), &[1; 20]).unwrap());
     (0..4).for_each(|i| _ = map.put(&key(i), &[2; 20]).unwrap());

@@ -1,7 +1,7 @@
 //! Crashes at every flush and fence of threads that change a tree of byte strings beside each other: in one leaf, in
 //! neighbouring leaves, where leaves are divided and joined, and beside transactions that are alone.
 //!
-//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test beside_crash` is the long campaign.
+//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test concurrent_crash` is the long campaign.
 
 mod crashes;
 #[path = "crashes/nodes.rs"]
@@ -109,7 +109,7 @@ impl InPool for State {
 impl State {
     /// What a reader saw.
     fn perform(&self, op: &Op) -> Result<Option<u64>, String> {
-        let tree = self.tree.beside(&self.writers);
+        let tree = self.tree.concurrent(&self.writers);
         match op {
             Op::Put(number, value) => _ = tree.put(&key(*number), &[&value.to_le_bytes()]).map_err(text)?,
             Op::Insert(number, value) => {

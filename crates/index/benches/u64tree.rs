@@ -1,6 +1,6 @@
 //! The tree of fixed-size keys beside the standard library's B-tree in DRAM, in one run, on one thread and several.
 //!
-//! `cargo bench -p tembo-index --bench fixed -- [records] [rounds] [page-cache|emulated|synced] [directory] [threads]`
+//! `cargo bench -p tembo-index --bench u64tree -- [records] [rounds] [page-cache|emulated|synced] [directory] [threads]`
 //!
 //! Times depend on the machine; the ratios are what counts.
 
@@ -12,7 +12,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
-use tembo_index::FixedTree;
+use tembo_index::U64Tree;
 use tembo_pmem::Durability;
 use tembo_pool::{Options, Pool};
 
@@ -103,7 +103,7 @@ fn std_tree(keys: &Keys) -> Outcome<Times> {
 }
 
 fn tembo(keys: &Keys, pool: &Pool, round: usize) -> Outcome<Times> {
-    let tree = FixedTree::create(pool, &format!("tree {round}"))?;
+    let tree = U64Tree::create(pool, &format!("tree {round}"))?;
     let n = keys.insert.len();
     let times = Times {
         insert: time(n, || Ok(keys.insert.iter().try_for_each(|k| tree.put(*k, k ^ 1).map(drop))?))?,
@@ -130,7 +130,7 @@ fn tembo(keys: &Keys, pool: &Pool, round: usize) -> Outcome<Times> {
 
 /// Millions of operations per second with several threads: insertions, then lookups.
 fn scaling(keys: &Keys, pool: &Pool, threads: usize) -> Outcome<(f64, f64)> {
-    let tree = FixedTree::create(pool, &format!("scaling {threads}"))?;
+    let tree = U64Tree::create(pool, &format!("scaling {threads}"))?;
     let per_thread = keys.insert.len().div_ceil(threads);
     let run = |keys: &[u64], work: &(dyn Fn(u64) -> tembo_index::Result<()> + Sync)| -> Outcome<f64> {
         let start = Instant::now();

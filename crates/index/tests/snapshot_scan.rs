@@ -42,7 +42,7 @@ fn scans_see_what_threads_did_up_to_some_step() {
     let (stop, scans) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for thread in 0..2u64 {
-            let (stop, tree) = (&stop, tree.beside(&writers));
+            let (stop, tree) = (&stop, tree.concurrent(&writers));
             scope.spawn(move || {
                 for i in 0.. {
                     if stop.load(Ordering::Relaxed) {
@@ -83,7 +83,7 @@ fn scans_see_values_that_are_replaced() {
     const KEYS: u64 = 7;
     let (writers, tree) = tree_with(1);
     let key = |i: u64| [&[b'a' + (i % KEYS / 2) as u8][..], &(i % KEYS).to_be_bytes()].concat();
-    let beside = tree.beside(&writers);
+    let beside = tree.concurrent(&writers);
     for filler in 0..800u64 {
         let key = [&[b'a' + (filler % 4) as u8][..], &(100 + filler).to_be_bytes()].concat();
         beside.put(&key, &[]).unwrap();
@@ -122,7 +122,7 @@ fn scans_see_values_that_are_replaced() {
 fn scans_see_leaves_that_come_between_others() {
     let (writers, tree) = tree_with(1);
     let key = |run: u8, i: u64| [&[run][..], &i.to_be_bytes()].concat();
-    let beside = tree.beside(&writers);
+    let beside = tree.concurrent(&writers);
     (0..500).for_each(|i| assert!(!beside.put(&key(b'm', i), &[b"between"]).unwrap()));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -201,7 +201,7 @@ fn scans_see_all_of_a_transaction_or_nothing() {
 #[test]
 fn a_scan_in_the_middle_of_a_change_ends() {
     let (writers, tree) = tree_with(4);
-    (0..10_000u64).for_each(|i| assert!(!tree.beside(&writers).put(&i.to_be_bytes(), &[]).unwrap()));
+    (0..10_000u64).for_each(|i| assert!(!tree.concurrent(&writers).put(&i.to_be_bytes(), &[]).unwrap()));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (stop, writers, tree) = (&stop, &writers, &tree);
@@ -209,8 +209,8 @@ fn a_scan_in_the_middle_of_a_change_ends() {
             scope.spawn(move || {
                 let key = [&(2500 * thread).to_be_bytes()[..], &[1]].concat();
                 while !stop.load(Ordering::Relaxed) {
-                    tree.beside(writers).put(&key, &[]).unwrap();
-                    assert!(tree.beside(writers).remove(&key).unwrap());
+                    tree.concurrent(writers).put(&key, &[]).unwrap();
+                    assert!(tree.concurrent(writers).remove(&key).unwrap());
                 }
             });
         }
@@ -220,7 +220,7 @@ fn a_scan_in_the_middle_of_a_change_ends() {
                 let records = tree.scan::<&[u8]>(Some(writers), .., usize::MAX).unwrap();
                 Some(records.len().to_le_bytes())
             };
-            tree.beside(writers).modify(&5u64.to_be_bytes(), count).unwrap();
+            tree.concurrent(writers).modify(&5u64.to_be_bytes(), count).unwrap();
         }
     });
 }
@@ -231,7 +231,7 @@ fn scans_keep_to_their_bounds_and_limit() {
     assert_eq!(tree.scan::<&[u8]>(None, .., 5).unwrap(), []);
     let number = |i: u32| i.to_be_bytes();
     for i in 0..1000 {
-        tree.beside(&writers).put(&number(2 * i), &[&number(i)]).unwrap();
+        tree.concurrent(&writers).put(&number(2 * i), &[&number(i)]).unwrap();
     }
     let keys = |from: u32, to: u32, limit| -> Vec<u32> {
         let records = tree.scan(Some(&writers), number(from)..number(to), limit).unwrap();

@@ -3,7 +3,7 @@
 //!
 //! The directed scenarios bring a map to the edge of a change of structure and do the operation that makes it; how many blocks
 //! that gains or loses proves that it was the change meant. The campaign does operations at random:
-//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test cdds_crash campaign` is the long one.
+//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test versioned_crash campaign` is the long one.
 
 mod crashes;
 mod structures;
@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use structures::{Structure, equal_hash_key, for_each_structure, near_hash_key};
 use tembo_crashsim::{Audit, Mutation, Scenario, Simulation, Target, campaign};
 use tembo_index::{
-    CddsChange, CddsHashed, CddsMap, CddsOrdered, CddsPart, CddsSnapshot, CddsStructure, WbTree,
+    HashStructure, TreeStructure, VersionedChange, VersionedMap, VersionedPart, VersionedSnapshot,
+    VersionedStructure, WbTree,
 };
 use tembo_pmem::{LINE_BYTES, Observer, Region, ThreadTag};
 use tembo_pool::{Lane, Marks, Pool, Tx};
@@ -91,18 +92,18 @@ impl<S> Maps<S> {
     }
 }
 
-struct State<S: CddsStructure> {
+struct State<S: VersionedStructure> {
     pool: Pool,
-    map: CddsMap<S>,
+    map: VersionedMap<S>,
     flat: WbTree,
     /// Of those that change both trees.
     lane: Lane,
-    held: Vec<CddsSnapshot<S>>,
+    held: Vec<VersionedSnapshot<S>>,
 }
 
 impl<S: Kind> InPool for State<S> {
     fn open(pool: Pool) -> Result<State<S>, String> {
-        let map = match CddsMap::open(&pool, "map").map_err(text)? {
+        let map = match VersionedMap::open(&pool, "map").map_err(text)? {
             Some(map) => map,
             None => S::create(&pool, "map"),
         };
@@ -230,16 +231,16 @@ impl Model {
     }
 }
 
-fn contents<S: Structure>(snapshot: &CddsSnapshot<S>) -> Result<Contents, String> {
+fn contents<S: Structure>(snapshot: &VersionedSnapshot<S>) -> Result<Contents, String> {
     let entries = snapshot.iter();
     entries.map(|entry| entry.map(|e| (e.key().to_vec(), e.value().to_vec())).map_err(text)).collect()
 }
 
 /// Whether these are the keys that differ.
-fn compare_difference(changes: &[CddsChange], from: &Contents, to: &Contents) -> Result<(), String> {
+fn compare_difference(changes: &[VersionedChange], from: &Contents, to: &Contents) -> Result<(), String> {
     let keys = from.keys().chain(to.keys().filter(|key| !from.contains_key(*key)));
     let differ = keys.filter(|key| from.get(*key) != to.get(*key)).count();
-    let is_right = |change: &CddsChange| {
+    let is_right = |change: &VersionedChange| {
         change.before != change.after
             && (change.before.as_ref(), change.after.as_ref()) == (from.get(&change.key), to.get(&change.key))
     };
@@ -446,10 +447,10 @@ trait Kind: Structure {
     ) -> Result<(), tembo_index::Error>;
 
     /// [`Op::PopFirst`].
-    fn pop_first(map: &CddsMap<Self>) -> Result<(), tembo_index::Error>;
+    fn pop_first(map: &VersionedMap<Self>) -> Result<(), tembo_index::Error>;
 }
 
-impl Kind for CddsOrdered {
+impl Kind for TreeStructure {
     const HARMLESS_BUGS: usize = 8;
 
     fn edges() -> Vec<Edge> {
@@ -457,7 +458,7 @@ impl Kind for CddsOrdered {
     }
 
     fn both(
-        state: &mut State<CddsOrdered>,
+        state: &mut State<TreeStructure>,
         edits: &[Edit],
         from: usize,
         clears: bool,
@@ -468,7 +469,7 @@ impl Kind for CddsOrdered {
             part.clear(&mut tx, 0)?;
         }
         let flat = &state.flat;
-        let make = |part: &mut CddsPart, tx: &mut Tx<'_>, edits: &[Edit], savepoint| {
+        let make = |part: &mut VersionedPart, tx: &mut Tx<'_>, edits: &[Edit], savepoint| {
             for edit in edits {
                 match edit {
                     Edit::Put(key, value) => {
@@ -500,23 +501,23 @@ impl Kind for CddsOrdered {
         Ok(())
     }
 
-    fn pop_first(map: &CddsMap<CddsOrdered>) -> Result<(), tembo_index::Error> {
+    fn pop_first(map: &VersionedMap<TreeStructure>) -> Result<(), tembo_index::Error> {
         map.pop_first().map(drop)
     }
 }
 
-impl Kind for CddsHashed {
+impl Kind for HashStructure {
     const HARMLESS_BUGS: usize = 12;
 
     fn edges() -> Vec<Edge> {
         hash_edges()
     }
 
-    fn both(_: &mut State<CddsHashed>, _: &[Edit], _: usize, _: bool) -> Result<(), tembo_index::Error> {
+    fn both(_: &mut State<HashStructure>, _: &[Edit], _: usize, _: bool) -> Result<(), tembo_index::Error> {
         unreachable!("tables are not parts of transactions")
     }
 
-    fn pop_first(_: &CddsMap<CddsHashed>) -> Result<(), tembo_index::Error> {
+    fn pop_first(_: &VersionedMap<HashStructure>) -> Result<(), tembo_index::Error> {
         unreachable!("tables have no first key")
     }
 }

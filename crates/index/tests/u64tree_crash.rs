@@ -1,6 +1,6 @@
 //! Crashes at every flush and fence of the tree of fixed-size keys: records, divisions, joins, several threads.
 //!
-//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test fixed_crash` is the long campaign.
+//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test u64tree_crash` is the long campaign.
 
 mod crashes;
 #[path = "crashes/nodes.rs"]
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tembo_crashsim::{
     Audit, Failure, Mutation, Report, Scenario, SharedScenario, Simulation, Target, campaign,
 };
-use tembo_index::FixedTree;
+use tembo_index::U64Tree;
 use tembo_pmem::Region;
 use tembo_pool::{Marks, Pool};
 
@@ -48,15 +48,15 @@ struct Records {
 
 struct State {
     pool: Pool,
-    tree: Option<FixedTree>,
+    tree: Option<U64Tree>,
     allocated: Allocated,
 }
 
 impl InPool for State {
     fn open(pool: Pool) -> Result<State, String> {
-        let tree = match FixedTree::open(&pool, "tree").map_err(text)? {
+        let tree = match U64Tree::open(&pool, "tree").map_err(text)? {
             Some(tree) => tree,
-            None => FixedTree::create(&pool, "tree").map_err(text)?,
+            None => U64Tree::create(&pool, "tree").map_err(text)?,
         };
         Ok(State { pool, tree: Some(tree), allocated: Allocated::default() })
     }
@@ -71,7 +71,7 @@ impl InPool for State {
 }
 
 impl State {
-    fn tree(&self) -> &FixedTree {
+    fn tree(&self) -> &U64Tree {
         self.tree.as_ref().expect("an open tree")
     }
 
@@ -114,7 +114,7 @@ impl Scenario for Records {
         if let Op::Open = op {
             // Everything that DRAM knows is forgotten.
             drop(state.tree.take());
-            state.tree = FixedTree::open(&state.pool, "tree").map_err(text)?;
+            state.tree = U64Tree::open(&state.pool, "tree").map_err(text)?;
         }
         state.perform(*op)?;
         self.nodes.note(&state.allocated, &state.pool)

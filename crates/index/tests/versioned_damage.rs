@@ -5,7 +5,7 @@ mod structures;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use structures::{Structure, equal_hash_key, for_each_structure, image};
-use tembo_index::{CddsMap, CddsSnapshot, Error};
+use tembo_index::{Error, VersionedMap, VersionedSnapshot};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
@@ -33,7 +33,7 @@ fn undamaged<S: Structure>() -> Vec<u8> {
 /// Does everything; returns how many operations failed.
 fn use_map<S: Structure>(image: &[u8]) -> Result<usize, Error> {
     let pool = Pool::open_in(Region::simulated(image, 1 << 22, None).unwrap())?;
-    let Some(map) = CddsMap::<S>::open(&pool, "map")? else { return Ok(0) };
+    let Some(map) = VersionedMap::<S>::open(&pool, "map")? else { return Ok(0) };
     let mut failures = 0;
     let mut note = |outcome: Result<(), Error>| failures += usize::from(outcome.is_err());
     note(pool.marks().map_err(Error::from).and_then(|mut marks| {
@@ -51,7 +51,7 @@ fn use_map<S: Structure>(image: &[u8]) -> Result<usize, Error> {
         };
         // A range of leaves ends somewhere even if its nodes are shared in wrong ways.
         note(snapshot.iter().take(5000).try_for_each(|entry| entry.map(drop)));
-        if let Some(tree) = (&snapshot as &dyn std::any::Any).downcast_ref::<CddsSnapshot>() {
+        if let Some(tree) = (&snapshot as &dyn std::any::Any).downcast_ref::<VersionedSnapshot>() {
             note(tree.iter().rev().take(5000).try_for_each(|entry| entry.map(drop)));
         }
         (0..20).for_each(|i| note(snapshot.get(format!("key{:04}", i * 15).as_bytes()).map(drop)));

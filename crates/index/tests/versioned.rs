@@ -15,7 +15,8 @@ use structures::{
     new_pool,
 };
 use tembo_index::{
-    CddsHash, CddsHashed, CddsMap, CddsOrdered, CddsReader, CddsSnapshot, CddsTree, Error, MAX_KEY_BYTES,
+    Error, HashStructure, MAX_KEY_BYTES, TreeStructure, VersionedHash, VersionedMap, VersionedReader,
+    VersionedSnapshot, VersionedTree,
 };
 use tembo_pmem::{Observer, Region, ThreadTag};
 use tembo_pool::{Geometry, Pool};
@@ -34,15 +35,15 @@ for_each_structure!(
 );
 
 /// The pool as it is on media, opened again.
-fn reopened<S: Structure>(map: CddsMap<S>) -> CddsMap<S> {
+fn reopened<S: Structure>(map: VersionedMap<S>) -> VersionedMap<S> {
     let image = image(map.pool());
     drop(map);
     let pool = Pool::open_in(Region::simulated(&image, 1 << 30, None).unwrap()).unwrap();
-    CddsMap::open(&pool, "map").unwrap().unwrap()
+    VersionedMap::open(&pool, "map").unwrap().unwrap()
 }
 
 /// Reads a version and compares.
-fn compare<S: Structure>(snapshot: &CddsSnapshot<S>, model: &Model, rng: &mut Xoshiro256PlusPlus) {
+fn compare<S: Structure>(snapshot: &VersionedSnapshot<S>, model: &Model, rng: &mut Xoshiro256PlusPlus) {
     assert_eq!(snapshot.len(), model.len() as u64);
     assert!(contents(snapshot) == *model, "version {}", snapshot.version());
     let keys: Vec<_> = model.keys().collect();
@@ -50,7 +51,7 @@ fn compare<S: Structure>(snapshot: &CddsSnapshot<S>, model: &Model, rng: &mut Xo
         let key = pick(&keys, rng);
         assert_eq!(snapshot.get(&key).unwrap().as_deref(), model.get(&key).map(Vec::as_slice));
     }
-    let ordered: Option<&CddsSnapshot<CddsOrdered>> = (snapshot as &dyn Any).downcast_ref();
+    let ordered: Option<&VersionedSnapshot<TreeStructure>> = (snapshot as &dyn Any).downcast_ref();
     assert_eq!(ordered.is_some(), S::IS_ORDERED);
     if let Some(ordered) = ordered {
         compare_order(ordered, model, rng);
@@ -66,7 +67,7 @@ fn pick(keys: &[&Vec<u8>], rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
 }
 
 /// Reads a version of a tree in every order.
-fn compare_order(snapshot: &CddsSnapshot, model: &Model, rng: &mut Xoshiro256PlusPlus) {
+fn compare_order(snapshot: &VersionedSnapshot, model: &Model, rng: &mut Xoshiro256PlusPlus) {
     let forward: Vec<_> = snapshot.iter().map(|entry| entry.unwrap().key().to_vec()).collect();
     assert!(forward.iter().eq(model.keys()));
     let backward: Vec<_> = snapshot.iter().rev().map(|entry| entry.unwrap().key().to_vec()).collect();
@@ -142,7 +143,7 @@ fn difference(from: &Model, to: &Model) -> Vec<(Vec<u8>, Option<Vec<u8>>, Option
 
 /// Changes that depend on what there is, each of them.
 fn edit_in_other_ways<S: Structure>(
-    map: &CddsMap<S>,
+    map: &VersionedMap<S>,
     model: &mut Model,
     rng: &mut Xoshiro256PlusPlus,
     mut key: impl FnMut(&mut Xoshiro256PlusPlus) -> Vec<u8>,
@@ -150,7 +151,7 @@ fn edit_in_other_ways<S: Structure>(
     for _ in 0..10 {
         let (key, new, version) = (key(rng), value(rng), map.version());
         let old = model.get(&key).cloned();
-        let tree: Option<&CddsTree> = (map as &dyn Any).downcast_ref();
+        let tree: Option<&VersionedTree> = (map as &dyn Any).downcast_ref();
         let is_changed = match (rng.random_range(0..7), tree) {
             (0, _) => {
                 let inserts = map.insert(&key, &new).unwrap();
@@ -214,7 +215,7 @@ fn edit_in_other_ways<S: Structure>(
 }
 
 struct Held<S> {
-    snapshot: CddsSnapshot<S>,
+    snapshot: VersionedSnapshot<S>,
     model: Model,
     name: Option<String>,
 }
@@ -356,8 +357,8 @@ fn what_cannot_be_is_refused<S: Structure>() {
     let long = vec![0; MAX_KEY_BYTES as usize + 1];
     assert!(matches!(map.put(&long, b""), Err(Error::KeyTooLong { .. })));
     assert!(!map.remove(&long).unwrap() && map.get(&long).unwrap().is_none());
-    assert!(matches!(CddsMap::<S>::open(map.pool(), "map"), Err(Error::InUse)));
-    assert!(matches!(CddsMap::<S>::create(map.pool(), "map"), Err(Error::Exists { .. })));
+    assert!(matches!(VersionedMap::<S>::open(map.pool(), "map"), Err(Error::InUse)));
+    assert!(matches!(VersionedMap::<S>::create(map.pool(), "map"), Err(Error::Exists { .. })));
     assert!(matches!(map.rollback_to(77), Err(Error::NoSuchVersion { version: 77 })));
     assert!(matches!(map.keep(&map.snapshot(), ""), Err(Error::SnapshotName { .. })));
     map.keep(&map.snapshot(), "a").unwrap();
@@ -394,7 +395,7 @@ fn a_batch_that_fails_changes_nothing<S: Structure>() {
 
 fn a_reader_may_stay_while_others_write<S: Structure>() {
     let map = new_map::<S>();
-    let mut readers: Vec<(CddsReader<'_, S>, u64)> = Vec::new();
+    let mut readers: Vec<(VersionedReader<'_, S>, u64)> = Vec::new();
     for i in 0..400u64 {
         map.put(&(i % 40).to_be_bytes(), &i.to_be_bytes()).unwrap();
         if i % 2 == 0 {
@@ -426,7 +427,7 @@ fn space_follows_what_is_there<S: Structure>() {
     let keys = 20_000u64;
     let key = |i: u64| format!("user{:016x}", i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).into_bytes();
     for value_bytes in [4, 100] {
-        let allocated = |map: &CddsMap<S>| map.pool().marks().unwrap().usage().allocated_bytes;
+        let allocated = |map: &VersionedMap<S>| map.pool().marks().unwrap().usage().allocated_bytes;
         let load = |order: &dyn Fn(u64) -> Vec<u8>| {
             let map = new_map::<S>();
             (0..keys).for_each(|i| _ = map.put(&order(i), &vec![1; value_bytes]).unwrap());
@@ -559,9 +560,9 @@ fn the_form_of_a_table_is_canonical() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
     for family in [2, 5, 6, 7] {
         let keys: Vec<_> = (0..400).map(|_| key(&mut rng, family, 2000)).collect();
-        let straight = new_map::<CddsHashed>();
+        let straight = new_map::<HashStructure>();
         keys.iter().for_each(|key| _ = straight.put(key, b"v").unwrap());
-        let winding = new_map::<CddsHashed>();
+        let winding = new_map::<HashStructure>();
         for _ in 0..4000 {
             let key = key(&mut rng, family, 2000);
             if rng.random() {
@@ -573,10 +574,10 @@ fn the_form_of_a_table_is_canonical() {
         let others: Vec<_> = winding.snapshot().iter().map(|entry| entry.unwrap().key().to_vec()).collect();
         others.iter().filter(|key| !keys.contains(key)).for_each(|key| assert!(winding.remove(key).unwrap()));
         keys.iter().rev().for_each(|key| _ = winding.put(key, b"v").unwrap());
-        let order = |map: &CddsHash| -> Vec<Vec<u8>> {
+        let order = |map: &VersionedHash| -> Vec<Vec<u8>> {
             map.reader().iter().map(|entry| entry.unwrap().key().to_vec()).collect()
         };
-        let blocks = |map: &CddsHash| {
+        let blocks = |map: &VersionedHash| {
             while map.collect(1000).unwrap() {}
             check(map);
             map.pool().marks().unwrap().usage().allocated_blocks
@@ -651,28 +652,28 @@ fn a_panic_is_an_error_for_those_whose_changes_went_along<S: Structure>() {
 #[test]
 fn one_structure_is_not_opened_as_the_other() {
     let pool = new_pool(4 << 20);
-    CddsTree::create(&pool, "tree").unwrap().put(b"a", b"b").unwrap();
-    CddsHash::create(&pool, "hash").unwrap().put(b"a", b"b").unwrap();
-    assert!(CddsTree::open(&pool, "hash").is_err() && CddsHash::open(&pool, "tree").is_err());
-    assert_eq!(CddsTree::names(&pool).unwrap(), ["tree"]);
-    assert_eq!(CddsHash::names(&pool).unwrap(), ["hash"]);
-    let hash = CddsHash::open(&pool, "hash").unwrap().unwrap();
+    VersionedTree::create(&pool, "tree").unwrap().put(b"a", b"b").unwrap();
+    VersionedHash::create(&pool, "hash").unwrap().put(b"a", b"b").unwrap();
+    assert!(VersionedTree::open(&pool, "hash").is_err() && VersionedHash::open(&pool, "tree").is_err());
+    assert_eq!(VersionedTree::names(&pool).unwrap(), ["tree"]);
+    assert_eq!(VersionedHash::names(&pool).unwrap(), ["hash"]);
+    let hash = VersionedHash::open(&pool, "hash").unwrap().unwrap();
     assert_eq!(hash.get(b"a").unwrap().unwrap(), b"b");
 }
 
 #[test]
 fn a_map_of_another_format_version_is_refused_by_its_number() {
     let pool = new_pool(4 << 20);
-    drop(CddsTree::create(&pool, "tree").unwrap());
+    drop(VersionedTree::create(&pool, "tree").unwrap());
     let head = pool.root("tree").unwrap().unwrap().off;
     let format = pool.region().load_u64(head).unwrap();
     pool.region().store_u64(head, format ^ (1 ^ 2) << 48).unwrap();
     let is_told = |e: Error| matches!(e, Error::FormatVersion { found: 1, supported: 2 });
-    assert!(is_told(CddsTree::open(&pool, "tree").unwrap_err()));
-    assert!(is_told(CddsTree::check_at(&pool, head, &mut pool.marks().unwrap()).unwrap_err()));
+    assert!(is_told(VersionedTree::open(&pool, "tree").unwrap_err()));
+    assert!(is_told(VersionedTree::check_at(&pool, head, &mut pool.marks().unwrap()).unwrap_err()));
     // What is no version of it is damage.
     pool.region().store_u64(head, format ^ 1).unwrap();
-    assert!(matches!(CddsTree::open(&pool, "tree").unwrap_err(), Error::Pool(_)));
+    assert!(matches!(VersionedTree::open(&pool, "tree").unwrap_err(), Error::Pool(_)));
 }
 
 /// Entries that cannot hold what their keys no longer share get records when leaves are joined. These belong to the version that

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use structures::{Model, Structure, check, contents, new_map, new_pool};
-use tembo_index::{CddsOrdered, CddsSnapshot, CddsTree};
+use tembo_index::{TreeStructure, VersionedSnapshot, VersionedTree};
 use tembo_pmem::{Observer, Region, ThreadTag};
 use tembo_pool::{Geometry, Pool};
 
@@ -34,7 +34,7 @@ impl<'r> Node<'r> {
     }
 
     /// The root of the newest version.
-    fn newest(tree: &CddsTree) -> Node<'_> {
+    fn newest(tree: &VersionedTree) -> Node<'_> {
         let head = tree.pool().root("map").unwrap().unwrap().off;
         let region = tree.pool().region();
         Node::root(region, region.load_u64(head + 16).unwrap())
@@ -102,14 +102,14 @@ impl Observer for Opened {
         true
     }
     fn load(&self, _: ThreadTag, off: u64, bytes: u64) {
-        if CddsOrdered::is_node_load(bytes) {
+        if TreeStructure::is_node_load(bytes) {
             self.0.lock().unwrap().insert(off);
         }
     }
 }
 
 /// The nodes on the way to what changed between two versions, in either.
-fn on_the_way(tree: &CddsTree, from: (u64, u64), to: u64) -> HashSet<u64> {
+fn on_the_way(tree: &VersionedTree, from: (u64, u64), to: u64) -> HashSet<u64> {
     let (from, root) = from;
     let (old, new) = (Node::root(tree.pool().region(), root), Node::newest(tree));
     let (mut of_old, mut of_new, mut nodes) = (HashSet::new(), HashSet::new(), HashSet::new());
@@ -127,7 +127,7 @@ fn only_nodes_on_the_way_to_changes_are_opened() {
     let opened = Arc::new(Opened::default());
     let region = Region::simulated(&vec![0; 32 << 20], 1 << 30, Some(opened.clone())).unwrap();
     let pool = Pool::create_in(region, &Geometry { zone_chunks: 1 << 12, ..Geometry::default() }).unwrap();
-    let tree = CddsOrdered::create(&pool, "map");
+    let tree = TreeStructure::create(&pool, "map");
     (0..KEYS).for_each(|i| _ = tree.put(&key(i), b"before").unwrap());
     for updates in [1, 10, KEYS / 250, KEYS / 10] {
         let old = tree.snapshot();
@@ -167,13 +167,13 @@ fn difference(from: &Model, to: &Model) -> Difference {
     keys.map(|key| (key.clone(), (from.get(key).cloned(), to.get(key).cloned()))).collect()
 }
 
-fn found_difference(tree: &CddsTree, from: u64, to: u64) -> Difference {
+fn found_difference(tree: &VersionedTree, from: u64, to: u64) -> Difference {
     let changes = tree.diff(from, to).unwrap().into_iter();
     changes.map(|change| (change.key, (change.before, change.after))).collect()
 }
 
 /// All versions of these against each other.
-fn compare_all(tree: &CddsTree, versions: &[CddsSnapshot]) -> bool {
+fn compare_all(tree: &VersionedTree, versions: &[VersionedSnapshot]) -> bool {
     let models: Vec<_> = versions.iter().map(|version| (version.version(), contents(version))).collect();
     models.iter().all(|(from, before)| {
         let mut others = models.iter();
@@ -184,7 +184,7 @@ fn compare_all(tree: &CddsTree, versions: &[CddsSnapshot]) -> bool {
 /// Each stamp is made earlier in turn: `check` objects, or no comparison relies on it.
 #[test]
 fn check_finds_stamps_that_hide_a_change_from_a_named_version() {
-    let tree = new_map::<CddsOrdered>();
+    let tree = new_map::<TreeStructure>();
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
     (0..900).for_each(|i| _ = tree.put(&key(i), b"first").unwrap());
     for name in ["a", "b", "c"] {
@@ -205,7 +205,7 @@ fn check_finds_stamps_that_hide_a_change_from_a_named_version() {
         for (slot, child) in node.children(tree.version()) {
             stack.push(child);
             let stamp = region.load_u64(node.stamp_off(slot)).unwrap();
-            for earlier in versions.iter().map(CddsSnapshot::version).chain([0]).filter(|v| *v < stamp) {
+            for earlier in versions.iter().map(VersionedSnapshot::version).chain([0]).filter(|v| *v < stamp) {
                 region.store_u64(node.stamp_off(slot), earlier).unwrap();
                 match tree.check(&mut tree.pool().marks().unwrap()) {
                     Err(_) => found += 1,
@@ -227,7 +227,7 @@ fn check_finds_stamps_that_hide_a_change_from_a_named_version() {
 }
 
 /// Makes a version, and holds the one before it when that has begun.
-fn late(tree: &CddsTree, numbers: std::ops::Range<u64>, value: &[u8]) -> CddsSnapshot {
+fn late(tree: &VersionedTree, numbers: std::ops::Range<u64>, value: &[u8]) -> VersionedSnapshot {
     let mut before = None;
     tree.batch(|batch| {
         before = Some(tree.snapshot());
@@ -242,7 +242,7 @@ fn late(tree: &CddsTree, numbers: std::ops::Range<u64>, value: &[u8]) -> CddsSna
 fn a_version_that_is_held_late_misses_nothing() {
     // Values change, leaves are divided, and so are the nodes above them.
     for (count, size) in [(300, 3), (300, 60), (3000, 900)] {
-        let tree = new_map::<CddsOrdered>();
+        let tree = new_map::<TreeStructure>();
         (0..count).for_each(|i| _ = tree.put(&key(i), b"first").unwrap());
         let first = late(&tree, 0..size, b"second");
         let now = tree.snapshot();
@@ -262,7 +262,7 @@ fn a_version_that_is_held_late_misses_nothing() {
         let expected = contents(&tree.kept_snapshot(name).unwrap());
         drop(tree);
         let pool = Pool::open_in(Region::simulated(&image, 1 << 30, None).unwrap()).unwrap();
-        let tree = CddsTree::open(&pool, "map").unwrap().unwrap();
+        let tree = VersionedTree::open(&pool, "map").unwrap().unwrap();
         check(&tree);
         let named = tree.kept_snapshot(name).unwrap();
         assert!(compare_all(&tree, &[named.clone(), tree.snapshot()]));
@@ -275,7 +275,7 @@ fn a_version_that_is_held_late_misses_nothing() {
 /// The node above what the one version changed is copied by the next, and what it was owed goes along.
 #[test]
 fn what_is_owed_goes_along_with_copies() {
-    let tree = new_map::<CddsOrdered>();
+    let tree = new_map::<TreeStructure>();
     let in_order = |i: u32| format!("key{i:05}").into_bytes();
     (0..400).for_each(|i| _ = tree.put(&in_order(i), b"first").unwrap());
     let root = Node::newest(&tree).off;
@@ -294,18 +294,18 @@ fn what_is_owed_goes_along_with_copies() {
     check(&tree);
 }
 
-/// `TEMBO_UPDATES=1000000 cargo test --release -p tembo-index --test cdds_stamps` is the long form.
+/// `TEMBO_UPDATES=1000000 cargo test --release -p tembo-index --test versioned_stamps` is the long form.
 #[test]
 fn differences_are_whole_beside_a_writer() {
     const KEYS: u64 = 2000;
     let updates = std::env::var("TEMBO_UPDATES").ok().and_then(|updates| updates.parse().ok());
-    let tree = CddsOrdered::create(&new_pool(32 << 20), "map");
+    let tree = TreeStructure::create(&new_pool(32 << 20), "map");
     (0..KEYS).for_each(|i| _ = tree.put(&key(i), b"first").unwrap());
     let is_done = AtomicBool::new(false);
     let compared = std::thread::scope(|scope| {
         let compare = |seed: u64| {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let mut held: Vec<CddsSnapshot> = Vec::new();
+            let mut held: Vec<VersionedSnapshot> = Vec::new();
             let mut compared = 0_u64;
             while !is_done.load(Ordering::Acquire) || compared == 0 {
                 held.push(tree.snapshot());

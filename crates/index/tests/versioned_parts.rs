@@ -3,7 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
-use tembo_index::{CddsPart, CddsSnapshot, CddsTree, Error};
+use tembo_index::{Error, VersionedPart, VersionedSnapshot, VersionedTree};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool, Tx};
 
@@ -14,13 +14,13 @@ fn new_pool(bytes: usize) -> Pool {
     Pool::create_in(region, &Geometry { zone_chunks: 1 << 12, ..Geometry::default() }).unwrap()
 }
 
-fn check(pool: &Pool, trees: &[&CddsTree]) {
+fn check(pool: &Pool, trees: &[&VersionedTree]) {
     let mut marks = pool.marks().unwrap();
     trees.iter().for_each(|tree| _ = tree.check(&mut marks).unwrap());
     marks.finish().unwrap();
 }
 
-fn contents(snapshot: &CddsSnapshot) -> Model {
+fn contents(snapshot: &VersionedSnapshot) -> Model {
     let entries = snapshot.iter().map(|entry| entry.unwrap());
     entries.map(|entry| (entry.key().to_vec(), entry.value().to_vec())).collect()
 }
@@ -34,7 +34,7 @@ fn random_key(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
 
 /// A change of a part and its model, which has to say the same.
 fn change(
-    part: &mut CddsPart,
+    part: &mut VersionedPart,
     tx: &mut Tx<'_>,
     savepoint: u64,
     model: &mut Model,
@@ -99,13 +99,13 @@ fn change(
 fn run(seed: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let pool = new_pool(8 << 20);
-    let trees = ["a", "b"].map(|name| CddsTree::create(&pool, name).unwrap());
+    let trees = ["a", "b"].map(|name| VersionedTree::create(&pool, name).unwrap());
     let mut models = [Model::new(), Model::new()];
     let mut lane = pool.lane().unwrap();
-    let mut held: Vec<(CddsSnapshot, Model)> = Vec::new();
+    let mut held: Vec<(VersionedSnapshot, Model)> = Vec::new();
     for _ in 0..120 {
         let before = models.clone();
-        let versions = trees.each_ref().map(CddsTree::version);
+        let versions = trees.each_ref().map(VersionedTree::version);
         let mut tx = lane.begin();
         let mut parts = trees.each_ref().map(|tree| tree.part().unwrap());
         // What there was at each savepoint, which is numbered by the changes before it.
@@ -140,11 +140,11 @@ fn run(seed: u64) {
         if rng.random_bool(0.7) {
             parts.iter_mut().for_each(|part| part.finish(&mut tx).unwrap());
             tx.commit().unwrap();
-            parts.into_iter().for_each(CddsPart::show);
+            parts.into_iter().for_each(VersionedPart::show);
         } else {
             drop((tx, parts));
             models = before;
-            assert_eq!(trees.each_ref().map(CddsTree::version), versions);
+            assert_eq!(trees.each_ref().map(VersionedTree::version), versions);
         }
         for (tree, model) in trees.iter().zip(&models) {
             let snapshot = tree.snapshot();
@@ -183,7 +183,7 @@ fn parts_are_made_as_a_whole_and_go_back_to_savepoints() {
 fn a_change_that_finds_no_room_leaves_the_transaction_as_it_was() {
     let region = Region::simulated(&vec![0; 512 << 10], 512 << 10, None).unwrap();
     let pool = Pool::create_in(region, &Geometry::tiny()).unwrap();
-    let tree = CddsTree::create(&pool, "tree").unwrap();
+    let tree = VersionedTree::create(&pool, "tree").unwrap();
     let mut lane = pool.lane().unwrap();
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
     let (mut model, mut failures) = (Model::new(), 0);
@@ -233,11 +233,11 @@ fn a_change_that_finds_no_room_leaves_the_transaction_as_it_was() {
 fn clearing_costs_the_same_in_any_tree() {
     let costs = [10_u64, 1000, 20_000].map(|size| {
         let pool = new_pool(32 << 20);
-        let tree = CddsTree::create(&pool, "tree").unwrap();
+        let tree = VersionedTree::create(&pool, "tree").unwrap();
         let first = tree.snapshot();
         for from in (0..size).step_by(500) {
             let numbers = from..(from + 500).min(size);
-            let put = |i: u64, batch: &mut tembo_index::CddsBatch<'_, '_>| {
+            let put = |i: u64, batch: &mut tembo_index::VersionedBatch<'_, '_>| {
                 batch.put(&i.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes(), &[7; 20]).map(drop)
             };
             tree.batch(|batch| numbers.into_iter().try_for_each(|i| put(i, batch))).unwrap();

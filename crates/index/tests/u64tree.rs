@@ -5,7 +5,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tembo_index::{Error, FixedTree};
+use tembo_index::{Error, U64Tree};
 use tembo_pmem::{Region, snapshot};
 use tembo_pool::{Geometry, Pool};
 
@@ -15,7 +15,7 @@ fn pool() -> Pool {
     Pool::create_in(region, &Geometry { zone_chunks: 1 << 12, ..Geometry::default() }).unwrap()
 }
 
-fn check(pool: &Pool, tree: &FixedTree) -> u64 {
+fn check(pool: &Pool, tree: &U64Tree) -> u64 {
     let mut marks = pool.marks().unwrap();
     let records = tree.check(&mut marks).unwrap();
     marks.finish().unwrap();
@@ -38,7 +38,7 @@ fn agrees_with_a_model() {
     for seed in 0..6 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let pool = pool();
-        let mut tree = FixedTree::create(&pool, "tree").unwrap();
+        let mut tree = U64Tree::create(&pool, "tree").unwrap();
         let mut model = BTreeMap::new();
         let spread = [300, 3000, 100_000][seed as usize % 3];
         for round in 0..40_000 {
@@ -85,7 +85,7 @@ fn agrees_with_a_model() {
                 assert_eq!(tree.first().unwrap(), model.first_key_value().map(|(k, v)| (*k, *v)));
                 assert_eq!(tree.last().unwrap(), model.last_key_value().map(|(k, v)| (*k, *v)));
                 drop(tree);
-                tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+                tree = U64Tree::open(&pool, "tree").unwrap().unwrap();
             }
         }
     }
@@ -94,7 +94,7 @@ fn agrees_with_a_model() {
 #[test]
 fn ranges_keep_to_their_bounds_from_both_ends() {
     let pool = pool();
-    let tree = FixedTree::create(&pool, "tree").unwrap();
+    let tree = U64Tree::create(&pool, "tree").unwrap();
     let keys: Vec<u64> = (0..1000).map(|i| i * 10).chain([u64::MAX - 1, u64::MAX]).collect();
     keys.iter().for_each(|key| assert!(tree.insert(*key, !key).unwrap()));
     let bounds = |key| [Bound::Included(key), Bound::Excluded(key), Bound::Unbounded];
@@ -122,16 +122,16 @@ fn ranges_keep_to_their_bounds_from_both_ends() {
 #[test]
 fn a_tree_is_open_once_and_a_name_is_taken_once() {
     let pool = pool();
-    assert!(FixedTree::open(&pool, "tree").unwrap().is_none());
-    let tree = FixedTree::create(&pool, "tree").unwrap();
-    assert!(matches!(FixedTree::open(&pool, "tree"), Err(Error::InUse)));
-    assert!(matches!(FixedTree::create(&pool, "tree"), Err(Error::Exists { .. })));
+    assert!(U64Tree::open(&pool, "tree").unwrap().is_none());
+    let tree = U64Tree::create(&pool, "tree").unwrap();
+    assert!(matches!(U64Tree::open(&pool, "tree"), Err(Error::InUse)));
+    assert!(matches!(U64Tree::create(&pool, "tree"), Err(Error::Exists { .. })));
     let clone = tree.clone();
     drop(tree);
-    assert!(matches!(FixedTree::open(&pool, "tree"), Err(Error::InUse)));
+    assert!(matches!(U64Tree::open(&pool, "tree"), Err(Error::InUse)));
     drop(clone);
-    assert!(FixedTree::open(&pool, "tree").unwrap().is_some());
-    assert_eq!(FixedTree::names(&pool).unwrap(), ["tree"]);
+    assert!(U64Tree::open(&pool, "tree").unwrap().is_some());
+    assert_eq!(U64Tree::names(&pool).unwrap(), ["tree"]);
 }
 
 fn mix(i: u64) -> u64 {
@@ -142,7 +142,7 @@ fn mix(i: u64) -> u64 {
 #[test]
 fn golden_counts() {
     let pool = pool();
-    let tree = FixedTree::create(&pool, "tree").unwrap();
+    let tree = U64Tree::create(&pool, "tree").unwrap();
     let (n, start) = (100_000, snapshot());
     (0..n).for_each(|i| assert!(tree.insert(mix(i), i).unwrap()));
     let inserts = snapshot() - start;
@@ -178,7 +178,7 @@ fn golden_counts() {
 #[test]
 fn threads_do_not_disturb_each_other() {
     let pool = pool();
-    let tree = FixedTree::create(&pool, "tree").unwrap();
+    let tree = U64Tree::create(&pool, "tree").unwrap();
     let threads = 4;
     let models: Vec<BTreeMap<u64, u64>> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -229,7 +229,7 @@ fn threads_divide_leaves_beside_each_other() {
     ];
     for key_of in key_of {
         let pool = pool();
-        let tree = FixedTree::create(&pool, "tree").unwrap();
+        let tree = U64Tree::create(&pool, "tree").unwrap();
         std::thread::scope(|scope| {
             for thread in 1..=THREADS {
                 let tree = &tree;
@@ -257,7 +257,7 @@ fn threads_divide_leaves_beside_each_other() {
 fn long_scans_end_although_writers_never_rest_and_show_one_moment() {
     const KEYS: u64 = 3000;
     let pool = pool();
-    let tree = FixedTree::create(&pool, "tree").unwrap();
+    let tree = U64Tree::create(&pool, "tree").unwrap();
     (0..KEYS).for_each(|key| assert_eq!(tree.put(key, 0).unwrap(), None));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -38,7 +38,7 @@ fn change(model: &mut Model, i: u64) {
     }
 }
 
-/// `TEMBO_UPDATES=1000000 cargo test --release -p tembo-index --test cdds_beside` is the long form.
+/// `TEMBO_UPDATES=1000000 cargo test --release -p tembo-index --test versioned_concurrent` is the long form.
 fn an_old_snapshot_stays_while_updates_run_beside_it<S: Structure>() {
     let map = new_map::<S>();
     let mut model = Model::new();
