@@ -112,12 +112,7 @@ impl Tree {
             self.region().prefetch_for_store(separator_off(inner.off, slot.into()));
         }
         let words = self.region().words(leaf.off, NODE_WORDS)?;
-        let mut keys = [0; SLOTS];
-        for (keys, line) in
-            keys.chunks_exact_mut(SLOTS_PER_LINE).zip(words[WORDS_PER_LINE..].chunks(WORDS_PER_LINE))
-        {
-            keys.iter_mut().zip(line).for_each(|(key, word)| *key = !word.load(Ordering::Relaxed));
-        }
+        let keys = keys_of(words);
         let floor = leaf.floor.load(Ordering::Relaxed);
         let split =
             self.best.run(ChooseSplit { keys: &keys, key, is_first: leaf.low == 0, is_last: floor == 0 });
@@ -280,4 +275,15 @@ impl Operation for ChooseSplit<'_> {
         let bound = *sorted.select_nth_unstable(SLOTS - wanted).1;
         Split { key: bound, moved: at_least(bound) }
     }
+}
+
+/// The keys in the slots of a leaf, whose words these are.
+#[inline(always)]
+fn keys_of(words: &[AtomicU64]) -> [u64; SLOTS] {
+    let mut keys = [0; SLOTS];
+    let lines = words[WORDS_PER_LINE..].chunks(WORDS_PER_LINE);
+    for (keys, line) in keys.chunks_exact_mut(SLOTS_PER_LINE).zip(lines) {
+        keys.iter_mut().zip(line).for_each(|(key, word)| *key = !word.load(Ordering::Relaxed));
+    }
+    keys
 }

@@ -334,22 +334,14 @@ impl Tree {
         if direction == Direction::Down && records.count() < full {
             add(records, last)?;
         }
-        // The largest key is in no leaf.
-        let mut more = low != u64::MAX;
+        let mut more = low != u64::MAX; // The largest key is in no leaf.
         while more && records.count() < full {
             make_room(&mut seen)?;
             let station = match structure {
-                Some(lock) => {
-                    let leaf = self.path(from, lock)?.leaf;
-                    locks.try_reserve(1).map_err(|_| no_memory::<Locked<'_>>(locks.len()))?;
-                    locks.extend(Locked::new(leaf, &self.bias));
-                    Station::Known(leaf)
-                }
-                None => match self.leaf_at(from, &seen, cold.is_empty(), pin)? {
-                    Some(station) => station,
-                    None => return Ok(false),
-                },
+                Some(lock) => Some(self.lock_for_scan(from, lock, &mut locks)?),
+                None => self.leaf_at(from, &seen, cold.is_empty(), pin)?,
             };
+            let Some(station) = station else { return Ok(false) };
             let range = if direction == Direction::Up { (from, high) } else { (low, from) };
             let read = match &station {
                 Station::Known(leaf) => {
@@ -358,13 +350,8 @@ impl Tree {
                     self.read_leaf((leaf, version), range, full, direction, records, pin)?
                 }
                 Station::Cold(off, leaf) => {
-                    // Nothing else tells that bounds are damaged here. Who has the lock of structure changes compares them with what is above.
-                    let is_next = match direction {
-                        Direction::Up => leaf.low == from,
-                        Direction::Down => !leaf.floor.load(Ordering::Relaxed) == from + 1,
-                    };
-                    let is_first = seen.is_empty() && cold.is_empty();
-                    if !(is_first || is_next) {
+                    let has_read = !(seen.is_empty() && cold.is_empty());
+                    if has_read && !begins_at(leaf, from, direction) {
                         return Ok(false);
                     }
                     make_room(&mut cold)?;
@@ -381,17 +368,39 @@ impl Tree {
         if direction == Direction::Up && records.count() < full {
             add(records, last)?;
         }
-        if !cold.into_iter().all(|(off, key)| self.is_still_cold(off, key, pin)) {
+        if !self.is_as_read(&seen, &cold, pin)? {
+            return Ok(false);
+        }
+        Ok(self.last.get(pin).map(std::ptr::from_ref) == last_record.map(std::ptr::from_ref))
+    }
+
+    /// The leaf for a key, locked until the scan ends.
+    fn lock_for_scan<'g>(
+        &'g self,
+        key: u64,
+        structure: &'g Structure<'_>,
+        locks: &mut Vec<Locked<'g>>,
+    ) -> Result<Station<'g>> {
+        let leaf = self.path(key, structure)?.leaf;
+        locks.try_reserve(1).map_err(|_| no_memory::<Locked<'_>>(locks.len()))?;
+        locks.extend(Locked::new(leaf, &self.bias));
+        Ok(Station::Known(leaf))
+    }
+
+    /// Whether the leaves that a scan read, known and cold ones, are as they were.
+    #[inline]
+    fn is_as_read(&self, seen: &[Seen<'_>], cold: &[(u64, u64)], pin: &BriefPin<'_>) -> Result<bool> {
+        if !cold.iter().all(|(off, key)| self.is_still_cold(*off, *key, pin)) {
             return Ok(false);
         }
         for Seen { leaf, version, changing } in seen {
-            // One slot of a leaf can change under one version. Another reader may have seen that, and what it did then be
-            // in a leaf that was read here later: so the slot has to be as it was while that was read.
-            if self.changing(leaf, version)? != changing || !is_unchanged(&leaf.version, version) {
+            // One slot of a leaf can change under one version. Another reader may have seen that change, and its next
+            // change may be in a leaf that this scan read later. So the slot must be as it was during that read.
+            if self.changing(leaf, *version)? != *changing || !is_unchanged(&leaf.version, *version) {
                 return Ok(false);
             }
         }
-        Ok(self.last.get(pin).map(std::ptr::from_ref) == last_record.map(std::ptr::from_ref))
+        Ok(true)
     }
 
     /// Key word and value in the slot that a version names, if lookups look there.
@@ -670,5 +679,15 @@ impl Wanted {
             ControlFlow::Continue(())
         };
         _ = if self.up { slots.iter().try_for_each(add) } else { slots.iter().rev().try_for_each(add) };
+    }
+}
+
+/// Whether a cold leaf is the next one of a scan, by its bounds.
+///
+/// Nothing else tells that bounds are damaged here. With the lock of structure changes they are compared with the nodes above.
+fn begins_at(leaf: &Leaf, from: u64, direction: Direction) -> bool {
+    match direction {
+        Direction::Up => leaf.low == from,
+        Direction::Down => !leaf.floor.load(Ordering::Relaxed) == from + 1,
     }
 }

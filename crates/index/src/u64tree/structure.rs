@@ -27,6 +27,13 @@ pub(super) struct Path<'g> {
     pub(super) leaf: &'g Leaf,
 }
 
+/// Two leaves beside each other, with their positions in the node above.
+struct LeafPair<'g> {
+    parent: &'g Inner,
+    left: (usize, &'g Leaf),
+    right: (usize, &'g Leaf),
+}
+
 /// What a change of the inner nodes comes down to once its record is durable: one word of the tree is exchanged.
 pub(super) struct Rewired<'g> {
     lock: &'g Structure<'g>,
@@ -137,19 +144,10 @@ impl Tree {
 
     fn join_under(&self, key: u64, lock: &Structure<'_>, lane: &mut Lane) -> Result<()> {
         let path = self.path(key, lock)?;
-        let Some((parent, at)) = path.nodes.last().copied() else { return Ok(()) };
-        let Some((at, next)) = parent.pair(at) else { return Ok(()) };
-        let known = |at| {
-            let bounds = (parent.separator(at), floor_at(&path.nodes, at));
-            self.known(parent.child(at), bounds, parent.level, lock)
-        };
-        let (Child::Leaf(left), Child::Leaf(right)) = (known(at)?, known(next)?) else {
-            return Err(corrupt(
-                "the children of an inner node",
-                parent.off,
-                "leaves",
-                "leaves and inner nodes",
-            ));
+        let Some(LeafPair { parent, left: (at, left), right: (next, right) }) =
+            self.leaf_pair(&path, lock)?
+        else {
+            return Ok(());
         };
         let (Some(mut left_lock), Some(right_lock)) =
             (Locked::new(left, &self.bias), Locked::new(right, &self.bias))
@@ -177,16 +175,8 @@ impl Tree {
         if let Some(last) = nodes.last_mut() {
             last.1 = at;
         }
-        let rewired = if parent.can_spare(nodes.len() == 1) {
-            tx.store(child_off(parent.off, parent.entry(next).slot.into()), 0)?;
-            None
-        } else {
-            match self.rewire(&mut tx, &nodes, 2, |left| vec![left], lock) {
-                // The leaf stays sparse: a record is removed, or not, whatever space there is.
-                Err(e) if e.is_full() => return Ok(()),
-                rewired => Some(rewired?),
-            }
-        };
+        // Without space the leaf stays sparse: a record is removed, or not, whatever space there is.
+        let Some(rewired) = self.unlink(&mut tx, &nodes, next, lock)? else { return Ok(()) };
         if let Err(e) = tx.commit() {
             rewired.into_iter().for_each(Rewired::undo);
             return if matches!(e, tembo_pool::Error::Full { .. }) { Ok(()) } else { Err(e.into()) };
@@ -209,6 +199,42 @@ impl Tree {
         // No word leads to the leaf any more: its parent's are gone, and that of the leaf to its left was exchanged.
         gone.discard(&self.garbage, &self.claim);
         Ok(())
+    }
+
+    /// Takes the child at `next` out of the last of the nodes, whose position is that of the child before; in place, if
+    /// the node has children to spare. `None` if there is no space for new nodes.
+    fn unlink<'g>(
+        &'g self,
+        tx: &mut Tx<'_>,
+        nodes: &[(&'g Inner, usize)],
+        next: usize,
+        lock: &'g Structure<'g>,
+    ) -> Result<Option<Option<Rewired<'g>>>> {
+        match nodes {
+            [.., (parent, _)] if parent.can_spare(nodes.len() == 1) => {
+                tx.store(child_off(parent.off, parent.entry(next).slot.into()), 0)?;
+                Ok(Some(None))
+            }
+            _ => match self.rewire(tx, nodes, 2, |left| vec![left], lock) {
+                Err(e) if e.is_full() => Ok(None),
+                rewired => Ok(Some(Some(rewired?))),
+            },
+        }
+    }
+
+    /// The leaf at the end of a way and the neighbour that it could be joined with, if there is one.
+    fn leaf_pair<'g>(&'g self, path: &Path<'g>, lock: &'g Structure<'g>) -> Result<Option<LeafPair<'g>>> {
+        let Some((parent, at)) = path.nodes.last().copied() else { return Ok(None) };
+        let Some((at, next)) = parent.pair(at) else { return Ok(None) };
+        let known = |at| {
+            let bounds = (parent.separator(at), floor_at(&path.nodes, at));
+            self.known(parent.child(at), bounds, parent.level, lock)
+        };
+        let (Child::Leaf(left), Child::Leaf(right)) = (known(at)?, known(next)?) else {
+            let (expected, found) = ("leaves", "leaves and inner nodes");
+            return Err(corrupt("the children of an inner node", parent.off, expected, found));
+        };
+        Ok(Some(LeafPair { parent, left: (at, left), right: (next, right) }))
     }
 
     /// Copies the records of `right` into unused slots of `left`, durably, where they do not count before the bound is
