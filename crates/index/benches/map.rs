@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p tembo-index --bench map -- [records] [rounds] [page-cache|emulated|synced] [directory]`
 //!
-//! Prints nanoseconds per operation and their ratio to the map's. The ratio is what counts: times depend on the
-//! machine and its neighbours, and both sides suffer from them alike, because they take turns.
+//! Prints nanoseconds per operation and their ratio to the map's. The ratio is what counts: times depend on
+//! the machine and its neighbours, and both sides suffer from them alike, because they take turns.
 //!
 //! Then the tree with two threads beside the tree with one, both with a commit for each change.
 
@@ -206,7 +206,7 @@ struct Shared {
     writers: Writers,
 }
 
-/// What one thread does with one key.
+/// The work of one thread with one key.
 type Work = fn(&Shared, &[u8; 20]) -> tembo_index::Result<()>;
 
 const WORK: [(&str, Work); 4] = [

@@ -6,20 +6,24 @@
 //! PmHeader::dropped ──▶ head of a map ──next_dropped──▶ head of a map ──▶ 0
 //! ```
 //!
-//! A head is that of a map of any kind, as its first word says, and leads to what is left of the map. In an ordered map without versions
-//! the tree is one of those that were cleared (`wbtree/clear.rs`). In the others the word of an inner node that leads to a child is 0
-//! once that is freed; queues and named snapshots are taken off their fronts, as ever.
+//! A head is that of a map of any kind, as its first word says, and leads to what is left of the map. In an
+//! ordered map without versions the tree is one of those that were cleared (`wbtree/clear.rs`). In the
+//! others the word of an inner node that leads to a child is 0 once that is freed; queues and named
+//! snapshots are taken off their fronts, as ever.
 //!
 //! # Invariants
 //!
-//! * I1: what is left of a dropped map leads to each of its blocks exactly once, and to nothing else (`check_dropped`).
-//! * I2: an inner node is there as long as one of its children is, and a leaf as long as one of its records is.
+//! * I1: what is left of a dropped map leads to each of its blocks exactly once, and to nothing else
+//!   (`check_dropped`).
+//! * I2: an inner node is there as long as one of its children is, and a leaf as long as one of its records
+//!   is.
 //!
 //! # Commit point
 //!
-//! Dropping is one record: the name goes, the head joins the list, and the tree of an ordered map without versions becomes a cleared
-//! one. It allocates nothing, so that it works in a full pool, and takes the same time for a map of any size. A step of freeing
-//! takes one node with its records off what is left, or one block of another kind, and is part of its caller's record.
+//! Dropping is one record: the name goes, the head joins the list, and the tree of an ordered map without
+//! versions becomes a cleared one. It allocates nothing, so that it works in a full pool, and takes the
+//! same time for a map of any size. A step of freeing takes one node with its records off what is left, or
+//! one block of another kind, and is part of its caller's record.
 //!
 //! # Recovery
 //!
@@ -27,8 +31,8 @@
 //!
 //! # Concurrency
 //!
-//! Who drops a map, or frees, is the only one that gives or takes names, and nobody has a handle of the map. Blocks are freed as
-//! ever, so that readers who are pinned may look at them.
+//! The thread that drops a map, or frees one, is the only one that gives or takes names, and nobody has a
+//! handle of the map. Blocks wait for pinned readers before they are reused, as always.
 
 use crate::error::{Error, Result, corrupt};
 use crate::map_kind::{MapFormat, MapKind};
@@ -36,17 +40,17 @@ use crate::versioned::{self, HashStructure, TreeStructure};
 use crate::{U64Tree, WbTree, u64tree, wbtree};
 use tembo_pool::{Feature, Marks, Pool, Tx};
 
-/// Takes the name off a map, of any kind, and leaves its blocks to [`reclaim_dropped`]; returns whether there was one. Needs no space,
-/// and takes the same time for a map of any size. The name can be given again at once. [`Feature::Dropped`] has to be
-/// [enabled](Pool::enable).
+/// Takes the name off a map, of any kind, and leaves its blocks to [`reclaim_dropped`]; returns whether
+/// there was one. Needs no space, and takes the same time for a map of any size. The name can be given
+/// again at once. [`Feature::Dropped`] has to be [enabled](Pool::enable).
 ///
-/// No handle of the map may be in use, and none may be opened before the commit has returned. That of a map that keeps state in memory is
-/// found ([`Error::InUse`]); that of a [`WbTree`] is not.
+/// No handle of the map may be in use, and none may be opened before the commit has returned. That of a map
+/// that keeps state in memory is found ([`Error::InUse`]); that of a [`WbTree`] is not.
 ///
 /// # Errors
 ///
-/// [`Error::InUse`]; [`Error::Pool`] if the name is that of something else, or the head is damaged; [`Error::FormatVersion`]. The transaction
-/// then is as it was.
+/// [`Error::InUse`]; [`Error::Pool`] if the name is that of something else, or the head is damaged;
+/// [`Error::FormatVersion`]. The transaction then is as it was.
 pub fn drop_map(tx: &mut Tx<'_>, name: &str) -> Result<bool> {
     let pool = tx.pool().clone();
     let Some(root) = pool.root(name)? else { return Ok(false) };
@@ -79,7 +83,8 @@ fn unname(tx: &mut Tx<'_>, name: &str, kind: MapKind, header: u64) -> Result<()>
     Ok(())
 }
 
-/// Frees up to `steps` nodes, and the records in them, of maps that were dropped; returns whether any are left.
+/// Frees up to `steps` nodes, and the records in them, of maps that were dropped; returns whether any are
+/// left.
 ///
 /// # Errors
 ///
@@ -123,7 +128,8 @@ fn step(tx: &mut Tx<'_>, header: u64) -> Result<()> {
     Ok(())
 }
 
-/// Proves I1 of all dropped maps, whose blocks are ticked off; returns how many maps there are. Nobody may write meanwhile.
+/// Proves I1 of all dropped maps, whose blocks are ticked off; returns how many maps there are. Nobody may
+/// write meanwhile.
 ///
 /// # Errors
 ///

@@ -17,7 +17,7 @@ pub enum MapKind {
     Fixed,
 }
 
-/// What the root of a map leads to.
+/// The format of the map that a root leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapFormat {
     /// A map that this library can read.
@@ -41,7 +41,7 @@ impl MapKind {
         MapKind::ALL.into_iter().find(|known| known.root_kind() == kind)
     }
 
-    /// What kind of root leads to such a map.
+    /// The kind of root that leads to such a map.
     pub fn root_kind(self) -> u32 {
         match self {
             MapKind::Plain => wbtree::layout::ROOT_KIND,

@@ -1,7 +1,7 @@
 //! Key-value records: the form that keys and values have on media in all maps of byte strings.
 //!
-//! A record is a word with both lengths, then the key, then the value. It is written into a fresh block, and never changes
-//! once it is published. `PmRecord` and `PmCddsRecord` document that word for their maps.
+//! A record is a word with both lengths, then the key, then the value. It is written into a fresh block,
+//! and never changes once it is published. `PmRecord` and `PmCddsRecord` document that word for their maps.
 
 use crate::error::{Error, Result};
 use tembo_pool::Tx;
@@ -16,7 +16,8 @@ pub(crate) const RECORD_HEAD_BYTES: u64 = 8;
 /// Records up to this size are composed on the stack and written at once.
 const SMALL_RECORD_BYTES: usize = 512;
 
-/// Refuses a key or a value that is too long; returns the bytes of the value, which is the concatenation of `value`.
+/// Refuses a key or a value that is too long; returns the bytes of the value, which is the concatenation of
+/// `value`.
 pub(crate) fn check_lengths(key: &[u8], value: &[&[u8]]) -> Result<u64> {
     let key_bytes = key.len() as u64;
     if key_bytes > MAX_KEY_BYTES {

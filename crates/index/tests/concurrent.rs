@@ -102,8 +102,8 @@ fn number(value: Option<&[u8]>) -> u64 {
 const THREADS: u64 = 4;
 const SHARED: u64 = 40;
 
-/// What one thread does: changes of keys that are its own, each compared with a model, and of keys that all share, in which
-/// they count.
+/// The work of one thread: changes of its own keys, each compared with a model, and of keys that all share,
+/// in which they count.
 fn work(trees: &Trees, thread: u64, steps: u64, counted: &AtomicU64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let tree = trees.tree.concurrent(&trees.writers);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(thread);

@@ -1,7 +1,9 @@
-//! Crashes at every flush and fence of threads that change a tree of byte strings beside each other: in one leaf, in
-//! neighbouring leaves, where leaves are divided and joined, and beside transactions that are alone.
+//! Crashes at every flush and fence of threads that change a tree of byte strings beside each other: in one
+//! leaf, in neighbouring leaves, where leaves are divided and joined, and beside transactions that are
+//! alone.
 //!
-//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test concurrent_crash` is the long campaign.
+//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test concurrent_crash` is the long
+//! campaign.
 
 mod crashes;
 #[path = "crashes/nodes.rs"]
@@ -22,10 +24,10 @@ use tembo_pool::{Marks, Pool};
 type Model = BTreeMap<u32, u64>;
 
 const THREADS: u32 = 2;
-/// What a leaf takes in the pool.
+/// The bytes of a leaf in the pool.
 const LEAF_BYTES: u64 = 512;
 
-/// What a thread does. Numbers of keys belong to threads, except those that are counted in.
+/// An operation of a thread. Numbers of keys belong to threads, except those that are counted in.
 #[derive(Debug, Clone)]
 enum Op {
     /// The value is the number of the operation, from 1.
@@ -46,7 +48,7 @@ enum Op {
 
 struct Threads {
     script: Script<Op>,
-    /// What is put first, with the value 0, and what of it is removed again.
+    /// The keys that are put first, with the value 0, and those of them that are removed again.
     start: Vec<u32>,
     removed: Vec<u32>,
     /// Whether the tree was cleared before that, and what it held is still to be freed.
@@ -107,7 +109,7 @@ impl InPool for State {
 }
 
 impl State {
-    /// What a reader saw.
+    /// The value that a reader saw.
     fn perform(&self, op: &Op) -> Result<Option<u64>, String> {
         let tree = self.tree.concurrent(&self.writers);
         match op {

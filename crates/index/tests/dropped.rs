@@ -1,4 +1,5 @@
-//! Maps of every kind that are dropped: the name goes at once, the blocks step by step, through crashes and in a full pool.
+//! Maps of every kind that are dropped: the name goes at once, the blocks step by step, through crashes and
+//! in a full pool.
 //!
 //! A pool had room for 128 maps, and none could be dropped.
 

@@ -22,7 +22,7 @@ fn prove(pool: &Pool, check: impl FnOnce(&mut Marks)) {
     marks.finish().unwrap();
 }
 
-/// Of all lengths, some with a long beginning in common.
+/// Keys of all lengths, some with a long common prefix.
 fn key(i: u64) -> Vec<u8> {
     let head: &[u8] = if i.is_multiple_of(3) { b"a beginning of some length, " } else { b"" };
     [head, &i.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()[..(i % 8 + 1) as usize], &i.to_be_bytes()]

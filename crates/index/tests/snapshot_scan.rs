@@ -34,8 +34,8 @@ fn key(thread: u64, i: u64) -> Vec<u8> {
 
 const WINDOW: u64 = 400;
 
-/// Each thread puts one number after another and removes what it put so many steps ago. What a scan finds of a thread's numbers
-/// are therefore those of one step, or of the moment within it.
+/// Each thread puts one number after another and removes what it put so many steps ago. A scan therefore
+/// finds a thread's numbers of one step, or of the moment within it.
 #[test]
 fn scans_see_what_threads_did_up_to_some_step() {
     let (writers, tree) = tree_with(2);
@@ -77,7 +77,8 @@ fn scans_see_what_threads_did_up_to_some_step() {
     });
 }
 
-/// A thread replaces the values of some keys by turns, far from each other and beside each other: a scan finds those of one step.
+/// A thread replaces the values of some keys by turns, far from each other and beside each other: a scan
+/// finds those of one step.
 #[test]
 fn scans_see_values_that_are_replaced() {
     const KEYS: u64 = 7;
@@ -116,8 +117,9 @@ fn scans_see_values_that_are_replaced() {
     });
 }
 
-/// A thread appends a number to one run of ascending keys and then to another: where the end of a run's last leaf is, new leaves
-/// come that change neither it nor the next. No scan finds a number in the second run that is missing in the first.
+/// A thread appends a number to one run of ascending keys and then to another: where the end of a run's
+/// last leaf is, new leaves come that change neither it nor the next. No scan finds a number in the second
+/// run that is missing in the first.
 #[test]
 fn scans_see_leaves_that_come_between_others() {
     let (writers, tree) = tree_with(1);
@@ -140,7 +142,7 @@ fn scans_see_leaves_that_come_between_others() {
                         (i - 299..=i).for_each(|i| assert!(beside.remove(&key(run, i)).unwrap()));
                     }
                 }
-                // Of varying length, so that now and then a scan finds time for its second look.
+                // The pauses vary, so that now and then a scan finds time for its second look.
                 (0..i * 7919 % 6000).for_each(|_| std::hint::spin_loop());
             }
         });
@@ -197,7 +199,8 @@ fn scans_see_all_of_a_transaction_or_nothing() {
     });
 }
 
-/// A change that is decided by a scan, by a thread that has one of the writers' turns and a leaf, while others never rest.
+/// A change that is decided by a scan, by a thread that has one of the writers' turns and a leaf, while
+/// others never rest.
 #[test]
 fn a_scan_in_the_middle_of_a_change_ends() {
     let (writers, tree) = tree_with(4);

@@ -251,8 +251,8 @@ fn threads_divide_leaves_beside_each_other() {
     }
 }
 
-/// A writer raises all values by one, over and over, in the order of the keys. So at any moment the values descend, by one
-/// in all. It goes on until long scans have ended, however many tries they take.
+/// A writer raises all values by one, over and over, in the order of the keys. So at any moment the values
+/// descend, by one in all. It goes on until long scans have ended, however many tries they take.
 #[test]
 fn long_scans_end_although_writers_never_rest_and_show_one_moment() {
     const KEYS: u64 = 3000;

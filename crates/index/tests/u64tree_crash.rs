@@ -1,4 +1,5 @@
-//! Crashes at every flush and fence of the tree of fixed-size keys: records, divisions, joins, several threads.
+//! Crashes at every flush and fence of the tree of fixed-size keys: records, divisions, joins, several
+//! threads.
 //!
 //! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test u64tree_crash` is the long campaign.
 
@@ -22,7 +23,7 @@ use tembo_pool::{Marks, Pool};
 
 type Model = BTreeMap<u64, u64>;
 
-/// What every node takes in the pool.
+/// The bytes of a node in the pool.
 const NODE_BYTES: u64 = 2048;
 
 #[derive(Debug, Clone, Copy)]
@@ -209,7 +210,8 @@ impl Threads {
         Ok(report)
     }
 
-    /// That nodes were added, and joined, if that is asked for, and lanes of their own used, unless the campaign was very short.
+    /// That nodes were added, and joined, if that is asked for, and lanes of their own used, unless the
+    /// campaign was very short.
     fn assert_changed(&self, joining: bool) {
         self.changes.assert_in_campaign(true, joining);
         let own = self.lanes.iter().any(|own| *own > 0);
@@ -243,7 +245,7 @@ fn records_survive_crashes_and_leave_nothing_to_flush() {
 
 #[test]
 fn divisions_survive_crashes() {
-    // Of the root that is a leaf; of one with neighbours, in the middle and at the end.
+    // The root that is a leaf; leaves with neighbours, in the middle and at the end.
     run(
         &directed("division of the root", tens(124), vec![], vec![Op::Put(333, 1), Op::Put(334, 2)]),
         256,
@@ -262,9 +264,9 @@ fn divisions_survive_crashes() {
 
 #[test]
 fn joins_survive_crashes() {
-    // Ascending keys make leaves of 124. Every other record of the last but one is left, and of the last just as many as a
-    // leaf may have alone: two removals later it is joined. Of two leaves, that makes the root; beside a third, which is full,
-    // another one is added then.
+    // Ascending keys make leaves of 124. Every other record of the last but one is left, and of the last
+    // just as many as a leaf may have alone: two removals later it is joined. With two leaves, the joined
+    // one becomes the root; with a third, full leaf, another one is added then.
     for leaves in [2, 3] {
         let full = 124 * (leaves - 1);
         let removed = (full - 124..full).step_by(2).chain(full + 16..full + 124).map(|i| i * 10).collect();
@@ -293,7 +295,8 @@ fn inner_nodes_survive_crashes() {
     assert_eq!(scenario.nodes.changes(), (3, 0), "a leaf, an inner node, and a new root");
 }
 
-/// Three leaves: a full one, one that is half full, and one that is joined to that after two removals. Keys are `11 * i`.
+/// Three leaves: a full one, one that is half full, and one that is joined to that after two removals. Keys
+/// are `11 * i`.
 struct Uneven {
     start: Vec<u64>,
     removed: Vec<u64>,
@@ -419,8 +422,8 @@ fn threads_that_join_and_divide_leaves_survive_crashes() {
     let mut threads = Threads::default();
     survived(campaign(4_000, |seed| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        // What is left of two leaves after the division of 125 records, of which the lower or the upper is about to be sparse;
-        // or three leaves of which one is divided.
+        // The rest of two leaves after the division of 125 records, of which the lower or the upper is
+        // about to be sparse; or three leaves of which one is divided.
         let (start, removed, filled, sparse) = if seed.is_multiple_of(2) {
             let Uneven { start, removed, full, sparse } = uneven();
             (start, removed, full, sparse)
@@ -457,7 +460,8 @@ fn seeded_bugs_are_caught() {
     let mutants = simulation.mutants(Target::Operations, &Mutation::ALL);
     let report = mutants.unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");
-    // Every flush is of one line, so that there is none to shorten; and what one line holds must arrive in order and whole.
+    // Every flush is of one line, so that there is none to shorten; and what one line holds must arrive in
+    // order and whole.
     let mutations = Mutation::ALWAYS_HARMFUL.iter().filter(|m| **m != Mutation::ShortenFlush).copied();
     report
         .assert_all_caught(&mutations.chain([Mutation::SwapStores, Mutation::TearStore]).collect::<Vec<_>>());
@@ -465,7 +469,7 @@ fn seeded_bugs_are_caught() {
 
 #[test]
 fn seeded_bugs_of_a_division_are_caught() {
-    // What follows kills the division's record, after which its home words count.
+    // The next operations overwrite the division's record, after which its home words count.
     let ops = vec![Op::Put(333, 1), Op::Put(700, 2), Op::Put(1249, 3), Op::Put(5000, 4)];
     let scenario = directed("seeded bugs of a division", tens(124), vec![], ops);
     let simulation = Simulation::new(&scenario).limit(48).depth(0).continue_ops(1).audit(audit(true));
@@ -480,7 +484,8 @@ fn seeded_bugs_of_a_division_are_caught() {
 
 #[test]
 fn seeded_bugs_of_joins_are_caught() {
-    // Six leaves with as many records as a leaf may have alone. After two removals in one it is joined; what follows kills the record of that.
+    // Six leaves with as many records as a leaf may have alone. After two removals in one it is joined;
+    // what follows kills the record of that.
     let per_leaf = 16;
     let removed = (0..6 * 124).filter(|i| i % 124 >= per_leaf).map(|i| i * 10).collect();
     let in_leaf = |leaf: u64| (0..2).map(move |i| Op::Remove((124 * leaf + 3 + i) * 10));
@@ -493,8 +498,9 @@ fn seeded_bugs_of_joins_are_caught() {
     let mutants = simulation.mutants(Target::Operations, &classes);
     let report = mutants.unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");
-    // Some are harmless: the flush and fence of a removal whose leaf is joined before the operation ends, those of transactions after a join, which
-    // change nothing that is read, and those of the last join, whose record nothing kills.
+    // Some are harmless: the flush and fence of a removal whose leaf is joined before the operation ends,
+    // those of transactions after a join, which change nothing that is read, and those of the last join,
+    // whose record nothing kills.
     for class in Mutation::ALWAYS_HARMFUL {
         let caught = report.of(class).filter(|mutant| mutant.caught_by.is_some()).count();
         assert!(2 * caught > report.of(class).count(), "{class:?}: {caught} caught\n{report}");

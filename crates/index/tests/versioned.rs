@@ -421,7 +421,8 @@ fn a_reader_may_stay_while_others_write<S: Structure>() {
     check(&map);
 }
 
-/// After ten times the data in random changes, with no snapshot, a tree takes at most twice what it takes when it is freshly loaded.
+/// After ten times the data in random changes, with no snapshot, a tree takes at most twice what it takes
+/// when it is freshly loaded.
 fn space_follows_what_is_there<S: Structure>() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
     let keys = 20_000u64;
@@ -529,7 +530,8 @@ fn changes_that_wait_are_made_together<S: Structure>() {
     panic!("six changes that waited at once never became one version");
 }
 
-/// Nodes and records that a batch made and gave up again are never allocated, and a node that it changes often is copied once.
+/// Nodes and records that a batch made and gave up again are never allocated, and a node that it changes
+/// often is copied once.
 fn what_a_batch_makes_and_gives_up_takes_no_room<S: Structure>() {
     let map = new_map::<S>();
     (0..3000_u32).for_each(|i| _ = map.put(&i.to_be_bytes(), b"inline").unwrap());
@@ -554,7 +556,7 @@ fn what_a_batch_makes_and_gives_up_takes_no_room<S: Structure>() {
     check(&map);
 }
 
-/// What a table looks like depends on its keys and not on how they came there.
+/// The form of a table depends on its keys and not on their history.
 #[test]
 fn the_form_of_a_table_is_canonical() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
@@ -671,13 +673,13 @@ fn a_map_of_another_format_version_is_refused_by_its_number() {
     let is_told = |e: Error| matches!(e, Error::FormatVersion { found: 1, supported: 2 });
     assert!(is_told(VersionedTree::open(&pool, "tree").unwrap_err()));
     assert!(is_told(VersionedTree::check_at(&pool, head, &mut pool.marks().unwrap()).unwrap_err()));
-    // What is no version of it is damage.
+    // A word that is no version of the format is damage.
     pool.region().store_u64(head, format ^ 1).unwrap();
     assert!(matches!(VersionedTree::open(&pool, "tree").unwrap_err(), Error::Pool(_)));
 }
 
-/// Entries that cannot hold what their keys no longer share get records when leaves are joined. These belong to the version that
-/// is made, though the entries are older.
+/// Entries that cannot hold what their keys no longer share get records when leaves are joined. These
+/// belong to the version that is made, though the entries are older.
 fn records_of_joined_leaves_are_freed_with_their_entries<S: Structure>() {
     for survivors in 1..6u32 {
         let map = new_map::<S>();

@@ -1,4 +1,5 @@
-//! Both CDDS structures with threads beside each other: readers of old versions and of the newest, and several writers.
+//! Both CDDS structures with threads beside each other: readers of old versions and of the newest, and
+//! several writers.
 
 mod structures;
 
@@ -29,7 +30,7 @@ fn value(i: u64) -> Vec<u8> {
     if i.is_multiple_of(3) { i.to_be_bytes().to_vec() } else { format!("the value of {i}").into_bytes() }
 }
 
-/// What the map has after the first `count` changes.
+/// The contents of the map after the first `count` changes.
 fn change(model: &mut Model, i: u64) {
     if i % 7 == 6 {
         model.remove(&key(i * 5));

@@ -1,7 +1,8 @@
-//! Golden counts of the CDDS structures: what versions cost in fences and lines. They do not depend on the machine.
+//! Golden counts of the CDDS structures: what versions cost in fences and lines. They do not depend on the
+//! machine.
 //!
-//! Cost follows fences first, lines second, words third, so these numbers are pinned; a change that moves one of them has to say
-//! why.
+//! Cost follows fences first, lines second, words third, so these numbers are pinned; a change that moves
+//! one of them has to say why.
 
 mod structures;
 
@@ -17,11 +18,12 @@ for_each_structure!(
     a_batch_shares_its_fence,
 );
 
-/// What is pinned for each structure.
+/// The counts that are pinned for each structure.
 trait Costs: Structure {
-    /// Lines of a new key, of a new value, of a removal, and of a change of an entry without a record, in a small map.
+    /// Lines of a new key, of a new value, of a removal, and of a change of an entry without a record, in a
+    /// small map.
     const LINES: [std::ops::RangeInclusive<u64>; 4];
-    /// What these lines and the home lines of all since the last that wrote them are at most.
+    /// The most lines of one change, with the home lines of all changes since they were last written.
     const WITH_HOMES: u64;
     /// Lines of the same in a map of 40,000 keys, on average; new values beside a snapshot come third.
     const AVERAGE_LINES: [f64; 4];
@@ -72,7 +74,8 @@ fn with_room<S: Structure>() -> VersionedMap<S> {
     map
 }
 
-/// Asserts one fence each, and the lines of those that do not also flush the home lines of all since the last such one.
+/// Asserts one fence each, and the lines of those that do not also flush the home lines of all since the
+/// last such one.
 fn assert_costs(costs: &[Counts], own: std::ops::RangeInclusive<u64>, with_homes: u64) {
     let lines: Vec<u64> = costs.iter().map(|cost| cost.lines).collect();
     assert!(costs.iter().all(|cost| cost.fences == 1), "{costs:?}");

@@ -1,9 +1,11 @@
-//! Crashes at every flush and fence of every operation of both CDDS structures, with named snapshots read after each recovery; and
-//! of transactions that change a CDDS tree and a wB+-Tree together.
+//! Crashes at every flush and fence of every operation of both CDDS structures, with named snapshots read
+//! after each recovery; and of transactions that change a CDDS tree and a wB+-Tree together.
 //!
-//! The directed scenarios bring a map to the edge of a change of structure and do the operation that makes it; how many blocks
-//! that gains or loses proves that it was the change meant. The campaign does operations at random:
-//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test versioned_crash campaign` is the long one.
+//! The directed scenarios bring a map to the edge of a change of structure and do the operation that makes
+//! it; how many blocks that gains or loses proves that it was the change meant. The campaign does
+//! operations at random:
+//! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test versioned_crash campaign` is the
+//! long one.
 
 mod crashes;
 mod structures;
@@ -35,12 +37,12 @@ for_each_structure!(
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a map and its named snapshots have.
+/// The contents of a map and of its named snapshots.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
     newest: Contents,
     kept: BTreeMap<String, Contents>,
-    /// Of the tree without versions.
+    /// The contents of the tree without versions.
     flat: Contents,
 }
 
@@ -58,7 +60,8 @@ enum Op {
     Abort(Vec<Edit>),
     /// Names the newest version, unless there is that name.
     Keep(&'static str),
-    /// Names the newest version when the next one is there already, in which some keys were put again with the values that they have.
+    /// Names the newest version when the next one is there already, in which some keys were put again with
+    /// the values that they have.
     KeepLate(&'static str),
     DropKept(&'static str),
     /// To a named snapshot, if there is that name.
@@ -70,8 +73,8 @@ enum Op {
     Collect(usize),
     Clear,
     PopFirst,
-    /// One transaction that changes both trees; the edits from the number on are made twice, and taken back the first time. Clears
-    /// the tree with versions first if that is said.
+    /// One transaction that changes both trees; the edits from the number on are made twice, and taken back
+    /// the first time. Clears the tree with versions first if that is said.
     Both {
         edits: Vec<Edit>,
         from: usize,
@@ -81,7 +84,7 @@ enum Op {
 
 struct Maps<S> {
     script: Script<Op>,
-    /// What is done before the operations.
+    /// The operations of the setup.
     start: Vec<Op>,
     structure: PhantomData<S>,
 }
@@ -96,7 +99,7 @@ struct State<S: VersionedStructure> {
     pool: Pool,
     map: VersionedMap<S>,
     flat: WbTree,
-    /// Of those that change both trees.
+    /// The lane of transactions that change both trees.
     lane: Lane,
     held: Vec<VersionedSnapshot<S>>,
 }
@@ -294,8 +297,8 @@ impl<S: Kind> Scenario for Maps<S> {
     }
 }
 
-/// Home stores are flushed and fenced when the lane's half is full. What was written to a block that the same operation
-/// gave up again is never flushed.
+/// Home stores are flushed and fenced when the lane's half is full. Words of a block that the same
+/// operation gave up again are never flushed.
 fn audit() -> Audit {
     Audit::strict().flushed_within(None).fenced_within(None).allow_idle_flush(true)
 }
@@ -336,8 +339,8 @@ fn edge(name: &'static str, start: Vec<Op>, op: Op, blocks: i64) -> Edge {
     Edge { name, start, op, blocks }
 }
 
-/// Keys that come in order leave 19 in each leaf but the last. What died before the operation has been freed, so that nothing is
-/// freed by it; what dies by it is still there, in a queue.
+/// Keys that come in order leave 19 in each leaf but the last. Blocks that died before the operation have
+/// been freed, so that it frees nothing; blocks that die in it are still there, in a queue.
 fn tree_edges() -> Vec<Edge> {
     let one = |edit| Op::One(edit);
     let evens = (0..28).map(|i| 2 * i);
@@ -386,7 +389,8 @@ fn tree_edges() -> Vec<Edge> {
     ]
 }
 
-/// What dies by an operation is still there afterwards, in a queue: each node on the way, and the record.
+/// The blocks that die in an operation are still there afterwards, in a queue: each node on the way, and
+/// the record.
 fn hash_edges() -> Vec<Edge> {
     let one = |edit| Op::One(edit);
     let equal = |i| Edit::Put(equal_hash_key(i), b"equal".to_vec());
@@ -431,9 +435,9 @@ fn near_depth() -> i64 {
     i64::from((hash(0) ^ hash(1)).leading_zeros() / 4 + 1)
 }
 
-/// What the structures do in ways of their own.
+/// The operations that differ between the structures.
 trait Kind: Structure {
-    /// So many of the seeded bugs are harmless, as [`harmless_lines`] explains.
+    /// The number of seeded bugs that are harmless, as [`harmless_lines`] explains.
     const HARMLESS_BUGS: usize;
 
     fn edges() -> Vec<Edge>;
@@ -736,8 +740,9 @@ fn seeded_bugs_are_caught<S: Kind>() {
         }
         let operation = survivor.what.split_once(" of operation ")?.1.split(' ').next()?;
         let operation: usize = operation.parse().ok()?;
-        // The pool's own lines lie before all slabs. They have to be durable before a record is written over one that stores to
-        // them, and the fence between new data and its record comes before that one, too.
+        // The pool's own lines lie before all slabs. They have to be durable before a record is written
+        // over one that stores to them, and the fence between new data and its record comes before that
+        // one, too.
         let is_fenced_soon = survivor.mutation == Mutation::DelayFlush
             && line < first_slab
             && fences.iter().skip(operation - 1).take(2).any(|fences| *fences > 1);
@@ -762,8 +767,8 @@ impl Observer for Fences {
 const OF_SLAB: &str = "the records of its bits are not written over in this history";
 const OF_HEAD: &str = "every version stores its number again, and records of what else changed are not written over in this history";
 
-/// Lines of which a flush may be missing in so short a history, and why; and how many fences each operation makes. Lines of nodes and
-/// records are not among them.
+/// Lines of which a flush may be missing in so short a history, and why; and how many fences each operation
+/// makes. Lines of nodes and records are not among them.
 fn harmless_lines<S: Kind>(scenario: &Maps<S>) -> (BTreeMap<u64, &'static str>, Vec<usize>) {
     const QUEUE_WORDS: [u64; 2] = [8, 16];
     let counter = Arc::new(Fences::default());

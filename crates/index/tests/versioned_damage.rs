@@ -1,4 +1,5 @@
-//! Damaged CDDS structures: every operation ends with an error or an answer, whatever the words of the image are.
+//! Damaged CDDS structures: every operation ends with an error or an answer, whatever the words of the
+//! image are.
 
 mod structures;
 

@@ -1,4 +1,5 @@
-//! Trees as parts of a transaction: all or nothing, changes that fail, and savepoints, against a `BTreeMap`; and what clearing costs.
+//! Trees as parts of a transaction: all or nothing, changes that fail, and savepoints, against a
+//! `BTreeMap`; and what clearing costs.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -108,7 +109,7 @@ fn run(seed: u64) {
         let versions = trees.each_ref().map(VersionedTree::version);
         let mut tx = lane.begin();
         let mut parts = trees.each_ref().map(|tree| tree.part().unwrap());
-        // What there was at each savepoint, which is numbered by the changes before it.
+        // The models at each savepoint, which is numbered by the changes before it.
         let mut savepoints: Vec<(tembo_pool::Savepoint, u64, [Model; 2])> = Vec::new();
         let (mut changes, mut last) = (0, 0);
         for _ in 0..rng.random_range(0..80) {
@@ -219,7 +220,7 @@ fn a_change_that_finds_no_room_leaves_the_transaction_as_it_was() {
         }
         assert!(contents(&tree.snapshot()) == model);
         check(&pool, &[&tree]);
-        // What died goes into a queue, which may need room.
+        // Dead blocks go into a queue, which may need room.
         if failures % 7 == 6 && tree.clear().is_ok() {
             model.clear();
             while tree.collect(1000).unwrap() {}
@@ -228,7 +229,7 @@ fn a_change_that_finds_no_room_leaves_the_transaction_as_it_was() {
     assert!(failures > 20, "{failures}");
 }
 
-/// What a transaction stores follows neither the size of the tree nor what its versions hold.
+/// The words that a transaction stores follow neither the size of the tree nor its versions.
 #[test]
 fn clearing_costs_the_same_in_any_tree() {
     let costs = [10_u64, 1000, 20_000].map(|size| {

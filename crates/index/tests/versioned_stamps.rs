@@ -1,5 +1,6 @@
-//! Stamps of the CDDS tree: comparing versions, and going back, opens the nodes on the way to what changed and no others; `check` finds
-//! stamps that would hide a change; and versions that come to be held late miss nothing.
+//! Stamps of the CDDS tree: comparing versions, and going back, opens the nodes on the way to what changed
+//! and no others; `check` finds stamps that would hide a change; and versions that come to be held late
+//! miss nothing.
 
 mod structures;
 
@@ -70,7 +71,8 @@ impl<'r> Node<'r> {
         self.children(version).for_each(|(_, child)| child.all(version, nodes));
     }
 
-    /// The nodes of a version in or below which something changed after `from` and up to `to`, or that are not in `shared`.
+    /// The nodes of a version in or below which something changed after `from` and up to `to`, or that are
+    /// not in `shared`.
     fn changed(self, version: u64, (from, to): (u64, u64), shared: &HashSet<u64>, nodes: &mut HashSet<u64>) {
         let before = nodes.len();
         self.children(version).for_each(|(_, child)| child.changed(version, (from, to), shared, nodes));

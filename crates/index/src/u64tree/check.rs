@@ -13,15 +13,15 @@ use tembo_pool::{Marks, Pool};
 struct Checker<'m, 'k> {
     region: &'m Region,
     marks: &'k mut Marks,
-    /// What the last leaf said of the next one: its least key and its place.
+    /// The least key and the offset of the next leaf, by the link and the bound of the last one.
     expected: (u64, u64),
     records: u64,
 }
 
 impl U64Tree {
-    /// Proves the tree at `header` whole: every key in its leaf and in one slot, leaves linked in order, inner nodes in
-    /// agreement, each block allocated and reachable exactly once. Reads everything, changes nothing; nobody may write
-    /// meanwhile. Returns the number of records.
+    /// Proves the tree at `header` whole: every key in its leaf and in one slot, leaves linked in order,
+    /// inner nodes in agreement, each block allocated and reachable exactly once. Reads everything, changes
+    /// nothing; nobody may write meanwhile. Returns the number of records.
     ///
     /// # Errors
     ///

@@ -16,29 +16,32 @@ use tembo_pmem::Region;
 use tembo_pool::{Claim, Lane, Pool, Tx};
 use tembo_sync::Bias;
 
-/// An ordered map from 8-byte keys to 8-byte values in a pool, for any number of threads. Cheap to clone; all clones are
-/// one map.
+/// An ordered map from 8-byte keys to 8-byte values in a pool, for any number of threads. Cheap to clone;
+/// all clones are one map.
 ///
-/// Every change is durable when the call returns, and costs one line and one fence (divisions of nodes aside, which come
-/// once in some 80 insertions). It is a transaction of its own: for changes that belong together, and for keys and values
-/// of other sizes, there is [`WbTree`](crate::WbTree). Lookups never wait.
+/// Every change is durable when the call returns, and costs one line and one fence (divisions of nodes
+/// aside, which come once in some 80 insertions). It is a transaction of its own: for changes that belong
+/// together, and for keys and values of other sizes, there is [`WbTree`](crate::WbTree). Lookups never
+/// wait.
 ///
 /// # Threads
 ///
-/// The first thread that changes anything has the locks for itself, and so saves a tenth to a fifth of the time of a change, until another
-/// thread changes something; from then on, as long as the handle and its clones live, threads share them. So who fills a map with one
-/// thread and then writes with another should open it anew in between, if that matters.
+/// The first thread that changes anything has the locks for itself, and so saves a tenth to a fifth of the
+/// time of a change, until another thread changes something; from then on, as long as the handle and its
+/// clones live, threads share them. So who fills a map with one thread and then writes with another should
+/// open it anew in between, if that matters.
 ///
-/// The map has one of the pool's lanes as long as it is open. Threads that meet while they divide nodes take up to seven more, while half of
-/// the pool's are free, and the map keeps those, too.
+/// The map has one of the pool's lanes as long as it is open. Threads that meet while they divide nodes
+/// take up to seven more, while half of the pool's are free, and the map keeps those, too.
 ///
-/// A change takes effect between its call and its return, and is seen by whoever learns of it from the thread that made it. Only who relies on
-/// no message at all has to make a fence: of two threads each of which changes one key and then looks up the other's, both may find the
-/// old value, as with atomics that are not sequentially consistent.
+/// A change takes effect between its call and its return, and is seen by whoever learns of it from the
+/// thread that made it. Only who relies on no message at all has to make a fence: of two threads each of
+/// which changes one key and then looks up the other's, both may find the old value, as with atomics that
+/// are not sequentially consistent.
 ///
-/// A [`scan`](Self::scan), and what [`range`](Self::range), [`first`](Self::first), [`last`](Self::last) and [`count`](Self::count) read at one
-/// moment, is read again where writers change it meanwhile; after some tries it makes them wait, and waits itself for those that are in the
-/// middle of a change.
+/// A [`scan`](Self::scan), and what [`range`](Self::range), [`first`](Self::first), [`last`](Self::last)
+/// and [`count`](Self::count) read at one moment, is read again where writers change it meanwhile; after
+/// some tries it makes them wait, and waits itself for those that are in the middle of a change.
 ///
 /// Integers are in their order; other keys of 8 bytes keep theirs as `u64::from_be_bytes`.
 ///
@@ -70,13 +73,13 @@ pub struct U64Tree {
     pub(super) tree: Arc<Tree>,
 }
 
-/// What the clones of a handle share.
+/// The state that the clones of a handle share.
 pub(super) struct Tree {
     pub(super) pool: Pool,
     pub(super) claim: Claim,
     pub(super) header: u64,
     pub(super) best: Best,
-    /// Of the locks of leaves.
+    /// The bias of the leaves' locks.
     pub(super) bias: Bias,
     pub(super) root: Word,
     /// The value of the largest key, as it is durably.
@@ -94,8 +97,8 @@ impl U64Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for another root or no
-    /// lane left, or the name is not 1 to 40 bytes long.
+    /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for
+    /// another root or no lane left, or the name is not 1 to 40 bytes long.
     pub fn create(pool: &Pool, name: &str) -> Result<U64Tree> {
         let mut lane = pool.lane()?;
         if pool.root(name)?.is_some() {
@@ -115,16 +118,16 @@ impl U64Tree {
         U64Tree::start(pool, header, Some(lane))
     }
 
-    /// What kind of root it has, as noted in the pool's root directory.
+    /// The kind of its root in the pool's root directory.
     pub const ROOT_KIND: u32 = ROOT_KIND;
 
-    /// The tree of this name, if there is one. Takes the same time for a tree of any size. A tree is opened once at a
-    /// time: clone the handle to share it.
+    /// The tree of this name, if there is one. Takes the same time for a tree of any size. A tree is opened
+    /// once at a time: clone the handle to share it.
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] if it is open already; [`Error::Pool`] if the name belongs to something else, the header is
-    /// damaged, or no lane is left.
+    /// [`Error::InUse`] if it is open already; [`Error::Pool`] if the name belongs to something else, the
+    /// header is damaged, or no lane is left.
     pub fn open(pool: &Pool, name: &str) -> Result<Option<U64Tree>> {
         let Some(root) = pool.root(name)? else { return Ok(None) };
         if root.kind != ROOT_KIND {

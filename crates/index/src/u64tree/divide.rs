@@ -1,7 +1,8 @@
 //! Dividing a leaf that is full: a new leaf takes the upper part of its keys.
 //!
-//! Mostly the node above has room for the new leaf, and then that node and the leaf are all that changes: threads do this beside each other, with
-//! the lock of structure changes shared, and that node's. Otherwise more nodes change, under the lock of structure changes alone.
+//! Mostly the node above has room for the new leaf, and then that node and the leaf are all that changes:
+//! threads do this beside each other, with the lock of structure changes shared, and that node's. Otherwise
+//! more nodes change, under the lock of structure changes alone.
 
 use super::create::Tree;
 use super::fingerprints::{FIRST_LINES, NOWHERE, NewFingerprints, NewPlaces, bits, fingerprint};
@@ -21,8 +22,9 @@ use tembo_pmem::LINE_BYTES;
 use tembo_pool::{Lane, Tx};
 use tembo_sync::lock_soon;
 
-/// Records that a division moves, more or less. Each is two words written to media. With fewer, leaves are divided more often
-/// and hold less, but slowly: moving a third instead of half divides 9% more often, and moves two thirds as much.
+/// Records that a division moves, more or less. Each is two words written to media. With fewer, leaves are
+/// divided more often and hold less, but slowly: moving a third instead of half divides 9% more often, and
+/// moves two thirds as much.
 const MOVED: usize = 40;
 /// It may be so many more or fewer, if that spares sorting.
 const TOLERANCE: usize = 4;
@@ -38,7 +40,7 @@ struct Split {
     moved: u128,
 }
 
-/// What the node above has to do with a new leaf.
+/// The change of the node above that a new leaf needs.
 enum Above<'g> {
     /// It takes it beside its left neighbour, in place.
     Adds(&'g Inner, ChildEntry),
@@ -87,8 +89,9 @@ impl Tree {
         }
     }
 
-    /// Divides the leaf at the end of the path, which is a key's, if it is full; or returns `false`, since the node above has no room, and
-    /// the lock to change others is missing. Without that the path has that node only, which is locked.
+    /// Divides the leaf at the end of the path, which is a key's, if it is full; or returns `false`, since
+    /// the node above has no room, and the lock to change others is missing. Without that the path has that
+    /// node only, which is locked.
     fn divide(
         &self,
         key: u64,
@@ -104,7 +107,7 @@ impl Tree {
         }
         let mut tx = lane.begin();
         let off = tx.alloc_zeroed(NODE_BYTES)?;
-        // What will be stored to comes while the records, asked for before, are looked at.
+        // These lines arrive while the records, requested earlier, are read.
         (0..=FIRST_LINES).for_each(|line| self.region().prefetch_for_store(off + LINE_BYTES * line));
         if let Some((inner, slot)) =
             path.nodes.last().and_then(|(inner, _)| Some((inner, inner.free_slot()?)))
@@ -136,7 +139,8 @@ impl Tree {
         }
         locked.change_structure();
         leaf.next.store(right);
-        // ORDER: before the records go, and before anything can change in the new leaf: a reader looks here last.
+        // ORDER: before the records go, and before anything can change in the new leaf: a reader looks here
+        // last.
         leaf.floor.store(!split.key, Ordering::Release);
         leaf.fingerprints.clear_all(split.moved);
         let left = SLOTS as u64 - u64::from(split.moved.count_ones());
@@ -149,8 +153,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Writes a new leaf to the right of another, whose words and keys these are, to a block of zeros, with its records from a key on;
-    /// durable with this thread's next fence.
+    /// Writes a new leaf to the right of another, whose words and keys these are, to a block of zeros, with
+    /// its records from a key on; durable with this thread's next fence.
     fn write_leaf(
         &self,
         off: u64,
@@ -186,7 +190,7 @@ impl Tree {
             put(from_slot, slot);
         }
         later[..later_count].iter().for_each(|from_slot| put((*from_slot).into(), places.any()));
-        // What is not stored is zero already.
+        // All other words are zero already.
         for line in (0..SLOTS / SLOTS_PER_LINE).filter(|line| image[*line].iter().any(|word| *word != 0)) {
             let words = image[line];
             let line = region.writable_line(line_off(off, line))?;
@@ -198,7 +202,8 @@ impl Tree {
         Ok(leaf)
     }
 
-    /// Makes the transaction link a new leaf to the right of the one at the end of the path; `None` if the lock for that is missing.
+    /// Makes the transaction link a new leaf to the right of the one at the end of the path; `None` if the
+    /// lock for that is missing.
     fn link_leaf<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -250,7 +255,7 @@ impl Operation for ChooseSplit<'_> {
         if is_first && key < least {
             return Split { key: least, moved: at_least(least) };
         }
-        // Of keys that descend elsewhere, leaves keep what was moved.
+        // A leaf keeps the larger part if keys descend elsewhere.
         let wanted = if key < least { SLOTS / 2 } else { MOVED };
         // Keys are spread evenly, most likely.
         let span = largest - least;

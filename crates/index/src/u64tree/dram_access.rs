@@ -1,5 +1,5 @@
-//! What an operation reads and stores in DRAM: for models of memory, which are told by the pool's region of everything that is done there
-//! and of nothing else. Nothing else calls this.
+//! The words of DRAM that an operation reads and stores, for models of memory. The region reports accesses
+//! to the pool to such a model, and none to DRAM.
 
 use super::U64Tree;
 use super::group::GROUP;
@@ -8,7 +8,7 @@ use super::node::simd::GROUPS;
 use super::node::{Child, Leaf};
 use tembo_pmem::LINE_BYTES;
 
-/// What is done with a key.
+/// An operation on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DramAccess {
     /// It is looked up.
@@ -28,11 +28,11 @@ pub struct DramNode {
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// Where in it the search reads words, in steps: which words a step reads depends on the step before, and on nothing in
-    /// the step itself, or its lines are asked for ahead.
+    /// Where in it the search reads words, in steps: which words a step reads depends on the step before,
+    /// and on nothing in the step itself, or its lines are asked for ahead.
     pub reads: Vec<Vec<u64>>,
-    /// Where in it the change of the key's record stores a word; in an inner node, where adding a child beside the one that
-    /// is taken does, if that is done in place. (Taking one out stores less.)
+    /// Where in it the change of the key's record stores a word; in an inner node, where adding a child
+    /// beside the one that is taken does, if that is done in place. (Taking one out stores less.)
     pub stores: Vec<u64>,
     /// Children; none of a leaf.
     pub children: usize,
@@ -60,10 +60,11 @@ impl U64Tree {
     }
 }
 
-/// An inner node in which the child at `at` is taken: the level and the first separators of the groups, those of one group
-/// and the child, whose lines are asked for while the separators are searched. (By halves, which is one word of each line at least, as the vector searches
-/// read whole lines.) A child that is added to its right moves
-/// those behind it, up to the first place that is free, with their slots, and has a slot.
+/// An inner node in which the child at `at` is taken: the level and the first separators of the groups,
+/// those of one group and the child, whose lines are asked for while the separators are searched. (By
+/// halves, which is one word of each line at least, as the vector searches read whole lines.) A child that
+/// is added to its right moves those behind it, up to the first place that is free, with their slots, and
+/// has a slot.
 fn of_inner(inner: &Inner, at: usize) -> DramNode {
     let address = address(inner);
     let mut reads = vec![vec![place::level(), place::first(1)]];
@@ -85,8 +86,8 @@ fn of_inner(inner: &Inner, at: usize) -> DramNode {
     DramNode { level: inner.level, address, bytes, reads, stores, children: inner.len() }
 }
 
-/// A leaf: its version, its fingerprints, and its bound; a change stores the version twice, length and a fingerprint. That is a byte and, where a key may be
-/// absent, a nibble.
+/// A leaf: its version, its fingerprints, and its bound; a change stores the version twice, length and a
+/// fingerprint. That is a byte and, where a key may be absent, a nibble.
 fn of_leaf(leaf: &Leaf, access: DramAccess) -> DramNode {
     let address = address(leaf);
     let at = |off: u64| off - address;
@@ -110,7 +111,7 @@ fn address<T>(of: &T) -> u64 {
     std::ptr::from_ref(of).addr() as u64
 }
 
-/// What a search by halves among `count` ascending words looks at that ends at `last`.
+/// The words that a binary search among `count` ascending words reads if it ends at `last`.
 fn probes(count: usize, last: usize) -> impl Iterator<Item = u64> {
     let (mut found, mut half) = (0, count / 2);
     std::iter::from_fn(move || {

@@ -1,4 +1,5 @@
-//! Freeing a dropped map step by step: the last leaf below the last child, and an inner node when it has none any more.
+//! Freeing a dropped map step by step: the last leaf below the last child, and an inner node when it has
+//! none any more.
 
 use super::create::U64Tree;
 use super::layout::{HEADER_BYTES, INNER_KIND, LEAF_KIND, MAX_LEVEL, NODE_BYTES, SLOTS, child_off, root_off};

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use tembo_pmem::WritableLine;
 use tembo_pool::BriefPin;
 
-/// What is to become of a record.
+/// A change of a record.
 #[derive(Clone, Copy)]
 enum RecordEdit {
     Put(u64),
@@ -59,8 +59,9 @@ impl U64Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when the pool is full, read-only or damaged, or the device failed. After a
-    /// failure of the device the outcome is unknown until the pool is opened again; otherwise nothing was changed.
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is full, read-only or damaged, or the device
+    /// failed. After a failure of the device the outcome is unknown until the pool is opened again;
+    /// otherwise nothing was changed.
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>> {
         self.edit(key, || RecordEdit::Put(value))
     }
@@ -74,7 +75,8 @@ impl U64Tree {
         Ok(self.edit(key, || RecordEdit::Insert(value))?.is_none())
     }
 
-    /// Sets the value of a key that is present, and returns the one before; `None`, with nothing stored, if it is absent.
+    /// Sets the value of a key that is present, and returns the one before; `None`, with nothing stored, if
+    /// it is absent.
     ///
     /// # Errors
     ///
@@ -83,8 +85,8 @@ impl U64Tree {
         self.edit(key, || RecordEdit::Update(value))
     }
 
-    /// Sets the value of a key if it is `expected`, and returns the one before. So the exchange was made if that is
-    /// `Some(expected)`.
+    /// Sets the value of a key if it is `expected`, and returns the one before. So the exchange was made if
+    /// that is `Some(expected)`.
     ///
     /// # Errors
     ///
@@ -117,7 +119,7 @@ struct Change<'t, E> {
     edit: E,
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 enum Attempt {
     /// The value before, and whether the leaf is sparse now.
     Done(Option<u64>, bool),
@@ -159,7 +161,8 @@ impl<E: Fn() -> RecordEdit> Operation for Change<'_, E> {
         }
         // As in a lookup.
         let pin = tree.pool.pin_briefly();
-        // Another thread's processor may have the lines. Where no other thread changes anything, to ask for one that is not stored to is in vain.
+        // Another thread's processor may have the lines. Where no other thread changes anything, to ask for
+        // one that is not stored to is in vain.
         let fetch = if tree.bias.is_shared() { Fetch::ToStore } else { Fetch::ToLoad };
         let attempt = match tree.find_place_by(search, key, &pin, fetch) {
             SearchEnd::Leaf(leaf) => tree.try_edit(search, leaf, key, edit())?,
@@ -181,7 +184,8 @@ impl<E: Fn() -> RecordEdit> Operation for Change<'_, E> {
 }
 
 impl Tree {
-    /// Changes a record, where a node is cold, or the leaf is full (`is_full`: surely), or something is changing.
+    /// Changes a record, where a node is cold, or the leaf is full (`is_full`: surely), or something is
+    /// changing.
     #[cold]
     #[inline(never)]
     fn edit_again(&self, key: u64, edit: RecordEdit, is_full: bool) -> Result<Option<u64>> {
@@ -214,9 +218,10 @@ impl Tree {
         }
     }
 
-    /// Makes the change in a leaf where that is plain to do, as it mostly is: nothing else is changing there. All that has to be looked at is looked
-    /// at before the leaf is locked, which is only done if it still has the version of that look: beside other threads the lock waits for what this
-    /// thread flushed last, and what comes after it waits for the lock.
+    /// Makes the change in a leaf where that is plain to do, as it mostly is: nothing else is changing
+    /// there. All that has to be looked at is looked at before the leaf is locked, which is only done if it
+    /// still has the version of that look: beside other threads the lock waits for what this thread flushed
+    /// last, and what comes after it waits for the lock.
     #[inline(always)]
     fn try_edit<S: Search>(&self, search: S, leaf: &Leaf, key: u64, edit: RecordEdit) -> Result<Attempt> {
         leaf.fetch_to_change();
@@ -256,7 +261,8 @@ impl Tree {
         at.leaf.fingerprints.fetch_to_set();
         let unused = at.leaf.fingerprints.unused_by(search);
         if unused == 0 {
-            // Others may have changed something between the two looks, or before: then the key may be there by now.
+            // Others may have changed something between the two looks, or before: then the key may be there
+            // by now.
             if !at.is_so() {
                 return Ok(Attempt::Unclear);
             }
@@ -285,7 +291,8 @@ impl Tree {
         self.lock_and_change(at, slot, line, key, edit, Some(old))
     }
 
-    /// The same where the key may be in some slots, though not in the likeliest. Apart from the rest since it is seldom needed.
+    /// The same where the key may be in some slots, though not in the likeliest. Apart from the rest since
+    /// it is seldom needed.
     #[inline(never)]
     fn try_edit_elsewhere<S: Search>(
         &self,
@@ -327,7 +334,8 @@ impl Tree {
         Ok(Attempt::Done(old, old.is_some() && edit.leaves_sparse(at.leaf)))
     }
 
-    /// Makes a change of one slot, in its line, whose leaf is locked and whose version names it; durable on return.
+    /// Makes a change of one slot, in its line, whose leaf is locked and whose version names it; durable on
+    /// return.
     #[inline(always)]
     fn change_slot(
         &self,

@@ -1,10 +1,12 @@
-//! Fingerprints: twelve bits for every slot of a leaf, in DRAM, so that a search loads only lines that likely hold the key.
+//! Fingerprints: twelve bits for every slot of a leaf, in DRAM, so that a search loads only lines that
+//! likely hold the key.
 //!
-//! With eight, three insertions of ten would meet the fingerprint of another key, and load its line to find that out; with twelve, two of
-//! a hundred do.
+//! With eight, three insertions of ten would meet the fingerprint of another key, and load its line to find
+//! that out; with twelve, two of a hundred do.
 //!
-//! Written under the leaf's lock and read by anyone at any time. A reader checks afterwards that the leaf did not
-//! change, so that it may see any mixture of old and new bytes; but not a new byte with an old nibble.
+//! Written under the leaf's lock and read by anyone at any time. A reader checks afterwards that the leaf
+//! did not change, so that it may see any mixture of old and new bytes; but not a new byte with an old
+//! nibble.
 
 use super::layout::{SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE};
 use super::node::simd::{NIBBLE_WORDS, Portable, Search, WORDS};
@@ -36,7 +38,7 @@ pub(super) struct Fingerprint {
 pub(super) fn fingerprint(key: u64) -> Fingerprint {
     let hash = hash_u64(key);
     let byte = (hash >> 56) as u8;
-    // What `lines_of` makes of its bits depends little on those of the nibbles.
+    // The lines that `lines_of` finds depend little on the bits of the nibbles.
     Fingerprint { byte: byte + u8::from(byte == UNUSED), nibbles: (hash >> 40) as u8 }
 }
 
@@ -45,8 +47,9 @@ const LINE_MASK: u64 = (1 << SLOTS_PER_LINE) - 1;
 pub(super) const FIRST_LINES: u64 = 14;
 const OTHER_LINES: u64 = (SLOTS / SLOTS_PER_LINE) as u64 - FIRST_LINES;
 
-/// The lines in which a key's record likely is: one of those that a division fills, and one of those that insertions fill
-/// afterwards. They are fetched while the fingerprints, which tell for sure, are still on their way.
+/// The lines in which a key's record likely is: one of those that a division fills, and one of those that
+/// insertions fill afterwards. They are fetched while the fingerprints, which tell for sure, are still on
+/// their way.
 #[inline(always)]
 pub(super) fn lines_of(key: u64) -> [usize; 2] {
     // Which of so many parts of all numbers one lies in, and as what number it lies there.
@@ -60,8 +63,8 @@ pub(super) fn lines_of(key: u64) -> [usize; 2] {
     [first as usize, (FIRST_LINES + other) as usize]
 }
 
-/// The likeliest of some slots, at least one, for the key whose lines these are: in the first of them if there is one, or else in the
-/// other.
+/// The likeliest of some slots, at least one, for the key whose lines these are: in the first of them if
+/// there is one, or else in the other.
 #[inline(always)]
 pub(super) fn likely_slot(slots: u128, [first, other]: [usize; 2]) -> usize {
     const { assert!(FIRST_LINES * SLOTS_PER_LINE as u64 <= 64) };
@@ -75,8 +78,8 @@ pub(super) fn likely_slot(slots: u128, [first, other]: [usize; 2]) -> usize {
     select(near != 0, line + u64::from(near.trailing_zeros()), any) as usize
 }
 
-/// Gives out slots of a new leaf to the records that a division moves there: in their line among the first, as far as
-/// that has room, and in no more lines unless these do not hold them all.
+/// Gives out slots of a new leaf to the records that a division moves there: in their line among the first,
+/// as far as that has room, and in no more lines unless these do not hold them all.
 #[derive(Default)]
 pub(super) struct NewPlaces {
     /// Slots in use of each line.
@@ -117,12 +120,12 @@ pub(super) struct NewFingerprints {
 }
 
 impl NewFingerprints {
-    /// Of a leaf without records.
+    /// Those of a leaf without records.
     pub(super) fn new() -> NewFingerprints {
         NewFingerprints { bytes: [UNUSED; PADDED_SLOTS], nibbles: [0; PADDED_SLOTS / 2] }
     }
 
-    /// Sets that of a slot, once. What is said of [`NOWHERE`] is forgotten.
+    /// Sets that of a slot, once. Overwrites a fingerprint of [`NOWHERE`].
     #[inline(always)]
     pub(super) fn set(&mut self, slot: usize, fingerprint: Fingerprint) {
         self.bytes[slot] = fingerprint.byte;
@@ -135,8 +138,8 @@ impl NewFingerprints {
 pub(super) struct Fingerprints {
     /// A byte for each slot.
     words: [AtomicU64; WORDS],
-    /// A byte for each slot up to 63: its nibble is in the lower half, and in the upper one that of the slot that is higher by 64. What it says of
-    /// slots that are not in use means nothing.
+    /// A byte for each slot up to 63: its nibble is in the lower half, and in the upper one that of the
+    /// slot that is higher by 64. The nibbles of unused slots mean nothing.
     nibbles: [AtomicU64; NIBBLE_WORDS],
 }
 
@@ -172,8 +175,8 @@ impl Fingerprints {
         bytes & search.equal_nibbles(&self.nibbles, fingerprint.nibbles)
     }
 
-    /// The slots with the byte of this fingerprint. For who expects to find the key, the line of nibbles tells little that its record
-    /// does not tell.
+    /// The slots with the byte of this fingerprint. For who expects to find the key, the line of nibbles
+    /// tells little that its record does not tell.
     #[inline(always)]
     pub(super) fn candidates_by<S: Search>(&self, search: S, fingerprint: Fingerprint) -> u128 {
         search.equal_bytes(&self.words, fingerprint.byte)
@@ -223,7 +226,8 @@ impl Fingerprints {
         for (i, word) in self.words.iter().enumerate() {
             let slots = (slots >> (8 * i)) as u8;
             if slots != 0 {
-                // Bit i alone in byte i, then the high bit of each byte that is not zero, then ones in that byte.
+                // Bit i alone in byte i, then the high bit of each byte that is not zero, then ones in that
+                // byte.
                 let spread = u64::from(slots).wrapping_mul(LOW) & 0x8040_2010_0804_0201;
                 let high = spread.wrapping_add(SEVEN) | spread;
                 let mask = (high >> 7 & LOW) * 0xFF;
@@ -277,7 +281,7 @@ mod tests {
         let mut new = NewFingerprints::new();
         known.iter().enumerate().for_each(|(i, known)| known.iter().for_each(|known| new.set(i, *known)));
         let fingerprints = Fingerprints::new(new);
-        // Of both halves; one that another of the same byte or nibble had.
+        // Slots of both halves; one of them had another key of the same byte or nibble.
         for slot in [5, 69, 3, 123] {
             fingerprints.set(slot, some(0x80, slot % 3));
             known[slot] = Some(some(0x80, slot % 3));
@@ -299,7 +303,7 @@ mod tests {
         assert_eq!(bits(1 << 123 | 5).collect::<Vec<_>>(), [0, 2, 123]);
     }
 
-    /// What the lines of a key say of its nibble, or its byte, a search does not learn from that.
+    /// The lines of a key tell nothing about its byte or its nibble.
     #[test]
     fn few_keys_of_the_same_lines_have_the_same_fingerprint() {
         let keys = || (0..400_000_u64).filter(|key| lines_of(*key) == lines_of(0));

@@ -1,4 +1,4 @@
-//! What left the tree's volatile side and waits for the readers that may still look at it.
+//! Values in DRAM that have left the tree, and wait for the readers that may still look at them.
 
 use parking_lot::Mutex;
 use tembo_pool::Claim;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tembo_pmem::WORD_BYTES;
 use tembo_pool::BriefPin;
 
-/// What a search ends at.
+/// The end of a search.
 pub(super) enum SearchEnd<'g> {
     Leaf(&'g Leaf),
     /// A node that is cold, at this offset.
@@ -25,7 +25,7 @@ pub(super) enum Fetch {
     ToStore,
 }
 
-/// What a look into a leaf gives.
+/// The outcome of a lookup in one leaf.
 enum LeafLookup {
     Found(Option<u64>),
     /// The key belongs further right.
@@ -69,8 +69,9 @@ impl Operation for Get<'_> {
     #[inline(always)]
     fn run_by<S: Search>(self, search: S) -> Result<Option<u64>> {
         let Get { tree, key } = self;
-        // No call but the last: what is kept for others would be stored, and stores wait for the last fence in a buffer that is soon full. And
-        // few instructions, so that those of the next lookup are under way while this one waits for memory.
+        // No call but the last: what is kept for others would be stored, and stores wait for the last fence
+        // in a buffer that is soon full. And few instructions, so that those of the next lookup are under
+        // way while this one waits for memory.
         if key != u64::MAX
             && let Some(pin) = tree.pool.try_pin_briefly()
             && let SearchEnd::Leaf(leaf) = tree.find_place_by(search, key, &pin, Fetch::ToLoad)
@@ -145,8 +146,8 @@ impl Tree {
         pin: &'g BriefPin<'_>,
         fetch: Fetch,
     ) -> SearchEnd<'g> {
-        // Where the root is on media is in no node. If it is a leaf, lines at the region's start are asked for in place of its own, which costs less
-        // than to ask here whether there is one.
+        // Where the root is on media is in no node. If it is a leaf, lines at the region's start are asked
+        // for in place of its own, which costs less than to ask here whether there is one.
         static NO_OFF: AtomicU64 = AtomicU64::new(0);
         let (mut word, mut off) = (&self.root, &NO_OFF);
         loop {
@@ -206,7 +207,8 @@ impl Tree {
         }
     }
 
-    /// What [`look`](Self::look) finds where nothing is changing, and no other key has the same fingerprint.
+    /// The same as [`look`](Self::look) where nothing is changing and no other key has the same
+    /// fingerprint; `None` elsewhere.
     #[inline(always)]
     fn glance<S: Search>(&self, search: S, leaf: &Leaf, key: u64) -> Option<Option<u64>> {
         let version = begin(&leaf.version);
@@ -233,7 +235,8 @@ impl Tree {
     fn look(&self, leaf: &Leaf, key: u64) -> Result<LeafLookup> {
         let version = begin(&leaf.version);
         let found = self.search(leaf, key)?;
-        // ORDER: after the search. A division publishes the new bound before anything can change on the other side.
+        // ORDER: after the search. A division publishes the new bound before anything can change on the
+        // other side.
         if !key <= leaf.floor.load(Ordering::Acquire) {
             return Ok(LeafLookup::Right);
         }
@@ -249,8 +252,8 @@ impl Tree {
         Ok(LeafLookup::Found(found.map(|(_, value)| value)))
     }
 
-    /// Makes a change that is under way durable, if an answer depends on it: one that found the record in that slot, or
-    /// none at all (I4).
+    /// Makes a change that is under way durable, if an answer depends on it: one that found the record in
+    /// that slot, or none at all (I4).
     #[cold]
     fn persist_before_answer(&self, leaf: &Leaf, version: Version, found: Option<usize>) -> Result<()> {
         if let Some(slot) = version.slot()
@@ -278,7 +281,8 @@ impl Tree {
         }
     }
 
-    /// The slot among some that has a key, or [`NOWHERE`]. Apart from the rest since it is seldom needed there.
+    /// The slot among some that has a key, or [`NOWHERE`]. Apart from the rest since it is seldom needed
+    /// there.
     #[inline(never)]
     pub(super) fn other_slot(&self, leaf: &Leaf, slots: u128, key: u64) -> usize {
         // A leaf that is known lies in the region.
@@ -287,24 +291,26 @@ impl Tree {
         bits(slots).find(has_key).unwrap_or(NOWHERE)
     }
 
-    /// Looks for a key in nodes that are cold, from the one at `off` on; `None` if somebody made that known meanwhile, so
-    /// that the search has to start again.
+    /// Looks for a key in nodes that are cold, from the one at `off` on; `None` if somebody made that known
+    /// meanwhile, so that the search has to start again.
     ///
-    /// Nobody changes a node that is cold: writers make it known first. A known node does not become cold again.
+    /// Nobody changes a node that is cold: writers make it known first. A known node does not become cold
+    /// again.
     fn get_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> Result<Option<Option<u64>>> {
         let outcome = self.search_cold(off, key);
         if self.is_still_cold(off, key, pin) { outcome } else { Ok(None) }
     }
 
-    /// Whether the node at `off` to which a key led is cold as before, so that nobody has changed what was read of it or below it since.
+    /// Whether the node at `off` to which a key led is cold as before, so that nobody has changed what was
+    /// read of it or below it since.
     pub(super) fn is_still_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> bool {
         // ORDER: what was read before is not read after this.
         fence(Ordering::Acquire);
         matches!(self.find_place(key, pin), SearchEnd::Cold(still) if still == off)
     }
 
-    /// The leaf to which a key belongs, below or at the cold node at `off`, as it is on media: known to the caller alone. `None` as for
-    /// [`get_cold`](Self::get_cold).
+    /// The leaf to which a key belongs, below or at the cold node at `off`, as it is on media: known to the
+    /// caller alone. `None` as for [`get_cold`](Self::get_cold).
     pub(super) fn load_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> Result<Option<Leaf>> {
         let region = self.region();
         let load = || -> Result<Option<Leaf>> {

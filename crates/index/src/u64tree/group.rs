@@ -1,20 +1,23 @@
-//! Some neighbouring children of an inner node, to which one more can be added, and of which one can be taken, in place,
-//! beside readers that do not notice.
+//! A group of neighbouring children of an inner node. A child is added, or taken out, in place, while
+//! readers search the group.
 //!
-//! Children are in the order of their separators; behind the last, separators are higher than every key. To add one,
-//! those to the right of its place are moved up by one, the last first, and each child before its separator. So in every
-//! place the separator only falls, and what it leads to only goes further left; and who has seen a separator finds a
-//! child that begins there or further left. A reader may come to the left of where its key belongs, as with a division
-//! that is not known to the inner node yet, and goes on by the links to the right.
+//! Children are in the order of their separators; behind the last, separators are higher than every key. To
+//! add a child, those to the right of its place move up by one, the last first, and each child before its
+//! separator. So in every place the separator only falls, and the child only goes further left: a reader
+//! that has seen a separator finds a child that begins there or further left. A reader may come to the left
+//! of its key's leaf, as with a division that is not known to the inner node yet, and follows the links to
+//! the right.
 //!
-//! To make room in a full group, its last child is added to the front of the next, whose first separator falls with that, and then taken from its own:
-//! its separator there becomes higher than every key, the one that rises, and what takes the place next begins further left again. Who misses it
-//! there, and has not seen the new first separator, comes to the left of it. The word in its old place stays for who has seen its
-//! separator; nobody else goes by that.
+//! To make room in a full group, move its last child to the front of the next group, which lowers that
+//! group's first separator. Then remove it from the full group by raising its separator above every key.
+//! This is the only separator that rises, and the next child in that place begins further left again. A
+//! reader that misses the child there, and has not seen the new first separator, comes to the left of it.
+//! The word in the old place stays for readers that have seen its separator; no other reader follows it.
 //!
-//! A child whose keys its left neighbour has taken over is taken out by exchanging its word for that neighbour's. Its
-//! separator stays, since to move up those behind it would lead a reader too far right who has seen a separator that was
-//! there before. What stays leads to the last child before it; it goes when the whole node is made anew.
+//! A child whose keys its left neighbour has taken over is taken out by exchanging its word for that
+//! neighbour's. Its separator stays: if those behind it moved, a reader with an older separator would come
+//! too far right. A place that stays leads to the last child before it; it goes when the whole node is made
+//! anew.
 
 use super::sync::{AtomicU64, Ordering};
 use std::mem::offset_of;
@@ -56,11 +59,13 @@ impl<W: Leads> Group<W> {
         }
     }
 
-    /// The last child whose separator is at most `key`; 0 if there is none. Counts such separators behind the first, as `node/simd.rs` does at once.
+    /// The last child whose separator is at most `key`; 0 if there is none. Counts such separators behind
+    /// the first, as `node/simd.rs` does at once.
     ///
-    /// Those that are seen as they were before they fell make the number lower. Then the place it gives may have a separator that was seen to be higher than the
-    /// key; but one further right, or this one, was seen to be no higher, and at that moment neither was this one, as they are always in order.
-    /// (Who comes to the first place has seen its separator among the first ones of all groups, or needs none.)
+    /// Those that are seen as they were before they fell make the number lower. Then the place it gives may
+    /// have a separator that was seen to be higher than the key; but one further right, or this one, was
+    /// seen to be no higher, and at that moment neither was this one, as they are always in order. (Who
+    /// comes to the first place has seen its separator among the first ones of all groups, or needs none.)
     #[inline(always)]
     pub(super) fn position(&self, key: u64) -> usize {
         let key = signed(key) as i64;
@@ -69,7 +74,7 @@ impl<W: Leads> Group<W> {
         self.separators[1..].iter().map(up_to).sum()
     }
 
-    /// The separators, [`signed`]. Who goes by one acquires the child first.
+    /// The separators, [`signed`]. A reader that follows a separator acquires the child first.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for vector searches"))]
     #[inline(always)]
     pub(super) fn separators(&self) -> &[AtomicU64; GROUP] {
@@ -110,7 +115,8 @@ impl<W: Leads> Group<W> {
         self.separator(GROUP - 1).is_none()
     }
 
-    /// Adds a child in the place `at`, which has to be its place, in a group that has room. The caller keeps others from it.
+    /// Adds a child in the place `at`, which has to be its place, in a group that has room. The caller
+    /// keeps others from it.
     pub(super) fn add(&self, at: usize, separator: u64, to: W::To, off: u64) {
         let len = (at..GROUP).find(|i| self.separator(*i).is_none()).unwrap_or(GROUP - 1);
         for i in (at..len).rev() {
@@ -124,13 +130,14 @@ impl<W: Leads> Group<W> {
         self.set(at, separator, to, off);
     }
 
-    /// Moves the last child of this group, which is full, to the front of the next, which has room, and whose first separator `first` is.
+    /// Moves the last child of this group, which is full, to the front of the next, which has room, and
+    /// whose first separator `first` is.
     pub(super) fn move_last(&self, next: &Group<W>, first: &AtomicU64) {
         let last = GROUP - 1;
         let separator = self.separators[last].load(Ordering::Relaxed);
         next.add(0, signed(separator), self.child(last).load(), self.child_off(last));
-        // ORDER: release, so that who goes by it finds the child there. Before the next store: if the writer is stopped here, nobody comes to
-        // the left, from where no link may lead on yet, and waits.
+        // ORDER: release, so that who goes by it finds the child there. Before the next store: if the
+        // writer is stopped here, nobody comes to the left, from where no link may lead on yet, and waits.
         first.store(separator, Ordering::Release);
         self.separators[last].store(signed(NONE), Ordering::Relaxed);
     }
@@ -157,7 +164,8 @@ impl<W: Leads> Group<W> {
         offset_of!(Group<W>, children) + at * size_of::<(W, AtomicU64)>() + offset_of!((W, AtomicU64), 1)
     }
 
-    /// Stores a child in a place whose separator is no lower, or was no lower than any there before it became higher than every key.
+    /// Stores a child in a place whose separator is no lower, or was no lower than any there before it
+    /// became higher than every key.
     pub(super) fn set(&self, at: usize, separator: u64, to: W::To, off: u64) {
         self.lead(at, to, off);
         // ORDER: release, so that who goes by the separator finds this child, or one further left.

@@ -30,14 +30,17 @@ pub(super) const SPARSE_CHILDREN: usize = SLOTS / 5;
 /// Children of a group when a node is made, if it has not too many: the rest is room for more.
 const FILLED: usize = 5;
 
-/// An inner node's children in order. Made whole; then children can be added where their group has room or one behind it, and taken out, and
-/// a child word exchanged for another of the same node. All this, and what is read for it, needs the lock of structure
-/// changes; for adding children that may be shared, and then it needs the node's `lock`, too.
+/// An inner node's children in order. Made whole; then children can be added where their group has room or
+/// one behind it, and taken out, and a child word exchanged for another of the same node. All this, and
+/// what is read for it, needs the lock of structure changes; for adding children that may be shared, and
+/// then it needs the node's `lock`, too.
 ///
-/// A child that was taken out has no slot, and its word is that of the last child before it, until the node is made anew.
+/// A child that was taken out has no slot, and its word is that of the last child before it, until the node
+/// is made anew.
 #[repr(C, align(64))]
 pub(super) struct Inner {
-    /// The first separator of each group, [`signed`]: a search looks at these two lines and then at one group's.
+    /// The first separator of each group, [`signed`]: a search looks at these two lines and then at one
+    /// group's.
     firsts: [AtomicU64; GROUPS],
     groups: [Group<Word>; GROUPS],
     pub(super) off: u64,
@@ -46,7 +49,8 @@ pub(super) struct Inner {
     used: [AtomicU64; 2],
     /// Each child's slot; [`NEW_SLOT`] of those that were taken out.
     slots: [AtomicU8; GROUPS * GROUP],
-    /// Of those who share the lock of structure changes; who has that alone does not need it.
+    /// Taken by threads that share the lock of structure changes. A thread that holds that lock exclusively
+    /// needs none.
     pub(super) lock: Mutex<()>,
 }
 
@@ -111,8 +115,8 @@ impl Inner {
         self.firsts[1].load(Ordering::Acquire) == signed(u64::MAX)
     }
 
-    /// Which child's keys this one, which is not the largest key, is among, or those of one further right, if that is being
-    /// added.
+    /// Which child's keys this one, which is not the largest key, is among, or those of one further right,
+    /// if that is being added.
     #[inline(always)]
     pub(super) fn position_by<S: Search>(&self, search: S, key: u64) -> usize {
         debug_assert_ne!(key, u64::MAX, "the largest key is in no leaf");
@@ -261,7 +265,8 @@ impl Inner {
         self.lead_on(at);
     }
 
-    /// Notes the slot of a child that is added in a place, and moves those behind it up, in a group that has room.
+    /// Notes the slot of a child that is added in a place, and moves those behind it up, in a group that
+    /// has room.
     fn note_slot(&self, at: usize, slot: u8) {
         let mut slot = slot;
         for slot_of in &self.slots[at..GROUP * (at / GROUP) + GROUP] {
@@ -383,7 +388,8 @@ mod tests {
         }
     }
 
-    /// Children come and go at places that a fixed sequence says. What is not a child any more leads to the last before it.
+    /// Children come and go at places that a fixed sequence says. A place without a child leads to the last
+    /// child before it.
     #[test]
     fn what_was_taken_out_leads_to_the_child_before_it() {
         let mut state = 1u64;

@@ -1,4 +1,4 @@
-//! What a tree of fixed-size keys looks like on media.
+//! The media format of the tree of 8-byte keys.
 
 use tembo_pmem::{LINE_BYTES, WORD_BYTES, media_struct, offset_of, size_of};
 
@@ -16,8 +16,8 @@ pub(crate) const SLOTS: usize = 124;
 pub(crate) const MAX_LEVEL: u64 = 16;
 
 media_struct! {
-    /// The header of a tree of fixed-size keys: a line that records change, and one that holds what belongs to the
-    /// largest key, whose complement marks an unused slot. The latter is changed directly.
+    /// The header of a tree of fixed-size keys: a line that records change, and one that holds what belongs
+    /// to the largest key, whose complement marks an unused slot. The latter is changed directly.
     pub(crate) struct PmFixedTree: 128 {
         /// `wB+8 v1\n`.
         0 => format: u64,
@@ -43,8 +43,8 @@ media_struct! {
         0 => kind: u64,
         /// The least key that may lie here. Never changes.
         8 => low: u64,
-        /// The complement of the first key that may not lie here; 0 in the last leaf. A slot counts if its word is
-        /// higher.
+        /// The complement of the first key that may not lie here; 0 in the last leaf. A slot counts if its
+        /// word is higher.
         16 => floor: u64,
         /// The next leaf; 0 in the last.
         24 => next: u64,
@@ -135,7 +135,8 @@ pub(crate) const fn next_off(leaf: u64) -> u64 {
     leaf.saturating_add(offset_of!(PmFixedLeaf, next) as u64)
 }
 
-/// Of a slot's key word. Its value lies in the same line, so that one flush is enough and the value arrives first.
+/// The offset of a slot's key word. The value lies in the same line, so that one flush is enough and the
+/// value arrives first.
 #[inline(always)]
 pub(crate) const fn key_off(leaf: u64, slot: usize) -> u64 {
     leaf.saturating_add(WORD_BYTES * key_word(slot) as u64)
@@ -153,7 +154,7 @@ pub(crate) const fn value_word(slot: usize) -> usize {
     key_word(slot) + SLOTS_PER_LINE
 }
 
-/// Of a line of records.
+/// The offset of a line of records.
 #[inline(always)]
 pub(crate) const fn line_off(leaf: u64, line: usize) -> u64 {
     key_off(leaf, SLOTS_PER_LINE * line)

@@ -1,14 +1,15 @@
 //! A leaf's version: its lock, what is under way in it, and how often it changed.
 //!
-//! A writer looks at the leaf, locks it if it still has the version that it had before the look, and names with the same store the slot that it is
-//! about to change (or locks it first, looks, and names the slot then); it changes that one slot, makes it durable, and unlocks with a higher count. A reader takes no lock: it loads the
-//! version, reads, and loads the version again. If both are equal, at most one change was under way, in the slot that the
-//! version names:
+//! A writer looks at the leaf, locks it if it still has the version that it had before the look, and names
+//! with the same store the slot that it is about to change (or locks it first, looks, and names the slot
+//! then); it changes that one slot, makes it durable, and unlocks with a higher count. A reader takes no
+//! lock: it loads the version, reads, and loads the version again. If both are equal, at most one change
+//! was under way, in the slot that the version names:
 //!
 //! * A new record becomes visible by its fingerprint, after it is durable.
-//! * A new value, and the end of a record, are visible while they are not durable yet. A reader whose answer
-//!   depends on the slot flushes its line itself and fences. So it neither waits for a writer that was stopped nor
-//!   gives an answer that a crash could take back.
+//! * A new value, and the end of a record, are visible while they are not durable yet. A reader whose
+//!   answer depends on the slot flushes its line itself and fences. So it neither waits for a writer that
+//!   was stopped nor gives an answer that a crash could take back.
 //!
 //! As long as one thread makes all changes it locks without a locked instruction ([`Bias`]).
 //!
@@ -104,9 +105,10 @@ impl<'g> Locked<'g> {
         None
     }
 
-    /// Locks a leaf of which nothing changed since a version, in order to change a slot; `None` if something did, or is changing.
-    /// So what was read of the leaf since [`begin`] gave that version is still so: it was there then, and whoever changes a leaf locks it before,
-    /// which this would see. Waits for no leaf; once, perhaps, for the thread that has the bias.
+    /// Locks a leaf of which nothing changed since a version, in order to change a slot; `None` if
+    /// something did, or is changing. So what was read of the leaf since [`begin`] gave that version is
+    /// still so: it was there then, and whoever changes a leaf locks it before, which this would see. Waits
+    /// for no leaf; once, perhaps, for the thread that has the bias.
     #[inline(always)]
     pub(super) fn at(leaf: &'g Leaf, version: Version, slot: usize, bias: &'g Bias) -> Option<Locked<'g>> {
         if !version.is_quiet() {
@@ -122,8 +124,8 @@ impl<'g> Locked<'g> {
             }
             // Nobody else locks anything meanwhile.
             //
-            // ORDER: release: a reader to whom this is the version sees all that was changed before, as it does by a locked instruction, which
-            // goes on what the last store released.
+            // ORDER: release: a reader to whom this is the version sees all that was changed before, as it
+            // does by a locked instruction, which goes on what the last store released.
             leaf.version.store(locked, Ordering::Release);
         } else {
             leaf.version.compare_exchange(before, locked, Ordering::Acquire, Ordering::Relaxed).ok()?;

@@ -1,8 +1,9 @@
 //! Nodes as DRAM knows them: descriptors of leaves and images of inner nodes.
 //!
-//! With `node/simd.rs` the only unsafe code of the tree. It holds each of them by one [`Word`], in an inner image or the root word, and a leaf by that
-//! in the descriptor to its left, too, and those of children that it took the place of (`group.rs`). A node that nobody has looked at since the pool was opened is *cold*: the word holds its
-//! offset. What is taken out of the tree is freed when every pin from before is gone.
+//! With `node/simd.rs` the only unsafe code of the tree. It holds each of them by one [`Word`], in an inner
+//! image or the root word, and a leaf by that in the descriptor to its left, too, and those of children
+//! that it took the place of (`group.rs`). A node that nobody has looked at since the pool was opened is
+//! *cold*: the word holds its offset. A node that leaves the tree is freed when every earlier pin is gone.
 
 pub(super) mod simd;
 
@@ -26,14 +27,14 @@ pub(super) type Structure<'s> = RwLockWriteGuard<'s, ()>;
 /// The same, shared with threads that also divide leaves in place.
 pub(super) type SharedStructure<'s> = RwLockReadGuard<'s, ()>;
 
-/// Proof that what was found in the tree is not dropped meanwhile: a pin, or the lock of structure changes, which nobody else has, or
-/// shares, when anything leaves the tree.
+/// Proof that what was found in the tree is not dropped meanwhile: a pin, or the lock of structure changes,
+/// which nobody else has, or shares, when anything leaves the tree.
 pub(super) trait Keeps {}
 impl Keeps for BriefPin<'_> {}
 impl Keeps for Structure<'_> {}
 impl Keeps for SharedStructure<'_> {}
 
-/// What a word of the tree leads to.
+/// The target of a word of the tree.
 #[derive(Clone, Copy)]
 pub(super) enum Child<'g> {
     None,
@@ -59,7 +60,8 @@ impl Child<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link(*mut ());
 
-// SAFETY: until it is followed a link is an address and no more; what it leads to then, a leaf or an inner node, is `Send` and `Sync`.
+// SAFETY: until it is followed a link is an address and no more; what it leads to then, a leaf or an inner
+// node, is `Send` and `Sync`.
 unsafe impl Send for Link {}
 // SAFETY: as above.
 unsafe impl Sync for Link {}
@@ -94,8 +96,9 @@ impl Link {
     pub(super) fn follow<'g>(self, _kept: &'g impl Keeps) -> Child<'g> {
         match self.0.addr() {
             word if word & (COLD | LEAF) == 0 => {
-                // SAFETY: only `inner` makes such a word, of a box that is dropped when it has left the tree and every pin from
-                // before is gone; and there is such a pin, or the lock without which it does not leave.
+                // SAFETY: only `inner` makes such a word, of a box that is dropped when it has left the
+                // tree and every pin from before is gone; and there is such a pin, or the lock without
+                // which it does not leave.
                 Child::Inner(unsafe { &*self.0.cast::<Inner>() })
             }
             // SAFETY: as above, of `leaf`.
@@ -111,7 +114,8 @@ impl Link {
         if word & COLD != 0 {
             return None;
         }
-        // SAFETY: such a word was made of a box; the callers in this file take a word once, which is not in the tree.
+        // SAFETY: such a word was made of a box; the callers in this file take a word once, which is not in
+        // the tree.
         Some(unsafe {
             match word & LEAF {
                 0 => Node::Inner(Box::from_raw(self.0.cast())),
@@ -132,8 +136,8 @@ impl Link {
         }
     }
 
-    /// Drops all nodes of a tree that nobody uses any more. Each is in one word of an inner node, or the root; the links
-    /// between leaves are not followed.
+    /// Drops all nodes of a tree that nobody uses any more. Each is in one word of an inner node, or the
+    /// root; the links between leaves are not followed.
     pub(super) fn drop_tree(root: &mut Word) {
         let mut links = vec![root.load()];
         while let Some(node) = links.pop() {
@@ -278,7 +282,7 @@ impl Order {
     }
 }
 
-/// What DRAM knows of a leaf.
+/// The descriptor of a leaf in DRAM.
 #[repr(C, align(64))]
 pub(super) struct Leaf {
     /// See `lock.rs`.
@@ -302,7 +306,7 @@ impl Leaf {
         fetch_line((&raw const *self).cast());
     }
 
-    /// Of a line of records. All of a leaf that is known lies in the region: it was read, or allocated.
+    /// The offset of a line of records. All of a known leaf lies in the region: it was read, or allocated.
     #[inline(always)]
     pub(super) fn line_off(&self, line: usize) -> u64 {
         self.off.wrapping_add(line_off(0, line))

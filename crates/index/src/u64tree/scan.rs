@@ -26,7 +26,7 @@ pub(super) enum Direction {
 struct Seen<'g> {
     leaf: &'g Leaf,
     version: Version,
-    /// What was in the slot that the version names.
+    /// Key word and value in the slot that the version names.
     changing: Option<(u64, u64)>,
 }
 
@@ -37,7 +37,7 @@ enum Station<'g> {
     Cold(u64, Box<Leaf>),
 }
 
-/// What became of reading a leaf.
+/// The outcome of reading a leaf.
 enum Read {
     /// The key from which the scan goes on, if there is more in its direction.
     Next(Option<u64>),
@@ -54,12 +54,14 @@ const FREE_TRIES: usize = 16;
 const BATCH: usize = 64;
 
 impl U64Tree {
-    /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one moment. Afterwards, also if it fails,
-    /// what was there before is there still.
+    /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one
+    /// moment. Afterwards, also if it fails, what was there before is there still.
     ///
-    /// Starts again when one of the leaves changed meanwhile, or was read for the first time by others, too. Where writers never let it end, as they
-    /// may if it takes many leaves, it makes them wait after some tries, and waits itself for those that are in the middle of a change. That
-    /// [`range`](Self::range) comes to this is unlikely, since it takes some dozens of records at one moment.
+    /// Starts again when one of the leaves changed meanwhile, or was read for the first time by others,
+    /// too. Where writers never let it end, as they may if it takes many leaves, it makes them wait after
+    /// some tries, and waits itself for those that are in the middle of a change. That
+    /// [`range`](Self::range) comes to this is unlikely, since it takes some dozens of records at one
+    /// moment.
     ///
     /// # Errors
     ///
@@ -95,8 +97,8 @@ impl U64Tree {
         self.range(..).next_back().transpose()
     }
 
-    /// The records whose keys are in a range, in order, from both ends. Records are fetched in groups of some dozens;
-    /// each group is as it was at one moment.
+    /// The records whose keys are in a range, in order, from both ends. Records are fetched in groups of
+    /// some dozens; each group is as it was at one moment.
     pub fn range(&self, keys: impl RangeBounds<u64>) -> U64Range {
         let low = match keys.start_bound() {
             Bound::Included(key) => Some(*key),
@@ -140,7 +142,7 @@ impl U64Tree {
     }
 }
 
-/// What a scan gathers its records in.
+/// A collection that a scan appends records to.
 pub trait Records {
     /// How many there are.
     fn count(&self) -> usize;
@@ -311,8 +313,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Scans once; false if something changed meanwhile. With the lock of structure changes, it also locks the leaves, all
-    /// until its end: a thread that has a leaf's lock waits for no other, unless it has that lock.
+    /// Scans once; false if something changed meanwhile. With the lock of structure changes, it also locks
+    /// the leaves, all until its end: a thread that has a leaf's lock waits for no other, unless it has
+    /// that lock.
     pub(super) fn try_scan(
         &self,
         (low, high): (u64, u64),
@@ -394,8 +397,9 @@ impl Tree {
             return Ok(false);
         }
         for Seen { leaf, version, changing } in seen {
-            // One slot of a leaf can change under one version. Another reader may have seen that change, and its next
-            // change may be in a leaf that this scan read later. So the slot must be as it was during that read.
+            // One slot of a leaf can change under one version. Another reader may have seen that change,
+            // and its next change may be in a leaf that this scan read later. So the slot must be as it was
+            // during that read.
             if self.changing(leaf, *version)? != *changing || !is_unchanged(&leaf.version, *version) {
                 return Ok(false);
             }
@@ -412,8 +416,9 @@ impl Tree {
         Ok(Some((region.load_u64(key_off(leaf.off, slot))?, region.load_u64(value_off(leaf.off, slot))?)))
     }
 
-    /// The leaf for a key, made known if it was not, nobody is changing the structure, and the scan `may_warm`: not behind a leaf that it read
-    /// while that was cold, which may be below the same node. `None` if the leaf could not be found just now.
+    /// The leaf for a key, made known if it was not, nobody is changing the structure, and the scan
+    /// `may_warm`: not behind a leaf that it read while that was cold, which may be below the same node.
+    /// `None` if the leaf could not be found just now.
     fn leaf_at<'g>(
         &'g self,
         key: u64,
@@ -481,8 +486,9 @@ impl Tree {
         };
         let words = region.loadable_words().words(leaf.off, NODE_WORDS);
         match words.and_then(|words| words.first_chunk::<WORDS>()) {
-            // ORDER: relaxed: whether what was loaded belongs together, the look at the version below tells, behind its fence, and of the one
-            // slot that can change under one version the last look at what is changing, in `try_scan`.
+            // ORDER: relaxed: whether what was loaded belongs together, the look at the version below
+            // tells, behind its fence, and of the one slot that can change under one version the last look
+            // at what is changing, in `try_scan`.
             Some(words) => {
                 // No slot has a word beyond that; the remainder spares the check.
                 let load = |word: usize| words[word % WORDS].load(Ordering::Relaxed);
@@ -497,14 +503,16 @@ impl Tree {
             // I4: what is under way there may be among what was read, or missing from it.
             self.persist_slot(leaf.off, slot)?;
         }
-        // ORDER: after the records. A division publishes the new bound before it takes records out, under one version.
+        // ORDER: after the records. A division publishes the new bound before it takes records out, under
+        // one version.
         if leaf.floor.load(Ordering::Acquire) != floor || !is_unchanged(&leaf.version, version) {
             return Ok(Read::Changed);
         }
         Ok(Read::Next(if up { Some(!floor).filter(|_| floor != 0) } else { leaf.low.checked_sub(1) }))
     }
 
-    /// The slots in use, in the order of their keys: as an earlier scan left them, or sorted now and left for later ones.
+    /// The slots in use, in the order of their keys: as an earlier scan left them, or sorted now and left
+    /// for later ones.
     fn order<'o>(
         &self,
         leaf: &Leaf,
@@ -542,8 +550,9 @@ impl Tree {
         keys
     }
 
-    /// The slots in use by key. A key's distance from the leaf's least and its slot are sorted as one word, less the lowest bits of the distance where
-    /// they do not fit; what that leaves out of order is put right at the end.
+    /// The slots in use by key. A key's distance from the leaf's least and its slot are sorted as one word,
+    /// less the lowest bits of the distance where they do not fit; what that leaves out of order is put
+    /// right at the end.
     fn sorted_slots(&self, leaf: &Leaf, version: Version) -> Order {
         const SLOT_BITS: u32 = 7;
         let used = leaf.fingerprints.used();
@@ -552,8 +561,8 @@ impl Tree {
         let span = (!leaf.floor.load(Ordering::Acquire)).wrapping_sub(leaf.low);
         let shift = SLOT_BITS.saturating_sub(span.leading_zeros());
         for slot in bits(used) {
-            // Not all keys are in the leaf's bounds: that of a record that is being removed is the largest, and divisions and joins go by steps. In
-            // whatever order those are, they have to come last.
+            // Not all keys are in the leaf's bounds: that of a record that is being removed is the largest,
+            // and divisions and joins go by steps. In whatever order those are, they have to come last.
             let distance = keys[slot].wrapping_sub(leaf.low).min(span);
             words[len] = distance >> shift << SLOT_BITS | slot as u64;
             len += 1;
@@ -609,7 +618,7 @@ fn load_known(region: &Region, leaf: &Leaf, word: usize) -> u64 {
     loaded.unwrap_or(0)
 }
 
-/// What a scan wants of a leaf.
+/// The records of a leaf that a scan wants.
 struct Wanted {
     low: u64,
     high: u64,
@@ -621,8 +630,8 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Appends the records of a leaf, whose slots are in the order of their keys; `ahead` comes before that if the scan goes on behind them. `load`
-    /// loads a word of the leaf.
+    /// Appends the records of a leaf, whose slots are in the order of their keys; `ahead` comes before that
+    /// if the scan goes on behind them. `load` loads a word of the leaf.
     #[inline(always)]
     fn append(
         &self,
@@ -643,13 +652,15 @@ impl Wanted {
             (false, false) => 0..end(),
             (_, true) => first()..end(),
         };
-        // The two searches may not have seen the same, as a record was removed meanwhile; then this is all done again.
+        // The two searches may not have seen the same, as a record was removed meanwhile; then this is all
+        // done again.
         let slots = slots.get(range).unwrap_or_default();
         let room = self.full - records.count();
         if slots.len() < room && !ends {
             ahead();
         }
-        // Keys that are not wanted: beyond the range, or the leaf's bound. That of a record that is being removed is the largest.
+        // Keys that are not wanted: beyond the range, or the leaf's bound. That of a record that is being
+        // removed is the largest.
         let width = self.high.min((!self.floor).wrapping_sub(1)).wrapping_sub(self.low);
         let is_wanted = |key: u64| key.wrapping_sub(self.low) <= width;
         // Mostly there are none, and what is looked at for each record is little.
@@ -684,7 +695,8 @@ impl Wanted {
 
 /// Whether a cold leaf is the next one of a scan, by its bounds.
 ///
-/// Nothing else tells that bounds are damaged here. With the lock of structure changes they are compared with the nodes above.
+/// Nothing else tells that bounds are damaged here. With the lock of structure changes they are compared
+/// with the nodes above.
 fn begins_at(leaf: &Leaf, from: u64, direction: Direction) -> bool {
     match direction {
         Direction::Up => leaf.low == from,

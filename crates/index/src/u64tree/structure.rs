@@ -1,7 +1,7 @@
 //! Changes of the structure: making nodes known, joining leaves, and what follows above.
 //!
-//! Under one lock, and so one at a time, except that threads which have it together divide leaves below different inner nodes
-//! (`divide.rs`). A thread that waits for that lock holds no leaf.
+//! Under one lock, and so one at a time, except that threads which have it together divide leaves below
+//! different inner nodes (`divide.rs`). A thread that waits for that lock holds no leaf.
 
 use super::create::Tree;
 use super::fingerprints::{bits, fingerprint};
@@ -34,7 +34,7 @@ struct LeafPair<'g> {
     right: (usize, &'g Leaf),
 }
 
-/// What a change of the inner nodes comes down to once its record is durable: one word of the tree is exchanged.
+/// A change of the inner nodes whose record is durable: one word of the tree remains to be exchanged.
 pub(super) struct Rewired<'g> {
     lock: &'g Structure<'g>,
     /// The word, in the root or in an image that stays.
@@ -192,17 +192,18 @@ impl Tree {
         }
         // ORDER: last, since who finds this out starts again and has to find everything in the left leaf.
         right_lock.retire();
-        // The block of the right leaf was in reach until now, and so it has to wait for readers until now. The caller's pin
-        // has kept it meanwhile.
+        // The block of the right leaf was in reach until now, and so it has to wait for readers until now.
+        // The caller's pin has kept it meanwhile.
         lane.unlinked_only_now();
         drop(left_lock);
-        // No word leads to the leaf any more: its parent's are gone, and that of the leaf to its left was exchanged.
+        // No word leads to the leaf any more: its parent's are gone, and that of the leaf to its left was
+        // exchanged.
         gone.discard(&self.garbage, &self.claim);
         Ok(())
     }
 
-    /// Takes the child at `next` out of the last of the nodes, whose position is that of the child before; in place, if
-    /// the node has children to spare. `None` if there is no space for new nodes.
+    /// Takes the child at `next` out of the last of the nodes, whose position is that of the child before;
+    /// in place, if the node has children to spare. `None` if there is no space for new nodes.
     fn unlink<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -237,8 +238,8 @@ impl Tree {
         Ok(Some(LeafPair { parent, left: (at, left), right: (next, right) }))
     }
 
-    /// Copies the records of `right` into unused slots of `left`, durably, where they do not count before the bound is
-    /// raised; returns keys and slots.
+    /// Copies the records of `right` into unused slots of `left`, durably, where they do not count before
+    /// the bound is raised; returns keys and slots.
     fn copy_records(&self, left: &Leaf, right: &Leaf) -> Result<Vec<(u64, usize)>> {
         let region = self.region();
         let unused = !left.fingerprints.used() & ((1 << SLOTS) - 1);
@@ -253,7 +254,7 @@ impl Tree {
                 region.store_u64(key_off(left.off, to), !key)?;
                 copied.push((key, to));
             } else if region.load_u64(key_off(left.off, to))? != 0 {
-                // What does not count now would, once the bound is raised.
+                // An old record that does not count now would count once the bound is raised.
                 region.store_u64(key_off(left.off, to), 0)?;
             } else {
                 continue;
@@ -266,8 +267,8 @@ impl Tree {
         Ok(copied)
     }
 
-    /// Puts `children` (made of the first of them) into the place of `count` children of the last of the nodes, from its
-    /// position on.
+    /// Puts `children` (made of the first of them) into the place of `count` children of the last of the
+    /// nodes, from its position on.
     pub(super) fn rewire<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -294,7 +295,8 @@ impl Tree {
         }
     }
 
-    /// As [`rewire`](Self::rewire), level by level upwards. `level` is that of the node to which the children belong.
+    /// As [`rewire`](Self::rewire), level by level upwards. `level` is that of the node to which the
+    /// children belong.
     fn splice<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -329,7 +331,7 @@ impl Tree {
             && let Some((first, mut all)) = self.with_neighbour(tx, above, &entries, level, rewired)?
         {
             tx.free(node.off)?;
-            // What does not fit into one node is shared out evenly.
+            // Two nodes share the children evenly if one cannot hold all.
             let rest = if all.len() > JOINED_MAX { all.split_off(all.len() / 2) } else { Vec::new() };
             let mut joined = vec![self.make_inner(tx, level, all, rewired)?];
             if !rest.is_empty() {
@@ -364,8 +366,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The children of a node together with those of a neighbour, which is freed, if there is one; and the position of the
-    /// first of the two.
+    /// The children of a node together with those of a neighbour, which is freed, if there is one; and the
+    /// position of the first of the two.
     fn with_neighbour<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -432,7 +434,8 @@ fn floor_at(nodes: &[(&Inner, usize)], at: usize) -> u64 {
     above.last().map_or(0, |(_, at)| floor_at(above, *at))
 }
 
-/// Writes the children that have no slot yet to slots of `off`, and empties those of the children that are `gone`.
+/// Writes the children that have no slot yet to slots of `off`, and empties those of the children that are
+/// `gone`.
 fn store_children(tx: &mut Tx<'_>, off: u64, entries: &mut [ChildEntry], gone: &[ChildEntry]) -> Result<()> {
     let mut used = entries.iter().filter(|e| e.slot != NEW_SLOT).fold(0u128, |used, e| used | 1 << e.slot);
     for entry in entries.iter_mut().filter(|entry| entry.slot == NEW_SLOT) {

@@ -1,7 +1,7 @@
 //! Making a version: the changes of one transaction, gathered in memory and stored when it commits.
 //!
-//! What changes of the structure is in its drafts, of which nothing is allocated before the commit: what is made and
-//! given up in one version never is.
+//! Changed nodes are in drafts in memory. No draft is allocated before the commit, so that a node that is
+//! made and given up in one version takes no block.
 
 use super::deferred_stamps::DeferredStamps;
 use super::layout::RootWord;
@@ -23,7 +23,7 @@ pub(crate) const GROUP_MAX: usize = 64;
 
 /// How a structure changes its keys in a version that is being made.
 pub trait BuildVersion: Reclaim {
-    /// What is in memory of a version in the making.
+    /// The nodes in memory of a version in the making.
     type Drafts: Default + Send;
 
     /// Begins to change a version, with the memory of drafts of another.
@@ -38,7 +38,8 @@ pub trait BuildVersion: Reclaim {
     /// Puts a key of a length that is allowed; returns whether it was there.
     fn put(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
 
-    /// Removes a key; returns whether it was there. Calls [`VersionBuilder::change`] before it changes anything.
+    /// Removes a key; returns whether it was there. Calls [`VersionBuilder::change`] before it changes
+    /// anything.
     fn remove(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool>;
 
     /// The value of a key in the version that is being made.
@@ -53,16 +54,17 @@ pub trait BuildVersion: Reclaim {
 
 /// A version in the making.
 ///
-/// It belongs to a transaction, which is its owner's, and which every call is given: transactions may make versions of several maps.
+/// It belongs to a transaction, which is its owner's, and which every call is given: transactions may make
+/// versions of several maps.
 pub struct VersionBuilder<S: BuildVersion> {
     pub(crate) header: u64,
-    /// Of the hashes; 0 in a tree.
+    /// The seed of the hashes; 0 in a tree.
     pub(crate) seed: u64,
     /// Its number.
     pub(crate) version: u64,
     pub(crate) retained: Retained,
     pub(crate) before: Version,
-    /// What the version before did not store, if it is needed by now.
+    /// The deferred stamps of the version before, if they are needed by now.
     pub(crate) due: DeferredStamps,
     /// Words that this version does not store for the one before.
     pub(crate) deferred: Vec<u64>,
@@ -103,8 +105,8 @@ impl<S: BuildVersion> Default for VersionBuilder<S> {
 }
 
 impl<S: BuildVersion> VersionBuilder<S> {
-    /// Begins a version, with the memory of one that is done, if there is one. The caller holds the map's lock until the transaction
-    /// has ended.
+    /// Begins a version, with the memory of one that is done, if there is one. The caller holds the map's
+    /// lock until the transaction has ended.
     pub(crate) fn begin(
         shared: &Shared,
         spare: &mut Option<Box<VersionBuilder<S>>>,
@@ -115,7 +117,8 @@ impl<S: BuildVersion> VersionBuilder<S> {
         Ok(builder)
     }
 
-    /// As [`begin`](Self::begin), of a version that will have one change, of this key, and is made with this lane.
+    /// As [`begin`](Self::begin), of a version that will have one change, of this key, and is made with
+    /// this lane.
     pub(crate) fn begin_one(
         shared: &Shared,
         spare: &mut Option<Box<VersionBuilder<S>>>,
@@ -216,8 +219,8 @@ impl<S: BuildVersion> VersionBuilder<S> {
         Ok(())
     }
 
-    /// Makes the version part of its transaction; nothing if there were no changes. When that is durable, the version is
-    /// [shown](Shared::show).
+    /// Makes the version part of its transaction; nothing if there were no changes. When that is durable,
+    /// the version is [shown](Shared::show).
     pub(crate) fn finish(&mut self, tx: &mut Tx<'_>, scan: &mut OldScan) -> Result<Option<Version>> {
         self.check_whole()?;
         if !self.is_changed && self.more_steps == 0 {

@@ -10,7 +10,7 @@ use super::version::{check_format, load_version};
 use crate::error::Result;
 use tembo_pool::{Marks, Pool};
 
-/// What a map has.
+/// The contents of a map, in numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionedReport {
     /// The newest version.
@@ -22,8 +22,9 @@ pub struct VersionedReport {
 }
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// Proves the map whole: every invariant of the structure, in the newest version and in every named one, and that each of its
-    /// blocks is allocated and reachable exactly once. Reads everything, changes nothing. No writer may be at work meanwhile.
+    /// Proves the map whole: every invariant of the structure, in the newest version and in every named
+    /// one, and that each of its blocks is allocated and reachable exactly once. Reads everything, changes
+    /// nothing. No writer may be at work meanwhile.
     ///
     /// # Errors
     ///
@@ -32,7 +33,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         Self::check_at(self.pool(), self.shared.header, marks)
     }
 
-    /// What the map has whose head lies at `header`, as the head says: beside any handle that is open, and without reading its keys.
+    /// The report of the map whose head lies at `header`, by that head alone: without reading keys, and
+    /// also while a handle is open.
     ///
     /// # Errors
     ///
@@ -45,7 +47,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         Ok(VersionedReport { version: newest.number, length: newest.length, kept: kept_list::listed(&kept) })
     }
 
-    /// As [`check`](Self::check), of the map whose head lies at `header`: beside any handle that is open, and without a lane.
+    /// As [`check`](Self::check), of the map whose head lies at `header`: beside any handle that is open,
+    /// and without a lane.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@ pub(super) enum Walk {
 pub struct Checker<'m, 'k> {
     pub(super) region: &'m Region,
     pub(super) marks: &'k mut Marks,
-    /// Of the hashes; 0 in a tree.
+    /// The seed of the hashes; 0 in a tree.
     pub(super) seed: u64,
     pub(super) newest: u64,
     /// The version that is walked.
@@ -46,7 +46,7 @@ pub struct Checker<'m, 'k> {
     pub(super) keys: u64,
     /// The versions that have names.
     pub(super) named: Retained,
-    /// What was reached, if older versions are to be compared with that.
+    /// The nodes that were reached, if older versions are to be compared with them.
     nodes: HashSet<u64>,
     records: HashSet<u64>,
     has_older: bool,
@@ -170,7 +170,8 @@ impl Checker<'_, '_> {
                 Ok(())
             }
             DeadKind::Subtree => {
-                // Its last version is walked as the newest one is: its blocks are reached from here and from nowhere else.
+                // Its last version is walked as the newest one is: its blocks are reached from here and
+                // from nowhere else.
                 (self.walk, self.version) = (Walk::Newest, dead.death - 1);
                 S::check_dead_subtree(self, &dead)
             }

@@ -1,8 +1,10 @@
-//! Freeing what no version that is held needs any more, in steps of a size that the caller chooses; and telling how much there is.
+//! Collection: freeing blocks that no held version needs, in steps of a size that the caller chooses, and
+//! statistics.
 //!
-//! Every version frees what died in the one before it (`builder.rs`). What it finds to be needed by a version that is held goes
-//! to the queue of the old. That is looked through here, from front to back: what is needed still goes to the back. A pass over it
-//! in which nothing was given up in the meantime need not be repeated, so a call has work to do only if something came free.
+//! Every version frees what died in the one before it (`builder.rs`). A block that a held version needs
+//! goes to the queue of the old. That is looked through here, from front to back: a block that is still
+//! needed goes to the back. A pass over it in which nothing was given up in the meantime need not be
+//! repeated, so a call has work to do only if something came free.
 
 use super::layout::at;
 use super::map::{VersionedMap, Writing};
@@ -16,7 +18,7 @@ use tembo_pool::KeptSpace;
 /// Items of one transaction.
 const STEPS_PER_TX: usize = 32;
 
-/// What the versions of a map take.
+/// Statistics of a map's versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionedStats {
     /// The newest version.
@@ -27,21 +29,23 @@ pub struct VersionedStats {
     pub held: Vec<u64>,
     /// How many of them are held by names.
     pub kept: usize,
-    /// Blocks that died and were not looked at since; what [`clear`](VersionedMap::clear) removed counts as one at first.
+    /// Blocks that died and were not looked at since; what [`clear`](VersionedMap::clear) removed counts as
+    /// one at first.
     pub young_blocks: u64,
     /// Dead blocks that a version needed which was held when they were looked at last.
     pub old_blocks: u64,
 }
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// Looks at up to `budget` dead blocks and frees those that no version needs that is held; returns whether there is more to do.
-    /// One fence for each 32 blocks; other writers get their turns in between. Call it from a thread of its own, or when there is
-    /// nothing else to do: changes free what they replace by themselves, so that this is for what was held by a snapshot
-    /// that is gone.
+    /// Looks at up to `budget` dead blocks and frees those that no version needs that is held; returns
+    /// whether there is more to do. One fence for each 32 blocks; other writers get their turns in between.
+    /// Call it from a thread of its own, or when there is nothing else to do: changes free what they
+    /// replace by themselves, so that this is for what was held by a snapshot that is gone.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when the pool is damaged, or open for reading only. What was freed until then is freed.
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is damaged, or open for reading only. Blocks freed
+    /// until then stay freed.
     pub fn collect(&self, budget: usize) -> Result<bool> {
         let mut left = budget;
         loop {
@@ -86,7 +90,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
 }
 
 impl Shared {
-    /// One transaction of collection; returns how many items it looked at, and whether there are more to look at.
+    /// One transaction of collection; returns how many items it looked at, and whether there are more to
+    /// look at.
     fn collect_some<S: VersionedStructure>(
         &self,
         writing: &mut Writing<S>,

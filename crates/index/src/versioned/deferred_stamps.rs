@@ -1,20 +1,21 @@
-//! What the newest version owes to the one before it: words that a walk over both relies on, and that were not stored.
+//! Stamps that the newest version has not stored yet for the version before it.
 //!
-//! Some words of a structure matter only to who compares two versions, the tree's stamps above all: they have to say that something
-//! changed after a version if that version is held, and nobody asks about one that is not. When version W is begun, W - 1 is the only one
-//! that may come to be held although nobody holds it. Storing words for that alone would make every change dearer, so that W owes
-//! them: they are listed in memory when W becomes the newest. The writer of W + 1 finds whether W - 1 was held meanwhile, since the order
-//! of stores in `readers.rs` says that nobody can begin to hold it later, and stores them then; otherwise nobody needs them. Until that
-//! is decided, who compares W - 1 with W looks at the list.
+//! A stamp matters only to a comparison of two versions: it has to tell that something changed after the
+//! earlier one, if that is held. Once W has begun, only version W - 1 can still gain its first reader. To
+//! store stamps for that case alone would add words to every change. So W defers them: it lists them in
+//! memory when it becomes the newest version. The writer of W + 1 knows whether W - 1 gained a reader,
+//! because no reader can begin to hold it later (the order of stores in `readers.rs`). It stores the stamps
+//! then, or drops them if nobody needs them. Until that is decided, a comparison of W - 1 with W also reads
+//! the list.
 //!
-//! What is on media is in order at each moment for the versions that have names: naming W - 1 stores what W owes to it.
+//! Media alone suffices for versions with names: naming W - 1 stores the stamps that W deferred for it.
 
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use tembo_pool::Tx;
 
-/// Words that a version did not store.
+/// Words that a version has not stored.
 #[derive(Debug, Clone, Default)]
 pub struct DeferredStamps {
     /// The version; what it stores in the words, too.
@@ -24,7 +25,7 @@ pub struct DeferredStamps {
 }
 
 impl DeferredStamps {
-    /// What the word at `off` would be, if it is one of these.
+    /// The value of the word at `off`, if it is one of these.
     #[inline]
     pub(crate) fn word(&self, off: u64) -> Option<u64> {
         self.words.binary_search(&off).is_ok().then_some(self.version)
@@ -41,7 +42,7 @@ const FEW: usize = 16;
 /// A version that is not there: the list is being changed.
 const CHANGING: u64 = 0;
 
-/// What the newest version owes to the one before it. Set by the writer alone, and asked for by whoever holds two versions.
+/// The deferred stamps of the newest version. Set by the writer alone; read by holders of two versions.
 #[derive(Debug, Default)]
 pub(super) struct NewestDeferredStamps {
     version: AtomicU64,
@@ -55,7 +56,8 @@ impl NewestDeferredStamps {
     /// Whoever finds the version newest afterwards finds these words.
     #[inline]
     pub(super) fn set(&self, version: u64, words: &[u64]) {
-        // ORDER: release, with the loads in `of`: who is told that nothing is owed any more sees what was stored in place of that.
+        // ORDER: release, with the loads in `of`: a thread that finds nothing deferred any more sees the
+        // words stored instead.
         self.version.store(CHANGING, Ordering::Release);
         // ORDER: before any of the words, with the fence in `of`.
         fence(Ordering::Release);
@@ -74,7 +76,8 @@ impl NewestDeferredStamps {
         words.clone_into(&mut self.many.lock());
     }
 
-    /// What this version owes, unless a later one has taken its place or is about to, which has stored it then if anybody needs it.
+    /// The stamps that this version deferred. Empty if a later version has taken its place, or is about to:
+    /// that one has stored them if anybody needs them.
     pub(super) fn of(&self, version: u64) -> DeferredStamps {
         debug_assert!(version != CHANGING);
         // ORDER: acquire, with both releases in `set`.

@@ -1,4 +1,4 @@
-//! What changed between two versions, found in time that follows the change.
+//! The difference of two versions, found in time that follows its size.
 
 use super::bytes::VersionedBytes;
 use super::map::VersionedMap;
@@ -18,12 +18,14 @@ pub struct VersionedChange {
 }
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// The keys that differ between two versions that are held, with both values, in the order of [`iter`](VersionedSnapshot::iter). Either may be the later
-    /// one. Looks at the nodes on the way to the keys that changed from the one to the other, and at no others.
+    /// The keys that differ between two versions that are held, with both values, in the order of
+    /// [`iter`](VersionedSnapshot::iter). Either may be the later one. Looks at the nodes on the way to the
+    /// keys that changed from the one to the other, and at no others.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchVersion`](crate::Error::NoSuchVersion), [`Error::Pool`](crate::Error::Pool) when the map is damaged.
+    /// [`Error::NoSuchVersion`](crate::Error::NoSuchVersion), [`Error::Pool`](crate::Error::Pool) when the
+    /// map is damaged.
     pub fn diff(&self, from: u64, to: u64) -> Result<Vec<VersionedChange>> {
         self.shared.pool.check_process()?;
         let (from, to) = (self.snapshot_at(from)?, self.snapshot_at(to)?);
@@ -36,12 +38,13 @@ impl<S: VersionedStructure> VersionedMap<S> {
         Ok(changes)
     }
 
-    /// Calls `visit` with each key that differs between two snapshots of this map, in the order of [`iter`](VersionedSnapshot::iter), and with its values in the first and
-    /// in the second: [`diff`](Self::diff) without copies.
+    /// Calls `visit` with each key that differs between two snapshots of this map, in the order of
+    /// [`iter`](VersionedSnapshot::iter), and with its values in the first and in the second:
+    /// [`diff`](Self::diff) without copies.
     ///
     /// # Errors
     ///
-    /// What `visit` returns, and [`Error::Pool`](crate::Error::Pool) when the map is damaged.
+    /// The error of `visit`, and [`Error::Pool`](crate::Error::Pool) when the map is damaged.
     ///
     /// # Panics
     ///

@@ -1,4 +1,5 @@
-//! Freeing a dropped map step by step: its newest version, then its named snapshots and the queues of what died.
+//! Freeing a dropped map step by step: its newest version, then its named snapshots and the queues of what
+//! died.
 
 use super::checker::expect;
 use super::kept_list;
@@ -14,7 +15,7 @@ use tembo_pool::{Marks, Tx};
 /// More nodes than this cannot be above each other, whatever media says.
 const DEPTH_MAX: usize = 64;
 
-/// What a node of a dropped map still leads to.
+/// The blocks that a node of a dropped map still leads to.
 #[derive(Debug, Default)]
 pub struct Remains {
     /// Bytes of the node.
@@ -27,7 +28,7 @@ pub struct Remains {
 
 /// How a structure comes apart when its map was dropped.
 pub trait Dismantle {
-    /// What a node still leads to in a version of a map that was dropped.
+    /// The blocks that a node still leads to, in a version of a map that was dropped.
     fn remains(region: &Region, load: &Load<'_>, off: u64, version: u64) -> Result<Remains>;
 }
 

@@ -33,7 +33,8 @@ impl<S: BuildVersion> VersionBuilder<S> {
         Ok(is_expected)
     }
 
-    /// Lets a key have the fate that `decide` wants when it knows the value; returns whether the key was there.
+    /// Lets a key have the fate that `decide` wants when it knows the value; returns whether the key was
+    /// there.
     pub(crate) fn decide<V: AsRef<[u8]>>(
         &mut self,
         tx: &mut Tx<'_>,

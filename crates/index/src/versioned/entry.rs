@@ -1,4 +1,4 @@
-//! What walks over a version give.
+//! The items of walks over a version.
 
 use super::bytes::VersionedBytes;
 

@@ -1,8 +1,8 @@
-//! Changes from any number of threads: those that wait for the writer become one version, with one fence.
+//! Changes by any number of threads. Those that wait for the writer become one version, with one fence.
 //!
-//! A thread that finds the writer's lock taken leaves its change in a list and then waits for the lock. Whoever gets it makes all the
-//! changes in the list; the others find theirs made when they get the lock in turn, or that they were not made because the thread that
-//! was about to panicked.
+//! A thread that finds the writer's lock taken leaves its change in a list and then waits for the lock. The
+//! thread that gets it makes all changes in the list. The others, when they get the lock in turn, find
+//! their change made, or abandoned because the thread that made them panicked.
 
 use super::builder::{GROUP_MAX, VersionBuilder};
 use super::map::{VersionedMap, Writing};
@@ -46,8 +46,10 @@ impl<S: VersionedStructure> VersionedBatch<'_, '_, S> {
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong), after which the batch can go on; [`Error::Pool`](crate::Error::Pool) when the pool is full
-    /// or damaged, after which nothing of the batch is kept.
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong),
+    /// [`Error::ValueTooLong`](crate::Error::ValueTooLong), after which the batch can go on;
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is full or damaged, after which nothing of the
+    /// batch is kept.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.builder.put(self.tx, key, value)
     }
@@ -102,21 +104,23 @@ impl<S: VersionedStructure> std::fmt::Debug for VersionedBatch<'_, '_, S> {
 }
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// Puts a key; returns whether it was there. A version of its own, or one with the changes of other threads; durable, and
-    /// in the newest version for readers, when the call returns. O(log n), one fence.
+    /// Puts a key; returns whether it was there. A version of its own, or one with the changes of other
+    /// threads; durable, and in the newest version for readers, when the call returns. O(log n), one fence.
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong), and [`Error::Pool`](crate::Error::Pool) when the pool is full, damaged, or open for
-    /// reading only; [`Error::Abandoned`](crate::Error::Abandoned) when another thread, which was about to make the change with its own,
-    /// panicked. Nothing has changed then.
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong),
+    /// [`Error::ValueTooLong`](crate::Error::ValueTooLong), and [`Error::Pool`](crate::Error::Pool) when
+    /// the pool is full, damaged, or open for reading only; [`Error::Abandoned`](crate::Error::Abandoned)
+    /// when another thread, which was about to make the change with its own, panicked. Nothing has changed
+    /// then.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_lengths(key, &[value])?;
         self.make_one(&Change::Put(key, value))
     }
 
-    /// Puts a key that is not there; returns whether that was so. If not, it costs no more than looking the key up. As
-    /// [`put`](Self::put).
+    /// Puts a key that is not there; returns whether that was so. If not, it costs no more than looking the
+    /// key up. As [`put`](Self::put).
     ///
     /// # Errors
     ///
@@ -137,8 +141,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.make_one(&Change::Update(key, value))
     }
 
-    /// Makes the value of a key `new` if it is `expected`, where none stands for no key; returns whether it was. As
-    /// [`put`](Self::put).
+    /// Makes the value of a key `new` if it is `expected`, where none stands for no key; returns whether it
+    /// was. As [`put`](Self::put).
     ///
     /// # Errors
     ///
@@ -147,10 +151,10 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.make_one(&Change::Swap { key, expected, new })
     }
 
-    /// Gives a key the value that `change` makes of the one it has, where none stands for no key; returns whether it was there.
-    /// `change` is called once, by the writer of the map: it may read the map, and must not change it. If it panics nothing has
-    /// changed. A value that stays the same is not written again. As [`put`](Self::put), but never together with the changes
-    /// of other threads.
+    /// Gives a key the value that `change` makes of the one it has, where none stands for no key; returns
+    /// whether it was there. `change` is called once, by the writer of the map: it may read the map, and
+    /// must not change it. If it panics nothing has changed. A value that stays the same is not written
+    /// again. As [`put`](Self::put), but never together with the changes of other threads.
     ///
     /// # Errors
     ///
@@ -176,7 +180,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.with_room_after(change).map(|(outcome, _)| outcome)
     }
 
-    /// Frees what is dead if a change found no space that cannot be made again, so that it finds some the next time.
+    /// Frees what is dead if a change found no space that cannot be made again, so that it finds some the
+    /// next time.
     fn with_room_after<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
         change().inspect_err(|e| {
             if e.is_full() {
@@ -185,7 +190,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         })
     }
 
-    /// Removes a key; returns whether it was there. As [`put`](Self::put); costs nothing if the key was not there.
+    /// Removes a key; returns whether it was there. As [`put`](Self::put); costs nothing if the key was not
+    /// there.
     ///
     /// # Errors
     ///
@@ -194,8 +200,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.make_one(&Change::Remove(key))
     }
 
-    /// Removes everything, in time that does not follow the size of the map; what it took is freed bit by bit by later changes, and
-    /// by [`collect`](Self::collect). A version of its own.
+    /// Removes everything, in time that does not follow the size of the map; what it took is freed bit by
+    /// bit by later changes, and by [`collect`](Self::collect). A version of its own.
     ///
     /// # Errors
     ///
@@ -204,14 +210,14 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.alone(|builder, tx| S::clear(builder, tx))
     }
 
-    /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence (two if they have more
-    /// than 2 KiB of new data), or none of them is made. Other writers wait meanwhile, so
-    /// `body` must not change the map but by the batch.
+    /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence
+    /// (two if they have more than 2 KiB of new data), or none of them is made. Other writers wait
+    /// meanwhile, so `body` must not change the map but by the batch.
     ///
     /// # Errors
     ///
-    /// What `body` returns; [`Error::Abandoned`](crate::Error::Abandoned) if it goes on after a change that failed half-way; [`Error::Pool`](crate::Error::Pool). Nothing has
-    /// changed then.
+    /// The error of `body`; [`Error::Abandoned`](crate::Error::Abandoned) if it goes on after a change that
+    /// failed half-way; [`Error::Pool`](crate::Error::Pool). Nothing has changed then.
     pub fn batch<T>(&self, body: impl FnOnce(&mut VersionedBatch<'_, '_, S>) -> Result<T>) -> Result<T> {
         self.alone(|builder, tx| body(&mut VersionedBatch { builder, tx }))
     }
@@ -256,7 +262,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         Ok((outcome, self.shared.current()))
     }
 
-    /// Makes a change, by itself or with those of other threads; once more, if there was no space, and what is dead gave some back.
+    /// Makes a change, by itself or with those of other threads; once more, if there was no space, and what
+    /// is dead gave some back.
     #[inline]
     fn make_one(&self, change: &Change<&[u8]>) -> Result<bool> {
         match self.try_one(change) {
@@ -313,7 +320,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         }
     }
 
-    /// Makes the changes of a group as one version; or, if that fails, each by itself, since one may be what made it fail.
+    /// Makes the changes of a group as one version; or, if that fails, each by itself, since one may be
+    /// what made it fail.
     fn make(&self, writing: &mut Writing<S>, group: &[Request]) {
         let together = self.write(writing, |builder, tx| {
             group.iter().map(|request| make(&request.change, builder, tx)).collect::<Result<Vec<bool>>>()
@@ -363,7 +371,8 @@ mod tests {
         assert!(tree.get(b"c").unwrap().is_some());
     }
 
-    /// A snapshot that is made while the only change of a version is, which owes it what it raises no stamps for.
+    /// A snapshot that is made while the only change of a version is, which owes it what it raises no
+    /// stamps for.
     #[test]
     fn a_version_that_comes_to_be_held_while_one_change_is_made_misses_nothing() {
         let (tree, _dir) = new_tree();

@@ -13,7 +13,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`] if the name is taken, [`Error::SnapshotName`] if it is not 1 to 255 bytes long, [`Error::Pool`].
+    /// [`Error::Exists`] if the name is taken, [`Error::SnapshotName`] if it is not 1 to 255 bytes long,
+    /// [`Error::Pool`].
     ///
     /// # Panics
     ///
@@ -63,8 +64,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         Some(VersionedSnapshot::hold(&self.shared, found.version))
     }
 
-    /// Gives up a named snapshot; returns whether there was one. Its version stays as long as others hold it; what it alone needs
-    /// comes free by [`collect`](Self::collect). One fence.
+    /// Gives up a named snapshot; returns whether there was one. Its version stays as long as others hold
+    /// it; what it alone needs comes free by [`collect`](Self::collect). One fence.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! What every structure of versions keeps on media: its head, records, named snapshots, and queues of what died.
+//! The media format that all structures share: head, records, named snapshots, and queues of dead blocks.
 //!
-//! All words are in the byte order of the machine (a pool of the other order is refused when it is opened), all references are
-//! byte offsets from the start of the pool, and 0 is none.
+//! All words are in the byte order of the machine (a pool of the other order is refused when it is opened),
+//! all references are byte offsets from the start of the pool, and 0 is none.
 
 use tembo_pmem::media_struct;
 
@@ -13,7 +13,8 @@ pub(crate) const MAX_NAME_BYTES: u64 = 255;
 pub(crate) const FIRST_VERSION: u64 = 1;
 
 media_struct! {
-    /// A queue of dead blocks. The chunks from the first to the last are linked; only these two may be in part unused.
+    /// A queue of dead blocks. The chunks from the first to the last are linked; only these two may be in
+    /// part unused.
     pub(crate) struct PmCddsQueue: 64 {
         /// The chunk with the oldest item, or 0 if there are no chunks.
         0 => first: u64,
@@ -33,11 +34,13 @@ media_struct! {
 media_struct! {
     /// The head of a structure, the object that the pool's root names.
     pub(crate) struct PmCddsHead: 192 {
-        /// The bytes `CDDStr` of a tree or `CDDSht` of a hash table, format version (2 of a tree, 1 of a hash table), zero.
+        /// The bytes `CDDStr` of a tree or `CDDSht` of a hash table, format version (2 of a tree, 1 of a
+        /// hash table), zero.
         0 => format: u64,
         /// The newest version; every commit of changes adds 1.
         8 => version: u64,
-        /// The root node's offset (low 48 bits) and its level (high 16 bits, 0 in a hash table); 0 if there is no node.
+        /// The root node's offset (low 48 bits) and its level (high 16 bits, 0 in a hash table); 0 if there
+        /// is no node.
         16 => root: u64,
         /// How many keys the newest version has.
         24 => length: u64,
@@ -45,7 +48,7 @@ media_struct! {
         32 => kept: u64,
         /// How many there are.
         40 => kept_count: u64,
-        /// What the hashes of a hash table depend on; zero in a tree.
+        /// The seed of a hash table's hashes; zero in a tree.
         48 => seed: u64,
         /// In a map that was dropped: the head of the next one, or 0.
         56 => next_dropped: u64,
@@ -59,8 +62,8 @@ media_struct! {
 media_struct! {
     /// A block, or all blocks of a part of a tree, that the newest version does not have.
     pub(crate) struct PmCddsDead: 24 {
-        /// Its offset, a multiple of 16. Low 4 bits: 0 for a record, 1 for a node, 3 for a node with all that is below it in the
-        /// last version that it was in.
+        /// Its offset, a multiple of 16. Low 4 bits: 0 for a record, 1 for a node, 3 for a node with all
+        /// that is below it in the last version that it was in.
         0 => block: u64,
         /// The first version that it, or the uppermost node, was in.
         8 => birth: u64,

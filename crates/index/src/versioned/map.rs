@@ -15,37 +15,39 @@ use std::sync::atomic::Ordering;
 use tembo_pool::{Lane, Pool};
 use tembo_sync::{BiasedGuard, BiasedMutex};
 
-/// A map from byte strings to byte strings, of which every version that is held by a snapshot can be read: a
-/// [`VersionedTree`](crate::VersionedTree) if `S` is [`TreeStructure`](crate::TreeStructure), a [`VersionedHash`](crate::VersionedHash) if it is
-/// [`HashStructure`](crate::HashStructure). Cheap to clone; all clones are one map.
+/// A map from byte strings to byte strings, of which every version that is held by a snapshot can be read:
+/// a [`VersionedTree`](crate::VersionedTree) if `S` is [`TreeStructure`](crate::TreeStructure), a
+/// [`VersionedHash`](crate::VersionedHash) if it is [`HashStructure`](crate::HashStructure). Cheap to
+/// clone; all clones are one map.
 ///
-/// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in a
-/// [`batch`](Self::batch) are one version together, and so are those of threads that change the map at once. Readers never wait.
+/// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in
+/// a [`batch`](Self::batch) are one version together, and so are those of threads that change the map at
+/// once. Readers never wait.
 pub struct VersionedMap<S: VersionedStructure> {
     pub(super) shared: Arc<Shared>,
-    /// What the writer works with.
+    /// The state of the writer.
     pub(super) writer: Arc<BiasedMutex<Writing<S>>>,
 }
 
-/// What only the writer uses.
+/// The state that only the writer uses.
 pub(super) struct Writing<S: VersionedStructure> {
     /// None in a pool that is open for reading only.
     pub(super) lane: Option<Lane>,
     pub(super) scan: OldScan,
-    /// What made the version before, for its memory to be used again.
+    /// The builder of the version before, whose memory is used again.
     pub(super) spare: Option<Box<VersionBuilder<S>>>,
 }
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// What kind of root it has, as noted in the pool's root directory.
+    /// The kind of its root in the pool's root directory.
     pub const ROOT_KIND: u32 = S::ROOT_KIND;
 
     /// Makes an empty map and names it in the pool's root directory; one transaction, durable on return.
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for another root or no
-    /// lane left, or the name is not 1 to 40 bytes long.
+    /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for
+    /// another root or no lane left, or the name is not 1 to 40 bytes long.
     pub fn create(pool: &Pool, name: &str) -> Result<VersionedMap<S>> {
         // Nobody can tell this number in advance, or from outside.
         let seed = if S::HAS_SEED { RandomState::new().hash_one(name) } else { 0 };
@@ -69,13 +71,13 @@ impl<S: VersionedStructure> VersionedMap<S> {
         Self::start(pool, header, Some(lane))
     }
 
-    /// The map of this name, if there is one. Takes the same time for a map of any size, and a little for each kept snapshot. A
-    /// map is opened once at a time: clone the handle to share it.
+    /// The map of this name, if there is one. Takes the same time for a map of any size, and a little for
+    /// each kept snapshot. A map is opened once at a time: clone the handle to share it.
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] if it is open already; [`Error::Pool`] if the name belongs to something else, the head is
-    /// damaged, or no lane is left.
+    /// [`Error::InUse`] if it is open already; [`Error::Pool`] if the name belongs to something else, the
+    /// head is damaged, or no lane is left.
     pub fn open(pool: &Pool, name: &str) -> Result<Option<VersionedMap<S>>> {
         let Some(root) = pool.root(name)? else { return Ok(None) };
         if root.kind != S::ROOT_KIND {

@@ -1,11 +1,12 @@
-//! Maps and lists that are empty mostly: whoever only looks takes their lock no more often than there is something in them.
+//! Collections that are mostly empty. A thread that only looks takes the lock only if there is something in
+//! them.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What can be empty.
+/// A collection that can be empty.
 pub(crate) trait Collection {
     fn is_empty(&self) -> bool;
 }
@@ -45,8 +46,8 @@ impl<C: Collection> MostlyEmpty<C> {
         Locked { has_any: &self.has_any, collection: self.collection.lock() }
     }
 
-    /// The collection, if there is something in it. What was put into it before the caller looks, in the order of what is sequentially
-    /// consistent, is not missed.
+    /// The collection, if it is not empty. An item is not missed that was put into it before, in the order
+    /// of sequentially consistent operations.
     #[inline]
     pub(crate) fn lock_if_any(&self) -> Option<Locked<'_, C>> {
         // ORDER: sequentially consistent, with the store at the end of a change.

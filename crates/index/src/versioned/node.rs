@@ -1,5 +1,5 @@
-//! Records and names as they are read from media: they never change once they are published, and are borrowed. And words as
-//! bytes.
+//! Records and names as they are read from media: they never change once they are published, and are
+//! borrowed. And words as bytes.
 
 use super::layout::KEPT_BYTES;
 use super::view::View;
@@ -19,8 +19,9 @@ impl<'m> Record<'m> {
     pub(crate) fn read(region: &'m Region, off: u64) -> Result<Record<'m>> {
         let lengths = region.load_u64(off)?;
         let (key_bytes, value_bytes) = (lengths & 0xFFFF_FFFF, lengths >> 32);
-        // SAFETY: a record is written before the commit that links it and never stored to afterwards. Its block is not used again
-        // while a version that it is in is held, nor before the writer's transaction ends.
+        // SAFETY: a record is written before the commit that links it and never stored to afterwards. Its
+        // block is not used again while a version that it is in is held, nor before the writer's
+        // transaction ends.
         let all = unsafe { region.bytes(off.saturating_add(RECORD_HEAD_BYTES), key_bytes + value_bytes)? };
         let (key, value) = all.split_at(key_bytes as usize);
         Ok(Record { key, value })
@@ -54,7 +55,7 @@ pub(crate) fn bytes_of_word(word: &u64, bytes: u8) -> &[u8] {
 
 /// The name of a kept snapshot.
 pub(crate) fn kept_name(region: &Region, off: u64, bytes: u64) -> Result<&[u8]> {
-    // SAFETY: as for a record: written before the commit that links it, never stored to afterwards, and freed under the lock that
-    // whoever reads it holds.
+    // SAFETY: as for a record: written before the commit that links it, never stored to afterwards, and
+    // freed under the lock that whoever reads it holds.
     Ok(unsafe { region.bytes(off.saturating_add(KEPT_BYTES), bytes)? })
 }

@@ -15,7 +15,7 @@ pub(crate) struct OldScan {
 impl OldScan {
     /// Notes that items were found to be needed while these versions were held.
     pub(super) fn watch(&mut self, retained: &Retained, newest: u64) {
-        // What died is not in the newest version, so that nothing waits for that one.
+        // A dead block is not in the newest version, so that no item waits for that one.
         self.watched.extend(retained.versions().iter().filter(|version| **version < newest));
         self.watched.sort_unstable();
         self.watched.dedup();

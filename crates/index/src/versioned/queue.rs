@@ -1,8 +1,8 @@
-//! The queues of what died: blocks that are in the newest version no more, until no version that is held needs them.
+//! The queues of dead blocks: those that left the newest version wait here until no held version needs them.
 //!
-//! A transaction takes items off the front that were there before it, and puts others at the back. A queue that has run empty begins
-//! again at the start of its chunk, so that in a tree without snapshots, where every version takes off what the one before
-//! put there, the queue stays in one chunk.
+//! A transaction takes items off the front that were there before it, and puts others at the back. A queue
+//! that has run empty begins again at the start of its chunk, so that in a tree without snapshots, where
+//! every version takes off what the one before put there, the queue stays in one chunk.
 
 use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, PmCddsDead, at};
 use super::readers::Retained;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
-/// What an item of a queue stands for.
+/// The kind of blocks that an item of a queue stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeadKind {
     Record = 0,
@@ -22,12 +22,12 @@ pub(crate) enum DeadKind {
     Subtree = 3,
 }
 
-/// What died.
+/// A dead block, or a dead subtree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dead {
     pub(crate) off: u64,
     pub(crate) kind: DeadKind,
-    /// Of a subtree: of its uppermost node.
+    /// For a subtree, the birth of its uppermost node.
     pub(crate) birth: u64,
     pub(crate) death: u64,
 }
@@ -66,7 +66,7 @@ pub trait Reclaim: Sized + 'static {
     /// The last version that changed something in a dead subtree.
     fn last_change(region: &Region, dead: &Dead) -> Result<u64>;
 
-    /// What a dead subtree consists of: its uppermost node, and what that leads to in its last version.
+    /// The parts of a dead subtree: its uppermost node, and the blocks that it leads to in its last version.
     fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>>;
 }
 
@@ -148,7 +148,8 @@ impl Queue {
             idx => (self.now.first, idx),
         };
         let (off, region) = (item_off(chunk, idx), region(tx));
-        // What was there before the transaction, which stores items only where there is none that it may take off.
+        // Media has the item: the transaction stores items only to places without an item that it may take
+        // off.
         Dead::decode(off, [region.load_u64(off)?, region.load_u64(off + 8)?, region.load_u64(off + 16)?])
             .map(Some)
     }
@@ -188,7 +189,8 @@ impl Queue {
             tx.write_fresh(chunk, &[0; at!(PmCddsChunk.items) as usize])?;
             match self.now.last {
                 0 => (self.now.first, self.now.first_idx) = (chunk, 0),
-                // PERSIST(I5): the chunk is new in this transaction, which makes it durable before it stores this link.
+                // PERSIST(I5): the chunk is new in this transaction, which makes it durable before it
+                // stores this link.
                 last => tx.store(last.saturating_add(at!(PmCddsChunk.next)), chunk)?,
             }
             (self.now.last, self.now.last_idx, self.is_last_new) = (chunk, 0, true);
@@ -255,7 +257,8 @@ impl Queues {
             self.free_or_keep_block(tx, dead, retained)?;
             return Ok(1);
         }
-        // All of it is in each version from its last change to its death: there is nothing to be gained by looking at its parts.
+        // Each version from the last change to the death has all of it, so that its parts need not be
+        // looked at.
         if retained.any_in(dead.birth.max(S::last_change(region(tx), &dead)?), dead.death) {
             self.has_needed = true;
             self.old(tx)?.push(tx, &dead)?;

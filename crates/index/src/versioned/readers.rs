@@ -1,8 +1,8 @@
-//! Which versions are being read.
+//! The versions that are being read.
 //!
-//! A reader publishes its version in a slot of its own. The order of things, which `mod.rs` argues from, is: the reader stores
-//! its slot and then loads `intent`; the writer stores `intent` and then loads the slots. All four are sequentially consistent, so
-//! that at least one sees the other.
+//! A reader publishes its version in a slot of its own. The argument of `mod.rs` relies on this order: the
+//! reader stores its slot and then loads `intent`; the writer stores `intent` and then loads the slots. All
+//! four accesses are sequentially consistent, so that at least one thread sees the other's store.
 
 use super::mostly_empty::MostlyEmpty;
 use super::record_size_hint::RecordSizeHint;
@@ -19,7 +19,7 @@ const EMPTY: u64 = 0;
 #[repr(align(128))]
 struct ReaderLine {
     version: AtomicU64,
-    /// Of the reader, or the last one. It has the line anyway.
+    /// The hint of the reader, or of the last one, which has loaded the line anyway.
     size_hint: RecordSizeHint,
 }
 
@@ -62,8 +62,8 @@ impl Readers {
         let first = FIRST.get() % SLOTS;
         for i in 0..SLOTS {
             let idx = (first + i) % SLOTS;
-            // ORDER: before the slot is used, so that no writer's look leaves it out; acquire, so that this holds too if another
-            // reader has raised the mark.
+            // ORDER: before the slot is used, so that no writer's look leaves it out; acquire, so that this
+            // holds too if another reader has raised the mark.
             if self.used.load(Ordering::Acquire) <= idx {
                 self.used.fetch_max(idx + 1, Ordering::SeqCst);
             }
@@ -109,7 +109,7 @@ impl Readers {
         }
     }
 
-    /// What the reader at a place expects of records.
+    /// The size hint of the reader in a slot.
     #[inline]
     pub(crate) fn size_hint(&self, place: &ReaderSlot) -> Option<&RecordSizeHint> {
         match place {
@@ -146,7 +146,8 @@ impl Retained {
         Retained { versions, is_last_free: false }
     }
 
-    /// Makes them the versions that are held, which `gather` puts into a list, and the newest one, which may be among them or not.
+    /// Makes them the versions that are held, which `gather` puts into a list, and the newest one, which
+    /// may be among them or not.
     pub(crate) fn gather(&mut self, newest: u64, gather: impl FnOnce(&mut Vec<u64>)) {
         let Retained { versions, is_last_free } = self;
         versions.clear();

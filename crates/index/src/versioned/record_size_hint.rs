@@ -1,8 +1,7 @@
-//! How much of a record is asked for before anything of it is known: as much as the records had that were read before it.
+//! How many lines of a record to prefetch before its length is known: as many as earlier records had.
 //!
-//! A record says how long it is, so that the rest of it could be asked for only when its first line has come. That takes as long again
-//! as the first line took, and where the record lies on two pages, the second is looked up only then. Records of one map are mostly
-//! alike.
+//! The length is in the record's first line. To wait for it before requesting the rest would double the
+//! latency, and delay the lookup of a second page. Records of one map are mostly of similar length.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, Region};
@@ -23,8 +22,8 @@ impl RecordSizeHint {
         }
     }
 
-    /// Notes where a record was, and how long. What was too much counts at once, and what was too little by and by: lines that nobody reads cost
-    /// more than lines that come late.
+    /// Notes where a record was, and how long. The hint falls at once and rises gradually: fetching lines
+    /// that nobody reads costs more than fetching some late.
     #[inline]
     pub(crate) fn note(&self, off: u64, record_bytes: u64) {
         let lines = (off % LINE_BYTES + record_bytes).div_ceil(LINE_BYTES).min(LINES_MAX);

@@ -28,7 +28,8 @@ impl Drop for Group {
     }
 }
 
-/// Takes a change back that nobody has taken to make, if the thread panics that left it: as one does that has the writer's lock already.
+/// Takes a change back that nobody has taken to make, if the thread panics that left it: as one does that
+/// has the writer's lock already.
 pub(super) struct TakeBack<'w> {
     pub(super) waiting: &'w Waiting,
     pub(super) outcome: &'w Arc<Mutex<Option<Result<bool>>>>,

@@ -6,14 +6,14 @@ use super::structure::VersionedStructure;
 use crate::error::Result;
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// Makes a version that has what `version` has, which has to be held; returns its number. The versions in between stay as they
-    /// are, for whoever holds them. Takes time that follows what changed since, not the size of the map; all of it is
-    /// one transaction.
+    /// Makes a version that has what `version` has, which has to be held; returns its number. The versions
+    /// in between stay as they are, for whoever holds them. Takes time that follows what changed since, not
+    /// the size of the map; all of it is one transaction.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchVersion`](crate::Error::NoSuchVersion); [`Error::Pool`](crate::Error::Pool) when the pool is full,
-    /// damaged, or open for reading only. Nothing has changed then.
+    /// [`Error::NoSuchVersion`](crate::Error::NoSuchVersion); [`Error::Pool`](crate::Error::Pool) when the
+    /// pool is full, damaged, or open for reading only. Nothing has changed then.
     pub fn rollback_to(&self, version: u64) -> Result<u64> {
         let target = self.snapshot_at(version)?;
         let mut writing = self.lock_writer()?;

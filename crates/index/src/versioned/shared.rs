@@ -13,20 +13,21 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::Region;
 use tembo_pool::{Hold, Pool};
 
-/// What the clones of a handle share.
+/// The state that the clones of a handle share.
 pub(crate) struct Shared {
     pub(super) pool: Pool,
     pub(super) header: u64,
-    /// Of the hashes; 0 in a tree.
+    /// The seed of the hashes; 0 in a tree.
     pub(super) seed: u64,
     _hold: Hold,
     /// The newest version.
     current: AtomicU64,
     /// The version that is being made, or was made last.
     intent: AtomicU64,
-    /// Root and length of the newest version and of the one before or after it, by the lowest bit of their numbers.
+    /// Root and length of the newest version and of the one before or after it, by the lowest bit of their
+    /// numbers.
     tops: [Top; 2],
-    /// What the newest version did not store for the one before it.
+    /// The stamps that the newest version has not stored for the one before it.
     pub(super) deferred: NewestDeferredStamps,
     pub(super) readers: Readers,
     /// The versions of snapshots.
@@ -34,7 +35,8 @@ pub(crate) struct Shared {
     /// Mirrors the list of kept snapshots.
     pub(super) kept: MostlyEmpty<Vec<KeptSnapshot>>,
     pub(super) waiting: Waiting,
-    /// The thread whose batch has the writer ([`VersionedTree::part_of_batch`](crate::VersionedTree::part_of_batch)), or 0.
+    /// The thread whose batch has the writer
+    /// ([`VersionedTree::part_of_batch`](crate::VersionedTree::part_of_batch)), or 0.
     pub(super) batch_thread: AtomicUsize,
 }
 
@@ -109,15 +111,15 @@ impl Shared {
         Version { number, root, length: top.length.load(Ordering::Acquire) }
     }
 
-    /// Whether a version was published in time to be spared, and its top not written over: no writer has begun with the second
-    /// version after it.
+    /// Whether a version was published in time to be spared, and its top not written over: no writer has
+    /// begun with the second version after it.
     #[inline]
     pub(super) fn is_spared(&self, number: u64) -> bool {
         // ORDER: sequentially consistent, after the publication (`readers.rs`).
         self.intent.load(Ordering::SeqCst) <= number + 1
     }
 
-    /// What stands for the turn to write to the map.
+    /// The key of the turn to write to the map.
     pub(super) fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -152,13 +154,13 @@ impl Shared {
         self.current.store(version.number, Ordering::Release);
     }
 
-    /// What a version that is held misses of what the one after it changed. Whoever compares the two asks when both are held, and
-    /// the later one is there.
+    /// The stamps of the next version that are not stored yet. A comparison of the two versions asks when
+    /// both are held, and the later one exists.
     pub(super) fn deferred_for(&self, version: u64) -> DeferredStamps {
         self.deferred.of(version + 1)
     }
 
-    /// What the next version has to store, since some of these versions is owed it.
+    /// The deferred stamps that the next version has to store, since one of these versions needs them.
     pub(super) fn due(&self, retained: &Retained) -> DeferredStamps {
         let newest = self.current();
         match retained.held() {

@@ -23,7 +23,7 @@ pub struct VersionedReader<'t, S = TreeStructure> {
     structure: PhantomData<S>,
 }
 
-/// What keeps a published version from being given up.
+/// A published version. It is not given up before this is dropped.
 pub(super) struct VersionPin<'t> {
     shared: &'t Shared,
     place: ReaderSlot,
@@ -111,7 +111,7 @@ impl<'t, S> VersionedReader<'t, S> {
         self.pinned_view()
     }
 
-    /// What holds the version, alone.
+    /// The pin of the version.
     #[inline]
     pub(super) fn into_hold(self) -> VersionPin<'t> {
         self.hold
@@ -127,7 +127,7 @@ impl<S: VersionedStructure> VersionedSnapshot<S> {
         VersionedSnapshot::of(shared, version)
     }
 
-    /// Of a version whose holders count this one.
+    /// A snapshot of a version whose count of holders includes it already.
     fn of(shared: &Arc<Shared>, version: Version) -> VersionedSnapshot<S> {
         VersionedSnapshot { shared: shared.clone(), version, structure: PhantomData }
     }
@@ -182,7 +182,7 @@ impl Drop for VersionPin<'_> {
     }
 }
 
-/// What readers and snapshots offer alike.
+/// The methods that readers and snapshots share.
 macro_rules! reads_a_version {
     ($name:literal, $holder:ty, $ordered:ty) => {
         impl<S: VersionedStructure> $holder {

@@ -1,4 +1,4 @@
-//! What a structure has to bring along for its versions to be kept; everything else is the same for all structures.
+//! The trait of structures whose versions can be kept. Everything else is the same for all structures.
 
 use super::builder::BuildVersion;
 use super::bytes::VersionedBytes;
@@ -14,18 +14,18 @@ pub(crate) type Visit<'v, 'm> =
     dyn FnMut(&[u8], Option<VersionedBytes<'m>>, Option<VersionedBytes<'m>>) -> Result<()> + 'v;
 
 /// How a [`VersionedMap`](crate::VersionedMap) finds its keys: [`TreeStructure`](crate::TreeStructure) or
-/// [`HashStructure`](crate::HashStructure). What it is made of is this crate's own.
+/// [`HashStructure`](crate::HashStructure). Its supertraits are private to this crate.
 pub trait VersionedStructure: BuildVersion + CheckNodes + Dismantle {
     /// The walk over all keys of a version.
     type Iter<'r>: Iterator<Item = Result<VersionedEntry<'r>>>;
 
-    /// What kind of root it has, as noted in the pool's root directory.
+    /// The kind of its root in the pool's root directory.
     #[doc(hidden)]
     const ROOT_KIND: u32;
     /// The first word of its head: a magic and the format version.
     #[doc(hidden)]
     const FORMAT: u64;
-    /// What a thread asks for that wants to write, and what it holds as long as a closure is called; for errors.
+    /// For errors: the name of the turn to write, and of the lock held while a closure runs.
     #[doc(hidden)]
     const TURN: &'static str;
     #[doc(hidden)]
@@ -41,7 +41,8 @@ pub trait VersionedStructure: BuildVersion + CheckNodes + Dismantle {
     #[doc(hidden)]
     fn iter(view: View<'_>) -> Self::Iter<'_>;
 
-    /// Calls `visit` with each key that differs. `owed` is what the earlier version [misses](Shared::deferred_for).
+    /// Calls `visit` with each key that differs. `owed` is what the earlier version
+    /// [misses](Shared::deferred_for).
     #[doc(hidden)]
     fn differences<'m>(
         from: View<'m>,

@@ -7,8 +7,8 @@ use super::structure::VersionedStructure;
 use crate::error::Result;
 use std::ops::Deref;
 
-/// A value as it was in the newest version when it was looked up, in place where it has a block of its own. While it lives, what that
-/// version needs is not reused.
+/// A value as it was in the newest version when it was looked up, in place where it has a block of its own.
+/// While it lives, what that version needs is not reused.
 pub struct VersionedValue<'m> {
     /// Not to be given out for longer than the version is held.
     bytes: VersionedBytes<'m>,
@@ -30,7 +30,8 @@ impl std::fmt::Debug for VersionedValue<'_> {
 }
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// The value that a key has in the newest version, in place where it has a block of its own. O(log n); takes no lock and no memory.
+    /// The value that a key has in the newest version, in place where it has a block of its own. O(log n);
+    /// takes no lock and no memory.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ pub struct View<'m> {
     pub(crate) version: u64,
     pub(crate) root: RootWord,
     pub(crate) seed: u64,
-    /// Of who reads it, if that is known.
+    /// The hint of the reader's slot, if it has one.
     pub(crate) size_hint: Option<&'m RecordSizeHint>,
 }
 

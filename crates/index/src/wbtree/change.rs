@@ -1,7 +1,7 @@
 //! Changes of records, each made in full or not at all.
 //!
-//! A change frees a little of what was cleared, in its own transaction. If it finds no space all the same, more is freed
-//! by transactions before it: otherwise what it frees would be taken back with it, each time.
+//! A change frees a little of what was cleared, in its own transaction. If it finds no space all the same,
+//! more is freed by transactions before it: otherwise what it frees would be taken back with it, each time.
 
 use super::WbTree;
 use crate::error::{Error, Result};
@@ -11,8 +11,9 @@ use tembo_pool::{Savepoint, Tx};
 const RECLAIM_STEPS: usize = 1;
 
 impl WbTree {
-    /// Makes a change of records, in full or not at all, and before it frees a little of what was cleared. If the change finds no space, and its
-    /// transaction is for nothing else, it is made again when more of that was freed.
+    /// Makes a change of records, in full or not at all, and before it frees a little of what was cleared.
+    /// If the change finds no space, and its transaction is for nothing else, it is made again when more of
+    /// that was freed.
     #[inline(always)]
     pub(crate) fn change<T>(
         &self,
@@ -38,7 +39,8 @@ impl WbTree {
         }
     }
 
-    /// Frees more of what was cleared, for a change that found no space. Its transaction was taken back to before the change.
+    /// Frees more of what was cleared, for a change that found no space. Its transaction was taken back to
+    /// before the change.
     ///
     /// # Errors
     ///
@@ -57,8 +59,8 @@ impl WbTree {
                 return Err(failure);
             }
         }
-        // A step at a time: the record of one step always finds room. A change that fails searches the whole pool for space, and is
-        // tried again after 1, 2, 4, 8, ... steps.
+        // A step at a time: the record of one step always finds room. A change that fails searches the
+        // whole pool for space, and is tried again after 1, 2, 4, 8, ... steps.
         loop {
             let has_more = self.reclaim(tx, 1)?;
             tx.commit_and_begin()?;

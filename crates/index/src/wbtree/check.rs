@@ -159,7 +159,7 @@ impl<'m> Checker<'m, '_> {
         Ok(self.marks.reach(block, SEPARATOR_HEAD_BYTES + bytes)?)
     }
 
-    /// What lies past the last separator is zero.
+    /// The words past the last separator are zero.
     fn unused_words(&self, node: &Inner<'_>) -> Result<()> {
         let (count, arrays) = (node.count() as u64, node.off);
         let what = "the unused part of an inner node";

@@ -75,13 +75,13 @@ impl WbTree {
         Ok(Media(self.region()).load(self.doomed_off())? != 0)
     }
 
-    /// Frees up to `steps` nodes, and the records in them, of trees that were cleared; returns whether any are
-    /// left. A step frees at most 43 blocks.
+    /// Frees up to `steps` nodes, and the records in them, of trees that were cleared; returns whether any
+    /// are left. A step frees at most 43 blocks.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when a cleared tree is damaged. The transaction then is as after the
-    /// last complete step.
+    /// [`Error::Pool`](crate::Error::Pool) when a cleared tree is damaged. The transaction then is as after
+    /// the last complete step.
     ///
     /// # Panics
     ///
@@ -103,7 +103,8 @@ impl WbTree {
         Ok(tx.load(self.doomed_off())? != 0)
     }
 
-    /// Frees one node of trees that were cleared; returns whether there was one. After an error the transaction is to be taken back.
+    /// Frees one node of trees that were cleared; returns whether there was one. After an error the
+    /// transaction is to be taken back.
     pub(crate) fn reclaim_doomed(&self, tx: &mut Tx<'_>) -> Result<bool> {
         let doomed = TreeWord(tx.load(self.doomed_off())?);
         if !doomed.is_empty() {

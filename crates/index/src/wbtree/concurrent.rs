@@ -19,7 +19,7 @@ pub struct ConcurrentWriter<'t> {
     writers: &'t Writers,
 }
 
-/// What a change may come to.
+/// Whether a change may insert or remove a record.
 #[derive(Clone, Copy)]
 struct MayInsertOrRemove {
     inserts: bool,
@@ -27,8 +27,8 @@ struct MayInsertOrRemove {
 }
 
 impl WbTree {
-    /// The tree to be changed record by record, by any number of threads at once that all name the same writers. Each change
-    /// is a transaction of its own.
+    /// The tree to be changed record by record, by any number of threads at once that all name the same
+    /// writers. Each change is a transaction of its own.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo_index::Error> {
@@ -71,8 +71,8 @@ impl ConcurrentWriter<'_> {
     ///
     /// # Errors
     ///
-    /// As for [`WbTree::put`], and for a commit. After a failure of the device the outcome is unknown until the pool is opened
-    /// again; otherwise nothing was changed. So for all changes.
+    /// As for [`WbTree::put`], and for a commit. After a failure of the device the outcome is unknown until
+    /// the pool is opened again; otherwise nothing was changed. So for all changes.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[&[u8]]) -> Result<bool> {
         let Turn { mut tx, locks } = self.writers.turn()?;
@@ -158,8 +158,9 @@ impl ConcurrentWriter<'_> {
         Ok(is_expected)
     }
 
-    /// As [`WbTree::modify`], durable on return. Nobody writes to the key while `change` is called, which may read but not write:
-    /// that is refused with [`Error::WouldWait`](crate::Error::WouldWait). (A scan by it ends when nobody changes what it looks at.)
+    /// As [`WbTree::modify`], durable on return. Nobody writes to the key while `change` is called, which
+    /// may read but not write: that is refused with [`Error::WouldWait`](crate::Error::WouldWait). (A scan
+    /// by it ends when nobody changes what it looks at.)
     ///
     /// # Errors
     ///
@@ -193,8 +194,8 @@ impl ConcurrentWriter<'_> {
         self.change(tx, locks, probe, may, |tx, place| self.tree.decide_at(tx, place, probe, decide))
     }
 
-    /// Makes a change where the key is, or belongs, beside other writers: in one leaf if that is all that it needs, otherwise
-    /// with the structure.
+    /// Makes a change where the key is, or belongs, beside other writers: in one leaf if that is all that
+    /// it needs, otherwise with the structure.
     ///
     /// PERSIST(I7): what is locked is unlocked when the commit has returned.
     #[inline]
@@ -234,7 +235,7 @@ impl ConcurrentWriter<'_> {
         loop {
             let version = locks.version();
             let tree = self.tree.root(view)?;
-            // What was cleared is freed by those who change the structure.
+            // Changes of the structure free trees that were cleared.
             if tree.is_empty() || view.load(self.tree.doomed_off())? != 0 {
                 return Ok(None);
             }
@@ -278,7 +279,8 @@ impl ConcurrentWriter<'_> {
     }
 }
 
-/// Commits a change, or takes it back: before anything is unlocked, since blocks that it would free are claimed until then.
+/// Commits a change, or takes it back: before anything is unlocked, since blocks that it would free are
+/// claimed until then.
 fn end<T>(tx: Tx<'_>, outcome: Result<T>) -> Result<T> {
     let outcome = outcome?;
     tx.commit()?;

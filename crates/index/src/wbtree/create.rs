@@ -9,8 +9,9 @@ use tembo_pool::{Pin, Pool, Tx};
 
 /// An ordered map from byte strings to byte strings in a pool. Cheap to clone; all clones are one map.
 ///
-/// Keys have 0 to 65,536 bytes, values 0 to 512 MiB. Two threads must not change the same tree through two transactions
-/// of their own at once; through [`Writers`](crate::Writers), many may write ([`concurrent`](Self::concurrent)). Readers are free.
+/// Keys have 0 to 65,536 bytes, values 0 to 512 MiB. Two threads must not change the same tree through two
+/// transactions of their own at once; through [`Writers`](crate::Writers), many may write
+/// ([`concurrent`](Self::concurrent)). Readers are free.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo_index::Error> {
@@ -48,8 +49,8 @@ impl WbTree {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when the pool is full, has no room for another root, or the name is
-    /// not 1 to 40 bytes long. The transaction then is as it was.
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is full, has no room for another root, or the name
+    /// is not 1 to 40 bytes long. The transaction then is as it was.
     pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<WbTree> {
         let before = tx.savepoint();
         let outcome = WbTree::write_header(tx).and_then(|header| {
@@ -70,7 +71,7 @@ impl WbTree {
         Ok(header)
     }
 
-    /// What kind of root it has, as noted in the pool's root directory.
+    /// The kind of its root in the pool's root directory.
     pub const ROOT_KIND: u32 = ROOT_KIND;
 
     /// The tree of this name, if there is one. Takes the same time for a tree of any size.

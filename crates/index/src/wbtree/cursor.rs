@@ -10,14 +10,15 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use tembo_pool::Pin;
 
-/// A place among the records of a tree: at one of them, before the first, or after the last. A new cursor is before the
-/// first.
+/// A place among the records of a tree: at one of them, before the first, or after the last. A new cursor
+/// is before the first.
 ///
-/// It looks at a copy of one leaf's entries, so that most steps cost O(1), and what changes in that leaf meanwhile is met or
-/// not; a record that is there all the while is not stepped over. A step to another leaf, and a seek, cost O(log n).
+/// It looks at a copy of one leaf's entries, so that most steps cost O(1), and what changes in that leaf
+/// meanwhile is met or not; a record that is there all the while is not stepped over. A step to another
+/// leaf, and a seek, cost O(log n).
 ///
-/// At a record the cursor holds a pin, which it renews with each leaf. That keeps memory that is freed meanwhile from being
-/// reused, so a cursor should not rest at a record for long.
+/// At a record the cursor holds a pin, which it renews with each leaf. That keeps memory that is freed
+/// meanwhile from being reused, so a cursor should not rest at a record for long.
 pub struct Cursor<'t> {
     tree: &'t WbTree,
     place: CursorPosition<'t>,
@@ -116,7 +117,8 @@ fn find_from<'m>(
 }
 
 impl<'t> Cursor<'t> {
-    /// Moves to the first record whose key is at least `key`, or after the last record; returns whether it is at a record.
+    /// Moves to the first record whose key is at least `key`, or after the last record; returns whether it
+    /// is at a record.
     ///
     /// # Errors
     ///
@@ -125,7 +127,8 @@ impl<'t> Cursor<'t> {
         self.land(Direction::Up, Bound::Included(key.to_vec()))
     }
 
-    /// Moves to the last record whose key is at most `key`, or before the first record; returns whether it is at a record.
+    /// Moves to the last record whose key is at most `key`, or before the first record; returns whether it
+    /// is at a record.
     ///
     /// # Errors
     ///
@@ -152,8 +155,8 @@ impl<'t> Cursor<'t> {
         self.land(Direction::Down, Bound::Unbounded)
     }
 
-    /// Moves to the next record, from before the first to the first, and from the last to after the last; returns whether it
-    /// is at a record.
+    /// Moves to the next record, from before the first to the first, and from the last to after the last;
+    /// returns whether it is at a record.
     ///
     /// # Errors
     ///
@@ -163,8 +166,8 @@ impl<'t> Cursor<'t> {
         self.step(Direction::Up)
     }
 
-    /// Moves to the record before this one, from after the last to the last, and from the first to before the first; returns
-    /// whether it is at a record.
+    /// Moves to the record before this one, from after the last to the last, and from the first to before
+    /// the first; returns whether it is at a record.
     ///
     /// # Errors
     ///

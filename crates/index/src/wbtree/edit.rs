@@ -104,10 +104,10 @@ impl<'a> InnerDraft<'a> {
 pub(crate) struct Edit<'m, 'o, 't> {
     pub(crate) tree: &'m WbTree,
     pub(crate) tx: &'o mut Tx<'t>,
-    /// What is locked, if others write too.
+    /// The locks that the change holds, if others write too.
     held: Option<&'o HeldLocks<'o>>,
-    /// Blocks that the change makes unreachable. They are freed when it is complete, not earlier, because until
-    /// then their bytes may still be borrowed and must not be handed out again.
+    /// Blocks that the change makes unreachable. They are freed when it is complete, not earlier, because
+    /// until then their bytes may still be borrowed and must not be handed out again.
     retired: Vec<u64>,
 }
 
@@ -116,8 +116,8 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         Edit { tree, tx, held, retired: Vec::new() }
     }
 
-    /// Keeps other writers out of a leaf until the change is committed: before its state is read, and, of a new one, before
-    /// anything leads to it.
+    /// Keeps other writers out of a leaf until the change is committed: before its state is read, and, of a
+    /// new one, before anything leads to it.
     pub(crate) fn lock(&self, leaf: u64) {
         if let Some(held) = self.held {
             held.lock(leaf);
@@ -165,8 +165,9 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
 
     /// Retires a node, and takes back what the transaction stored in it.
     ///
-    /// ORDER: readers come to the node until the word that leads to it is exchanged, which is behind such stores. They would find
-    /// values of keys that the transaction changes again later, and blocks that it has given back.
+    /// ORDER: readers come to the node until the word that leads to it is exchanged, which is behind such
+    /// stores. They would find values of keys that the transaction changes again later, and blocks that it
+    /// has given back.
     pub(crate) fn retire_node(&mut self, node: u64, bytes: u64) -> Result<()> {
         for word in self.tx.stored_words(node, bytes) {
             let before = self.region().load_u64(word).map_err(tembo_pool::Error::from)?;
@@ -176,7 +177,7 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         Ok(())
     }
 
-    /// Builds a leaf. What lies past its last entry is not written: it is not live, so nobody looks at it.
+    /// Builds a leaf. The space past its last entry is not written: it is not live, so nobody reads it.
     pub(crate) fn build_leaf(&mut self, items: &Items) -> Result<u64> {
         let off = self.tx.alloc(LEAF_BYTES)?;
         self.lock(off);
@@ -191,8 +192,8 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         Ok(off)
     }
 
-    /// The two words that stand for a separator in a node with this base. The separator's block is kept if the
-    /// words refer to it, else retired.
+    /// The two words that stand for a separator in a node with this base. The separator's block is kept if
+    /// the words refer to it, else retired.
     pub(crate) fn encode(&mut self, separator: &Separator<'_>, base: usize) -> Result<(u64, u64)> {
         let rest_bytes = separator.len().checked_sub(base).ok_or_else(|| {
             corrupt("a separator", separator.block, format!("at least {base} bytes"), separator.len())

@@ -52,10 +52,10 @@ impl WbTree {
         Ok(self.find_place(tx, Probe::new(key))?.found.map(|found| found.value))
     }
 
-    /// Asks for the memory that looking up, or writing, `keys` will touch, so that it comes while other work is
-    /// done and for all keys at once, where one look-up after another would wait for each. Changes nothing; what
-    /// the transaction itself has written is not followed. Up to [`PREFETCH_KEYS_MAX`] keys, a fraction of a
-    /// microsecond each.
+    /// Asks for the memory that looking up, or writing, `keys` will touch, so that it comes while other
+    /// work is done and for all keys at once, where one look-up after another would wait for each. Changes
+    /// nothing; what the transaction itself has written is not followed. Up to [`PREFETCH_KEYS_MAX`] keys,
+    /// a fraction of a microsecond each.
     ///
     /// The trick is known as group prefetching (Chen et al., "Improving hash join performance through
     /// prefetching", 2004); here the groups are the levels below the inner nodes: leaves, then records.
@@ -90,14 +90,15 @@ impl WbTree {
 
 /// Looks for a key in a leaf that a writer may be changing.
 ///
-/// The state is loaded first and again at the end. A miss counts only if it did not change in between: else the
-/// entry may have moved into a slot that was not looked at, or its fingerprint may have been overwritten. A hit
-/// counts if the slot is still live at the end, because then the record was in the tree at some moment since
-/// the start; a slot that was emptied and is being filled again is not live before its new record is complete.
+/// The state is loaded first and again at the end. A miss counts only if it did not change in between: else
+/// the entry may have moved into a slot that was not looked at, or its fingerprint may have been
+/// overwritten. A hit counts if the slot is still live at the end, because then the record was in the tree
+/// at some moment since the start; a slot that was emptied and is being filled again is not live before its
+/// new record is complete.
 ///
-/// ORDER: all loads acquire, so that none of them moves above the first load of the state, and the last one does
-/// not move above any. The writer stores an entry before the state that makes it live, and the state without it
-/// before another entry into the same slot.
+/// ORDER: all loads acquire, so that none of them moves above the first load of the state, and the last one
+/// does not move above any. The writer stores an entry before the state that makes it live, and the state
+/// without it before another entry into the same slot.
 #[inline(always)]
 pub(crate) fn find_stable<'m>(
     view: impl View<'m>,

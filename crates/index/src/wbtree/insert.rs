@@ -12,15 +12,15 @@ use crate::record::{check_lengths, write_record};
 use tembo_pool::Tx;
 
 impl WbTree {
-    /// Puts a record whose value is the concatenation of `value`; returns whether it replaced one with the same
-    /// key. It is durable, and visible to readers, once the transaction is committed. O(log n).
+    /// Puts a record whose value is the concatenation of `value`; returns whether it replaced one with the
+    /// same key. It is durable, and visible to readers, once the transaction is committed. O(log n).
     ///
     /// If a cleared tree is still being freed, this frees a little of it.
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], and [`Error::Pool`] when the pool is full or damaged. The
-    /// transaction then is as it was, and can go on.
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], and [`Error::Pool`] when the pool is full or
+    /// damaged. The transaction then is as it was, and can go on.
     ///
     /// # Panics
     ///
@@ -56,8 +56,8 @@ impl WbTree {
             tx.store(leaf.record_off(found.slot), record)?;
             tx.free(found.record)?;
             if leaf.state(Media(self.region()))?.bitmap() >> found.slot & 1 == 0 {
-                // ORDER: the entry is this transaction's own. Readers find it through the state, which has to become visible behind
-                // the new record, too.
+                // ORDER: the entry is this transaction's own. Readers find it through the state, which has
+                // to become visible behind the new record, too.
                 tx.store(leaf.off, state.0)?;
             }
             return Ok(true);
@@ -90,8 +90,8 @@ impl WbTree {
 
     /// Fills a free slot.
     ///
-    /// PERSIST(I5): the record is durable before any of these words is stored, and all of them are in one redo
-    /// record. ORDER: readers find the entry through the state, which is stored last.
+    /// PERSIST(I5): the record is durable before any of these words is stored, and all of them are in one
+    /// redo record. ORDER: readers find the entry through the state, which is stored last.
     fn add_entry(
         &self,
         tx: &mut Tx<'_>,

@@ -107,8 +107,8 @@ fn rebase<'m>(view: impl View<'m>, items: &mut [Item], skip: usize) -> Result<()
     Ok(())
 }
 
-/// Sorts a few entries by insertion. (The sorts of the standard library may panic when a comparison fails in the
-/// middle, as it does where a record is damaged.)
+/// Sorts a few entries by insertion. (The sorts of the standard library may panic when a comparison fails
+/// in the middle, as it does where a record is damaged.)
 fn sort_by_record<'m>(view: impl View<'m>, items: &mut [Item]) -> Result<()> {
     for sorted in 1..items.len() {
         let mut at = sorted;

@@ -93,7 +93,8 @@ impl<'m> Edit<'m, '_, '_> {
         self.balance(path, depth, key, draft)
     }
 
-    /// Joins the sparse contents of the inner node at `depth` with a neighbour, or takes some of its children.
+    /// Joins the sparse contents of the inner node at `depth` with a neighbour, or takes some of its
+    /// children.
     fn balance(&mut self, path: &Path<'m>, depth: usize, key: &[u8], sparse: InnerDraft<'_>) -> Result<()> {
         let (parent, child) = path.steps[depth - 1];
         let level = path.tree.level() - depth;

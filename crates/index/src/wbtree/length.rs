@@ -1,4 +1,5 @@
-//! How many records a tree holds: the sum of parts, each in a line of its own, so that lanes need not share one.
+//! How many records a tree holds: the sum of parts, each in a line of its own, so that lanes need not share
+//! one.
 
 use super::WbTree;
 use super::layout::{LENGTHS, PmLength, field};
@@ -14,8 +15,9 @@ pub(crate) fn length_part(tx: &Tx<'_>) -> usize {
 impl WbTree {
     /// How many records the tree holds. O(1).
     ///
-    /// Records that several threads put and remove at this moment count or not, each by itself: if one thread removes what
-    /// another has just put, the number may be one that never was. It is exact while one thread at a time writes.
+    /// Records that several threads put and remove at this moment count or not, each by itself: if one
+    /// thread removes what another has just put, the number may be one that never was. It is exact while
+    /// one thread at a time writes.
     ///
     /// # Errors
     ///
@@ -25,7 +27,8 @@ impl WbTree {
         Ok((self.length(Media(self.region()))? as i64).max(0) as u64)
     }
 
-    /// Whether the tree holds no record. O(1), or O(log n) where the length alone does not tell because several threads write.
+    /// Whether the tree holds no record. O(1), or O(log n) where the length alone does not tell because
+    /// several threads write.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Locks in memory, for writers beside each other: what they exclude is in the module essay.
 //!
-//! Locks are taken in this order: the part of the length, then the structure, then leaves. Who holds a leaf without the
-//! structure waits for no other leaf.
+//! Locks are taken in this order: the part of the length, then the structure, then leaves. A thread that
+//! holds a leaf without the structure waits for no other leaf.
 
 use super::layout::LENGTHS;
 use parking_lot::{Mutex, MutexGuard};
@@ -9,10 +9,11 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_sync::{SpinLock, hash_u64_to_bits, lock_soon};
 
-/// Leaves are locked by the hash of their offset. So many that two writers seldom meet by chance.
+/// Leaves are locked by the hash of their offset. There are enough locks that two writers seldom meet by
+/// chance.
 const STRIPES: usize = 1 << 12;
-/// Stripes that one change holds at most: a leaf, its two neighbours and the one that takes the place of two; or a leaf and two
-/// new ones. With some to spare.
+/// Stripes that one change holds at most: a leaf, its two neighbours and the one that takes the place of
+/// two; or a leaf and two new ones. With some to spare.
 const HELD_MAX: usize = 8;
 
 /// The locks of the trees of a pool.
@@ -50,8 +51,8 @@ impl Locks {
         hash_u64_to_bits(leaf, STRIPES.trailing_zeros()) as u32
     }
 
-    /// The version of all structures. If it is the same before a way down and when the leaf at its end is locked, the way
-    /// still leads there.
+    /// The version of all structures. If it is the same before a way down and when the leaf at its end is
+    /// locked, the way still leads there.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         // ORDER: acquire: the way down that follows sees all changes that the number counts.
@@ -100,8 +101,8 @@ impl Drop for LengthHeld<'_> {
     }
 }
 
-/// What a change holds: a leaf; or the structure, and any number of leaves. All of it until this is dropped, which is when the
-/// commit has returned.
+/// The locks that a change holds: a leaf, or the structure and any number of leaves. All are held until
+/// this is dropped, after the commit has returned.
 pub(crate) struct HeldLocks<'l> {
     locks: &'l Locks,
     leaves: [Cell<u32>; HELD_MAX],

@@ -12,7 +12,8 @@ impl WbTree {
     ///
     /// # Errors
     ///
-    /// As for [`put`](Self::put), if a record has to be put. The transaction then is as it was, and can go on.
+    /// As for [`put`](Self::put), if a record has to be put. The transaction then is as it was, and can go
+    /// on.
     ///
     /// # Panics
     ///
@@ -35,8 +36,8 @@ impl WbTree {
         self.decide(tx, key, |old| KeyEdit::updated(value, old))
     }
 
-    /// Makes the value of `key` `new` if it is `expected`, where none stands for no record; returns whether it was.
-    /// O(log n).
+    /// Makes the value of `key` `new` if it is `expected`, where none stands for no record; returns whether
+    /// it was. O(log n).
     ///
     /// # Errors
     ///
@@ -60,9 +61,9 @@ impl WbTree {
         Ok(is_expected)
     }
 
-    /// Gives `key` the value that `change` makes of the one it has, where none stands for no record; returns whether there
-    /// was one. `change` is called once, before anything is changed. A value that stays the same is not written again.
-    /// O(log n).
+    /// Gives `key` the value that `change` makes of the one it has, where none stands for no record;
+    /// returns whether there was one. `change` is called once, before anything is changed. A value that
+    /// stays the same is not written again. O(log n).
     ///
     /// # Errors
     ///
@@ -107,7 +108,7 @@ impl WbTree {
             KeyEdit::Put(value) if old != Some(value.as_ref()) => {
                 let value = [value.as_ref()];
                 let value_bytes = check_lengths(key, &value)?;
-                // What is freed on the way was cleared before, so that the place is still right.
+                // The blocks freed meanwhile were cleared before, so that the position is still right.
                 self.change(tx, |tx| {
                     let record = write_record(tx, key, &value, value_bytes)?;
                     self.put_record(tx, place, probe, record)

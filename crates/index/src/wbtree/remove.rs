@@ -94,8 +94,8 @@ impl WbTree {
 
     /// Removes entries, slots and records, from the leaf on the way to `key`.
     ///
-    /// PERSIST(I5): one word removes the entries. Their prefixes, fingerprints and record words stay, so that readers with
-    /// the state before still find the records, which live as long as their pins.
+    /// PERSIST(I5): one word removes the entries. Their prefixes, fingerprints and record words stay, so
+    /// that readers with the state before still find the records, which live as long as their pins.
     pub(crate) fn remove_entries(
         &self,
         tx: &mut Tx<'_>,
@@ -110,7 +110,8 @@ impl WbTree {
         for (slot, record) in entries.iter().filter(|(slot, _)| seen >> slot & 1 != 0) {
             let before = self.region().load_u64(leaf.record_off(*slot)).map_err(tembo_pool::Error::from)?;
             if before != *record {
-                // ORDER: the transaction has put this key before; nobody may see that, up to the state behind it.
+                // ORDER: the transaction has put this key before; nobody may see that, up to the state
+                // behind it.
                 tx.store(leaf.record_off(*slot), before)?;
             }
         }
@@ -125,8 +126,8 @@ impl WbTree {
         Ok(())
     }
 
-    /// Joins the sparse leaf on the way to `key` with a neighbour, if there is room in the neighbour and for the
-    /// new nodes in the pool.
+    /// Joins the sparse leaf on the way to `key` with a neighbour, if there is room in the neighbour and
+    /// for the new nodes in the pool.
     fn tidy(
         &self,
         tx: &mut Tx<'_>,

@@ -191,8 +191,8 @@ pub(crate) struct Found<'m> {
     pub(crate) value: &'m [u8],
 }
 
-/// Looks for a key among the entries that are live in `state`. The records' words are read through `view`, what
-/// changes only together with the state through `keys`.
+/// Looks for a key among the entries that are live in `state`. The records' words are read through `view`,
+/// what changes only together with the state through `keys`.
 #[inline(always)]
 pub(crate) fn find<'m>(
     view: impl View<'m>,

@@ -6,10 +6,11 @@
 //! * the leaf's state, which says what records come and go;
 //! * its records, since a new value changes nothing but the word that leads to one.
 //!
-//! Then it goes all ways again. If every leaf is as it was found, nothing of it changed between the two looks, and all of
-//! them were so when the first part ended: that is the moment. None of what is noted comes back once it has changed: the
-//! memory of nodes and records is not used again under the scan's pin, and a state has a version. Otherwise the scan starts
-//! again, and after some tries it lets nobody begin to write.
+//! Then it goes all ways again. If every leaf is as it was found, nothing of it changed between the two
+//! looks, and all of them were so when the first part ended: that is the moment. None of what is noted
+//! comes back once it has changed: the memory of nodes and records is not used again under the scan's pin,
+//! and a state has a version. Otherwise the scan starts again, and after some tries it lets nobody begin to
+//! write.
 
 use super::WbTree;
 use super::layout::{LEAF_BYTES, LeafState};
@@ -41,14 +42,15 @@ pub(crate) struct ScannedLeaf {
 }
 
 impl WbTree {
-    /// The first `limit` records whose keys lie in `bounds`, in order, as they were at one moment: single changes and
-    /// transactions that [`Writers::commit`] committed are there in full or not at all.
+    /// The first `limit` records whose keys lie in `bounds`, in order, as they were at one moment: single
+    /// changes and transactions that [`Writers::commit`] committed are there in full or not at all.
     ///
-    /// Starts again when something changed meanwhile, and so waits while a transaction is being committed by
-    /// [`Writers::commit`]. When that has happened some times it makes the writers wait: after at most one change more of each
-    /// thread that had begun one, it ends. So it does for a thread that has a transaction of these writers, or is called by
-    /// [`ConcurrentWriter::modify`](super::ConcurrentWriter::modify). `writers` are those of all who write to the tree, or none if nobody does.
-    /// O(log n) per leaf of 28 records.
+    /// Starts again when something changed meanwhile, and so waits while a transaction is being committed
+    /// by [`Writers::commit`]. When that has happened some times it makes the writers wait: after at most
+    /// one change more of each thread that had begun one, it ends. So it does for a thread that has a
+    /// transaction of these writers, or is called by
+    /// [`ConcurrentWriter::modify`](super::ConcurrentWriter::modify). `writers` are those of all who write
+    /// to the tree, or none if nobody does. O(log n) per leaf of 28 records.
     ///
     /// # Errors
     ///

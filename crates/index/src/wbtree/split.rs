@@ -10,8 +10,8 @@ use crate::error::{Result, corrupt};
 use crate::key_prefix::{Separator, shared_bytes, shortest_between};
 use tembo_pool::Tx;
 
-/// A leaf without a free slot, but with no more entries than this after the insertion, is rewritten instead of
-/// divided. (Slots that the same transaction emptied cannot be filled in place.)
+/// A leaf without a free slot, but with no more entries than this after the insertion, is rewritten instead
+/// of divided. (Slots that the same transaction emptied cannot be filled in place.)
 const REWRITE_AT_MOST: usize = LEAF_SLOTS * 3 / 4;
 
 impl WbTree {
@@ -132,8 +132,8 @@ impl<'m> Edit<'m, '_, '_> {
         self.grow(path, depth, key, (left, middle, right))
     }
 
-    /// A copy of `node` in which two children stand in the place of one. The base stays, so that all words but
-    /// the new ones are copied.
+    /// A copy of `node` in which two children stand in the place of one. The base stays, so that all words
+    /// but the new ones are copied.
     fn splice(
         &mut self,
         node: &Inner<'m>,
@@ -167,8 +167,9 @@ impl<'m> Edit<'m, '_, '_> {
     }
 }
 
-/// How many of `count` sorted entries go to the left, when the new one is at position `at`. An entry at either
-/// end is likely to be one of a sequence: then the full side stays full, and the other begins with it.
+/// How many of `count` sorted entries go to the left, when the new one is at position `at`. An entry at
+/// either end is likely to be one of a sequence: then the full side stays full, and the other begins with
+/// it.
 fn choose_cut(count: usize, at: usize) -> usize {
     match at {
         0 => 1,

@@ -1,4 +1,4 @@
-//! What the tests of both CDDS structures share: each test is written once, for whichever of them.
+//! The shared parts of both structures' tests: each test is written once, for whichever of them.
 
 #![allow(dead_code, unused_macros, unused_imports)] // No test uses all of it.
 
@@ -94,8 +94,9 @@ pub(crate) fn contents<S: VersionedStructure>(snapshot: &VersionedSnapshot<S>) -
     found
 }
 
-/// Keys that all have one hash under [`SEED`]. XXH3 multiplies the words of a key of this length with each other after it has
-/// combined them with its constants and the seed; the first becomes zero here, so that the second does not matter.
+/// Keys that all have one hash under [`SEED`]. XXH3 multiplies the words of a key of this length with each
+/// other after it has combined them with its constants and the seed; the first becomes zero here, so that
+/// the second does not matter.
 pub(crate) fn equal_hash_key(i: u32) -> Vec<u8> {
     const FIRST_OF_SECRET: u64 = 0xBE4B_A423_396C_FEB8;
     let mut key = [0x77; 32];

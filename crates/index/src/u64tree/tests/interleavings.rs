@@ -115,8 +115,8 @@ fn assert_cause_shown(tree: &U64Tree, up: bool, (cause, effect): (u64, u64), at:
     );
 }
 
-/// A writer is stopped in one leaf. Its new value is seen by somebody, who then writes to another leaf: a scan that
-/// shows the second change shows the first.
+/// A writer is stopped in one leaf. Its new value is seen by somebody, who then writes to another leaf: a
+/// scan that shows the second change shows the first.
 #[test]
 fn a_scan_that_shows_an_effect_shows_its_cause() {
     let (meddler, pool, tree) = meddled();
@@ -148,13 +148,14 @@ fn a_scan_that_shows_an_effect_shows_its_cause() {
     }
 }
 
-/// Nodes of which nothing was known were read from media, since somebody had the lock of structure changes; then they become known, and change: a scan that
-/// shows the second change shows the first.
+/// Nodes of which nothing was known were read from media, since somebody had the lock of structure changes;
+/// then they become known, and change: a scan that shows the second change shows the first.
 #[test]
 fn a_scan_of_cold_leaves_that_shows_an_effect_shows_its_cause() {
     let (meddler, pool, tree) = meddled_with((0..600).map(|i| 2 * i));
     drop(tree);
-    // Three leaves are read, of which the last two change. Of the nodes above them nothing is known, or all: then each leaf is cold by itself.
+    // Three leaves are read, of which the last two change. The nodes above them are all cold, or all known:
+    // in the second case each leaf is cold by itself.
     const BETWEEN: u64 = 260;
     let ways = [(true, FAR), (false, 10)].into_iter().flat_map(|way| [(way, false), (way, true)]);
     for ((up, effect), is_known_above) in ways {
@@ -288,8 +289,9 @@ fn a_division_under_way_hides_no_record() {
     }
 }
 
-/// Some of what a leaf's slots hold is not in its bounds: a record that is being removed, or what a division has moved and not taken out yet. Once
-/// such a key was sorted among the others where the distance of keys from the leaf's least was cut to 57 bits, and scans lost records.
+/// Some of what a leaf's slots hold is not in its bounds: a record that is being removed, or what a
+/// division has moved and not taken out yet. Once such a key was sorted among the others where the distance
+/// of keys from the leaf's least was cut to 57 bits, and scans lost records.
 #[test]
 fn a_scan_finds_all_records_beside_keys_out_of_bounds() {
     const WRAPS: u64 = 1 << 57;
@@ -416,11 +418,12 @@ fn a_lookup_tells_what_was_so_at_some_moment() {
     assert!(used_again > 100, "{used_again}");
 }
 
-/// The same in the middle of changes, which look before they lock: each is made whole before the other's or after them.
+/// The same in the middle of changes, which look before they lock: each is made whole before the other's or
+/// after them.
 #[test]
 fn a_change_is_made_of_what_was_so_at_some_moment() {
     type Own<'c> = (&'c str, &'c dyn Fn(&U64Tree, u64) -> Option<u64>, Option<u64>);
-    // What is done to a key that is there, and what it has afterwards, if nothing else is done to it.
+    // Changes of a key that is there, each with the value that it has afterwards, if nothing else changes it.
     let own: [Own<'_>; 5] = [
         ("put", &|tree, key| tree.put(key, 7).unwrap(), Some(7)),
         ("update", &|tree, key| tree.update(key, 7).unwrap(), Some(7)),
@@ -464,13 +467,15 @@ fn a_change_is_made_of_what_was_so_at_some_moment() {
     assert!(before_and_after.iter().all(|count| *count > 50), "{before_and_after:?}");
 }
 
-/// The same for the insertion of a key that is absent: another thread gives the slot that was free to another key, and inserts this one, too, or not.
+/// The same for the insertion of a key that is absent: another thread gives the slot that was free to
+/// another key, and inserts this one, too, or not.
 #[test]
 fn a_key_that_is_inserted_at_a_time_is_there_once() {
     let mut taken = [0; 2];
     for (key, inserts) in odd(0, 600).step_by(15).flat_map(|key| [(key, false), (key, true)]) {
         for at in 0.. {
-            // In such an order that leaves have room: a thread that divides one has locks that the other wants.
+            // In such an order that leaves have room: a thread that divides one has locks that the other
+            // wants.
             let (meddler, pool, tree) = meddled_with((0..300).map(|i| 2 * (i * 7 % 300)));
             let other = {
                 let pin = pool.pin_briefly();
@@ -508,7 +513,7 @@ fn a_key_that_is_inserted_at_a_time_is_there_once() {
     assert!(taken.iter().all(|count| *count > 50), "{taken:?}");
 }
 
-/// What a scan is given to append to counts as little as how much it is asked for.
+/// Neither the length of the collection that a scan appends to nor the limit matters.
 #[test]
 fn a_limit_may_be_any_number() {
     let (_, _, tree) = meddled();
@@ -517,7 +522,8 @@ fn a_limit_may_be_any_number() {
     assert_eq!(records, [(0, 0), (590, 591), (592, 593), (594, 595), (596, 597), (598, 599)]);
 }
 
-/// A bound that is not what the parent says sends a search on to a neighbour that does not have the key either.
+/// A bound that is not what the parent says sends a search on to a neighbour that does not have the key
+/// either.
 #[test]
 fn a_damaged_bound_is_reported_and_not_run_after_for_ever() {
     for key in [10, FAR] {

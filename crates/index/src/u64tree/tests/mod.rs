@@ -375,8 +375,8 @@ fn no_update_is_lost_when_a_second_thread_begins_to_write() {
     }
 }
 
-/// An instruction that writes the lower half of a vector register waits, if the upper is in use, for what the register held before: the
-/// caller's for the loads of a search.
+/// An instruction that writes the lower half of a vector register waits, if the upper is in use, for what
+/// the register held before: the caller's for the loads of a search.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[test]
 fn operations_leave_the_upper_halves_of_registers_clear() {

@@ -86,7 +86,8 @@ impl Checker<'_, '_> {
         Ok(key)
     }
 
-    /// I1 and I3 of what died as one, and that it is a part of a table. Which part is said by the keys below it.
+    /// I1 and I3 of what died as one, and that it is a part of a table. Which part is said by the keys
+    /// below it.
     pub(super) fn check_dead_table_part(&mut self, dead: &Dead) -> Result<()> {
         let node = TrieNode::open_any(self.region, dead.off)?;
         expect("the birth of a dead node", dead.off, dead.birth, node.birth)?;

@@ -1,7 +1,8 @@
 //! Removing everything, in time that does not follow the size of the table.
 //!
-//! The version that is made has no root. What the version before it has dies as one subtree, which later versions and collection
-//! take apart (`queue.rs`), and what was made for this one alone is given up here.
+//! The version that is made has no root. The nodes and records of the version before die as one subtree,
+//! which later versions and collection take apart (`queue.rs`), and blocks made for this version alone are
+//! given up here.
 
 use super::super::dropped::{Load, Remains};
 use super::super::layout::Form;
@@ -38,7 +39,7 @@ impl HashBuilder {
     }
 }
 
-/// What a dead subtree consists of: its uppermost node, and what that leads to.
+/// The parts of a dead subtree: its uppermost node, and the blocks that it leads to.
 pub(super) fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>> {
     let node = TrieNode::open_any(region, dead.off)?;
     let mut parts = vec![Dead::node(dead.off, dead.birth, dead.death)];
@@ -57,7 +58,7 @@ pub(super) fn parts(region: &Region, dead: &Dead) -> Result<Vec<Dead>> {
     Ok(parts)
 }
 
-/// What a node of a dropped table still leads to.
+/// The blocks that a node of a dropped table still leads to.
 pub(super) fn remains(region: &Region, load: &Load<'_>, off: u64) -> Result<Remains> {
     let node = TrieNode::open_any(region, off)?;
     let mut remains = Remains { bytes: node.media_bytes(), ..Remains::default() };

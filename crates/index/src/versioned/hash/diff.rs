@@ -1,6 +1,7 @@
-//! What changed between two versions of a table.
+//! The difference of two versions of a table.
 //!
-//! Both are walked side by side. A node that both have is passed over with all that is below it, since nodes never change.
+//! Both are walked side by side. A node that both have is passed over with all that is below it, since
+//! nodes never change.
 
 use super::super::structure::Visit;
 use super::super::view::View;
@@ -25,7 +26,8 @@ struct Comparison<'v, 'c, 'm> {
 }
 
 impl<'m> Comparison<'_, '_, 'm> {
-    /// Compares what two versions have in a place that is `depth` nodes away from the root, for hashes that begin with `path`.
+    /// Compares what two versions have in a place that is `depth` nodes away from the root, for hashes that
+    /// begin with `path`.
     fn compare(&mut self, before: TriePlace, after: TriePlace, path: u64, depth: usize) -> Result<()> {
         match (before, after) {
             (TriePlace::Empty, TriePlace::Empty) => Ok(()),
@@ -40,7 +42,8 @@ impl<'m> Comparison<'_, '_, 'm> {
         }
     }
 
-    /// Compares place by place. An entry where the other version has a node is in that place of a node that it would be in there.
+    /// Compares place by place. An entry where the other version has a node is in that place of a node that
+    /// it would be in there.
     fn descend(&mut self, before: TriePlace, after: TriePlace, path: u64, depth: usize) -> Result<()> {
         let (before, after) = (self.level(before, depth)?, self.level(after, depth)?);
         for place in 0..PLACES {
@@ -94,7 +97,7 @@ impl<'m> Comparison<'_, '_, 'm> {
             }
             match found.map(|idx| after.swap_remove(idx)) {
                 None => (self.visit)(&key, Some(value), None)?,
-                // What was put by one version is the same.
+                // Entries of one version are the same.
                 Some(new) if new.version == old.version => {}
                 Some(new) => {
                     let new = new.value(self.region)?;
@@ -134,7 +137,7 @@ impl<'m> Comparison<'_, '_, 'm> {
     }
 }
 
-/// What a version has at a depth.
+/// The part of a version at a depth.
 enum Level<'m> {
     Empty,
     Node(TrieNode<'m>),

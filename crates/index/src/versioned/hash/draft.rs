@@ -98,7 +98,7 @@ impl TrieDraft {
         places(self.entries_map).map(|place| &self.entries[place]).chain(&self.equal)
     }
 
-    /// What is left of a node that is not to stay.
+    /// The remainder of a node, which tells whether it stays.
     pub(super) fn remains(&self) -> Remainder {
         let places = self.entries_map.trailing_zeros() as usize;
         match (self.children_map, self.entries_map.count_ones(), &self.equal[..]) {
@@ -109,7 +109,7 @@ impl TrieDraft {
         }
     }
 
-    /// What it is on media, with children at `resolve(child)`.
+    /// Its image on media, with children at `resolve(child)`.
     pub(super) fn image(&self, version: u64, resolve: impl Fn(u64) -> u64) -> Vec<u8> {
         let maps = if self.depth == MAX_DEPTH {
             MapsWord::of_count(self.equal.len() as u32)
@@ -132,7 +132,7 @@ impl TrieDraft {
     }
 }
 
-/// What is left of a node.
+/// The contents that are left of a node.
 pub(super) enum Remainder {
     Nothing,
     /// An entry, which belongs one node higher.

@@ -1,7 +1,8 @@
 //! Changing a table in memory, and writing what changed.
 //!
-//! A node that changes is copied into a draft, and so are all above it, which lead to it; what they were copied from is in the
-//! version no more. Within a version a draft is changed in place, and those that are left when the version is done get blocks.
+//! A node that changes is copied into a draft, and so are all above it, which lead to it; what they were
+//! copied from is in the version no more. Within a version a draft is changed in place, and those that are
+//! left when the version is done get blocks.
 
 use super::super::layout::{Form, RootWord};
 use super::super::queue::Dead;
@@ -125,7 +126,8 @@ impl HashBuilder {
         Ok(true)
     }
 
-    /// Gives up the nodes at the end of a path that have too little left: an entry that is alone belongs above.
+    /// Gives up the nodes at the end of a path that have too little left: an entry that is alone belongs
+    /// above.
     fn contract(&mut self, path: &[usize], hash: u64) {
         for (depth, node) in path.iter().enumerate().rev() {
             let remains = self.drafts.nodes[*node].remains();

@@ -2,7 +2,7 @@
 
 use tembo_pmem::media_struct;
 
-/// What kind of root a hash table is, as noted in the pool's root directory.
+/// The kind of a hash table's root in the pool's root directory.
 pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"CDH1");
 /// The first word of a hash table's head: a magic and the format version.
 pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"CDDSht\x01\0");
@@ -15,13 +15,14 @@ pub(crate) const PLACES: usize = 1 << DIGIT_BITS;
 pub(crate) const MAX_DEPTH: usize = 64 / DIGIT_BITS;
 
 media_struct! {
-    /// The head of a node of a hash table. Its children follow, 8 bytes each, and then its entries, both in the order of their places. It
-    /// never changes.
+    /// The head of a node of a hash table. Its children follow, 8 bytes each, and then its entries, both in
+    /// the order of their places. It never changes.
     pub(crate) struct PmCddsTrieNode: 16 {
-        /// The version that it was made for (low 56 bits), and how many nodes are above it, up to 16 (high 8 bits).
+        /// The version that it was made for (low 56 bits), and how many nodes are above it, up to 16 (high
+        /// 8 bits).
         0 => birth: u64,
-        /// 0xCDD6 (high 16 bits), and 16 zero bits. Low 32 bits: which of the 16 places have children (low 16) and which have entries
-        /// (high 16); with 16 nodes above it, how many entries there are.
+        /// 0xCDD6 (high 16 bits), and 16 zero bits. Low 32 bits: which of the 16 places have children (low
+        /// 16) and which have entries (high 16); with 16 nodes above it, how many entries there are.
         8 => maps: u64,
     }
 }
@@ -29,8 +30,8 @@ media_struct! {
 media_struct! {
     /// An entry of such a node.
     pub(crate) struct PmCddsTrieEntry: 24 {
-        /// The version that put it (low 56 bits). High 8 bits: 0 if `value` leads to a record; else 1 + 9 times the bytes of the
-        /// key + the bytes of the value, both in the entry.
+        /// The version that put it (low 56 bits). High 8 bits: 0 if `value` leads to a record; else 1 + 9
+        /// times the bytes of the key + the bytes of the value, both in the entry.
         0 => start: u64,
         /// The key's hash, or up to 8 bytes of key, big-endian, padded with zeros.
         8 => key: u64,
@@ -67,7 +68,7 @@ impl BirthWord {
     }
 }
 
-/// What a node has, the second of its words.
+/// The second word of a node: which places have children, and which have entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MapsWord(pub(crate) u64);
 
@@ -117,13 +118,15 @@ pub(crate) fn digit(hash: u64, depth: usize) -> usize {
     (hash >> (64 - DIGIT_BITS * (depth + 1))) as usize % PLACES
 }
 
-/// How hashes begin that a place of a node leads to, if those of the node begin with `path`. The other bits are zero.
+/// How hashes begin that a place of a node leads to, if those of the node begin with `path`. The other bits
+/// are zero.
 #[inline(always)]
 pub(crate) fn path_of(path: u64, depth: usize, place: usize) -> u64 {
     path | (place as u64) << (64 - DIGIT_BITS * (depth + 1))
 }
 
-/// How hashes begin that are `depth` places away from the root on the way to this one. The other bits are zero.
+/// How hashes begin that are `depth` places away from the root on the way to this one. The other bits are
+/// zero.
 pub(crate) fn path_to(hash: u64, depth: usize) -> u64 {
     if depth == 0 { 0 } else { hash & u64::MAX << (64 - DIGIT_BITS * depth) }
 }

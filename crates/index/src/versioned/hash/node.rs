@@ -30,7 +30,7 @@ pub(super) struct TrieNode<'m> {
     words: &'m [AtomicU64],
 }
 
-/// What is in a place of a node.
+/// The content of a place of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TriePlace {
     Empty,
@@ -79,7 +79,7 @@ impl<'m> TrieNode<'m> {
         if self.depth == MAX_DEPTH { self.words.len() / ENTRY_WORDS } else { PLACES }
     }
 
-    /// What is in a place.
+    /// The content of a place.
     #[inline]
     pub(super) fn place(&self, place: usize) -> Result<TriePlace> {
         if self.depth == MAX_DEPTH {
@@ -112,13 +112,14 @@ impl<'m> TrieNode<'m> {
         Ok(TriePlace::TrieEntry(TrieEntry { version: start.version(), form, key, value }))
     }
 
-    /// What is in the place that leads to a hash, in a node that has places.
+    /// The content of the place that leads to a hash, in a node that has places.
     #[inline]
     pub(super) fn at(&self, hash: u64) -> Result<TriePlace> {
         self.place(digit(hash, self.depth))
     }
 
-    /// What is in a place of a node whose hashes begin with `path`, and how they begin there. An entry's hash does.
+    /// The content of a place of a node whose hashes begin with `path`, and how the hashes below the place
+    /// begin. An entry's hash is checked.
     pub(super) fn place_on(&self, seed: u64, path: u64, place: usize) -> Result<(TriePlace, u64)> {
         let found = self.place(place)?;
         let (below, depth) = match self.depth {

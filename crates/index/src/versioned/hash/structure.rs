@@ -1,4 +1,4 @@
-//! What the CDDS hash table brings along for its versions to be kept.
+//! The CDDS hash table as a structure of versions.
 
 use super::super::builder::BuildVersion;
 use super::super::bytes::VersionedBytes;

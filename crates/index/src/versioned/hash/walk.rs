@@ -6,8 +6,9 @@ use super::node::{TrieNode, TriePlace};
 use crate::error::Result;
 use std::iter::FusedIterator;
 
-/// A walk over the keys of a version of a [`VersionedHash`](crate::VersionedHash), in no order that means anything, and the same for
-/// versions with equal keys of one table, but for keys of equal hash. After an error it is over.
+/// A walk over the keys of a version of a [`VersionedHash`](crate::VersionedHash), in no order that means
+/// anything, and the same for versions with equal keys of one table, but for keys of equal hash. After an
+/// error it is over.
 pub struct VersionedHashIter<'r> {
     view: View<'r>,
     /// The root, before the first step.

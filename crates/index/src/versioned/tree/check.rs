@@ -41,7 +41,8 @@ impl<'m> Checker<'m, '_> {
         self.node(dead.off, node.level(), range, true).map(drop)
     }
 
-    /// Checks a node and what is below it; returns the last version, up to the one that is walked, that changed any of it.
+    /// Checks a node and what is below it; returns the last version, up to the one that is walked, that
+    /// changed any of it.
     fn node(&mut self, off: u64, level: usize, range: Range<'m>, is_root: bool) -> Result<u64> {
         let node = Node::open(self.region, off, level)?;
         self.reach_node(off, node.fences().node_bytes(level))?;

@@ -1,8 +1,8 @@
 //! Removing everything, in time that does not follow the size of the tree.
 //!
-//! The version that is made has no root. What the version before it has dies as one subtree, which later versions and
-//! collection take apart (`queue.rs`): nodes that this version had changed are left as they are on media, and what was made for
-//! it alone is given up here.
+//! The version that is made has no root. The nodes and records of the version before die as one subtree,
+//! which later versions and collection take apart (`queue.rs`): nodes that this version had changed are
+//! left as they are on media, and blocks made for this version alone are given up here.
 
 use super::super::dropped::{Load, Remains};
 use super::super::layout::Form;
@@ -49,7 +49,7 @@ impl TreeBuilder {
     }
 }
 
-/// What a dead subtree consists of: its uppermost node, and what that leads to in its last version.
+/// The parts of a dead subtree: its uppermost node, and the blocks that it leads to in its last version.
 pub(super) fn parts(node: &Node<'_>, dead: &Dead) -> Result<Vec<Dead>> {
     let mut parts = vec![Dead::node(dead.off, dead.birth, dead.death)];
     for slot in node.slots_in(dead.death.saturating_sub(1)) {
@@ -64,7 +64,7 @@ pub(super) fn parts(node: &Node<'_>, dead: &Dead) -> Result<Vec<Dead>> {
     Ok(parts)
 }
 
-/// What a node of a dropped tree still leads to in a version.
+/// The blocks that a node of a dropped tree still leads to in a version.
 pub(super) fn remains(region: &Region, load: &Load<'_>, off: u64, version: u64) -> Result<Remains> {
     let node = Node::open_any(region, off)?;
     let level = node.level();

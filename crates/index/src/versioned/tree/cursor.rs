@@ -7,10 +7,12 @@ use super::scan::VersionedRange;
 use crate::error::Result;
 use std::ops::Bound;
 
-/// A place among the keys of a tree: at one of them, before the first, or after the last. A new cursor is before the first.
+/// A place among the keys of a tree: at one of them, before the first, or after the last. A new cursor is
+/// before the first.
 ///
-/// Seeking takes the newest version, and steps stay in the version of the last seek; a step from before the first or from after the
-/// last key is a seek. At a key, the cursor holds that version, so it should not rest there for long.
+/// Seeking takes the newest version, and steps stay in the version of the last seek; a step from before the
+/// first or from after the last key is a seek. At a key, the cursor holds that version, so it should not
+/// rest there for long.
 pub struct VersionedCursor<'t> {
     tree: &'t VersionedTree,
     place: CursorPosition<'t>,
@@ -45,8 +47,8 @@ impl VersionedTree {
 }
 
 impl<'t> VersionedCursor<'t> {
-    /// Moves to the first key that is at least `key`, or after the last; returns whether it is at a key. O(log n). So for all
-    /// moves but steps inside a leaf.
+    /// Moves to the first key that is at least `key`, or after the last; returns whether it is at a key.
+    /// O(log n). So for all moves but steps inside a leaf.
     ///
     /// # Errors
     ///
@@ -82,8 +84,8 @@ impl<'t> VersionedCursor<'t> {
         self.go(Direction::Down, (Bound::Unbounded, Bound::Unbounded))
     }
 
-    /// Moves to the next key, from before the first to the first, and from the last to after the last; returns whether it is at
-    /// a key.
+    /// Moves to the next key, from before the first to the first, and from the last to after the last;
+    /// returns whether it is at a key.
     ///
     /// # Errors
     ///
@@ -97,8 +99,8 @@ impl<'t> VersionedCursor<'t> {
         }
     }
 
-    /// Moves to the key before this one, from after the last to the last, and from the first to before the first; returns
-    /// whether it is at a key.
+    /// Moves to the key before this one, from after the last to the last, and from the first to before the
+    /// first; returns whether it is at a key.
     ///
     /// # Errors
     ///

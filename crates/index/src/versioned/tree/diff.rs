@@ -1,8 +1,9 @@
-//! What changed between two versions of a tree.
+//! The difference of two versions of a tree.
 //!
-//! Both are walked side by side in the order of keys. Where both come to the same node, and the stamp by which the later version leads
-//! to it says that nothing in it or below it changed since the earlier one (I10), it is passed over without being looked at.
-//! Entries are the same in both versions if their starts are (D3), so that values are compared only where a key was put again.
+//! Both are walked side by side in the order of keys. Where both come to the same node, and the stamp by
+//! which the later version leads to it says that nothing in it or below it changed since the earlier one
+//! (I10), it is passed over without being looked at. Entries are the same in both versions if their starts
+//! are (D3), so that values are compared only where a key was put again.
 
 use super::super::deferred_stamps::DeferredStamps;
 use super::super::entry::VersionedEntry;
@@ -30,15 +31,16 @@ struct Child {
 struct Side<'o, 'm> {
     region: &'m Region,
     version: u64,
-    /// What the earlier of the versions misses.
+    /// The stamps that are not stored yet for the earlier version.
     deferred: &'o DeferredStamps,
-    /// What is to be walked, the next one last.
+    /// The children to be walked, the next one last.
     stack: Vec<Child>,
     /// Entries of the leaves that were walked, in order, which the other side has not come to.
     entries: VecDeque<VersionedEntry<'m>>,
     /// The upper fence of what was walked; `None` past the last leaf.
     covered: Option<Vec<u8>>,
-    /// Nodes were passed over after that, on both sides: how far that was is not known before the next one is opened.
+    /// Nodes were passed over after that, on both sides: how far that was is not known before the next one
+    /// is opened.
     has_skipped: bool,
 }
 
@@ -56,7 +58,7 @@ impl<'o, 'm> Side<'o, 'm> {
 
     /// Puts the children of the next inner node in its place, or takes the entries of the next leaf.
     fn step(&mut self) -> Result<()> {
-        // Who has come to the end of its version is not stepped.
+        // A side at the end of its version is not stepped.
         let Some(next) = self.stack.pop() else {
             return Err(corrupt("a tree node", 0, "children up to its upper fence", "none"));
         };
@@ -86,7 +88,8 @@ impl<'o, 'm> Side<'o, 'm> {
         Ok(())
     }
 
-    /// Asks for the next node, and for the one that will be opened after it, whose lines then arrive while this one is looked at.
+    /// Asks for the next node, and for the one that will be opened after it, whose lines then arrive while
+    /// this one is looked at.
     fn prefetch(&self, earlier: u64) {
         let to_open = self.stack.iter().rev().filter(|child| child.stamp > earlier);
         to_open.take(2).for_each(|child| Node::prefetch_with_stamps(self.region, child.off, child.level));
@@ -144,7 +147,7 @@ fn step_both<'o, 'm>(a: &mut Side<'o, 'm>, b: &mut Side<'o, 'm>) -> Result<()> {
         return Err(corrupt("a version of a tree", 0, "leaves up to the same key as another", "fewer"));
     };
     if of_a.off == of_b.off {
-        // What the earlier one has does not tell of changes after a copy was made of the node above.
+        // The earlier stamp tells nothing of changes after the node above was copied.
         let (earlier, stamp) =
             if a.version < b.version { (a.version, of_b.stamp) } else { (b.version, of_a.stamp) };
         if stamp <= earlier {
@@ -173,7 +176,8 @@ fn step_both<'o, 'm>(a: &mut Side<'o, 'm>, b: &mut Side<'o, 'm>) -> Result<()> {
     }
 }
 
-/// Takes the entries of a leaf of both versions that are in one of them: the others, which are most, need not be read.
+/// Takes the entries of a leaf of both versions that are in one of them: the others, which are most, need
+/// not be read.
 fn step_same_leaf<'o, 'm>(a: &mut Side<'o, 'm>, b: &mut Side<'o, 'm>, leaf: &Node<'m>) -> Result<()> {
     let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
     for slot in 0..SLOTS {
@@ -203,7 +207,7 @@ fn compare_entries<'m>(a: &mut Side<'_, 'm>, b: &mut Side<'_, 'm>, visit: &mut V
         let order = match (a.entries.front(), b.entries.front()) {
             (None, None) => return Ok(()),
             (Some(own), Some(others)) => own.key().cmp(others.key()),
-            // What the other side has not come past may still follow there.
+            // A key that the other side has not passed may still follow there.
             (Some(own), None) if b.has_passed(own.key()) => Ordering::Less,
             (None, Some(others)) if a.has_passed(others.key()) => Ordering::Greater,
             _ => return Ok(()),

@@ -58,14 +58,14 @@ pub(crate) struct NodeDraft {
     pub(crate) shared: usize,
     /// The node as it will be on media, but for the numbers of new children.
     words: Words,
-    /// Words that are not as they are on media, by bit, a byte for each line. Stamps are not among them, which are stored by themselves
-    /// (`stamps.rs`).
+    /// Words that are not as they are on media, by bit, a byte for each line. Stamps are not among them,
+    /// which are stored by themselves (`stamps.rs`).
     dirty: [u8; 16],
     /// Places of live entries, by bit.
     live: u32,
     /// It is in the version that is being made no more.
     pub(crate) is_gone: bool,
-    /// Of a new node.
+    /// The fences of a new node.
     pub(crate) fences: Option<Fences>,
     /// The change, and the savepoint, before which it was put aside last.
     pub(crate) set_aside: (u64, u64),
@@ -273,7 +273,8 @@ impl NodeDraft {
             prints[slot % 8] = entry.print;
             self.set(PRINTS_WORD + slot / 8, u64::from_ne_bytes(prints));
         } else if self.is_new() {
-            // In a node from before the child is new, and the stamp of the entry that was there is early enough.
+            // In a node from before the child is new, and the stamp of the entry that was there is early
+            // enough.
             self.words[NODE_WORDS + slot] = entry.stamp;
         }
         self.live |= 1 << slot;
@@ -281,7 +282,8 @@ impl NodeDraft {
 
     /// Takes an entry out of the version that is being made.
     pub(crate) fn end(&mut self, slot: usize, version: u64) {
-        // One that begins with the version is in none, nor is any of a new node. Its start stays, since starts of a place only rise.
+        // One that begins with the version is in none, nor is any of a new node. Its start stays, since
+        // starts of a place only rise.
         let end = if self.is_new() || self.start(slot) == version { 0 } else { version };
         self.set(entry_word(self.level, slot, Field::End), end);
         self.live &= !(1 << slot);
@@ -313,8 +315,8 @@ impl NodeDraft {
         Ok(tx.write_fresh(off, &image)?)
     }
 
-    /// Stores what changed of a node that is on media, the words in their order, in which they become visible, so that a
-    /// place's start is stored before, and its end after its other words (I4).
+    /// Stores what changed of a node that is on media, the words in their order, in which they become
+    /// visible, so that a place's start is stored before, and its end after its other words (I4).
     pub(crate) fn store(&self, tx: &mut Tx<'_>) -> Result<()> {
         let (lines, _) = self.words.as_chunks();
         let mut dirty = u128::from_le_bytes(self.dirty);

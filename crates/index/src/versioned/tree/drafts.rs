@@ -22,8 +22,8 @@ pub struct TreeDrafts {
     /// The numbers of drafts by their offsets, once there are more than can be searched.
     pub(super) by_off: HashMap<u64, usize>,
     pub(super) touched: Touched,
-    /// Records that were written for entries from before. Some may have been taken back: their places can only get records that
-    /// are new, too.
+    /// Records that were written for entries from before. Some may have been taken back: their places can
+    /// only get records that are new, too.
     pub(super) moved_out: Vec<u64>,
     pub(super) undo: Undo,
     /// Where the key of the only change is.

@@ -1,7 +1,7 @@
 //! Changing a tree in memory, and storing what changed.
 //!
-//! A node that changes is loaded into a draft; what it becomes is stored by the commit's record, or, if the node is new, written
-//! to a fresh block.
+//! A node that changes is loaded into a draft; what it becomes is stored by the commit's record, or, if the
+//! node is new, written to a fresh block.
 
 use super::super::layout::{Form, INLINE_BYTES, RootWord};
 use super::super::node::{Record, bytes_of_word};
@@ -276,7 +276,8 @@ impl TreeBuilder {
         Ok(None)
     }
 
-    /// An entry for a leaf, whose keys share so many bytes, of a key with its hash byte, with a record if it has to have one.
+    /// An entry for a leaf, whose keys share so many bytes, of a key with its hash byte, with a record if
+    /// it has to have one.
     pub(super) fn entry(
         &self,
         tx: &mut Tx<'_>,

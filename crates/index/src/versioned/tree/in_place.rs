@@ -1,9 +1,10 @@
-//! The only change of a version, which needs no drafts.
+//! A change in place: the only one of its version, without drafts.
 //!
-//! Where it will be made is looked for before the version is begun, so that this does not wait for the fence of the version before.
-//! A change that ends an entry of a leaf, fills a place of it, or does both, is then made in place: the leaf on media, to which
-//! nobody else stores, says which words change, and only these are stored. What takes more than that is made as changes are that have others
-//! beside them (`edit.rs`).
+//! The search for its place comes before the version begins, so that it does not wait for the previous
+//! version's fence. A change that ends an entry of a leaf, fills a place of it, or does both, is then made
+//! in place: the leaf on media, to which nobody else stores, says which words change, and only these are
+//! stored. A change that needs more is made through drafts, as several changes of one version are
+//! (`edit.rs`).
 
 use super::super::layout::Form;
 use super::super::node::Record;
@@ -23,8 +24,8 @@ use tembo_pmem::LINE_BYTES;
 use tembo_pool::{Lane, Tx};
 
 impl TreeDrafts {
-    /// Looks for a key in the version before, which is all that the version in the making has so far. A record that will die, most likely, is
-    /// looked up beside that.
+    /// Looks for a key in the version before, which is all that the version in the making has so far. A
+    /// record that will die, most likely, is looked up beside that.
     pub(super) fn seek(&mut self, before: &View<'_>, lane: &mut Lane, key: &[u8]) -> Result<()> {
         if self.root == 0 || key.len() as u64 > MAX_KEY_BYTES {
             return Ok(());
@@ -126,7 +127,8 @@ impl Node<'_> {
         })
     }
 
-    /// A place of a leaf for another entry, as [`NodeDraft::free_slot`](super::draft::NodeDraft::free_slot) finds it.
+    /// A place of a leaf for another entry, as [`NodeDraft::free_slot`](super::draft::NodeDraft::free_slot)
+    /// finds it.
     fn free_slot(&self, retained: &Retained) -> Option<usize> {
         (0..SLOTS).find(|slot| {
             let end = self.leaf_field(*slot, Field::End);
@@ -141,7 +143,8 @@ impl TreeBuilder {
         self.drafts.sought.take()
     }
 
-    /// Whether all that changes of nodes is stored already: nothing changed, or one entry in place, with stamps that are owed only.
+    /// Whether all that changes of nodes is stored already: nothing changed, or one entry in place, with
+    /// stamps that are owed only.
     pub(super) fn is_in_place(&self) -> bool {
         self.drafts.nodes.is_empty()
             && self.drafts.touched.len() == 0
@@ -161,7 +164,8 @@ impl TreeBuilder {
         Ok(true)
     }
 
-    /// Puts the key that was looked for, with its hash byte, if its leaf has a place; returns whether it was so.
+    /// Puts the key that was looked for, with its hash byte, if its leaf has a place; returns whether it
+    /// was so.
     pub(super) fn put_in_place(
         &mut self,
         tx: &mut Tx<'_>,
@@ -185,7 +189,8 @@ impl TreeBuilder {
         if u64::from_ne_bytes(prints) != prints_before {
             tx.store_words(off + 8 * prints_word as u64, &[u64::from_ne_bytes(prints)])?;
         }
-        // In a place its start is stored before its other words, and its end after them (I4), as words of one line are.
+        // In a place its start is stored before its other words, and its end after them (I4), as words of
+        // one line are.
         tx.store_line(words.line_off, words.mask, &words.words)?;
         self.touch_in_place(&sought.path);
         Ok(true)

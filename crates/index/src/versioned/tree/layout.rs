@@ -4,14 +4,15 @@ use tembo_pmem::{LINE_BYTES, media_struct};
 
 use crate::record::MAX_KEY_BYTES;
 
-/// What kind of root a tree is, as noted in the pool's root directory.
+/// The kind of a tree's root in the pool's root directory.
 pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"CDB1");
 /// The first word of a tree's head: a magic and the format version.
 pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"CDDStr\x02\0");
 
 /// Entries of a node.
 pub(crate) const SLOTS: usize = 28;
-/// A node of the newest version has more live entries than this, unless it is the root: a fifth (3.3.3 of the paper).
+/// A node of the newest version has more live entries than this, unless it is the root: a fifth (3.3.3 of
+/// the paper).
 pub(crate) const LIVE_MIN: usize = SLOTS / 5;
 /// More live entries than this become two nodes instead of one (algorithm 2).
 pub(crate) const ONE_NODE_MAX: usize = 4 * LIVE_MIN;
@@ -25,13 +26,15 @@ pub(crate) const MAX_SHARED_BYTES: usize = MAX_KEY_BYTES as usize - 1;
 pub(crate) const NO_END: u64 = u64::MAX;
 
 media_struct! {
-    /// An entry of a leaf. In an inner node the four fields are four arrays, in this order. A place that was never used is zero.
+    /// An entry of a leaf. In an inner node the four fields are four arrays, in this order. A place that
+    /// was never used is zero.
     pub(crate) struct PmCddsEntry: 32 {
-        /// The first version that it is in (low 56 bits). High 8 bits: 0 if `value` leads to a record or child; else 1 + 9 times the
-        /// bytes of the key that are in `key`, which are all after the shared ones, + the bytes of the value, which are in `value`.
+        /// The first version that it is in (low 56 bits). High 8 bits: 0 if `value` leads to a record or
+        /// child; else 1 + 9 times the bytes of the key that are in `key`, which are all after the shared
+        /// ones, + the bytes of the value, which are in `value`.
         0 => start: u64,
-        /// The 8 bytes after those that all keys of the node share, big-endian, padded with zeros: of its key, or of its child's
-        /// lower fence.
+        /// The 8 bytes after those that all keys of the node share, big-endian, padded with zeros: of its
+        /// key, or of its child's lower fence.
         8 => key: u64,
         /// The record or the child; or up to 8 bytes of value, as they are in memory.
         16 => value: u64,
@@ -41,17 +44,20 @@ media_struct! {
 }
 
 media_struct! {
-    /// A node. In an inner one [`PmCddsStamps`] follow. Then come its fences: first the lower, then the upper one.
+    /// A node. In an inner one [`PmCddsStamps`] follow. Then come its fences: first the lower, then the
+    /// upper one.
     pub(crate) struct PmCddsNode: 960 {
-        /// 0xCDD5 (low 16 bits), the level, 0 for a leaf (16 bits), and how many bytes all keys share (32 bits).
+        /// 0xCDD5 (low 16 bits), the level, 0 for a leaf (16 bits), and how many bytes all keys share (32
+        /// bits).
         0 => kind: u64,
         /// The first version that it is in.
         8 => birth: u64,
         /// Zero.
         16 => reserved: u64,
-        /// Bytes of the lower fence (low 32 bits) and of the upper one (high 32 bits, all set if there is none).
+        /// Bytes of the lower fence (low 32 bits) and of the upper one (high 32 bits, all set if there is
+        /// none).
         24 => fences: u64,
-        /// Of a leaf, the low byte of each key's XXH3-64, in the first 28 bytes; otherwise zero.
+        /// In a leaf, the low byte of each key's XXH3-64, in the first 28 bytes; otherwise zero.
         32 => fingerprints: [u64; 4],
         /// The entries, in no order.
         64 => entries: [PmCddsEntry; 28],
@@ -59,10 +65,11 @@ media_struct! {
 }
 
 media_struct! {
-    /// What an inner node has behind its entries.
+    /// The stamps of an inner node, behind its entries.
     pub(crate) struct PmCddsStamps: 224 {
-        /// For each place, the last version that changed something in the entry's child or below it, as far as anybody relies on
-        /// that: a version that is earlier than that change and held, or has a name, is earlier than the stamp.
+        /// For each place, the last version that changed something in the entry's child or below it, as far
+        /// as anybody relies on that: a version that is earlier than that change and held, or has a name,
+        /// is earlier than the stamp.
         0 => stamps: [u64; 28],
     }
 }
@@ -155,9 +162,10 @@ pub(crate) enum Field {
     End,
 }
 
-/// Where an entry's field lies in its node, in words. In a leaf an entry lies in one line, since a lookup needs all of one; the
-/// search in an inner node compares all keys, so these lie together. In both, a place's start comes before its other words and its
-/// end after them, so that storing a node's lines in their order fills places in the order that readers need (I4).
+/// Where an entry's field lies in its node, in words. In a leaf an entry lies in one line, since a lookup
+/// needs all of one; the search in an inner node compares all keys, so these lie together. In both, a
+/// place's start comes before its other words and its end after them, so that storing a node's lines in
+/// their order fills places in the order that readers need (I4).
 #[inline(always)]
 pub(crate) fn entry_word(level: usize, slot: usize, field: Field) -> usize {
     debug_assert!(slot < SLOTS);

@@ -97,8 +97,8 @@ fn value_if<'m>(
     })
 }
 
-/// The entry of an inner node that leads on: among those in the version, the one with the greatest lower fence that is not
-/// past the goal.
+/// The entry of an inner node that leads on: among those in the version, the one with the greatest lower
+/// fence that is not past the goal.
 #[inline]
 pub(crate) fn choose(node: &Node<'_>, version: u64, goal: Goal<'_>) -> Result<usize> {
     let wanted = match goal {

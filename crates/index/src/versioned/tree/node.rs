@@ -1,7 +1,7 @@
 //! Nodes as they are read from media.
 //!
-//! A node's entries change under readers, so they are loaded word by word; its fences never change once they are published, and
-//! are borrowed.
+//! A node's entries change under readers, so they are loaded word by word; its fences never change once
+//! they are published, and are borrowed.
 
 use super::super::layout::{Form, StartWord};
 use super::layout::{
@@ -19,7 +19,8 @@ pub(crate) const RESERVED_WORD: usize = (at!(PmCddsNode.reserved) / 8) as usize;
 pub(crate) const FENCES_WORD: usize = (at!(PmCddsNode.fences) / 8) as usize;
 pub(crate) const PRINTS_WORD: usize = (at!(PmCddsNode.fingerprints) / 8) as usize;
 
-/// A node on media. Whoever opens one reads a version that is held, or is the tree's writer, as long as what is borrowed.
+/// A node on media. Whoever opens one reads a version that is held, or is the tree's writer, as long as
+/// what is borrowed.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'m> {
     region: &'m Region,
@@ -50,8 +51,8 @@ impl<'m> Node<'m> {
         }
     }
 
-    /// ORDER: acquire, so that a place's end is loaded before its other words (I4), and all of them after the version that is
-    /// read was chosen.
+    /// ORDER: acquire, so that a place's end is loaded before its other words (I4), and all of them after
+    /// the version that is read was chosen.
     #[inline(always)]
     pub(crate) fn word(&self, word: usize) -> u64 {
         self.words[word].load(Ordering::Acquire)
@@ -59,7 +60,8 @@ impl<'m> Node<'m> {
 
     /// Copies what the writer, who alone stores to it, finds in a node.
     pub(crate) fn copy_to(&self, copy: &mut [u64; INNER_WORDS]) -> Result<()> {
-        // SAFETY: both have at least so many aligned words. Readers load from these meanwhile; nobody stores but the caller.
+        // SAFETY: both have at least so many aligned words. Readers load from these meanwhile; nobody
+        // stores but the caller.
         unsafe { self.words.as_ptr().cast::<u64>().copy_to_nonoverlapping(copy.as_mut_ptr(), NODE_WORDS) };
         if self.level() > 0 {
             for (slot, stamp) in copy[NODE_WORDS..].iter_mut().enumerate() {
@@ -85,7 +87,8 @@ impl<'m> Node<'m> {
 
     /// The stamp of a place of an inner node.
     ///
-    /// ORDER: acquire, as for all its words; who compares two versions has found the later one, and so what was stored for it.
+    /// ORDER: acquire, as for all its words; who compares two versions has found the later one, and so what
+    /// was stored for it.
     #[inline]
     pub(crate) fn stamp(&self, slot: usize) -> Result<u64> {
         Ok(self.region.load_u64(stamp_off(self.off, slot))?)
@@ -121,8 +124,8 @@ impl<'m> Node<'m> {
         [&columns[0], &columns[1], &columns[2], &columns[3]]
     }
 
-    /// Among the entries of an inner node that are in a version, the one with the greatest key up to `wanted`, with that key; `None`
-    /// where it takes more than a look at these words to tell.
+    /// Among the entries of an inner node that are in a version, the one with the greatest key up to
+    /// `wanted`, with that key; `None` where it takes more than a look at these words to tell.
     ///
     /// Has no branches that depend on the order of the keys, since these would be guessed wrong.
     #[inline]
@@ -144,7 +147,8 @@ impl<'m> Node<'m> {
             if found.is_some() || best == 0 {
                 return found;
             }
-            // Of entries of other versions. Those of this one stay what they are, so that none is between these and what is looked for.
+            // The entry is of another version. Entries of this version do not change, so none lies between
+            // it and the key.
             wanted = best - 1;
         }
     }
@@ -156,9 +160,9 @@ impl<'m> Node<'m> {
 
     /// Whether an entry is in a version that is held.
     ///
-    /// The end comes first. A place that is used again is in no version that is held, and gets a start after all of
-    /// these before it gets another end. So an end from before says that the entry ended, or is followed by a start, old or new,
-    /// that is too late; and the new end by the new start.
+    /// The end comes first. A place that is used again is in no version that is held, and gets a start
+    /// after all of these before it gets another end. So an end from before says that the entry ended, or
+    /// is followed by a start, old or new, that is too late; and the new end by the new start.
     #[inline(always)]
     pub(crate) fn is_in(&self, slot: usize, version: u64) -> bool {
         self.field(slot, Field::End) > version && self.start(slot).version() <= version
@@ -180,8 +184,9 @@ impl<'m> Node<'m> {
     }
 
     fn bound(&self, at: u64, bytes: u64) -> Result<&'m [u8]> {
-        // SAFETY: fences are written before the commit that publishes the node, and never stored to afterwards. The node's block
-        // is not used again while a version that it is in is held, nor before the writer's transaction ends.
+        // SAFETY: fences are written before the commit that publishes the node, and never stored to
+        // afterwards. The node's block is not used again while a version that it is in is held, nor before
+        // the writer's transaction ends.
         Ok(unsafe { self.region.bytes(self.off.saturating_add(node_bytes(self.level()) + at), bytes)? })
     }
 
@@ -223,8 +228,8 @@ impl<'m> Node<'m> {
     #[inline]
     pub(crate) fn inline_value(&self, slot: usize, bytes: u8) -> Result<&'m [u8]> {
         let off = self.off.saturating_add(8 * entry_word(0, slot, Field::Value) as u64);
-        // SAFETY: the entry is in a version that is held, or the newest one, whose writer asks; its value word is not stored to
-        // before that version is given up (I4), which the borrow does not outlive.
+        // SAFETY: the entry is in a version that is held, or the newest one, whose writer asks; its value
+        // word is not stored to before that version is given up (I4), which the borrow does not outlive.
         Ok(unsafe { self.region.bytes(off, u64::from(bytes.min(8)))? })
     }
 
@@ -301,11 +306,11 @@ unsafe fn greatest_key_avx2(keys: &[AtomicU64; SLOTS], wanted: u64) -> (u64, u32
     let mut best = least;
     for (four, to) in fours.iter().zip(&mut loaded) {
         let words: __m256i;
-        // SAFETY: reads the 32 bytes of four words. The writer may store to them meanwhile; the reads are the processor's, not the
-        // language's, so that this is no data race in its sense.
+        // SAFETY: reads the 32 bytes of four words. The writer may store to them meanwhile; the reads are
+        // the processor's, not the language's, so that this is no data race in its sense.
         //
-        // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no memory is written, moves no
-        // access across.
+        // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no
+        // memory is written, moves no access across.
         unsafe {
             core::arch::asm!(
                 "vmovdqu {words}, [{four}]",
@@ -327,7 +332,7 @@ unsafe fn greatest_key_avx2(keys: &[AtomicU64; SLOTS], wanted: u64) -> (u64, u32
     (_mm256_extract_epi64::<0>(best) as u64 ^ 1 << 63, equal)
 }
 
-/// What follows the bytes that the keys of a node share.
+/// The rest of a key behind the bytes that the keys of a node share.
 #[inline(always)]
 pub(crate) fn after(key: &[u8], shared: usize, node: u64) -> Result<&[u8]> {
     key.get(shared..).ok_or_else(|| {

@@ -21,14 +21,16 @@ use std::sync::atomic::Ordering;
 use tembo_pool::Tx;
 use tembo_sync::ArcBiasedGuard;
 
-/// What a transaction that changes several structures changes in a tree: a version, which is made durable by that
-/// transaction's commit. The tree's other writers wait as long as the part lives.
+/// The part of a transaction over several structures that changes one tree: a version, which that
+/// transaction's commit makes durable. The tree's other writers wait as long as the part lives.
 ///
-/// Every call is given the transaction, always the same one. Before its commit comes [`finish`](Self::finish), and after it
-/// [`show`](Self::show); if either the part or the transaction is dropped before that, both have to be.
+/// Every call is given the transaction, always the same one. Before its commit comes
+/// [`finish`](Self::finish), and after it [`show`](Self::show); if either the part or the transaction is
+/// dropped before that, both have to be.
 ///
-/// A change that fails leaves part and transaction as they were. So that changes can be taken back as the transaction takes
-/// back its own, each is told the number of the last savepoint, which rises: see [`roll_back_to`](Self::roll_back_to).
+/// A change that fails leaves part and transaction as they were. So that changes can be taken back as the
+/// transaction takes back its own, each is told the number of the last savepoint, which rises: see
+/// [`roll_back_to`](Self::roll_back_to).
 ///
 /// ```
 /// # fn main() -> Result<(), tembo_index::Error> {
@@ -73,8 +75,9 @@ impl VersionedTree {
         self.begin_part(0)
     }
 
-    /// As [`part`](Self::part), for a batch of the thread that `holder` stands for ([`HeldHere::thread`](crate::HeldHere::thread)):
-    /// until the part is dropped, that thread is refused where it asks for the tree's writer otherwise.
+    /// As [`part`](Self::part), for a batch of the thread that `holder` stands for
+    /// ([`HeldHere::thread`](crate::HeldHere::thread)): until the part is dropped, that thread is refused
+    /// where it asks for the tree's writer otherwise.
     ///
     /// # Errors
     ///
@@ -121,8 +124,8 @@ impl VersionedPart {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] when the tree is damaged on the way to the key; [`Error::Abandoned`] after [`finish`](Self::finish). So
-    /// for all that follow.
+    /// [`Error::Pool`] when the tree is damaged on the way to the key; [`Error::Abandoned`] after
+    /// [`finish`](Self::finish). So for all that follow.
     pub fn get<'t>(&'t self, tx: &'t Tx<'_>, key: &[u8]) -> Result<Option<&'t [u8]>> {
         self.builder()?.value_of(tx, key)
     }
@@ -145,11 +148,13 @@ impl VersionedPart {
         Ok(self.len()? == 0)
     }
 
-    /// Puts a key, with a value in parts that are written one after the other; returns whether it was there. O(log n).
+    /// Puts a key, with a value in parts that are written one after the other; returns whether it was
+    /// there. O(log n).
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::Pool`] when the pool is full. So for all changes.
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::Pool`] when the pool is full. So for all
+    /// changes.
     pub fn put(&mut self, tx: &mut Tx<'_>, savepoint: u64, key: &[u8], value: &[&[u8]]) -> Result<bool> {
         let joined;
         let value = match value {
@@ -181,7 +186,8 @@ impl VersionedPart {
         self.change(tx, savepoint, |builder, tx| builder.update(tx, key, value))
     }
 
-    /// Makes the value of a key `new` if it is `expected`, where none stands for no key; returns whether it was. O(log n).
+    /// Makes the value of a key `new` if it is `expected`, where none stands for no key; returns whether it
+    /// was. O(log n).
     ///
     /// # Errors
     ///
@@ -197,8 +203,8 @@ impl VersionedPart {
         self.change(tx, savepoint, |builder, tx| builder.compare_and_swap(tx, key, expected, new))
     }
 
-    /// Gives a key the value that `change` makes of the one it has, where none stands for no key; returns whether it was there.
-    /// If `change` panics nothing has changed. O(log n).
+    /// Gives a key the value that `change` makes of the one it has, where none stands for no key; returns
+    /// whether it was there. If `change` panics nothing has changed. O(log n).
     ///
     /// # Errors
     ///
@@ -268,8 +274,8 @@ impl VersionedPart {
         self.change(tx, savepoint, |builder, tx| builder.clear(tx))
     }
 
-    /// Lets the version look at some more dead blocks, and free those that no version needs that is held; returns whether there
-    /// are others.
+    /// Lets the version look at some more dead blocks, and free those that no version needs that is held;
+    /// returns whether there are others.
     ///
     /// # Errors
     ///
@@ -289,8 +295,8 @@ impl VersionedPart {
         })
     }
 
-    /// Takes back all changes since a savepoint of this number: those that were told that number, or a greater one. What they did to the transaction, the
-    /// caller takes back.
+    /// Takes back all changes since a savepoint of this number: those that were told that number, or a
+    /// greater one. The caller takes back their changes of the transaction.
     pub fn roll_back_to(&mut self, savepoint: u64) {
         if let Some(builder) = &mut self.builder {
             builder.roll_back_to(savepoint);
@@ -301,8 +307,8 @@ impl VersionedPart {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] when the pool is full or damaged: the transaction must be dropped then, and before the part, which keeps
-    /// other writers away until it is.
+    /// [`Error::Pool`] when the pool is full or damaged: the transaction must be dropped then, and before
+    /// the part, which keeps other writers away until it is.
     pub fn finish(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         debug_assert!(std::ptr::eq(region(tx), self.shared.region()), "a transaction of another pool");
         let mut builder = self.builder.take().ok_or(Error::Abandoned)?;

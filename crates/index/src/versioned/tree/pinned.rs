@@ -37,8 +37,8 @@ impl std::fmt::Debug for VersionedPinnedEntry<'_> {
     }
 }
 
-/// A walk over a range of keys, from either end, in the version that was the newest when it began. While it, or one of its
-/// entries, lives, what that version needs is not reused.
+/// A walk over a range of keys, from either end, in the version that was the newest when it began. While
+/// it, or one of its entries, lives, what that version needs is not reused.
 pub struct VersionedPinnedRange<'t> {
     range: VersionedRange<'t>,
     reader: Arc<VersionedReader<'t>>,

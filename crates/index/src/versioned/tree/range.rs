@@ -43,8 +43,9 @@ impl VersionedMap<TreeStructure> {
         self.alone(|builder, tx| builder.pop(tx, End::Last))
     }
 
-    /// Removes the keys in a range, in their order, some dozens in each version; returns how many. After an error, or a crash,
-    /// those up to some key are gone. What others put into the range meanwhile is removed or not.
+    /// Removes the keys in a range, in their order, some dozens in each version; returns how many. After an
+    /// error, or a crash, those up to some key are gone. Keys that others put into the range meanwhile are
+    /// removed or not.
     ///
     /// # Errors
     ///
@@ -83,8 +84,8 @@ impl TreeBuilder {
         Ok(popped)
     }
 
-    /// Removes keys of a range, in order, leaf by leaf, until that were `most`; returns how many, and the rest of the range if
-    /// it was not looked at as a whole.
+    /// Removes keys of a range, in order, leaf by leaf, until that were `most`; returns how many, and the
+    /// rest of the range if it was not looked at as a whole.
     pub(crate) fn remove_some(
         &mut self,
         tx: &mut Tx<'_>,

@@ -1,9 +1,11 @@
-//! Nodes that are full, or have too little left: new ones take their places (algorithms 2 and 3 of the paper).
+//! Nodes that are full, or have too little left: new ones take their places (algorithms 2 and 3 of the
+//! paper).
 //!
-//! Live entries alone are copied. Where they are more than four fifths of a node they become two nodes, else one; where they would
-//! be less than two fifths, a neighbour is rebuilt together with the node. The parent's entries for what is replaced end, and it
-//! gets entries for the new nodes, for which it may have to be rebuilt in turn. A root gets a new one above it when it becomes
-//! two, and gives way to its child when it has but one.
+//! Live entries alone are copied. Where they are more than four fifths of a node they become two nodes,
+//! else one; where they would be less than two fifths, a neighbour is rebuilt together with the node. The
+//! parent's entries for what is replaced end, and it gets entries for the new nodes, for which it may have
+//! to be rebuilt in turn. A root gets a new one above it when it becomes two, and gives way to its child
+//! when it has but one.
 
 use super::super::layout::{Form, INLINE_BYTES};
 use super::super::node::Record;
@@ -20,13 +22,13 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use tembo_pool::Tx;
 
-/// So many bytes more have to be shared by the keys of a new node than are left out of its entries, for its keys to be read so
-/// that they are left out.
+/// The keys of a new node are read, to leave shared bytes out of entries, if they share at least this many
+/// bytes more than are left out already.
 const MORE_SHARED_MIN: usize = 4;
 
 /// The live entries of nodes that are rebuilt.
 pub(super) struct Items {
-    /// What all their keys begin with. Entries have the 8 bytes after that.
+    /// The bytes that all their keys begin with. Entries have the 8 bytes after them.
     pub(super) head: Vec<u8>,
     pub(super) slots: Vec<DraftEntry>,
 }
@@ -164,7 +166,8 @@ impl TreeBuilder {
         Ok(DraftEntry::new(self.version, Form::Block, prefix8(after(low, shared, 0)?), *id, 0))
     }
 
-    /// The live child next to the one in `slot`, and whether it is on its right: the right one if there is one.
+    /// The live child next to the one in `slot`, and whether it is on its right: the right one if there is
+    /// one.
     fn neighbour(&self, tx: &Tx<'_>, parent: usize, slot: usize) -> Result<(usize, bool)> {
         let node = &self.drafts.nodes[parent];
         // The fences that are compared, if that is needed, are those of the children, which need no head.
@@ -210,7 +213,7 @@ impl TreeBuilder {
         Ok(Items { head, slots })
     }
 
-    /// What an entry is ordered by: its key, or its child's lower fence.
+    /// The key by which an entry is ordered: its own, or its child's lower fence.
     pub(super) fn key_of<'w>(
         &'w self,
         tx: &'w Tx<'_>,
@@ -224,7 +227,8 @@ impl TreeBuilder {
         whole_key(tx, head, entry)
     }
 
-    /// The order of two entries of nodes whose keys share the same bytes. Looks at whole keys only where 8 bytes do not tell.
+    /// The order of two entries of nodes whose keys share the same bytes. Looks at whole keys only where 8
+    /// bytes do not tell.
     fn compare(
         &self,
         tx: &Tx<'_>,
@@ -323,7 +327,8 @@ impl TreeBuilder {
 }
 
 impl Items {
-    /// Leaves no more than the first `shared` bytes out of the entries. Those that cannot hold what they have then get records.
+    /// Leaves no more than the first `shared` bytes out of the entries. Those that cannot hold what they
+    /// have then get records.
     fn share_less(
         &mut self,
         tx: &mut Tx<'_>,

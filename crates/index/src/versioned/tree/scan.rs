@@ -1,7 +1,8 @@
 //! Walking a range of keys of one version in both directions.
 //!
-//! An end of the walk holds the entries of one leaf in order, and the fence behind which the next leaf begins. There are no
-//! pointers between leaves, which would have to have versions too: the way to the next one is from the root.
+//! An end of the walk holds the entries of one leaf in order, and the fence behind which the next leaf
+//! begins. There are no pointers between leaves, which would have to have versions too: the way to the next
+//! one is from the root.
 
 use super::super::bytes::VersionedBytes;
 use super::super::entry::VersionedEntry;
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};
 
-/// What a place of a leaf holds.
+/// The entry in a place of a leaf.
 pub(super) fn read_entry<'r>(leaf: &Node<'r>, slot: usize) -> Result<VersionedEntry<'r>> {
     let start = leaf.start(slot).version();
     Ok(match leaf.form(slot)? {
@@ -55,7 +56,7 @@ pub(super) fn sort(entries: &mut [VersionedEntry<'_>]) {
 /// A walk over a range of keys of a version, from either end. After an error it is over.
 pub struct VersionedRange<'r> {
     view: View<'r>,
-    /// What is left of the range beyond the leaves that were read: the ends have met when there is none.
+    /// The rest of the range, beyond the leaves that were read. `None` when the ends have met.
     rest: Option<Rest>,
     front: VecDeque<VersionedEntry<'r>>,
     back: VecDeque<VersionedEntry<'r>>,

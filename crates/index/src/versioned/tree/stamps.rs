@@ -1,8 +1,9 @@
-//! Which entries of inner nodes lead to what a version changes, and which of their stamps that raises (I10).
+//! The entries of inner nodes above a version's changes, and the stamps that it raises there (I10).
 //!
-//! A stamp is raised where somebody holds a version from it on: who compares that one with a later one would pass over the entry
-//! otherwise. Without snapshots, and where a change follows another since the last snapshot, no stamp is stored at all. Those that the
-//! version before may still need are owed to it (`deferred_stamps.rs`).
+//! A stamp is raised where somebody holds a version from it on: who compares that one with a later one
+//! would pass over the entry otherwise. Without snapshots, and where a change follows another since the
+//! last snapshot, no stamp is stored at all. Those that the version before may still need are owed to it
+//! (`deferred_stamps.rs`).
 
 use super::super::view::region;
 use super::draft::NEW;
@@ -102,7 +103,8 @@ impl TreeBuilder {
         node.stamp(slot).max(due.unwrap_or(0))
     }
 
-    /// Stores the stamps that this version raises in nodes that were there before, and notes those that it owes.
+    /// Stores the stamps that this version raises in nodes that were there before, and notes those that it
+    /// owes.
     pub(super) fn store_stamps(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         // In order, so that equal changes make equal records.
         self.drafts.touched.entries.sort_unstable();
@@ -121,7 +123,8 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Whether a place of a node that was there before has an entry that was there before as well, and still is.
+    /// Whether a place of a node that was there before has an entry that was there before as well, and
+    /// still is.
     fn is_from_before(&self, node: u64, slot: usize) -> bool {
         self.draft_of(node).is_none_or(|draft| {
             let draft = &self.drafts.nodes[draft];

@@ -1,4 +1,4 @@
-//! What the CDDS B-Tree brings along for its versions to be kept.
+//! The CDDS B-Tree as a structure of versions.
 
 use super::super::builder::BuildVersion;
 use super::super::bytes::VersionedBytes;

@@ -1,8 +1,9 @@
 //! Taking back changes of a version that is not finished: one that failed, or all since a savepoint.
 //!
-//! Before a change touches a node's draft for the first time, a copy of the draft is put aside; if the change fails, the copies
-//! take their places again. If it succeeds they are forgotten, or, where there is a savepoint, kept for that: each draft once, as
-//! it was then. Lists of what was made since are cut to their lengths from before.
+//! Before a change touches a node's draft for the first time, a copy of the draft is put aside; if the
+//! change fails, the copies take their places again. If it succeeds they are forgotten, or, where there is
+//! a savepoint, kept for that: each draft once, as it was then. Lists of nodes and stamps are cut to their
+//! lengths from before.
 
 use super::super::queue::Dead;
 use super::draft::NodeDraft;
@@ -12,7 +13,7 @@ use crate::error::Result;
 use std::collections::HashMap;
 use tembo_pool::Tx;
 
-/// What takes back changes.
+/// The state that takes back changes.
 #[derive(Debug, Default)]
 pub(crate) struct Undo {
     /// How many changes there were.
@@ -47,11 +48,11 @@ struct Frame {
     then: Counts,
     /// Drafts as they were then; of those that changed before the tree was cleared.
     drafts: Vec<(usize, NodeDraft)>,
-    /// What there was when the tree was cleared.
+    /// The drafts that there were when the tree was cleared.
     cleared: Option<Box<Cleared>>,
 }
 
-/// What a version in the making consists of beside its lists.
+/// The counts and flags of a version in the making.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
     root: u64,
@@ -64,7 +65,7 @@ struct Counts {
     more_steps: usize,
 }
 
-/// What clearing a tree takes out of a version in the making.
+/// The drafts that clearing a tree takes out of a version in the making.
 #[derive(Debug)]
 pub(crate) struct Cleared {
     drafts: Vec<NodeDraft>,
@@ -74,8 +75,8 @@ pub(crate) struct Cleared {
 }
 
 impl TreeBuilder {
-    /// Makes a change as a whole or, if it fails, not at all. `savepoint` is greater than before if there has been a savepoint
-    /// since the change before, and 0 as long as there was none.
+    /// Makes a change as a whole or, if it fails, not at all. `savepoint` is greater than before if there
+    /// has been a savepoint since the change before, and 0 as long as there was none.
     pub(crate) fn attempt<T>(
         &mut self,
         tx: &mut Tx<'_>,

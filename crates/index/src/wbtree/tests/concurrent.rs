@@ -1,4 +1,4 @@
-//! What is locked while a writer's changes become visible to others.
+//! The locks that are held while a writer's changes become visible to others.
 
 use super::super::Writers;
 use super::Nodes;
@@ -46,8 +46,9 @@ fn leaves(tree: &WbTree) -> HashSet<u64> {
     nodes.leaves.iter().map(|(leaf, _)| leaf.off).collect()
 }
 
-/// I7: a leaf that comes into the tree, one that leaves it, and one that is stored to, is locked from before the first store
-/// that others can see until the commit has returned; so is the structure if a word above the leaves changes.
+/// I7: a leaf that comes into the tree, one that leaves it, and one that is stored to, is locked from
+/// before the first store that others can see until the commit has returned; so is the structure if a word
+/// above the leaves changes.
 #[test]
 fn what_others_could_change_is_locked_until_the_commit_has_returned() {
     let watch = Arc::new(Watch::default());

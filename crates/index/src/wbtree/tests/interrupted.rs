@@ -1,7 +1,7 @@
 //! Readers that a writer interrupts between any two of their loads.
 //!
-//! Threads would hit these moments once in millions of tries, so a view that counts its loads lets the writer work
-//! at a chosen one.
+//! Threads would hit these moments once in millions of tries, so a view that counts its loads lets the
+//! writer work at a chosen one.
 
 use super::Bench;
 use crate::wbtree::get::find_stable;
@@ -175,8 +175,8 @@ fn a_record_is_not_found_before_its_state_says_so() {
     });
 }
 
-/// Two leaves: the reader is interrupted by a writer who empties one, so that the other takes its place, and then puts
-/// records into that. It stays where it is, but its fences are others.
+/// Two leaves: the reader is interrupted by a writer who empties one, so that the other takes its place,
+/// and then puts records into that. It stays where it is, but its fences are others.
 fn while_a_leaf_grows<T>(
     loads_before: usize,
     emptied: std::ops::Range<u32>,
@@ -211,7 +211,8 @@ fn numbered(i: u32) -> Vec<u8> {
     format!("{i:04}").into_bytes()
 }
 
-/// Whether a record is left in the leaf that grows: so many that the other is joined with it only when it is empty.
+/// Whether a record is left in the leaf that grows: so many that the other is joined with it only when it
+/// is empty.
 fn stays(i: u32) -> bool {
     i % 5 != 4
 }
@@ -222,8 +223,8 @@ fn leaves(tree: &WbTree) -> Vec<u64> {
     nodes.leaves.iter().map(|(leaf, _)| leaf.off).collect()
 }
 
-/// A walk that had read the way to a leaf before that grew met its new keys twice: they lay behind the fence from which the
-/// walk then went on.
+/// A walk that had read the way to a leaf before that grew met its new keys twice: they lay behind the
+/// fence from which the walk then went on.
 #[test]
 fn a_walk_meets_nothing_twice_in_a_leaf_that_grows() {
     for (emptied, direction) in

@@ -1,4 +1,4 @@
-//! What only the tree's own knowledge of its media can test: shape, damage, and the words of an operation.
+//! Tests that need the tree's own knowledge of its media: shape, damage, and the words of an operation.
 
 mod concurrent;
 mod damage;

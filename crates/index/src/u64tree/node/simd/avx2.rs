@@ -62,7 +62,7 @@ impl Search for Avx2 {
     }
 }
 
-/// What words have to be lower than to be at most `key`, in each place.
+/// The least word above `key`, in each lane.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn above(key: u64) -> __m256i {
@@ -76,11 +76,11 @@ fn last_first(words: &[AtomicU64; GROUPS], key: u64) -> usize {
     const { assert!(GROUPS == 16) };
     let above = above(key);
     let (a, b, c, d): (__m256i, __m256i, __m256i, __m256i);
-    // SAFETY: reads the 128 bytes of the words. Other threads may store to them meanwhile; the reads are the processor's, not
-    // the language's, so that this is no data race in its sense.
+    // SAFETY: reads the 128 bytes of the words. Other threads may store to them meanwhile; the reads are
+    // the processor's, not the language's, so that this is no data race in its sense.
     //
-    // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no memory is written, moves no
-    // access across.
+    // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no
+    // memory is written, moves no access across.
     unsafe {
         core::arch::asm!(
             "vpcmpgtq {a}, {above}, [{words}]",
@@ -96,8 +96,8 @@ fn last_first(words: &[AtomicU64; GROUPS], key: u64) -> usize {
             options(nostack, preserves_flags),
         );
     }
-    // Two bytes for each word, in no order: as they are in order themselves, only their number counts. Words that are seen as they were before
-    // they fell make that lower.
+    // Two bytes for each word, in no order: as they are in order themselves, only their number counts.
+    // Words that are seen as they were before they fell make that lower.
     let low = _mm256_packs_epi32(a, b);
     let high = _mm256_packs_epi32(c, d);
     let bytes = _mm256_movemask_epi8(_mm256_packs_epi16(low, high)) as u32;

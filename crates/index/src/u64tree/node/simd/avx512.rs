@@ -7,13 +7,14 @@ use crate::u64tree::layout::SLOTS;
 use core::arch::x86_64::*;
 use std::sync::atomic::AtomicU64;
 
-/// 64 bytes at a time. There is one only where the processor has what [`Avx2`](super::avx2::Avx2) stands for, and AVX-512 with its
-/// instructions for bytes.
+/// 64 bytes at a time. There is one only where the processor has what [`Avx2`](super::avx2::Avx2) stands
+/// for, and AVX-512 with its instructions for bytes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::u64tree) struct Avx512(());
 
 impl Avx512 {
-    /// The way, if the processor can, and does not run slower for it: the first ones with AVX-512 did, and had no VBMI2.
+    /// The way, if the processor can, and does not run slower for it: the first ones with AVX-512 did, and
+    /// had no VBMI2.
     pub(in crate::u64tree) fn detect() -> Option<Avx512> {
         let can = super::avx2::Avx2::detect().is_some()
             && std::is_x86_feature_detected!("avx512f")
@@ -75,11 +76,11 @@ fn above(key: u64) -> __m512i {
 fn last_first(words: &[AtomicU64; GROUPS], key: u64) -> usize {
     const { assert!(GROUPS == 16) };
     let up_to: u32;
-    // SAFETY: reads the 128 bytes of the words. Other threads may store to them meanwhile; the reads are the processor's, not
-    // the language's, so that this is no data race in its sense.
+    // SAFETY: reads the 128 bytes of the words. Other threads may store to them meanwhile; the reads are
+    // the processor's, not the language's, so that this is no data race in its sense.
     //
-    // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no memory is written, moves no
-    // access across.
+    // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no
+    // memory is written, moves no access across.
     unsafe {
         core::arch::asm!(
             "vpcmpgtq {low}, {above}, [{words}]",
@@ -94,7 +95,8 @@ fn last_first(words: &[AtomicU64; GROUPS], key: u64) -> usize {
     }
     // SAFETY: sixteen bits of a mask were made.
     unsafe { core::hint::assert_unchecked(up_to < 1 << GROUPS) };
-    // They are in order, so that only their number counts, but for the first. Words that are seen as they were before they fell make that lower.
+    // They are in order, so that only their number counts, but for the first. Words that are seen as they
+    // were before they fell make that lower.
     (up_to >> 1).count_ones() as usize
 }
 
@@ -104,8 +106,8 @@ fn last_separator<W: Leads>(groups: &[Group<W>; GROUPS], at: usize, key: u64) ->
     const { assert!(GROUP == 8 && Group::<W>::separator_place(0) == 0) };
     assert!(at < GROUPS, "there is no such group");
     let up_to: u32;
-    // SAFETY: reads the 64 bytes of the group's eight separators, which come first in it; as above. Without a pointer to them, which would be
-    // an instruction more.
+    // SAFETY: reads the 64 bytes of the group's eight separators, which come first in it; as above. Without
+    // a pointer to them, which would be an instruction more.
     //
     // ORDER: as above.
     unsafe {

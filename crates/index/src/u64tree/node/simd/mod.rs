@@ -1,7 +1,7 @@
 //! Searches of many words or bytes, at once where the processor can.
 //!
-//! What the processor can is found out when a tree is opened. Each operation is compiled as a whole for each way to search, so that nothing
-//! is called on its way.
+//! The features of the processor are detected when a tree is opened. Each operation is compiled as a whole
+//! for each way to search, so that a search is never a call.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

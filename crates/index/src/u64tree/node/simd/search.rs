@@ -15,16 +15,18 @@ pub(in crate::u64tree) trait Search: Copy {
     /// Whether it is for regions that [report loads](Region::reports_loads), too.
     const REPORTS: bool;
 
-    /// The last of words in order, [`signed`], that is at most `key`, which is not the largest number; 0 if there is none.
+    /// The last of words in order, [`signed`], that is at most `key`, which is not the largest number; 0 if
+    /// there is none.
     fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize;
 
     /// As [`Group::position`], of one of the groups.
     fn last_separator<W: Leads>(self, groups: &[Group<W>; GROUPS], at: usize, key: u64) -> usize;
 
-    /// The bytes that equal `byte`, a bit each. What was stored before a byte that is found is seen.
+    /// The bytes that equal `byte`, a bit each. Stores before that of a byte that is found are visible.
     fn equal_bytes(self, words: &[AtomicU64; WORDS], byte: u8) -> u128;
 
-    /// The nibbles that equal that of `nibbles`, a bit each: first the lower ones of all bytes, then the upper ones.
+    /// The nibbles that equal that of `nibbles`, a bit each: first the lower ones of all bytes, then the
+    /// upper ones.
     fn equal_nibbles(self, words: &[AtomicU64; NIBBLE_WORDS], nibbles: u8) -> u128;
 
     /// The keys that are at least as high as a bound, a bit each.
