@@ -2,8 +2,7 @@
 //! again gets an error instead of waiting for itself for ever.
 //!
 //! Noted is what the callers of this library may do something else under: a batch, and what calls a
-//! closure. It is looked at only where a thread is about to wait, so that nobody who need not wait pays for
-//! it.
+//! closure. It is read only where a thread is about to wait, so that it costs nothing elsewhere.
 
 use crate::error::{Error, Result};
 use std::cell::RefCell;

@@ -28,16 +28,16 @@ use tembo_sync::Bias;
 ///
 /// The first thread that changes anything has the locks for itself, and so saves a tenth to a fifth of the
 /// time of a change, until another thread changes something; from then on, as long as the handle and its
-/// clones live, threads share them. So who fills a map with one thread and then writes with another should
-/// open it anew in between, if that matters.
+/// clones live, threads share them. A program that fills a map with one thread and then writes with another
+/// should open it anew in between, if that matters.
 ///
 /// The map has one of the pool's lanes as long as it is open. Threads that meet while they divide nodes
 /// take up to seven more, while half of the pool's are free, and the map keeps those, too.
 ///
-/// A change takes effect between its call and its return, and is seen by whoever learns of it from the
-/// thread that made it. Only who relies on no message at all has to make a fence: of two threads each of
-/// which changes one key and then looks up the other's, both may find the old value, as with atomics that
-/// are not sequentially consistent.
+/// A change takes effect between its call and its return, and is visible to every thread that learns of it
+/// from the thread that made it. Only threads that exchange no message at all need a fence: of two threads
+/// each of which changes one key and then looks up the other's, both may find the old value, as with
+/// atomics that are not sequentially consistent.
 ///
 /// A [`scan`](Self::scan), and what [`range`](Self::range), [`first`](Self::first), [`last`](Self::last)
 /// and [`count`](Self::count) read at one moment, is read again where writers change it meanwhile; after

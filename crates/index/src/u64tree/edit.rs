@@ -161,8 +161,8 @@ impl<E: Fn() -> RecordEdit> Operation for Change<'_, E> {
         }
         // As in a lookup.
         let pin = tree.pool.pin_briefly();
-        // Another thread's processor may have the lines. Where no other thread changes anything, to ask for
-        // one that is not stored to is in vain.
+        // Another thread's processor may have the lines. Where no other thread changes anything, a prefetch
+        // of a line that is not stored to is useless.
         let fetch = if tree.bias.is_shared() { Fetch::ToStore } else { Fetch::ToLoad };
         let attempt = match tree.find_place_by(search, key, &pin, fetch) {
             SearchEnd::Leaf(leaf) => tree.try_edit(search, leaf, key, edit())?,

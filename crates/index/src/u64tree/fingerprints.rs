@@ -175,8 +175,8 @@ impl Fingerprints {
         bytes & search.equal_nibbles(&self.nibbles, fingerprint.nibbles)
     }
 
-    /// The slots with the byte of this fingerprint. For who expects to find the key, the line of nibbles
-    /// tells little that its record does not tell.
+    /// The slots with the byte of this fingerprint. For a caller that expects the key, the nibbles tell
+    /// little that the record does not tell.
     #[inline(always)]
     pub(super) fn candidates_by<S: Search>(&self, search: S, fingerprint: Fingerprint) -> u128 {
         search.equal_bytes(&self.words, fingerprint.byte)
@@ -188,7 +188,7 @@ impl Fingerprints {
         search.equal_bytes(&self.words, UNUSED) & ALL
     }
 
-    /// The same, for who has no hurry.
+    /// The same, a word at a time, for callers off the hot path.
     pub(super) fn unused(&self) -> u128 {
         self.unused_by(Portable)
     }
@@ -217,7 +217,7 @@ impl Fingerprints {
     fn set_byte(&self, slot: usize, byte: u8) {
         let (word, shift) = (&self.words[slot / 8], 8 * (slot % 8));
         let old = word.load(Ordering::Relaxed);
-        // ORDER: release, so that who sees the byte sees the nibble and the record.
+        // ORDER: release, so that a reader of the byte sees the nibble and the record.
         word.store(old & !(0xFF << shift) | u64::from(byte) << shift, Ordering::Release);
     }
 

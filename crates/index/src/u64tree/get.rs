@@ -171,7 +171,7 @@ impl Tree {
         }
     }
 
-    /// The same, for who has not chosen a way to search yet.
+    /// The same, for callers without a chosen way to search.
     pub(super) fn find_place<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> SearchEnd<'g> {
         self.best.run(FindPlace { tree: self, key, pin })
     }

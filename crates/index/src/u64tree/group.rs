@@ -64,8 +64,8 @@ impl<W: Leads> Group<W> {
     ///
     /// Those that are seen as they were before they fell make the number lower. Then the place it gives may
     /// have a separator that was seen to be higher than the key; but one further right, or this one, was
-    /// seen to be no higher, and at that moment neither was this one, as they are always in order. (Who
-    /// comes to the first place has seen its separator among the first ones of all groups, or needs none.)
+    /// seen to be no higher, and at that moment neither was this one, as they are always in order. (A
+    /// reader of the first place has seen its separator among the first ones of all groups, or needs none.)
     #[inline(always)]
     pub(super) fn position(&self, key: u64) -> usize {
         let key = signed(key) as i64;
@@ -136,8 +136,9 @@ impl<W: Leads> Group<W> {
         let last = GROUP - 1;
         let separator = self.separators[last].load(Ordering::Relaxed);
         next.add(0, signed(separator), self.child(last).load(), self.child_off(last));
-        // ORDER: release, so that who goes by it finds the child there. Before the next store: if the
-        // writer is stopped here, nobody comes to the left, from where no link may lead on yet, and waits.
+        // ORDER: release, so that a reader that follows it finds the child there. Before the next store: if
+        // the writer is stopped here, nobody comes to the left, from where no link may lead on yet, and
+        // waits.
         first.store(separator, Ordering::Release);
         self.separators[last].store(signed(NONE), Ordering::Relaxed);
     }
@@ -168,7 +169,7 @@ impl<W: Leads> Group<W> {
     /// became higher than every key.
     pub(super) fn set(&self, at: usize, separator: u64, to: W::To, off: u64) {
         self.lead(at, to, off);
-        // ORDER: release, so that who goes by the separator finds this child, or one further left.
+        // ORDER: release, so that a reader that follows the separator finds this child, or one further left.
         self.separators[at].store(signed(separator), Ordering::Release);
     }
 }

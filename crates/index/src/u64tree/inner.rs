@@ -136,7 +136,7 @@ impl Inner {
         self.groups[at / GROUP].way(at % GROUP)
     }
 
-    /// The same, for who has no hurry.
+    /// The same, a word at a time, for callers off the hot path.
     pub(super) fn position(&self, key: u64) -> usize {
         self.position_by(Portable, key)
     }
@@ -259,7 +259,7 @@ impl Inner {
         self.note_used(entry.slot);
         self.groups[at / GROUP].add(at % GROUP, entry.separator, entry.child, entry.off);
         if at.is_multiple_of(GROUP) {
-            // ORDER: release, so that who goes by it finds the child there.
+            // ORDER: release, so that a reader that follows it finds the child there.
             self.firsts[at / GROUP].store(signed(entry.separator), Ordering::Release);
         }
         self.lead_on(at);

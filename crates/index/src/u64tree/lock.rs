@@ -148,7 +148,7 @@ impl<'g> Locked<'g> {
                 let taken =
                     leaf.version.compare_exchange_weak(before, locked, Ordering::Acquire, Ordering::Relaxed);
                 if taken.is_ok() {
-                    // ORDER: who sees anything stored from here on also sees that the leaf is locked.
+                    // ORDER: a thread that sees a later store also sees that the leaf is locked.
                     fence(Ordering::Release);
                     return Some(Locked { leaf, bias: None, before, changed: false, obsolete: false });
                 }
@@ -163,7 +163,7 @@ impl<'g> Locked<'g> {
     pub(super) fn change(&mut self, slot: usize) {
         self.changed = true;
         self.leaf.version.store(self.before | LOCKED | (slot as u64) << SLOT_SHIFT, Ordering::Relaxed);
-        // ORDER: who sees the change sees that it is under way.
+        // ORDER: a thread that sees the change sees that it is under way.
         fence(Ordering::Release);
     }
 

@@ -166,7 +166,7 @@ impl Word {
         self.load().follow(kept)
     }
 
-    /// ORDER: release, so that who finds the node finds it whole.
+    /// ORDER: release, so that a thread that finds the node finds it whole.
     pub(super) fn store(&self, link: Link) {
         self.0.store(link.0, Ordering::Release);
     }
@@ -228,7 +228,8 @@ where
     pub(super) fn set(&self, value: T, garbage: &Garbage, claim: &Claim) {
         let old = self.0.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: made of a box; who exchanged it has it alone, but for readers with older pins.
+            // SAFETY: made of a box; the thread that exchanged it owns it, and shares it only with readers
+            // of older pins.
             garbage.add(claim, unsafe { Box::from_raw(old) });
         }
     }

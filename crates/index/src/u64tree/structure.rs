@@ -190,7 +190,8 @@ impl Tree {
             Some(rewired) => self.publish(rewired),
             None => parent.take_out(next),
         }
-        // ORDER: last, since who finds this out starts again and has to find everything in the left leaf.
+        // ORDER: last, since a thread that finds the leaf retired starts again, and has to find everything
+        // in the left leaf.
         right_lock.retire();
         // The block of the right leaf was in reach until now, and so it has to wait for readers until now.
         // The caller's pin has kept it meanwhile.

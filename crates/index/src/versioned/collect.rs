@@ -99,7 +99,7 @@ impl Shared {
     ) -> Result<(usize, bool)> {
         let Writing { lane, scan, .. } = writing;
         let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
-        // As for a version, so that readers who come late take a newer one.
+        // As for a version, so that late readers take a newer one.
         let mut retained = Retained::default();
         let next = self.intend(&mut retained);
         let mut tx = lane.begin();

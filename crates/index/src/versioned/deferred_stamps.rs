@@ -53,7 +53,7 @@ pub(super) struct NewestDeferredStamps {
 }
 
 impl NewestDeferredStamps {
-    /// Whoever finds the version newest afterwards finds these words.
+    /// A thread that then finds the version newest finds these words.
     #[inline]
     pub(super) fn set(&self, version: u64, words: &[u64]) {
         // ORDER: release, with the loads in `of`: a thread that finds nothing deferred any more sees the
@@ -89,7 +89,7 @@ impl NewestDeferredStamps {
             Some(few) => few.iter().map(|word| word.load(Ordering::Relaxed)).collect(),
             None => self.many.lock().clone(),
         };
-        // ORDER: whoever met a word of a later list finds now that the version is not this one any more.
+        // ORDER: a thread that read a word of a later list finds now that the version is another.
         fence(Ordering::Acquire);
         // ORDER: acquire, as for the first load.
         if self.version.load(Ordering::Acquire) != version {

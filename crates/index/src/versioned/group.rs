@@ -301,7 +301,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         }
     }
 
-    /// Leaves a change to whoever has the writer's lock next, which may be this thread.
+    /// Leaves a change to the next thread that has the writer's lock, which may be this one.
     fn join(&self, change: Change) -> Result<bool> {
         let outcome = Arc::new(Mutex::new(None));
         self.shared.waiting.0.lock().push(Request { change, outcome: outcome.clone() });
@@ -371,8 +371,7 @@ mod tests {
         assert!(tree.get(b"c").unwrap().is_some());
     }
 
-    /// A snapshot that is made while the only change of a version is, which owes it what it raises no
-    /// stamps for.
+    /// A snapshot is made during the only change of a version, which then has deferred stamps for it.
     #[test]
     fn a_version_that_comes_to_be_held_while_one_change_is_made_misses_nothing() {
         let (tree, _dir) = new_tree();

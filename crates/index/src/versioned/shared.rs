@@ -1,4 +1,5 @@
-//! The state that the clones of a handle share: the newest version, who reads which, and the snapshots.
+//! The state that the clones of a handle share: the newest version, the versions that are read, and the
+//! snapshots.
 
 use super::deferred_stamps::{DeferredStamps, NewestDeferredStamps};
 use super::kept_list::KeptSnapshot;
@@ -99,7 +100,7 @@ impl Shared {
 
     #[inline]
     pub(super) fn current(&self) -> u64 {
-        // ORDER: acquire, so that whoever has a version sees all that it consists of.
+        // ORDER: acquire, so that a thread that has a version sees all of it.
         self.current.load(Ordering::Acquire)
     }
 
@@ -130,7 +131,8 @@ impl Shared {
         // ORDER: sequentially consistent, before the readers' slots are looked at (`readers.rs`).
         self.intent.store(current + 1, Ordering::SeqCst);
         retained.gather(current, |versions| {
-            // Slots before snapshots: who makes a snapshot is in a slot until it is there.
+            // Slots before snapshots: a thread that makes a snapshot is in a slot until the snapshot is
+            // there.
             self.readers.collect(versions);
             if let Some(held) = self.held.lock_if_any() {
                 versions.extend(held.keys());
@@ -142,7 +144,7 @@ impl Shared {
         current + 1
     }
 
-    /// Makes a version, which is durable, and owes these words, the newest for readers.
+    /// Makes a durable version, with these deferred stamps, the newest for readers.
     #[inline]
     pub(super) fn show(&self, version: Version, deferred: &[u64]) {
         // Before anybody finds the version.

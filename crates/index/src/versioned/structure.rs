@@ -41,8 +41,8 @@ pub trait VersionedStructure: BuildVersion + CheckNodes + Dismantle {
     #[doc(hidden)]
     fn iter(view: View<'_>) -> Self::Iter<'_>;
 
-    /// Calls `visit` with each key that differs. `owed` is what the earlier version
-    /// [misses](Shared::deferred_for).
+    /// Calls `visit` with each key that differs. `deferred` has the stamps that are not stored yet for the
+    /// earlier version.
     #[doc(hidden)]
     fn differences<'m>(
         from: View<'m>,

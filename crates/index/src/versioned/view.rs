@@ -5,7 +5,7 @@ use super::record_size_hint::RecordSizeHint;
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
-/// A version to be read. Whoever has one holds the version, or is the map's writer.
+/// A version to be read. Its holder holds the version, or is the map's writer.
 #[derive(Clone, Copy)]
 pub struct View<'m> {
     pub(crate) region: &'m Region,

@@ -73,7 +73,7 @@ impl WbTree {
         let mut places = [(0, &[][..]); PREFETCH_KEYS_MAX];
         let mut count = 0;
         for key in keys.into_iter().take(PREFETCH_KEYS_MAX) {
-            // Damage is reported by whoever goes there in earnest.
+            // The later lookup reports damage.
             if let Ok(leaf) = descend_to(view, tree, Goal::At(key), |_, _| ()) {
                 places[count] = (leaf, key);
                 count += 1;

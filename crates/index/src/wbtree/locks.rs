@@ -148,7 +148,8 @@ impl Drop for HeldLocks<'_> {
     fn drop(&mut self) {
         if self.changes_structure.get() {
             let version = &self.locks.version.0;
-            // ORDER: release, and before the leaves are unlocked: who locks one of them sees the new number.
+            // ORDER: release, and before the leaves are unlocked: a thread that locks one of them sees the
+            // new number.
             version.store(version.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
         for stripe in &self.leaves[..self.count.get()] {

@@ -56,11 +56,11 @@
 //!
 //! # Concurrency
 //!
-//! Any number of readers, who take no lock and, but for scans, never wait. A reader holds a pin, so that no
-//! block it may meet is reused. Nodes are replaced, not rewritten (I4): a reader with an old node sees the
-//! tree as it was when that node was replaced, which was after the reader began. Only leaves change under
-//! readers, and their state tells (`get.rs`, `scan.rs`). Writers store home words only after the commit's
-//! fence, in the order given above, so that readers never see what a crash could take back.
+//! Any number of readers. They take no lock and, but for scans, never wait. A reader holds a pin, so that
+//! no block it may meet is reused. Nodes are replaced, not rewritten (I4): a reader with an old node sees
+//! the tree as it was when that node was replaced, which was after the reader began. Only leaves change
+//! under readers, and their state tells (`get.rs`, `scan.rs`). Writers store home words only after the
+//! commit's fence, in the order given above, so that readers never see what a crash could take back.
 //!
 //! Writers share a [`Writers`]. While it has one lane, the holder of its turn is the only writer. So is a
 //! transaction of the caller's own ([`Writers::begin`]), which waits for the turns of all lanes, in their

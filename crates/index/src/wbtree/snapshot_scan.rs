@@ -49,8 +49,8 @@ impl WbTree {
     /// by [`Writers::commit`]. When that has happened some times it makes the writers wait: after at most
     /// one change more of each thread that had begun one, it ends. So it does for a thread that has a
     /// transaction of these writers, or is called by
-    /// [`ConcurrentWriter::modify`](super::ConcurrentWriter::modify). `writers` are those of all who write
-    /// to the tree, or none if nobody does. O(log n) per leaf of 28 records.
+    /// [`ConcurrentWriter::modify`](super::ConcurrentWriter::modify). `writers` are those of all writers of
+    /// the tree, or none if there is no writer. O(log n) per leaf of 28 records.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Reads with somebody else's change at each of their loads in turn; every place is tried, none by luck.
+//! Reads with a change by another thread at each of their loads in turn: every place is tried.
 
 use super::super::U64Tree;
 use super::super::fingerprints::{NewFingerprints, bits, fingerprint, likely_slot, lines_of};

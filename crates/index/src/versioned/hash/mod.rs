@@ -89,7 +89,7 @@ use tembo_pool::Pool;
 ///
 /// A lookup takes fewer steps than in a [`VersionedTree`](crate::VersionedTree) and compares no keys on its
 /// way; a change writes more, since it copies all nodes on its way. Keys of equal hash are found one by
-/// one: who knows the table's seed, which only the pool's file tells, can make such keys.
+/// one: an attacker needs the table's seed, which only the pool's file has, to make such keys.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo_index::Error> {

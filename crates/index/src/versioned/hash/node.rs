@@ -19,7 +19,7 @@ pub(super) fn hash_of(seed: u64, key: &[u8]) -> u64 {
     xxh3_64_with_seed(key, seed)
 }
 
-/// A node on media. Whoever opens one reads a version that is held, or is the table's writer.
+/// A node on media. Its opener reads a version that is held, or is the table's writer.
 #[derive(Clone, Copy)]
 pub(super) struct TrieNode<'m> {
     pub(super) off: u64,

@@ -120,7 +120,8 @@ impl<'o, 'm> Side<'o, 'm> {
     }
 }
 
-/// Calls `visit` with each key that differs, in order. `owed` is what the earlier version misses.
+/// Calls `visit` with each key that differs, in order. `deferred` has the stamps that are not stored yet
+/// for the earlier version.
 pub(super) fn differences<'m>(
     from: View<'m>,
     to: View<'m>,

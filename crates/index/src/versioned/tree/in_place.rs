@@ -144,7 +144,7 @@ impl TreeBuilder {
     }
 
     /// Whether all that changes of nodes is stored already: nothing changed, or one entry in place, with
-    /// stamps that are owed only.
+    /// stamps that are deferred only.
     pub(super) fn is_in_place(&self) -> bool {
         self.drafts.nodes.is_empty()
             && self.drafts.touched.len() == 0
@@ -204,7 +204,7 @@ impl TreeBuilder {
         Ok(tx.store_words(off + 8 * entry_word(0, ended.slot, Field::End) as u64, &[self.version])?)
     }
 
-    /// As [`touch`](Self::touch). As long as nobody holds a version, the stamps are only owed.
+    /// As [`touch`](Self::touch). While nobody holds a version, the stamps are only deferred.
     fn touch_in_place(&mut self, path: &NodePath) {
         if !self.retained.held().is_empty() {
             return self.touch(path);

@@ -19,8 +19,8 @@ pub(crate) const RESERVED_WORD: usize = (at!(PmCddsNode.reserved) / 8) as usize;
 pub(crate) const FENCES_WORD: usize = (at!(PmCddsNode.fences) / 8) as usize;
 pub(crate) const PRINTS_WORD: usize = (at!(PmCddsNode.fingerprints) / 8) as usize;
 
-/// A node on media. Whoever opens one reads a version that is held, or is the tree's writer, as long as
-/// what is borrowed.
+/// A node on media. Its opener reads a version that is held, or is the tree's writer, as long as the borrow
+/// lasts.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'m> {
     region: &'m Region,
@@ -58,7 +58,7 @@ impl<'m> Node<'m> {
         self.words[word].load(Ordering::Acquire)
     }
 
-    /// Copies what the writer, who alone stores to it, finds in a node.
+    /// Copies a node for the writer, which alone stores to it.
     pub(crate) fn copy_to(&self, copy: &mut [u64; INNER_WORDS]) -> Result<()> {
         // SAFETY: both have at least so many aligned words. Readers load from these meanwhile; nobody
         // stores but the caller.
@@ -87,8 +87,8 @@ impl<'m> Node<'m> {
 
     /// The stamp of a place of an inner node.
     ///
-    /// ORDER: acquire, as for all its words; who compares two versions has found the later one, and so what
-    /// was stored for it.
+    /// ORDER: acquire, as for all its words; a comparison has found the later version, and so the words
+    /// stored for it.
     #[inline]
     pub(crate) fn stamp(&self, slot: usize) -> Result<u64> {
         Ok(self.region.load_u64(stamp_off(self.off, slot))?)

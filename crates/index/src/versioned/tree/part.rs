@@ -66,7 +66,7 @@ pub struct VersionedPart {
 impl VersionedTree {
     /// Waits for the tree's writer, and begins a part.
     ///
-    /// Whoever waits for several trees, or for other writers, has to do so in an order that all others keep.
+    /// A thread that waits for several trees, or for other writers, needs an order that all others keep.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! The entries of inner nodes above a version's changes, and the stamps that it raises there (I10).
 //!
-//! A stamp is raised where somebody holds a version from it on: who compares that one with a later one
-//! would pass over the entry otherwise. Without snapshots, and where a change follows another since the
-//! last snapshot, no stamp is stored at all. Those that the version before may still need are owed to it
+//! A stamp is raised where somebody holds a version from it on: a comparison of that one with a later one
+//! would skip the entry otherwise. Without snapshots, and where a change follows another since the last
+//! snapshot, no stamp is stored at all. Stamps that the version before may still need are deferred
 //! (`deferred_stamps.rs`).
 
 use super::super::view::region;
@@ -104,7 +104,7 @@ impl TreeBuilder {
     }
 
     /// Stores the stamps that this version raises in nodes that were there before, and notes those that it
-    /// owes.
+    /// defers.
     pub(super) fn store_stamps(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         // In order, so that equal changes make equal records.
         self.drafts.touched.entries.sort_unstable();
@@ -134,7 +134,7 @@ impl TreeBuilder {
 }
 
 impl Node<'_> {
-    /// The stamp of a place, as a reader of the version that has `owed` it to the one before has to take it.
+    /// The stamp of a place, with the `deferred` stamps of the version that is read.
     pub(super) fn stamp_with(
         &self,
         slot: usize,
