@@ -80,6 +80,7 @@ mod lanes;
 pub(crate) mod layout;
 mod lock;
 mod node;
+mod range;
 mod scan;
 mod structure;
 mod sync;
@@ -89,4 +90,5 @@ mod tests;
 pub use create::U64Tree;
 #[cfg(feature = "research")]
 pub use dram_access::DramAccess;
-pub use scan::{Records, U64Range};
+pub use range::U64Range;
+pub use scan::Records;

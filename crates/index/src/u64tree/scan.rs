@@ -5,12 +5,10 @@ use super::fingerprints::bits;
 use super::get::SearchEnd;
 use super::layout::{NODE_BYTES, NODE_WORDS, SLOTS, key_off, key_word, value_off, value_word};
 use super::lock::{Locked, Version, begin, is_unchanged};
-use super::node::Structure;
-use super::node::{Leaf, Order};
+use super::node::{Leaf, Order, Structure};
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
-use std::collections::VecDeque;
-use std::ops::{Bound, ControlFlow, RangeBounds};
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use tembo_pmem::{LINE_BYTES, Region, WORD_BYTES};
 use tembo_pool::BriefPin;
@@ -50,9 +48,6 @@ const WORDS: usize = NODE_WORDS as usize;
 /// Tries without a lock.
 const FREE_TRIES: usize = 16;
 
-/// Records that an iterator fetches at once.
-const BATCH: usize = 64;
-
 impl U64Tree {
     /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one
     /// moment. Afterwards, also if it fails, what was there before is there still.
@@ -77,68 +72,6 @@ impl U64Tree {
     /// As for [`get`](Self::get).
     pub fn scan_back(&self, from: u64, limit: usize, records: &mut impl Records) -> Result<()> {
         self.tree.scan((0, from), limit, Direction::Down, records)
-    }
-
-    /// The record with the least key.
-    ///
-    /// # Errors
-    ///
-    /// As for [`get`](Self::get).
-    pub fn first(&self) -> Result<Option<(u64, u64)>> {
-        self.range(..).next().transpose()
-    }
-
-    /// The record with the largest key.
-    ///
-    /// # Errors
-    ///
-    /// As for [`get`](Self::get).
-    pub fn last(&self) -> Result<Option<(u64, u64)>> {
-        self.range(..).next_back().transpose()
-    }
-
-    /// The records whose keys are in a range, in order, from both ends. Records are fetched in groups of
-    /// some dozens; each group is as it was at one moment.
-    pub fn range(&self, keys: impl RangeBounds<u64>) -> U64Range {
-        let low = match keys.start_bound() {
-            Bound::Included(key) => Some(*key),
-            Bound::Excluded(key) => key.checked_add(1),
-            Bound::Unbounded => Some(0),
-        };
-        let high = match keys.end_bound() {
-            Bound::Included(key) => Some(*key),
-            Bound::Excluded(key) => key.checked_sub(1),
-            Bound::Unbounded => Some(u64::MAX),
-        };
-        let left = low.zip(high).filter(|(low, high)| low <= high);
-        U64Range { tree: self.clone(), left, front: VecDeque::new(), back: VecDeque::new() }
-    }
-
-    /// All records in order.
-    pub fn iter(&self) -> U64Range {
-        self.range(..)
-    }
-
-    /// The number of records. Reads the whole tree.
-    ///
-    /// # Errors
-    ///
-    /// As for [`get`](Self::get).
-    pub fn count(&self) -> Result<u64> {
-        self.iter().try_fold(0, |count, record| record.map(|_| count + 1))
-    }
-
-    /// Removes the records whose keys are in a range, one by one, each durably; returns their number.
-    ///
-    /// # Errors
-    ///
-    /// As for [`put`](Self::put). Some records may have been removed.
-    pub fn remove_range(&self, keys: impl RangeBounds<u64>) -> Result<u64> {
-        let mut removed = 0;
-        for record in self.range(keys) {
-            removed += u64::from(self.remove(record?.0)?.is_some());
-        }
-        Ok(removed)
     }
 }
 
@@ -195,84 +128,9 @@ impl Records for Vec<(u64, u64)> {
     }
 }
 
-/// An iterator over records of a [`U64Tree`].
-#[derive(Debug)]
-pub struct U64Range {
-    tree: U64Tree,
-    /// The keys that were not fetched yet, both ends included.
-    left: Option<(u64, u64)>,
-    front: VecDeque<(u64, u64)>,
-    back: VecDeque<(u64, u64)>,
-}
-
-impl U64Range {
-    /// Refuses what was fetched before a fork, once.
-    fn check_process(&mut self) -> Result<()> {
-        let checked = self.tree.tree.pool.check_process();
-        if checked.is_err() && (self.left.take().is_some() || !self.front.is_empty() || !self.back.is_empty())
-        {
-            (self.front, self.back) = (VecDeque::new(), VecDeque::new());
-            checked?;
-        }
-        Ok(())
-    }
-
-    /// Fetches more records from one end.
-    fn fetch(&mut self, direction: Direction) -> Result<()> {
-        let Some((low, high)) = self.left.take() else { return Ok(()) };
-        let mut records = Vec::with_capacity(BATCH);
-        self.tree.tree.scan((low, high), BATCH, direction, &mut records)?;
-        let rest = match records.last() {
-            Some((last, _)) if records.len() == BATCH => match direction {
-                Direction::Up => last.checked_add(1).map(|low| (low, high)),
-                Direction::Down => last.checked_sub(1).map(|high| (low, high)),
-            },
-            _ => None,
-        };
-        self.left = rest.filter(|(low, high)| low <= high);
-        match direction {
-            Direction::Up => self.front.extend(records),
-            Direction::Down => self.back.extend(records),
-        }
-        Ok(())
-    }
-}
-
-impl Iterator for U64Range {
-    type Item = Result<(u64, u64)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Err(e) = self.check_process() {
-            return Some(Err(e));
-        }
-        if self.front.is_empty()
-            && let Err(e) = self.fetch(Direction::Up)
-        {
-            return Some(Err(e));
-        }
-        self.front.pop_front().or_else(|| self.back.pop_back()).map(Ok)
-    }
-}
-
-impl DoubleEndedIterator for U64Range {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        if let Err(e) = self.check_process() {
-            return Some(Err(e));
-        }
-        if self.back.is_empty()
-            && let Err(e) = self.fetch(Direction::Down)
-        {
-            return Some(Err(e));
-        }
-        self.back.pop_front().or_else(|| self.front.pop_back()).map(Ok)
-    }
-}
-
-impl std::iter::FusedIterator for U64Range {}
-
 impl Tree {
     /// Appends records with keys in `keys`, both ends included.
-    fn scan(
+    pub(super) fn scan(
         &self,
         keys: (u64, u64),
         limit: usize,

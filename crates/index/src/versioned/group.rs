@@ -165,10 +165,11 @@ impl<S: VersionedStructure> VersionedMap<S> {
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
         let decide = |old: Option<&[u8]>| change(old).map_or(KeyEdit::Remove, KeyEdit::Put);
-        self.alone(|builder, tx| builder.decide(tx, key, decide))
+        self.write_alone(|builder, tx| builder.decide(tx, key, decide))
     }
 
-    pub(super) fn alone<T>(
+    /// Makes a version of what `body` changes, which other threads do not take part in.
+    pub(super) fn write_alone<T>(
         &self,
         body: impl FnOnce(&mut VersionBuilder<S>, &mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
@@ -207,7 +208,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
     ///
     /// As for [`put`](Self::put).
     pub fn clear(&self) -> Result<()> {
-        self.alone(|builder, tx| S::clear(builder, tx))
+        self.write_alone(|builder, tx| S::clear(builder, tx))
     }
 
     /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence
@@ -219,7 +220,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
     /// The error of `body`; [`Error::Abandoned`](crate::Error::Abandoned) if it goes on after a change that
     /// failed half-way; [`Error::Pool`](crate::Error::Pool). Nothing has changed then.
     pub fn batch<T>(&self, body: impl FnOnce(&mut VersionedBatch<'_, '_, S>) -> Result<T>) -> Result<T> {
-        self.alone(|builder, tx| body(&mut VersionedBatch { builder, tx }))
+        self.write_alone(|builder, tx| body(&mut VersionedBatch { builder, tx }))
     }
 
     /// Makes a version of what `body` changes; returns the newest version after that, too.

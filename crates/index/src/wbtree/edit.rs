@@ -13,8 +13,8 @@ use super::layout::{
 use super::locks::HeldLocks;
 use super::node::{Inner, Leaf, Pending, View};
 use super::search::{Goal, descend};
+use super::separator::{Separator, shared_bytes};
 use crate::error::{Result, corrupt};
-use crate::key_prefix::{Separator, shared_bytes};
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 

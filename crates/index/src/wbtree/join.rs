@@ -4,8 +4,8 @@ use super::edit::{Edit, InnerDraft, Path};
 use super::items::Items;
 use super::layout::{FANOUT, LEAF_SLOTS, LeafState, TreeWord};
 use super::node::{Inner, Leaf, View};
+use super::separator::{Separator, shared_bytes};
 use crate::error::Result;
-use crate::key_prefix::{Separator, shared_bytes};
 
 /// Two leaves are joined if they have no more entries than this together, so that the next few insertions do
 /// not divide them again. (An empty leaf is joined in any case.)

@@ -126,6 +126,7 @@ mod remove;
 mod remove_range;
 mod scan;
 mod search;
+mod separator;
 mod snapshot_scan;
 mod split;
 #[cfg(test)]

@@ -6,8 +6,9 @@
 use super::layout::{
     FANOUT, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, SEPARATOR_HEAD_BYTES, SeparatorWord, field,
 };
+use super::separator::Separator;
 use crate::error::{Result, corrupt};
-use crate::key_prefix::{Separator, prefix8};
+use crate::key_prefix::prefix8;
 use crate::record::RECORD_HEAD_BYTES;
 use tembo_pmem::{LINE_BYTES, Region};
 use tembo_pool::TxView;

@@ -6,8 +6,9 @@ use super::items::{Item, Items};
 use super::layout::{FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_SLOTS, NodeKind, TreeWord, field, put_word};
 use super::node::{Inner, Record, View};
 use super::search::{Probe, TreePosition};
+use super::separator::{Separator, shared_bytes};
 use crate::error::{Result, corrupt};
-use crate::key_prefix::{Separator, shared_bytes, shortest_between};
+use crate::key_prefix::shortest_between;
 use tembo_pool::Tx;
 
 /// A leaf without a free slot, but with no more entries than this after the insertion, is rewritten instead

@@ -6,8 +6,7 @@ use super::super::view::region;
 use super::edit::value_in;
 use super::lookup::Goal;
 use super::node::Node;
-use super::ordered::TreeBuilder;
-use super::ordered::TreeStructure;
+use super::ordered::{TreeBuilder, TreeStructure};
 use super::scan::{Rest, entries_of};
 use crate::error::{Result, corrupt};
 use crate::record::MAX_KEY_BYTES;
@@ -31,7 +30,7 @@ impl VersionedMap<TreeStructure> {
     ///
     /// As for [`put`](Self::put).
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.alone(|builder, tx| builder.pop(tx, End::First))
+        self.write_alone(|builder, tx| builder.pop(tx, End::First))
     }
 
     /// Removes the greatest key; returns it with its value. A version of its own.
@@ -40,7 +39,7 @@ impl VersionedMap<TreeStructure> {
     ///
     /// As for [`put`](Self::put).
     pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.alone(|builder, tx| builder.pop(tx, End::Last))
+        self.write_alone(|builder, tx| builder.pop(tx, End::Last))
     }
 
     /// Removes the keys in a range, in their order, some dozens in each version; returns how many. After an
@@ -54,7 +53,7 @@ impl VersionedMap<TreeStructure> {
         let mut rest = Rest::of(range);
         let mut removed = 0;
         while let Some(next) = rest {
-            let (count, after) = self.alone(|builder, tx| builder.remove_some(tx, next, GROUP_MAX))?;
+            let (count, after) = self.write_alone(|builder, tx| builder.remove_some(tx, next, GROUP_MAX))?;
             removed += count;
             rest = after;
         }
