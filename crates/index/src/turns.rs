@@ -1,8 +1,8 @@
-//! What a thread holds of the locks that others' code runs under, so that it is told when it asks for one of them again, rather than waiting for
-//! itself for ever.
+//! The locks that a thread holds while code of others runs under them. A thread that asks for one of them
+//! again gets an error instead of waiting for itself for ever.
 //!
-//! Noted is what the callers of this library may do something else under: a batch, and what calls a closure. It is looked at only where a
-//! thread is about to wait, so that nobody who need not wait pays for it.
+//! Noted is what the callers of this library may do something else under: a batch, and what calls a
+//! closure. It is read only where a thread is about to wait, so that it costs nothing elsewhere.
 
 use crate::error::{Error, Result};
 use std::cell::RefCell;
@@ -25,7 +25,7 @@ pub struct HeldHere {
 }
 
 impl HeldHere {
-    /// What stands for the thread that holds the lock, whichever thread asks.
+    /// The number of the thread that holds the lock, whichever thread asks.
     pub fn thread(&self) -> usize {
         self.thread
     }
@@ -48,7 +48,7 @@ impl Drop for HeldHere {
     }
 }
 
-/// What stands for the calling thread among the living; never 0.
+/// The number of the calling thread, unique among running threads; never 0.
 pub(crate) fn this_thread() -> usize {
     tembo_sync::thread_number() + 1
 }

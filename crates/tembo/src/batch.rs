@@ -7,7 +7,7 @@ use crate::{Error, Map, Result};
 use std::ops::RangeBounds;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use tembo_index::{CddsPart, CddsTree, HeldHere, Writers};
+use tembo_index::{HeldHere, VersionedPart, VersionedTree, Writers};
 use tembo_pool::Tx;
 
 /// A group of changes to any maps of a pool. A crash keeps all of them or none, and they share one fence.
@@ -62,9 +62,9 @@ struct Parts(OnceLock<Box<Part>>);
 
 #[derive(Debug)]
 struct Part {
-    part: CddsPart,
+    part: VersionedPart,
     /// Keeps the tree among the open ones.
-    _tree: TreeHandle<CddsTree>,
+    _tree: TreeHandle<VersionedTree>,
     next: Parts,
 }
 
@@ -76,12 +76,12 @@ pub struct Savepoint {
 }
 
 impl Parts {
-    fn find(&self, tree: &CddsTree) -> Option<&CddsPart> {
+    fn find(&self, tree: &VersionedTree) -> Option<&VersionedPart> {
         let part = std::iter::successors(self.0.get(), |part| part.next.0.get());
         part.map(|part| &part.part).find(|part| part.is_of(tree))
     }
 
-    fn find_mut(&mut self, tree: &CddsTree) -> Option<&mut CddsPart> {
+    fn find_mut(&mut self, tree: &VersionedTree) -> Option<&mut VersionedPart> {
         let mut parts = self;
         loop {
             let Part { part, next, .. } = &mut **parts.0.get_mut()?;
@@ -92,7 +92,7 @@ impl Parts {
         }
     }
 
-    fn for_each<E>(&mut self, mut visit: impl FnMut(&mut CddsPart) -> Result<(), E>) -> Result<(), E> {
+    fn for_each<E>(&mut self, mut visit: impl FnMut(&mut VersionedPart) -> Result<(), E>) -> Result<(), E> {
         let mut parts = self;
         while let Some(part) = parts.0.get_mut() {
             visit(&mut part.part)?;
@@ -148,7 +148,7 @@ impl<'p> Batch<'p> {
 
     /// The batch's part in a tree, whose other writers wait from now on. There is no deadlock: they wait for
     /// nothing that the batch has, and there is no other batch.
-    fn part(&self, tree: &TreeHandle<CddsTree>) -> Result<&CddsPart> {
+    fn part(&self, tree: &TreeHandle<VersionedTree>) -> Result<&VersionedPart> {
         if let Some(part) = self.parts.find(tree) {
             return Ok(part);
         }
@@ -171,8 +171,8 @@ impl<'p> Batch<'p> {
     /// Makes a change of a tree. `body` gets the number of the last savepoint.
     fn change<T>(
         &mut self,
-        tree: &TreeHandle<CddsTree>,
-        body: impl FnOnce(&mut CddsPart, &mut Tx<'p>, u64) -> tembo_index::Result<T>,
+        tree: &TreeHandle<VersionedTree>,
+        body: impl FnOnce(&mut VersionedPart, &mut Tx<'p>, u64) -> tembo_index::Result<T>,
     ) -> Result<T> {
         self.part(tree)?;
         self.changes += 1;

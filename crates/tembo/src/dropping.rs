@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree};
+use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree};
 use tembo_pool::{Feature, Tx};
 
 /// A handle of a map without versions: counted, so that the map cannot be dropped meanwhile.
@@ -179,9 +179,9 @@ impl Shared {
                 open.remove(name);
                 body()
             }
-            Kind::VersionedMap => closed::<CddsTree>(&self.versioned_trees, name, body),
-            Kind::HashTable => closed::<CddsHash>(&self.hash_tables, name, body),
-            Kind::FixedMap => closed::<FixedTree>(&self.fixed_trees, name, body),
+            Kind::VersionedMap => closed::<VersionedTree>(&self.versioned_trees, name, body),
+            Kind::HashTable => closed::<VersionedHash>(&self.hash_tables, name, body),
+            Kind::FixedMap => closed::<U64Tree>(&self.fixed_trees, name, body),
             Kind::Heap | Kind::Unknown(_) => Err(Error::NotAMap { name: name.to_owned() }),
         }
     }

@@ -1,7 +1,7 @@
 //! The errors of the store.
 
 use crate::{CheckReport, Unknown};
-use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree};
+use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree};
 use tembo_pool::Quoted;
 
 /// Result of store operations.
@@ -215,9 +215,9 @@ fn listed(unknown: &[Unknown]) -> String {
 fn kind_name(kind: u32) -> String {
     match kind {
         WbTree::ROOT_KIND => "a map".to_owned(),
-        CddsTree::ROOT_KIND => "a map that keeps versions".to_owned(),
-        FixedTree::ROOT_KIND => "a fixed map".to_owned(),
-        CddsHash::ROOT_KIND => "a hash table".to_owned(),
+        VersionedTree::ROOT_KIND => "a map that keeps versions".to_owned(),
+        U64Tree::ROOT_KIND => "a fixed map".to_owned(),
+        VersionedHash::ROOT_KIND => "a hash table".to_owned(),
         tembo_heap::ROOT_KIND => "a heap".to_owned(),
         unknown => format!("of a kind that this version does not know ({unknown:#x})"),
     }

@@ -4,7 +4,7 @@ use crate::open_trees::{OpenEntry, TreeHandle};
 use crate::{Pool, Result};
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use tembo_index::{FixedRange, FixedTree, Records};
+use tembo_index::{Records, U64Range, U64Tree};
 
 /// An ordered map from `u64` to `u64`, kept in a [`Pool`], for any number of readers and writers at once.
 /// Cheap to clone; all clones are the same map.
@@ -46,7 +46,7 @@ use tembo_index::{FixedRange, FixedTree, Records};
 /// ```
 #[derive(Clone, Debug)]
 pub struct FixedMap {
-    pub(crate) tree: TreeHandle<FixedTree>,
+    pub(crate) tree: TreeHandle<U64Tree>,
 }
 
 impl FixedMap {
@@ -203,8 +203,8 @@ impl FixedMap {
 #[derive(Debug)]
 pub struct FixedIter {
     // In this order, as in `FixedMap`.
-    range: FixedRange,
-    _entry: Arc<OpenEntry<FixedTree>>,
+    range: U64Range,
+    _entry: Arc<OpenEntry<U64Tree>>,
 }
 
 impl Iterator for FixedIter {

@@ -4,7 +4,9 @@ use crate::open_trees::TreeHandle;
 use crate::records::{EntryKind, ValueKind};
 use crate::{Change, Entry, Error, KeptSnapshot, Pool, PoolError, Result, Value, VersionsStats};
 use std::iter::FusedIterator;
-use tembo_index::{CddsBatch, CddsHash, CddsHashIter, CddsHashed, CddsSnapshot, Error as IndexError};
+use tembo_index::{
+    Error as IndexError, HashStructure, VersionedBatch, VersionedHash, VersionedHashIter, VersionedSnapshot,
+};
 
 /// An unordered map from byte strings to byte strings, kept in a [`Pool`], with snapshots. Cheap to clone;
 /// all clones are the same table.
@@ -41,7 +43,7 @@ use tembo_index::{CddsBatch, CddsHash, CddsHashIter, CddsHashed, CddsSnapshot, E
 /// ```
 #[derive(Clone, Debug)]
 pub struct HashTable {
-    pub(crate) table: TreeHandle<CddsHash>,
+    pub(crate) table: TreeHandle<VersionedHash>,
 }
 
 /// A version of a [`HashTable`], readable as long as this, or a clone of it, lives; and, after
@@ -50,16 +52,16 @@ pub struct HashTable {
 #[derive(Clone, Debug)]
 pub struct TableSnapshot {
     // In this order: the table stays open as long as its version is held.
-    snapshot: CddsSnapshot<CddsHashed>,
-    table: TreeHandle<CddsHash>,
+    snapshot: VersionedSnapshot<HashStructure>,
+    table: TreeHandle<VersionedHash>,
 }
 
 /// Changes of a [`HashTable`] that become one version ([`HashTable::batch`]).
 #[derive(Debug)]
-pub struct TableBatch<'b, 'w, 'l>(&'b mut CddsBatch<'w, 'l, CddsHashed>);
+pub struct TableBatch<'b, 'w, 'l>(&'b mut VersionedBatch<'w, 'l, HashStructure>);
 
 /// The records of a [`TableSnapshot`], in an arbitrary order. It ends after an error.
-pub struct TableIter<'s>(CddsHashIter<'s>);
+pub struct TableIter<'s>(VersionedHashIter<'s>);
 
 impl HashTable {
     /// The pool that the table is kept in.
@@ -220,7 +222,7 @@ impl HashTable {
         Ok(self.held(self.table.snapshot_at(version)?))
     }
 
-    fn held(&self, snapshot: CddsSnapshot<CddsHashed>) -> TableSnapshot {
+    fn held(&self, snapshot: VersionedSnapshot<HashStructure>) -> TableSnapshot {
         TableSnapshot { snapshot, table: self.table.clone() }
     }
 
@@ -349,7 +351,7 @@ impl TableSnapshot {
         Ok(self.table.diff(self.version(), to.version())?)
     }
 
-    fn expect_of(&self, table: &TreeHandle<CddsHash>) -> Result<()> {
+    fn expect_of(&self, table: &TreeHandle<VersionedHash>) -> Result<()> {
         if self.table.is_same(table) { Ok(()) } else { Err(Error::ForeignSnapshot) }
     }
 }

@@ -128,7 +128,8 @@ pub use snapshot::Snapshot;
 pub use tembo_index::Error as IndexError;
 pub use tembo_index::Records;
 pub use tembo_index::{
-    CddsChange as Change, CddsKept as KeptSnapshot, CddsReport as VersionsReport, CddsStats as VersionsStats,
+    KeptVersion as KeptSnapshot, VersionedChange as Change, VersionedReport as VersionsReport,
+    VersionedStats as VersionsStats,
 };
 pub use tembo_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, PREFETCH_KEYS_MAX};
 pub use tembo_pmem::RegionError;

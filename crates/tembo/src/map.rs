@@ -5,7 +5,7 @@ use crate::open_trees::TreeHandle;
 use crate::records::{CursorKind, EntryKind, IterKind, ValueKind};
 use crate::{Cursor, Entry, Iter, Pool, Result, Value};
 use std::ops::RangeBounds;
-use tembo_index::{Beside, CddsTree, WbTree};
+use tembo_index::{ConcurrentWriter, VersionedTree, WbTree};
 use tembo_pool::Tx;
 
 /// An ordered map from byte strings to byte strings, kept in a [`Pool`]. Cheap to clone; all clones are the
@@ -61,7 +61,7 @@ const TURN: &str = "the turn to change a map";
 #[derive(Clone, Debug)]
 pub(crate) enum Tree {
     Plain(Plain),
-    Versioned(TreeHandle<CddsTree>),
+    Versioned(TreeHandle<VersionedTree>),
 }
 
 impl Map {
@@ -115,7 +115,7 @@ impl Map {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.pool.shared.with_room(|| {
             Ok(match &self.tree {
-                Tree::Plain(tree) => self.beside(tree)?.put(key, &[value])?,
+                Tree::Plain(tree) => self.concurrent(tree)?.put(key, &[value])?,
                 Tree::Versioned(tree) => tree.put(key, value)?,
             })
         })
@@ -131,7 +131,7 @@ impl Map {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.pool.shared.with_room(|| {
             Ok(match &self.tree {
-                Tree::Plain(tree) => self.beside(tree)?.insert(key, value)?,
+                Tree::Plain(tree) => self.concurrent(tree)?.insert(key, value)?,
                 Tree::Versioned(tree) => tree.insert(key, value)?,
             })
         })
@@ -146,7 +146,7 @@ impl Map {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.pool.shared.with_room(|| {
             Ok(match &self.tree {
-                Tree::Plain(tree) => self.beside(tree)?.update(key, value)?,
+                Tree::Plain(tree) => self.concurrent(tree)?.update(key, value)?,
                 Tree::Versioned(tree) => tree.update(key, value)?,
             })
         })
@@ -167,7 +167,7 @@ impl Map {
         let key = key.as_ref();
         self.pool.shared.with_room(|| {
             Ok(match &self.tree {
-                Tree::Plain(tree) => self.beside(tree)?.compare_and_swap(key, expected, new)?,
+                Tree::Plain(tree) => self.concurrent(tree)?.compare_and_swap(key, expected, new)?,
                 Tree::Versioned(tree) => tree.compare_and_swap(key, expected, new)?,
             })
         })
@@ -207,7 +207,7 @@ impl Map {
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
         Ok(match &self.tree {
-            Tree::Plain(tree) => self.beside(tree)?.modify(key.as_ref(), change)?,
+            Tree::Plain(tree) => self.concurrent(tree)?.modify(key.as_ref(), change)?,
             Tree::Versioned(tree) => tree.modify(key.as_ref(), change)?,
         })
     }
@@ -223,7 +223,7 @@ impl Map {
     /// [`put`](Self::put).
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(match &self.tree {
-            Tree::Plain(tree) => self.beside(tree)?.remove(key.as_ref())?,
+            Tree::Plain(tree) => self.concurrent(tree)?.remove(key.as_ref())?,
             Tree::Versioned(tree) => tree.remove(key.as_ref())?,
         })
     }
@@ -290,8 +290,8 @@ impl Map {
 
     /// The map for changes of one record.
     #[inline]
-    fn beside<'m>(&'m self, tree: &'m WbTree) -> Result<Beside<'m>> {
-        Ok(tree.beside(self.pool.shared.writers()?))
+    fn concurrent<'m>(&'m self, tree: &'m WbTree) -> Result<ConcurrentWriter<'m>> {
+        Ok(tree.concurrent(self.pool.shared.writers()?))
     }
 
     /// Makes a change while no other thread writes.

@@ -5,7 +5,7 @@ use crate::{Error, Pool, Result};
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tembo_index::{CddsHash, CddsTree, FixedTree};
+use tembo_index::{U64Tree, VersionedHash, VersionedTree};
 
 /// A tree that keeps state in memory which must exist once, and a lane, until its last handle is gone.
 pub(crate) trait OpenOnce: Clone {
@@ -15,32 +15,32 @@ pub(crate) trait OpenOnce: Clone {
     fn among(shared: &Shared) -> &OpenTrees<Self>;
 }
 
-impl OpenOnce for FixedTree {
-    fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<FixedTree>> {
-        FixedTree::open(pool, name)
+impl OpenOnce for U64Tree {
+    fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<U64Tree>> {
+        U64Tree::open(pool, name)
     }
 
-    fn among(shared: &Shared) -> &OpenTrees<FixedTree> {
+    fn among(shared: &Shared) -> &OpenTrees<U64Tree> {
         &shared.fixed_trees
     }
 }
 
-impl OpenOnce for CddsTree {
-    fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<CddsTree>> {
-        CddsTree::open(pool, name)
+impl OpenOnce for VersionedTree {
+    fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<VersionedTree>> {
+        VersionedTree::open(pool, name)
     }
 
-    fn among(shared: &Shared) -> &OpenTrees<CddsTree> {
+    fn among(shared: &Shared) -> &OpenTrees<VersionedTree> {
         &shared.versioned_trees
     }
 }
 
-impl OpenOnce for CddsHash {
-    fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<CddsHash>> {
-        CddsHash::open(pool, name)
+impl OpenOnce for VersionedHash {
+    fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<VersionedHash>> {
+        VersionedHash::open(pool, name)
     }
 
-    fn among(shared: &Shared) -> &OpenTrees<CddsHash> {
+    fn among(shared: &Shared) -> &OpenTrees<VersionedHash> {
         &shared.hash_tables
     }
 }

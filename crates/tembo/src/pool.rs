@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tembo_heap::{Description, Heap, NamedBrand, Persist, Summary};
-use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree, Writers};
+use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree, Writers};
 use tembo_pmem::{Domain, FlushInstruction, OfProcess};
 use tembo_pool::{Ending, Recovery, Stats, Tx, Usage};
 
@@ -37,9 +37,9 @@ pub(crate) struct Shared {
     has_starved: AtomicBool,
     pub dropped: Dropped,
     pub plain_maps: OpenPlain,
-    pub fixed_trees: OpenTrees<FixedTree>,
-    pub versioned_trees: OpenTrees<CddsTree>,
-    pub hash_tables: OpenTrees<CddsHash>,
+    pub fixed_trees: OpenTrees<U64Tree>,
+    pub versioned_trees: OpenTrees<VersionedTree>,
+    pub hash_tables: OpenTrees<VersionedHash>,
 }
 
 impl Shared {
@@ -224,7 +224,7 @@ impl Pool {
         }
         if options.wants_versions() {
             // Created on a lane of its own, while the turn excludes others that create names.
-            let create = || Ok(Some(CddsTree::create(&self.shared.pool, name)?));
+            let create = || Ok(Some(VersionedTree::create(&self.shared.pool, name)?));
             let tree = TreeHandle::open(self, name, create)?.expect("created if there was none");
             return Ok(Map { tree: Tree::Versioned(tree), pool: self.clone() });
         }
@@ -284,7 +284,7 @@ impl Pool {
         }
         // One thread at a time creates names: the only writer, as for the other maps.
         let _turn = self.shared.begin("the turn to make a map")?;
-        let create = || Ok(Some(FixedTree::create(&self.shared.pool, name)?));
+        let create = || Ok(Some(U64Tree::create(&self.shared.pool, name)?));
         let tree = TreeHandle::open(self, name, create)?.expect("created if there was none");
         Ok(FixedMap { tree })
     }
@@ -324,7 +324,7 @@ impl Pool {
         }
         // One thread at a time creates names: the only writer, as for the maps.
         let _turn = self.shared.begin("the turn to make a map")?;
-        let create = || Ok(Some(CddsHash::create(&self.shared.pool, name)?));
+        let create = || Ok(Some(VersionedHash::create(&self.shared.pool, name)?));
         let table = TreeHandle::open(self, name, create)?.expect("created if there was none");
         Ok(HashTable { table })
     }
@@ -349,7 +349,7 @@ impl Pool {
         let mut tables = Vec::new();
         for name in self.names_of(&[Kind::HashTable])? {
             if let Some(root) = self.shared.pool.root(&name)? {
-                tables.push((name, CddsHash::describe_at(&self.shared.pool, root.off)?));
+                tables.push((name, VersionedHash::describe_at(&self.shared.pool, root.off)?));
             }
         }
         Ok(tables)
@@ -477,13 +477,13 @@ impl Pool {
                     }
                 }
                 Kind::VersionedMap => {
-                    report.versioned_maps.push((name, CddsTree::check_at(pool, root.off, &mut marks)?));
+                    report.versioned_maps.push((name, VersionedTree::check_at(pool, root.off, &mut marks)?));
                 }
                 Kind::HashTable => {
-                    report.hash_tables.push((name, CddsHash::check_at(pool, root.off, &mut marks)?));
+                    report.hash_tables.push((name, VersionedHash::check_at(pool, root.off, &mut marks)?));
                 }
                 Kind::FixedMap => {
-                    report.fixed_maps.push((name, FixedTree::check_at(pool, root.off, &mut marks)?));
+                    report.fixed_maps.push((name, U64Tree::check_at(pool, root.off, &mut marks)?));
                 }
                 Kind::Heap => has_heap = true,
                 Kind::Unknown(unknown) => report.unknown.push(unknown),

@@ -3,7 +3,10 @@
 use crate::Result;
 use std::iter::FusedIterator;
 use std::ops::Deref;
-use tembo_index::{CddsBytes, CddsCursor, CddsEntry, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsValue};
+use tembo_index::{
+    VersionedBytes, VersionedCursor, VersionedEntry, VersionedPinnedEntry, VersionedPinnedRange,
+    VersionedRange, VersionedValue,
+};
 
 /// A value in place, readable as long as this lives.
 ///
@@ -13,8 +16,8 @@ pub struct Value<'m>(pub(crate) ValueKind<'m>);
 
 pub(crate) enum ValueKind<'m> {
     Plain(tembo_index::Value<'m>),
-    Newest(CddsValue<'m>),
-    Held(CddsBytes<'m>),
+    Newest(VersionedValue<'m>),
+    Held(VersionedBytes<'m>),
 }
 
 impl Deref for Value<'_> {
@@ -50,8 +53,8 @@ pub struct Entry<'m>(pub(crate) EntryKind<'m>);
 
 pub(crate) enum EntryKind<'m> {
     Plain(tembo_index::Entry<'m>),
-    Newest(CddsPinnedEntry<'m>),
-    Held(CddsEntry<'m>),
+    Newest(VersionedPinnedEntry<'m>),
+    Held(VersionedEntry<'m>),
 }
 
 impl Entry<'_> {
@@ -90,8 +93,8 @@ pub struct Iter<'m>(pub(crate) IterKind<'m>);
 
 pub(crate) enum IterKind<'m> {
     Plain(tembo_index::Range<'m>),
-    Newest(CddsPinnedRange<'m>),
-    Held(CddsRange<'m>),
+    Newest(VersionedPinnedRange<'m>),
+    Held(VersionedRange<'m>),
 }
 
 impl<'m> Iterator for Iter<'m> {
@@ -150,7 +153,7 @@ pub struct Cursor<'m>(pub(crate) CursorKind<'m>);
 #[derive(Debug)]
 pub(crate) enum CursorKind<'m> {
     Plain(tembo_index::Cursor<'m>),
-    Versioned(CddsCursor<'m>),
+    Versioned(VersionedCursor<'m>),
 }
 
 /// Does the same with a cursor of either kind.

@@ -5,7 +5,7 @@ use crate::open_trees::TreeHandle;
 use crate::records::{EntryKind, IterKind, ValueKind};
 use crate::{Change, Entry, Error, Iter, KeptSnapshot, Map, Result, Value, VersionsStats};
 use std::ops::RangeBounds;
-use tembo_index::{CddsSnapshot, CddsTree};
+use tembo_index::{VersionedSnapshot, VersionedTree};
 
 /// A version of a [`Map`], readable as long as this, or a clone of it, lives; and, after
 /// [`keep`](Self::keep), by its name until that is [dropped](Map::drop_snapshot). No thread waits for it, and
@@ -44,8 +44,8 @@ use tembo_index::{CddsSnapshot, CddsTree};
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     // In this order: the tree stays open as long as its version is held.
-    snapshot: CddsSnapshot,
-    tree: TreeHandle<CddsTree>,
+    snapshot: VersionedSnapshot,
+    tree: TreeHandle<VersionedTree>,
 }
 
 impl Map {
@@ -162,7 +162,7 @@ impl Map {
         Ok(self.versioned()?.stats()?)
     }
 
-    fn versioned(&self) -> Result<&TreeHandle<CddsTree>> {
+    fn versioned(&self) -> Result<&TreeHandle<VersionedTree>> {
         match &self.tree {
             Tree::Versioned(tree) => {
                 self.pool.shared.pool.check_process()?;
@@ -265,7 +265,7 @@ impl Snapshot {
         Ok(self.tree.diff(self.version(), to.version())?)
     }
 
-    fn expect_of(&self, tree: &TreeHandle<CddsTree>) -> Result<()> {
+    fn expect_of(&self, tree: &TreeHandle<VersionedTree>) -> Result<()> {
         if self.tree.is_same(tree) { Ok(()) } else { Err(Error::ForeignSnapshot) }
     }
 }

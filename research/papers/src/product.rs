@@ -2,7 +2,7 @@
 //!
 //! In the model the map of 8-byte keys runs over a simulated pool, which tells the model everything that is
 //! done to persistent memory. What the map keeps in DRAM (images of inner nodes, and a descriptor of each
-//! leaf) is told by asking the map for the way to a key ([`FixedTree::dram_way`]). It lies in DRAM in the
+//! leaf) is told by asking the map for the way to a key ([`U64Tree::dram_way`]). It lies in DRAM in the
 //! model, too, behind the same caches.
 
 use crate::nvm::{Listener, Model, Params};
@@ -18,7 +18,7 @@ use tembo_goals::Error;
 use tembo_goals::clock::ThreadTime;
 use tembo_goals::goals::temporary_pool;
 use tembo_goals::workload::{Case, Keys, Operation};
-use tembo_index::{DramAccess, FixedTree, WbTree};
+use tembo_index::{DramAccess, U64Tree, WbTree};
 use tembo_pmem::{LINE_BYTES, Region};
 use tembo_pool::{Geometry, Lane, Pool};
 
@@ -46,7 +46,7 @@ pub fn in_model(case: Case, keys: &Keys<u64>, params: &Params, medium: &str) -> 
     model.put_dram_at(bytes);
     let listener = Arc::new(Listener::new(model, &[]));
     let region = Region::simulated(&vec![0; bytes as usize], bytes, Some(listener.clone()))?;
-    let tree = FixedTree::create(&Pool::create_in(region, &Geometry::default())?, NAME)?;
+    let tree = U64Tree::create(&Pool::create_in(region, &Geometry::default())?, NAME)?;
     load(&tree, case, keys)?;
     let mut dram = Dram { free: bytes, places: HashMap::default() };
     listener.measure();
@@ -64,7 +64,7 @@ pub fn in_model(case: Case, keys: &Keys<u64>, params: &Params, medium: &str) -> 
 ///
 /// When the pool has no room.
 pub fn words_on_this_machine(case: Case, keys: &Keys<u64>) -> Result<f64, Error> {
-    let tree = FixedTree::create(&temporary_pool(false)?, NAME)?;
+    let tree = U64Tree::create(&temporary_pool(false)?, NAME)?;
     load(&tree, case, keys)?;
     timed(keys.of(case.operation), |key| operate(&tree, case.operation, *key))
 }
@@ -91,7 +91,7 @@ pub fn strings_on_this_machine(case: Case, keys: &Keys<Vec<u8>>, seed: u64) -> R
 
 /// Loads the map of 8-byte keys. In ascending order, which fills leaves; for leaves that are not full, with
 /// other keys in between, which are removed then.
-fn load(tree: &FixedTree, case: Case, keys: &Keys<u64>) -> Result<(), Error> {
+fn load(tree: &U64Tree, case: Case, keys: &Keys<u64>) -> Result<(), Error> {
     let others_of_each = f64::from(100 - case.fill_percent) / f64::from(case.fill_percent);
     let (mut others, mut owed) = (Vec::new(), 0.0);
     for (value, key) in keys.loaded.iter().enumerate() {
@@ -112,7 +112,7 @@ fn load(tree: &FixedTree, case: Case, keys: &Keys<u64>) -> Result<(), Error> {
     Ok(())
 }
 
-fn operate(tree: &FixedTree, operation: Operation, key: u64) -> Result<(), Error> {
+fn operate(tree: &U64Tree, operation: Operation, key: u64) -> Result<(), Error> {
     let as_expected = match operation {
         Operation::Search => black_box(tree.get(key)?).is_some(),
         Operation::Insert => tree.insert(key, 1)?,
@@ -174,7 +174,7 @@ impl Dram {
 
 /// An operation of which the model hears everything.
 fn watched(
-    tree: &FixedTree,
+    tree: &U64Tree,
     operation: Operation,
     key: u64,
     listener: &Listener,
@@ -287,7 +287,7 @@ mod tests {
         let seen = Arc::new(Prefetches::default());
         let region = Region::simulated(&vec![0; 8 << 20], 8 << 20, Some(seen.clone())).unwrap();
         let geometry = Geometry { zone_chunks: 1 << 12, ..Geometry::default() };
-        let tree = FixedTree::create(&Pool::create_in(region, &geometry).unwrap(), NAME).unwrap();
+        let tree = U64Tree::create(&Pool::create_in(region, &geometry).unwrap(), NAME).unwrap();
         (0..10_000).for_each(|key| assert_eq!(tree.put(key, key).unwrap(), None));
         *seen.0.lock().unwrap() = (0, None);
         assert_eq!(tree.get(5000).unwrap(), Some(5000));

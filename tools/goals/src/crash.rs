@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use tembo_index::CddsTree;
+use tembo_index::VersionedTree;
 use tembo_pool::{Options, Pool};
 
 /// The hidden task of the program that fills a tree and then updates it until it is killed.
@@ -22,13 +22,13 @@ fn key(number: u64) -> [u8; 8] {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
 }
 
-fn open(path: &Path) -> Result<CddsTree, Error> {
+fn open(path: &Path) -> Result<VersionedTree, Error> {
     let mut options = Options::new();
     options.create = true;
     let pool = Pool::open(path, &options)?;
-    Ok(match CddsTree::open(&pool, NAME)? {
+    Ok(match VersionedTree::open(&pool, NAME)? {
         Some(tree) => tree,
-        None => CddsTree::create(&pool, NAME)?,
+        None => VersionedTree::create(&pool, NAME)?,
     })
 }
 

@@ -137,7 +137,7 @@ fn two_threads(scale: Scale) -> Result<Vec<Value>, Error> {
             tx.commit()?;
             let insert = seconds(threads, &keys, &|key| {
                 assert!(
-                    map.beside(&writers).put(key, &[&1_u64.to_le_bytes()]).is_ok(),
+                    map.concurrent(&writers).put(key, &[&1_u64.to_le_bytes()]).is_ok(),
                     "an insertion failed"
                 );
             });

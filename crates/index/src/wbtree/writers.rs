@@ -17,7 +17,7 @@ const UNKNOWN: usize = usize::MAX;
 const MEETINGS: u32 = 64;
 
 /// The writers of a pool's trees: transactions by themselves, and changes of single records beside each other
-/// ([`WbTree::beside`](super::WbTree::beside)).
+/// ([`WbTree::concurrent`](super::WbTree::concurrent)).
 ///
 /// There is one lane as long as one is enough, and then nothing but its turns is locked. Threads that often wait for each
 /// other take more lanes of the pool, up to one per processor, half of the pool's, or 16; these are kept. Whoever
