@@ -5,10 +5,10 @@
 //! locks for themselves; they are for what takes longer than one: a job that a worker has taken, a document that is being edited.
 
 use crate::Persist;
-use crate::brand::Brand;
 use crate::error::Result;
+use crate::objects::brand::Brand;
 
-use crate::place::Ref;
+use crate::objects::place::Ref;
 use crate::tx::{ReadTx, Tx};
 
 /// A lock in an object, which no crash leaves held.

@@ -1,23 +1,23 @@
 //! The heap: opening, creating, and running transactions.
 
-use crate::brand::{Brand, BrandLease, NamedBrand, Scoped};
 use crate::check::{Summary, check, is_migrating};
-use crate::core::Core;
-use crate::current::Running;
-use crate::describe::{TargetFn, TypeInfo};
 use crate::error::{Error, OtherRoot, Result, corrupt};
-use crate::handle::Of;
-use crate::layer::Layer;
-use crate::layout::{
+use crate::handles::Of;
+use crate::objects::brand::{Brand, BrandLease, NamedBrand, Scoped};
+use crate::objects::describe::{TargetFn, TypeInfo};
+use crate::objects::layout::{
     Kind, LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME, has_line, kind_off, tagged_object,
 };
-use crate::node::Room;
-use crate::persist::Persist;
-use crate::place::Obj;
-use crate::run;
+use crate::objects::persist::Persist;
+use crate::objects::place::Obj;
+use crate::objects::types::Types;
+use crate::objects::value_buffer::Room;
+use crate::research::Layer;
+use crate::retry as run;
+use crate::stm::running::Running;
+use crate::stm::shared::Core;
 use crate::tx::first_head;
 use crate::tx::{ReadTx, Tx};
-use crate::types::Types;
 use std::marker::PhantomData;
 use std::panic::UnwindSafe;
 use std::path::Path;

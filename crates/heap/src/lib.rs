@@ -89,62 +89,38 @@
 
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code, reason = "declares an unsafe trait")]
-mod brand;
 mod check;
-mod collect;
 pub mod collections;
-mod commit;
-mod core;
-#[expect(unsafe_code, reason = "finds the running transaction of a thread again")]
-mod current;
-mod describe;
+mod counts;
 mod error;
 pub mod format;
 mod gen_lock;
-mod handle;
+mod handles;
 mod heap;
-mod layer;
-mod layout;
-mod look;
 mod migrate;
-mod moves;
-#[expect(unsafe_code, reason = "values as words")]
-mod node;
-mod orec;
-#[allow(unsafe_code, reason = "implementations of unsafe traits")]
-mod persist;
-#[allow(unsafe_code, reason = "projections")]
-mod place;
-mod run;
-mod session;
-#[expect(unsafe_code, reason = "boxes in atomic pointers")]
-mod sessions;
-#[allow(unsafe_code, reason = "implementations of unsafe traits")]
-mod slots;
-#[allow(unsafe_code, reason = "implementations of unsafe traits")]
-mod standard;
-mod sync;
+mod objects;
+mod research;
+mod retry;
+mod stm;
 mod tx;
-mod types;
 
-pub use brand::{Brand, NamedBrand, SameHeap, Scoped};
 pub use check::{
     Circle, Description, HeapFormat, Summary, TypeUsage, check, check_beside_unknown, describe, format_at,
 };
-pub use describe::Describe;
 pub use error::{Error, OtherLayout, OtherRoot, Result, SameName};
 pub use gen_lock::GenLock;
-pub use handle::Handle;
+pub use handles::Handle;
 pub use heap::{Heap, Repeatable};
-#[cfg(feature = "layers")]
-pub use layer::Layer;
-pub use layout::ROOT_KIND;
 pub use migrate::{Migrate, Migrations};
-pub use persist::{LayoutHash, Persist, Plain};
-pub use place::{Arr, Obj, Ref, Target};
-pub use slots::{PArr, PRc, PWeak};
-pub use standard::Optional;
+pub use objects::brand::{Brand, NamedBrand, SameHeap, Scoped};
+pub use objects::describe::Describe;
+pub use objects::layout::ROOT_KIND;
+pub use objects::persist::{LayoutHash, Persist, Plain};
+pub use objects::place::{Arr, Obj, Ref, Target};
+pub use objects::slots::{PArr, PRc, PWeak};
+pub use objects::standard::Optional;
+#[cfg(feature = "layers")]
+pub use research::Layer;
 pub use tembo_heap_derive::{Persist, Plain};
 /// The derives for programs that know `tembo` only, which has them under the names of those of this crate.
 #[doc(hidden)]

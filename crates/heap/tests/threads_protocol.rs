@@ -6,7 +6,7 @@
 //!
 //! `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-heap --test threads_protocol` is the long form.
 
-#[path = "../src/orec.rs"]
+#[path = "../src/stm/orec.rs"]
 mod orec;
 
 /// What `orec.rs` is built on, with weakenings.

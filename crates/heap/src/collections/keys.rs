@@ -2,11 +2,11 @@
 
 use super::sorted::{Found, Sorted};
 use super::text::{PBytes, PString};
-use crate::brand::Brand;
 use crate::error::Result;
-use crate::look::{Looked, value_in};
-use crate::node::Room;
-use crate::place::Ref;
+use crate::objects::brand::Brand;
+use crate::objects::place::Ref;
+use crate::objects::value_buffer::Room;
+use crate::tx::bulk_read::{Looked, value_in};
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use std::cmp::Ordering;

@@ -4,10 +4,10 @@
 //! however many entries there are.
 
 use super::keys::OrdKey;
-use crate::brand::Brand;
 use crate::error::{Error, Result, corrupt};
-use crate::look::{value_in, word_in as word};
-use crate::place::Ref;
+use crate::objects::brand::Brand;
+use crate::objects::place::Ref;
+use crate::tx::bulk_read::{value_in, word_in as word};
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use std::cmp::Ordering;

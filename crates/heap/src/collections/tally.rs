@@ -1,9 +1,9 @@
 //! How many entries a map has, counted in several places, so that not every two insertions are in conflict.
 
-use crate::brand::Brand;
 use crate::error::{Result, corrupt};
-use crate::place::{Arr, Ref};
-use crate::slots::PArr;
+use crate::objects::brand::Brand;
+use crate::objects::place::{Arr, Ref};
+use crate::objects::slots::PArr;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 

@@ -1,9 +1,9 @@
 //! Bytes and texts, of any length: short ones where they are fields, longer ones in arrays of their own.
 
-use crate::brand::Brand;
 use crate::error::{Result, corrupt};
-use crate::place::Ref;
-use crate::slots::PArr;
+use crate::objects::brand::Brand;
+use crate::objects::place::Ref;
+use crate::objects::slots::PArr;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 

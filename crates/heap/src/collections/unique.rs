@@ -1,10 +1,10 @@
 //! A pointer that owns its object alone.
 
 use crate::Persist;
-use crate::brand::Brand;
 use crate::error::Result;
-use crate::place::Ref;
-use crate::slots::PRc;
+use crate::objects::brand::Brand;
+use crate::objects::place::Ref;
+use crate::objects::slots::PRc;
 use crate::tx::{ReadTx, Tx};
 
 /// An object of its own that nothing else leads to: for large, optional or recursive fields.

@@ -1,9 +1,9 @@
 //! A vector: values one after another, in arrays each of which is as long as all before it.
 
-use crate::brand::Brand;
 use crate::error::{Error, Result, corrupt};
-use crate::place::{Arr, Obj, Ref};
-use crate::slots::{PArr, PRc};
+use crate::objects::brand::Brand;
+use crate::objects::place::{Arr, Obj, Ref};
+use crate::objects::slots::{PArr, PRc};
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 

@@ -2,13 +2,13 @@
 
 use super::node::{Bucket, BucketFields, Entry, EntryFields, Slots, first_slot, present, with_tag};
 use crate::Persist;
-use crate::brand::Brand;
 use crate::collections::MapKey;
 use crate::error::Result;
 use crate::migrate::Migrate;
-use crate::node::Room;
-use crate::place::{Obj, Ref};
-use crate::slots::PRc;
+use crate::objects::brand::Brand;
+use crate::objects::place::{Obj, Ref};
+use crate::objects::slots::PRc;
+use crate::objects::value_buffer::Room;
 use crate::tx::Tx;
 
 /// Gives an entry where there was none a key and a value.

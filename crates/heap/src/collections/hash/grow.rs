@@ -8,11 +8,11 @@ use super::{
     Size, TALLIES, Table, Walk, add_bucket, free_slot, part_of, unlink_bucket,
 };
 use crate::Persist;
-use crate::brand::Brand;
 use crate::collections::MapKey;
 use crate::collections::tally::{self, Tally, TallyFields, tallies};
 use crate::error::Result;
-use crate::place::{Arr, Ref};
+use crate::objects::brand::Brand;
+use crate::objects::place::{Arr, Ref};
 use crate::tx::Tx;
 
 /// Segments of a map with so many buckets.

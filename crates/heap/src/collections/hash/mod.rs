@@ -50,11 +50,11 @@ pub(crate) use node::{Bucket, Entry, lie_in_buckets};
 
 use super::keys::MapKey;
 use super::tally::{self, Tally, TallyFields, tallies};
-use crate::brand::Brand;
 use crate::error::{Result, corrupt};
-use crate::look::{Looked, value_in};
-use crate::place::{Arr, Obj, Ref};
-use crate::slots::{PArr, PRc};
+use crate::objects::brand::Brand;
+use crate::objects::place::{Arr, Obj, Ref};
+use crate::objects::slots::{PArr, PRc};
+use crate::tx::bulk_read::{Looked, value_in};
 use crate::tx::{ReadTx, Tx, Watch};
 use crate::{Persist, Plain};
 use node::{

@@ -1,16 +1,16 @@
 //! What lies in a bucket, and where.
 
 use crate::Persist;
-use crate::brand::Brand;
 use crate::collections::MapKey;
-use crate::describe::Describe;
 use crate::error::Result;
-use crate::layout::LINE;
-use crate::look::{Looked, word_in};
-use crate::persist::LayoutHash;
-use crate::place::Ref;
-use crate::slots::PRc;
+use crate::objects::brand::Brand;
+use crate::objects::describe::Describe;
+use crate::objects::layout::LINE;
+use crate::objects::persist::LayoutHash;
+use crate::objects::place::Ref;
+use crate::objects::slots::PRc;
 use crate::tx::ReadTx;
+use crate::tx::bulk_read::{Looked, word_in};
 use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;

@@ -3,11 +3,11 @@
 use super::range::Path;
 use super::{Entry, INNER, Inner, InnerPrivateFields, LEAF, LEAST, Leaf, Node, PMap};
 use crate::Persist;
-use crate::brand::Brand;
 use crate::collections::keys::OrdKey;
 use crate::collections::sorted::{Order, SLOTS};
 use crate::error::Result;
-use crate::place::{Obj, Ref};
+use crate::objects::brand::Brand;
+use crate::objects::place::{Obj, Ref};
 use crate::tx::{ReadTx, Tx};
 use std::mem::offset_of;
 

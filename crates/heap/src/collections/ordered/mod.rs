@@ -42,10 +42,10 @@ pub use range::Range;
 
 use super::keys::OrdKey;
 use super::sorted::{Found, Order, SLOTS, Sorted};
-use crate::brand::Brand;
 use crate::error::{Error, Result, corrupt};
-use crate::place::{Obj, Ref};
-use crate::slots::PRc;
+use crate::objects::brand::Brand;
+use crate::objects::place::{Obj, Ref};
+use crate::objects::slots::PRc;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use range::Path;

@@ -2,10 +2,10 @@
 
 use super::{DEPTH, EntryPrivateFields, Node, PMap};
 use crate::Persist;
-use crate::brand::Brand;
 use crate::collections::keys::OrdKey;
 use crate::error::Result;
-use crate::place::Ref;
+use crate::objects::brand::Brand;
+use crate::objects::place::Ref;
 use crate::tx::{ReadTx, Watch};
 use std::cmp::Ordering;
 use std::ops::Bound;

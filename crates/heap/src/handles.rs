@@ -10,11 +10,11 @@
 //! An object that is held has a slot kept for it from the commit that made the first handle on, whether it is an orphan or not: so that whoever takes its
 //! last pointer away needs no room for that, in a full pool.
 
-use crate::brand::{Brand, SameHeap};
 use crate::error::{Error, Result, corrupt};
-use crate::layout::{ORPHAN_SLOTS, PmHeap, PmOrphans};
-use crate::persist::Persist;
-use crate::place::Obj;
+use crate::objects::brand::{Brand, SameHeap};
+use crate::objects::layout::{ORPHAN_SLOTS, PmHeap, PmOrphans};
+use crate::objects::persist::Persist;
+use crate::objects::place::Obj;
 use crate::tx::{ReadTx, Tx, session_of};
 use parking_lot::Mutex;
 use std::collections::HashMap;

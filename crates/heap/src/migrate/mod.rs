@@ -33,25 +33,25 @@
 //!
 //! Nobody else has the heap open.
 
-use crate::brand::Brand;
 use crate::check::{is_migrating, objects};
 use crate::collections::MapKey;
 use crate::collections::buckets::{Bucket, Entry, convert_bucket, convert_entry, lie_in_buckets};
-use crate::core::Core;
-use crate::describe::{PointerKind, TargetFn, TypeInfo};
 use crate::error::{Error, Result, corrupt};
 use crate::heap::open_pool;
-use crate::layer::Layer;
-use crate::layout::{
+use crate::objects::brand::Brand;
+use crate::objects::describe::{PointerKind, TargetFn, TypeInfo};
+use crate::objects::layout::{
     Kind, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, PmType, ROOT_KIND, ROOT_NAME, array_head_bytes,
     block_of, kind_off, value_off,
 };
-use crate::node::Room;
-use crate::persist::Persist;
-use crate::place::{Arr, Ref};
-use crate::run;
+use crate::objects::persist::Persist;
+use crate::objects::place::{Arr, Ref};
+use crate::objects::types::{Types, for_each_pointer};
+use crate::objects::value_buffer::Room;
+use crate::research::Layer;
+use crate::retry as run;
+use crate::stm::shared::Core;
 use crate::tx::{ReadTx, Tx, session_of};
-use crate::types::{Types, for_each_pointer};
 use std::path::Path;
 use std::sync::Arc;
 use tembo_pmem::{OfProcess, offset_of};

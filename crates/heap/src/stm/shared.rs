@@ -1,14 +1,14 @@
 //! What all threads of an open heap share.
 
-use crate::brand::BrandLease;
 use crate::error::{Error, Result};
-use crate::handle::Handles;
-use crate::layer::{Layer, Parts};
-use crate::layout::{LINE, PmHeap};
-use crate::orec::{Clock, Orecs, Storing};
-use crate::session::{COUNT_RECORD, Session};
-use crate::sessions::SessionSlot;
-use crate::types::Types;
+use crate::handles::Handles;
+use crate::objects::brand::BrandLease;
+use crate::objects::layout::{LINE, PmHeap};
+use crate::objects::types::Types;
+use crate::research::{Layer, Parts};
+use crate::stm::active_tx::{COUNT_RECORD, Session};
+use crate::stm::orec::{Clock, Orecs, Storing};
+use crate::stm::writer_slots::SessionSlot;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::cell::Cell;

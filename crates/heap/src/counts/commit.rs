@@ -20,16 +20,16 @@
 //!   to it).
 //! - I3: a list of dying objects is linked by the first words of their heads and ends.
 
-use crate::core::Core;
-use crate::describe::PointerKind;
 use crate::error::{Error, Result, corrupt};
-use crate::handle::{Claim, FoundSlot};
-use crate::layout::{
+use crate::handles::{Claim, FoundSlot};
+use crate::objects::describe::PointerKind;
+use crate::objects::layout::{
     Counts, Kind, ORPHAN_SLOTS, PmHeap, PmOrphans, block_of, counts_off, is_tagged, kind_off, value_off,
 };
-use crate::orec::Orecs;
-use crate::session::{Delta, Session, State};
-use crate::types::for_each_pointer;
+use crate::objects::types::for_each_pointer;
+use crate::stm::active_tx::{Delta, Session, State};
+use crate::stm::orec::Orecs;
+use crate::stm::shared::Core;
 use tembo_pmem::offset_of;
 use tembo_sync::{SmallMap, back_off};
 

@@ -2,8 +2,8 @@
 //!
 //! They cannot be copied, moved out of the heap or made from anything but null; transactions load and link them.
 
-use crate::describe::{Describe, PointerKind};
-use crate::persist::{LayoutHash, Persist};
+use crate::objects::describe::{Describe, PointerKind};
+use crate::objects::persist::{LayoutHash, Persist};
 use std::marker::PhantomData;
 
 macro_rules! slot {

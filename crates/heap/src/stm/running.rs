@@ -1,8 +1,8 @@
 //! The transaction that runs on this thread, so that one begun inside it becomes a part of it.
 
-use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::session::{Care, State};
+use crate::stm::active_tx::{Care, State};
+use crate::stm::shared::Core;
 use std::cell::Cell;
 use std::marker::PhantomData;
 

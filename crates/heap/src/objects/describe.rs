@@ -1,7 +1,7 @@
 //! Descriptions of layouts: made from types when a heap is opened, kept in the heap, and read by whoever checks it
 //! without having the types.
 
-use crate::persist::Persist;
+use crate::objects::persist::Persist;
 use std::fmt::Write;
 
 /// What a pointer does for the object that it names.

@@ -6,16 +6,16 @@
 //! Programs may have kept places from before a value moved. What they link there is counted like any other pointer; so
 //! whatever is written over a place lets go of what is there, blank or not.
 
-use crate::brand::Brand;
-use crate::describe::{PointerKind, TypeInfo};
 use crate::error::Result;
-use crate::layout::OBJECT_HEAD_BYTES;
-use crate::node::{Room, Words};
-use crate::persist::Persist;
-use crate::place::{Arr, FRESH, Obj, Ref};
-use crate::slots::PRc;
+use crate::objects::brand::Brand;
+use crate::objects::describe::{PointerKind, TypeInfo};
+use crate::objects::layout::OBJECT_HEAD_BYTES;
+use crate::objects::persist::Persist;
+use crate::objects::place::{Arr, FRESH, Obj, Ref};
+use crate::objects::slots::PRc;
+use crate::objects::types::for_each_pointer;
+use crate::objects::value_buffer::{Room, Words};
 use crate::tx::{ArrayImage, ReadTx, Tx};
-use crate::types::for_each_pointer;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;

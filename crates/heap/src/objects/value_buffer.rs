@@ -1,6 +1,6 @@
 //! Values as words: the only unsafe code of this crate beside what `Persist` and accessors ask for.
 
-use crate::persist::{Persist, Plain};
+use crate::objects::persist::{Persist, Plain};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 

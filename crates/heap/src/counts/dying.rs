@@ -1,14 +1,14 @@
 //! What has died and was not released by the commit that took its last pointer away: a list of each lane, gone through by later commits, a bounded part
 //! in each transaction; and orphans that no handle keeps any more.
 
-use crate::commit::{DEATHS_MAX, Deaths, Failed, commit_work, unknown_type};
-use crate::core::Core;
-use crate::describe::{PointerKind, TypeInfo};
+use crate::counts::commit::{DEATHS_MAX, Deaths, Failed, commit_work, unknown_type};
 use crate::error::{Result, corrupt};
-use crate::layout::{Kind, OBJECT_HEAD_BYTES, array_head_bytes, kind_off, value_off};
-use crate::place::element_key;
-use crate::session::Session;
-use crate::types::for_each_pointer;
+use crate::objects::describe::{PointerKind, TypeInfo};
+use crate::objects::layout::{Kind, OBJECT_HEAD_BYTES, array_head_bytes, kind_off, value_off};
+use crate::objects::place::element_key;
+use crate::objects::types::for_each_pointer;
+use crate::stm::active_tx::Session;
+use crate::stm::shared::Core;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 

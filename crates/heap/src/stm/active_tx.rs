@@ -1,10 +1,10 @@
 //! What a running transaction keeps in ordinary memory.
 
-use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::layout::LINE;
-use crate::orec::Moment;
-use crate::place::FRESH;
+use crate::objects::layout::LINE;
+use crate::objects::place::FRESH;
+use crate::stm::orec::Moment;
+use crate::stm::shared::Core;
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,11 +48,11 @@ pub(crate) struct Session {
     pub deltas: SmallMap<Delta>,
     pub fresh: SmallMap<FreshObject>,
     /// Objects for which handles were made.
-    pub held: Vec<crate::handle::Claim>,
+    pub held: Vec<crate::handles::Claim>,
     /// Where the head of its list of dying objects lies, and the head.
     pub dying_off: u64,
     pub dying_first: u64,
-    pub scratch: crate::commit::Scratch,
+    pub scratch: crate::counts::commit::Scratch,
     /// Maps that nested transactions have inserted into or removed from, by what each begins with, and how many transactions had been nested then:
     /// iterators of outer ones look here.
     pub reshaped: Vec<(u64, u64)>,
@@ -313,7 +313,7 @@ impl Care {
     pub(crate) const FRESH: Care = Care(8);
     /// What it reads is noted, so that its clock can be advanced, and its commit be validated.
     pub(crate) const NOTES: Care = Care(16);
-    /// The heap runs without isolation ([`Parts`](crate::layer::Parts)).
+    /// The heap runs without isolation ([`Parts`](crate::research::Parts)).
     pub(crate) const BARE: Care = Care(32);
     /// A transaction that is nested in it has all that it had ([`State::lend`]). Together with [`DOOMED`](Self::DOOMED), which every way to read or
     /// to write asks for that is not quiet.

@@ -15,8 +15,8 @@
 //! | `Option<Duration>` | the same; 10^9 nanoseconds for `None` |
 //! | tuples | the elements, those with larger alignments first, else in their order |
 
-use crate::describe::Describe;
-use crate::persist::{LayoutHash, Persist, Plain};
+use crate::objects::describe::Describe;
+use crate::objects::persist::{LayoutHash, Persist, Plain};
 use std::num::NonZero;
 use std::time::Duration;
 

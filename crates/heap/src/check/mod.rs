@@ -1,14 +1,14 @@
 //! Reading a whole heap without changing it, and without its program's types: the proof that every pointer is valid, every count
 //! exact, and nothing leaked.
 
-use crate::describe::{PointerKind, TypeInfo};
 use crate::error::{Error, Result, corrupt};
-use crate::handle::for_each_slot;
-use crate::layout::{
+use crate::handles::for_each_slot;
+use crate::objects::describe::{PointerKind, TypeInfo};
+use crate::objects::layout::{
     Counts, Kind, LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmDying, PmHeap, PmOrphans, ROOT_KIND,
     ROOT_NAME, array_head_bytes, block_of, counts_off, is_tagged, kind_off, tagged_object, value_off,
 };
-use crate::types::{Types, for_each_pointer};
+use crate::objects::types::{Types, for_each_pointer};
 use std::collections::HashMap;
 use tembo_pmem::{Region, offset_of};
 use tembo_pool::{Marks, Pool};

@@ -1,6 +1,6 @@
 //! Which types may lie in a heap, and how each describes its layout.
 
-use crate::describe::Describe;
+use crate::objects::describe::Describe;
 
 /// A type whose values may lie in a heap. Implemented by `#[derive(Persist)]` only.
 ///

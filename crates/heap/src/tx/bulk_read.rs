@@ -1,14 +1,14 @@
 //! Looks at many words of an object at once, under a single check of its ownership record.
 
-use crate::brand::Brand;
-use crate::core::Core;
 use crate::error::Result;
-use crate::layout::LINE;
-use crate::node::Room;
-use crate::orec::Orec;
-use crate::persist::Plain;
-use crate::place::FRESH;
-use crate::session::{Care, State};
+use crate::objects::brand::Brand;
+use crate::objects::layout::LINE;
+use crate::objects::persist::Plain;
+use crate::objects::place::FRESH;
+use crate::objects::value_buffer::Room;
+use crate::stm::active_tx::{Care, State};
+use crate::stm::orec::Orec;
+use crate::stm::shared::Core;
 use crate::tx::ReadTx;
 use std::sync::atomic::{AtomicU64, Ordering};
 

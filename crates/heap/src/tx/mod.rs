@@ -1,19 +1,22 @@
 //! Transactions as programs see them: reading, writing, and following pointers.
 
-use crate::brand::{Brand, SameHeap};
-use crate::core::Core;
+pub(crate) mod bulk_read;
+mod value_move;
+
 use crate::error::{Error, Result, corrupt};
-use crate::layout::{
+use crate::objects::brand::{Brand, SameHeap};
+use crate::objects::layout::{
     Counts, Kind, LINE, OBJECT_HEAD_BYTES, array_head_bytes, counts_off, has_line, head_bytes, kind_off,
     tagged_object,
 };
-use crate::node::Room;
-use crate::persist::{Persist, Plain};
-use crate::place::{Arr, FRESH, Obj, Ref, Target, Tie};
-use crate::session::{
+use crate::objects::persist::{Persist, Plain};
+use crate::objects::place::{Arr, FRESH, Obj, Ref, Target, Tie};
+use crate::objects::slots::{PArr, PRc, PWeak};
+use crate::objects::value_buffer::Room;
+use crate::stm::active_tx::{
     COUNT_RECORD, Care, Delta, FreshObject, Session, State, load_all, word_by_record, words_by_record,
 };
-use crate::slots::{PArr, PRc, PWeak};
+use crate::stm::shared::Core;
 use std::cell::RefMut as CellMut;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -609,7 +612,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     ) -> Result<()> {
         let to = to.target().map_or(0, Obj::object_off);
         self.check_stamp(slot.stamp)?;
-        self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Strong)
+        self.link_slot(slot.key, slot.off, to, crate::objects::describe::PointerKind::Strong)
     }
 
     /// As [`link`](Self::link), with a weak pointer.
@@ -624,7 +627,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     ) -> Result<()> {
         let to = to.target().map_or(0, Obj::object_off);
         self.check_stamp(slot.stamp)?;
-        self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Weak)
+        self.link_slot(slot.key, slot.off, to, crate::objects::describe::PointerKind::Weak)
     }
 
     /// As [`link`](Self::link), with an array.
@@ -639,7 +642,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     ) -> Result<()> {
         let to = to.target().map_or(0, |array| array.off);
         self.check_stamp(slot.stamp)?;
-        self.link_slot(slot.key, slot.off, to, crate::describe::PointerKind::Array)
+        self.link_slot(slot.key, slot.off, to, crate::objects::describe::PointerKind::Array)
     }
 
     /// Frees an object that nothing leads to any more, where the heap runs without counts ([`Layer::Base`](crate::Layer::Base)); else
@@ -654,7 +657,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         if self.core.parts.counts {
             return Ok(());
         }
-        Ok(self.session()?.ptx.free(crate::layout::block_of(object.object_off()))?)
+        Ok(self.session()?.ptx.free(crate::objects::layout::block_of(object.object_off()))?)
     }
 
     /// Ends the transaction with nothing changed: give the error back with `?` or `return Err`.
@@ -662,7 +665,13 @@ impl<'t, B: Brand> Tx<'t, B> {
         Error::Cancelled
     }
 
-    fn link_slot(&mut self, key: u64, off: u64, to: u64, kind: crate::describe::PointerKind) -> Result<()> {
+    fn link_slot(
+        &mut self,
+        key: u64,
+        off: u64,
+        to: u64,
+        kind: crate::objects::describe::PointerKind,
+    ) -> Result<()> {
         self.own(key, off)?;
         let old = if key == FRESH { self.core.region().load_u64(off)? } else { self.read_word(key, off)? };
         if old == to {
@@ -691,15 +700,20 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     /// Notes one pointer more or less to an object.
     #[inline(always)]
-    pub(crate) fn count(&mut self, object: u64, kind: crate::describe::PointerKind, by: i64) -> Result<()> {
+    pub(crate) fn count(
+        &mut self,
+        object: u64,
+        kind: crate::objects::describe::PointerKind,
+        by: i64,
+    ) -> Result<()> {
         if object == 0 || !self.core.parts.counts { Ok(()) } else { self.count_one(object, kind, by) }
     }
 
-    fn count_one(&mut self, object: u64, kind: crate::describe::PointerKind, by: i64) -> Result<()> {
+    fn count_one(&mut self, object: u64, kind: crate::objects::describe::PointerKind, by: i64) -> Result<()> {
         let mut session = self.session()?;
         let delta = session.pointers_to(object);
         match kind {
-            crate::describe::PointerKind::Weak => delta.weak += by,
+            crate::objects::describe::PointerKind::Weak => delta.weak += by,
             _ => delta.strong += by,
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Sessions that wait for a thread.
 
-use crate::session::Session;
+use crate::stm::active_tx::Session;
 use crossbeam_utils::CachePadded;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};

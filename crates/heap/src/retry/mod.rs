@@ -1,12 +1,12 @@
 //! Running transactions: again when they met others, alone when that goes on for long.
 
-use crate::collect::collect;
-use crate::commit::{DEATHS_MAX, Failed, commit};
-use crate::core::Core;
-use crate::current::{self, Running};
+use crate::counts::commit::{DEATHS_MAX, Failed, commit};
+use crate::counts::dying::collect;
 use crate::error::{Error, Result};
-use crate::orec::Moment;
-use crate::session::{Backoff, Care, Manner, Session, State};
+use crate::stm::active_tx::{Backoff, Care, Manner, Session, State};
+use crate::stm::orec::Moment;
+use crate::stm::running::{self as current, Running};
+use crate::stm::shared::Core;
 use parking_lot::MutexGuard;
 use std::cell::Cell;
 use std::mem::ManuallyDrop;

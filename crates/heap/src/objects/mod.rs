@@ -1,0 +1,17 @@
+//! Persistent types: which there are, how their values and pointers lie on media, and how a program names them.
+
+#[allow(unsafe_code, reason = "declares an unsafe trait")]
+pub(crate) mod brand;
+pub(crate) mod describe;
+pub(crate) mod layout;
+#[allow(unsafe_code, reason = "implementations of unsafe traits")]
+pub(crate) mod persist;
+#[allow(unsafe_code, reason = "projections")]
+pub(crate) mod place;
+#[allow(unsafe_code, reason = "implementations of unsafe traits")]
+pub(crate) mod slots;
+#[allow(unsafe_code, reason = "implementations of unsafe traits")]
+pub(crate) mod standard;
+pub(crate) mod types;
+#[expect(unsafe_code, reason = "values as words")]
+pub(crate) mod value_buffer;

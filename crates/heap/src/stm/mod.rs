@@ -1,0 +1,10 @@
+//! Isolation of transactions: ownership records, the clock, and the volatile state of a running transaction.
+
+pub(crate) mod active_tx;
+pub(crate) mod orec;
+#[expect(unsafe_code, reason = "finds the running transaction of a thread again")]
+pub(crate) mod running;
+pub(crate) mod shared;
+pub(crate) mod sync;
+#[expect(unsafe_code, reason = "boxes in atomic pointers")]
+pub(crate) mod writer_slots;
