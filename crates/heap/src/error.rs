@@ -1,6 +1,6 @@
 //! What can go wrong with a heap, and in a transaction on it.
 
-use crate::objects::describe::TypeInfo;
+use crate::objects::type_info::TypeInfo;
 use tembo_pmem::OutOfBounds;
 
 /// Result of heap operations.

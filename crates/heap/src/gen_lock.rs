@@ -54,7 +54,7 @@ impl<'t, B: Brand> Ref<'t, B, GenLock> {
     ///
     /// [`Error::Conflict`](crate::Error::Conflict).
     pub fn is_locked(self, tx: &ReadTx<'t, B>) -> Result<bool> {
-        Ok(tx.get(self.generation())? == tx.core.generation)
+        Ok(tx.get(self.generation())? == tx.shared.generation)
     }
 
     /// Takes the lock with the commit, if nobody holds it. It stays held until it is [unlocked](Self::unlock), or the heap is opened
@@ -67,7 +67,7 @@ impl<'t, B: Brand> Ref<'t, B, GenLock> {
         if self.is_locked(tx)? {
             return Ok(false);
         }
-        let generation = tx.core.generation;
+        let generation = tx.shared.generation;
         tx.set(self.generation(), generation)?;
         Ok(true)
     }

@@ -10,12 +10,10 @@
 //! An object that is held has a slot kept for it from the commit that made the first handle on, whether it is an orphan or not: so that whoever takes its
 //! last pointer away needs no room for that, in a full pool.
 
-use crate::error::{Error, Result, corrupt};
-use crate::objects::brand::{Brand, SameHeap};
+use crate::error::{Result, corrupt};
+use crate::objects::brand::Brand;
 use crate::objects::layout::{ORPHAN_SLOTS, PmHeap, PmOrphans};
 use crate::objects::persist::Persist;
-use crate::objects::place::Obj;
-use crate::tx::{ReadTx, Tx, session_of};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -23,15 +21,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tembo_pmem::{OfProcess, Region, offset_of};
 
-/// Keeps an object alive outside of transactions; [`enter`](ReadTx::enter) gives the object back.
+/// Keeps an object alive outside of transactions; [`enter`](crate::ReadTx::enter) gives the object back.
 ///
 /// It may be sent to other threads, kept in structs, and cloned. When the last one is dropped and no pointer leads to the
 /// object, it dies with one of the next commits, or, if the heap is closed before, when it is opened the next time.
 ///
 /// A handle does not keep its heap open. One that is left when the heap is dropped is good for nothing any more: the object lives on only if
-/// there is a pointer to it, and [`enter`](ReadTx::enter) refuses the handle in a heap that was opened since.
+/// there is a pointer to it, and [`enter`](crate::ReadTx::enter) refuses the handle in a heap that was opened since.
 pub struct Handle<B: Brand, T> {
-    shared: Arc<Shared>,
+    object: Arc<HeldObject>,
     of: Of<B, T>,
 }
 
@@ -44,18 +42,41 @@ impl<B: Brand, T> std::panic::RefUnwindSafe for Handle<B, T> {}
 
 impl<B: Brand, T> Clone for Handle<B, T> {
     fn clone(&self) -> Self {
-        Handle { shared: self.shared.clone(), of: PhantomData }
+        Handle { object: self.object.clone(), of: PhantomData }
+    }
+}
+
+impl<B: Brand, T> Handle<B, T> {
+    /// A handle that does not count yet, and the transaction's share in it.
+    pub(crate) fn new(handles: Arc<OfProcess<Handles>>, off: u64) -> (Handle<B, T>, NewHandle) {
+        let object = Arc::new(HeldObject { handles, off, counts: AtomicBool::new(false) });
+        (Handle { object: object.clone(), of: PhantomData }, NewHandle { object })
+    }
+
+    /// Whether it was made in this opening of the heap.
+    pub(crate) fn is_of(&self, handles: &Arc<OfProcess<Handles>>) -> bool {
+        Arc::ptr_eq(&self.object.handles, handles)
+    }
+
+    /// Whether the transaction that made it was committed.
+    pub(crate) fn counts(&self) -> bool {
+        self.object.counts.load(Ordering::Acquire)
+    }
+
+    /// The object's offset.
+    pub(crate) fn off(&self) -> u64 {
+        self.object.off
     }
 }
 
 impl<B: Brand, T: Persist> std::fmt::Debug for Handle<B, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Handle({} at {:#x})", T::name(), self.shared.off)
+        write!(f, "Handle({} at {:#x})", T::name(), self.object.off)
     }
 }
 
 /// What the clones of a handle share.
-struct Shared {
+struct HeldObject {
     /// Those of the heap as it was open then.
     handles: Arc<OfProcess<Handles>>,
     off: u64,
@@ -63,7 +84,7 @@ struct Shared {
     counts: AtomicBool,
 }
 
-impl Drop for Shared {
+impl Drop for HeldObject {
     fn drop(&mut self) {
         if *self.counts.get_mut() && !self.handles.was_left_behind() {
             self.handles.release(self.off);
@@ -73,24 +94,24 @@ impl Drop for Shared {
 
 /// A handle that a running transaction has made.
 #[derive(Clone)]
-pub(crate) struct Claim {
-    shared: Arc<Shared>,
+pub(crate) struct NewHandle {
+    object: Arc<HeldObject>,
 }
 
-impl std::fmt::Debug for Claim {
+impl std::fmt::Debug for NewHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Claim({:#x})", self.shared.off)
+        write!(f, "NewHandle({:#x})", self.object.off)
     }
 }
 
-impl Claim {
+impl NewHandle {
     pub(crate) fn off(&self) -> u64 {
-        self.shared.off
+        self.object.off
     }
 
     /// Says that the transaction was committed, after [`Handles::hold`].
     pub(crate) fn confirm(&self) {
-        self.shared.counts.store(true, Ordering::Release);
+        self.object.counts.store(true, Ordering::Release);
     }
 }
 
@@ -105,13 +126,13 @@ pub(crate) enum FoundSlot {
 /// The handles of a heap.
 #[derive(Debug)]
 pub(crate) struct Handles {
-    inner: Mutex<Inner>,
+    tables: Mutex<HandleTables>,
     /// Handles, orphans and orphans to be looked at: as long as there are none nobody asks.
     busy: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct HandleTables {
     /// Handles by object.
     held: HashMap<u64, usize>,
     /// The slot of every orphan.
@@ -123,7 +144,7 @@ struct Inner {
     abandoned: Vec<u64>,
 }
 
-impl Inner {
+impl HandleTables {
     fn size(&self) -> usize {
         self.held.len() + self.slots.len()
     }
@@ -142,29 +163,29 @@ impl Inner {
 impl Handles {
     /// Reads the orphan slots: all that are in use are of processes that are gone.
     pub(crate) fn read(region: &Region, heap_off: u64) -> Result<Handles> {
-        let mut inner = Inner::default();
+        let mut tables = HandleTables::default();
         for_each_slot(
             region,
             heap_off,
             |_| Ok(()),
             |slot, object| {
                 if object == 0 {
-                    inner.free_slots.push(slot);
+                    tables.free_slots.push(slot);
                 } else {
-                    inner.slots.insert(object, slot);
-                    inner.abandoned.push(object);
+                    tables.slots.insert(object, slot);
+                    tables.abandoned.push(object);
                 }
                 Ok(())
             },
         )?;
-        let busy = AtomicUsize::new(inner.size());
-        Ok(Handles { inner: Mutex::new(inner), busy })
+        let busy = AtomicUsize::new(tables.size());
+        Ok(Handles { tables: Mutex::new(tables), busy })
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
-        let mut inner = self.inner.lock();
-        let result = change(&mut inner);
-        self.busy.store(inner.size(), Ordering::Release);
+    fn with<T>(&self, change: impl FnOnce(&mut HandleTables) -> T) -> T {
+        let mut tables = self.tables.lock();
+        let result = change(&mut tables);
+        self.busy.store(tables.size(), Ordering::Release);
         result
     }
 
@@ -175,28 +196,28 @@ impl Handles {
     }
 
     pub(crate) fn holds(&self, object: u64) -> bool {
-        self.is_busy() && self.inner.lock().held.contains_key(&object)
+        self.is_busy() && self.tables.lock().held.contains_key(&object)
     }
 
     /// Counts a handle. The caller owns the object's count record, so that nobody decides about its death meanwhile.
     pub(crate) fn hold(&self, object: u64) {
-        self.with(|inner| *inner.held.entry(object).or_default() += 1);
+        self.with(|tables| *tables.held.entry(object).or_default() += 1);
     }
 
     /// Counts a handle less.
     pub(crate) fn release(&self, object: u64) {
-        self.with(|inner| {
-            let left = inner.held.get_mut(&object).map_or(0, |count| {
+        self.with(|tables| {
+            let left = tables.held.get_mut(&object).map_or(0, |count| {
                 *count -= 1;
                 *count
             });
             if left == 0 {
-                inner.held.remove(&object);
-                if let Some(slot) = inner.spare.remove(&object) {
-                    inner.free_slots.push(slot);
+                tables.held.remove(&object);
+                if let Some(slot) = tables.spare.remove(&object) {
+                    tables.free_slots.push(slot);
                 }
-                if inner.slots.contains_key(&object) {
-                    inner.abandoned.push(object);
+                if tables.slots.contains_key(&object) {
+                    tables.abandoned.push(object);
                 }
             }
         });
@@ -207,15 +228,15 @@ impl Handles {
         if !self.is_busy() {
             return None;
         }
-        self.inner.lock().slots.get(&object).copied()
+        self.tables.lock().slots.get(&object).copied()
     }
 
     /// A slot for an object that is held and is to be an orphan, unless it is one already.
     pub(crate) fn find_slot(&self, object: u64) -> FoundSlot {
-        self.with(|inner| match inner.slots.get(&object) {
+        self.with(|tables| match tables.slots.get(&object) {
             Some(_) => FoundSlot::HasOne,
             None => {
-                let slot = inner.spare.remove(&object).or_else(|| inner.free_slots.pop());
+                let slot = tables.spare.remove(&object).or_else(|| tables.free_slots.pop());
                 slot.map_or(FoundSlot::NoneFree, FoundSlot::Free)
             }
         })
@@ -223,40 +244,40 @@ impl Handles {
 
     /// A slot to be kept for an object that is going to be held, unless it has one.
     pub(crate) fn find_spare(&self, object: u64) -> FoundSlot {
-        self.with(|inner| {
-            if inner.slots.contains_key(&object) || inner.spare.contains_key(&object) {
+        self.with(|tables| {
+            if tables.slots.contains_key(&object) || tables.spare.contains_key(&object) {
                 return FoundSlot::HasOne;
             }
-            inner.free_slots.pop().map_or(FoundSlot::NoneFree, FoundSlot::Free)
+            tables.free_slots.pop().map_or(FoundSlot::NoneFree, FoundSlot::Free)
         })
     }
 
     /// Takes a slot back that was found for an object, or keeps it for that.
     pub(crate) fn put_slot(&self, object: u64, slot: u64) {
-        self.with(|inner| inner.put_slot(object, slot));
+        self.with(|tables| tables.put_slot(object, slot));
     }
 
     /// After the commit that made an object an orphan, with this slot: nobody may hold it any more.
     pub(crate) fn make_orphan(&self, object: u64, slot: u64) {
-        self.with(|inner| {
-            inner.slots.insert(object, slot);
-            if !inner.held.contains_key(&object) {
-                inner.abandoned.push(object);
+        self.with(|tables| {
+            tables.slots.insert(object, slot);
+            if !tables.held.contains_key(&object) {
+                tables.abandoned.push(object);
             }
         });
     }
 
     /// Forgets an orphan: it died, or a pointer leads to it again.
     pub(crate) fn forget_orphan(&self, object: u64) {
-        self.with(|inner| {
-            if let Some(slot) = inner.slots.remove(&object) {
-                inner.put_slot(object, slot);
+        self.with(|tables| {
+            if let Some(slot) = tables.slots.remove(&object) {
+                tables.put_slot(object, slot);
             }
         });
     }
 
     pub(crate) fn add_slots(&self, slots: impl IntoIterator<Item = u64>) {
-        self.with(|inner| inner.free_slots.extend(slots));
+        self.with(|tables| tables.free_slots.extend(slots));
     }
 
     /// Takes a few of the orphans that no handle keeps any more.
@@ -264,16 +285,16 @@ impl Handles {
         if !self.is_busy() {
             return Vec::new();
         }
-        self.with(|inner| {
-            let kept = inner.abandoned.len().saturating_sub(most);
-            inner.abandoned.split_off(kept)
+        self.with(|tables| {
+            let kept = tables.abandoned.len().saturating_sub(most);
+            tables.abandoned.split_off(kept)
         })
     }
 
     /// Gives them back, after a commit that failed.
     pub(crate) fn put_abandoned(&self, objects: impl IntoIterator<Item = u64>) {
-        self.with(|inner| {
-            let Inner { slots, abandoned, .. } = inner;
+        self.with(|tables| {
+            let HandleTables { slots, abandoned, .. } = tables;
             abandoned.extend(objects.into_iter().filter(|object| slots.contains_key(object)));
         });
     }
@@ -300,42 +321,4 @@ pub(crate) fn for_each_slot(
         off = region.load_u64(off)?;
     }
     Err(corrupt("the blocks of orphan slots", off, "an end", "a circle"))
-}
-
-impl<'t, B: Brand> Tx<'t, B> {
-    /// Makes a handle of an object, which counts from the commit on. Also an object without a pointer to it may be held. The commit keeps eight bytes in the
-    /// file for an object that is held, so that its last pointer can be taken away in a full pool too.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Conflict`]; the pool's own.
-    pub fn hold<T: Persist>(&mut self, object: Obj<'t, B, T>) -> Result<Handle<B, T>> {
-        let off = object.object_off();
-        let handles = self.core.handles.clone();
-        let shared = Arc::new(Shared { handles, off, counts: AtomicBool::new(false) });
-        session_of(self.core, self.state)?.held.push(Claim { shared: shared.clone() });
-        Ok(Handle { shared, of: PhantomData })
-    }
-}
-
-impl<'t, B: Brand> ReadTx<'t, B> {
-    /// The object of a handle.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Cancelled`] if the handle comes from a transaction that was not committed; [`Error::ClosedHandle`] if its heap was closed and opened
-    /// again; [`Error::Conflict`].
-    pub fn enter<H: SameHeap<B>, T: Persist>(&self, handle: &Handle<H, T>) -> Result<Obj<'t, B, T>> {
-        if !Arc::ptr_eq(&handle.shared.handles, &self.core.handles) {
-            return Err(Error::ClosedHandle { handle: format!("{handle:?}").into() });
-        }
-        if !handle.shared.counts.load(Ordering::Acquire) {
-            return Err(Error::Cancelled);
-        }
-        // That it is alive is read as everything else is: the handle may be dropped before the transaction is committed.
-        if !self.is_alive(handle.shared.off)? {
-            return self.state.conflict();
-        }
-        Ok(self.object(handle.shared.off))
-    }
 }

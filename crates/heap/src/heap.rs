@@ -1,22 +1,25 @@
 //! The heap: opening, creating, and running transactions.
 
 use crate::check::{Summary, check, is_migrating};
+use crate::counts::dying;
 use crate::error::{Error, OtherRoot, Result, corrupt};
 use crate::handles::Of;
 use crate::objects::brand::{Brand, BrandLease, NamedBrand, Scoped};
-use crate::objects::describe::{TargetFn, TypeInfo};
 use crate::objects::layout::{
     Kind, LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME, has_line, kind_off, tagged_object,
 };
 use crate::objects::persist::Persist;
+use crate::objects::persist::TargetFn;
 use crate::objects::place::Obj;
+use crate::objects::type_info::TypeInfo;
 use crate::objects::types::Types;
-use crate::objects::value_buffer::Room;
+use crate::objects::value_buffer::ValueBuffer;
+#[cfg(feature = "research")]
 use crate::research::Layer;
-use crate::retry as run;
+use crate::retry;
 use crate::stm::running::Running;
-use crate::stm::shared::Core;
-use crate::tx::first_head;
+use crate::stm::shared::HeapShared;
+use crate::tx::alloc::first_head;
 use crate::tx::{ReadTx, Tx};
 use std::marker::PhantomData;
 use std::panic::UnwindSafe;
@@ -46,7 +49,7 @@ impl<T: UnwindSafe> Repeatable for T {}
 ///
 /// It may be shared by any number of threads, each of which runs transactions of its own.
 pub struct Heap<B: Brand, R: Persist> {
-    pub(crate) core: Arc<OfProcess<Core>>,
+    pub(crate) shared: Arc<OfProcess<HeapShared>>,
     of: Of<B, R>,
 }
 
@@ -56,7 +59,7 @@ impl<B: Brand, R: Persist> std::panic::RefUnwindSafe for Heap<B, R> {}
 
 impl<B: Brand, R: Persist> std::fmt::Debug for Heap<B, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Heap").field("pool", &self.core.pool).field("root", &R::name()).finish()
+        f.debug_struct("Heap").field("pool", &self.shared.pool).field("root", &R::name()).finish()
     }
 }
 
@@ -86,7 +89,7 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
         let pool = open_pool(path.as_ref(), options.as_ref())?;
-        body(Heap { core: open_core::<R>(pool, None, Layer::ConcurrentTx)?, of: PhantomData })
+        body(Heap::of(open_shared::<R>(pool, None)?))
     }
 
     /// As [`with`](Self::with), in a pool that is open already.
@@ -110,18 +113,20 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
         pool: Pool,
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
-        body(Heap { core: open_core::<R>(pool, None, Layer::ConcurrentTx)?, of: PhantomData })
+        body(Heap::of(open_shared::<R>(pool, None)?))
     }
 
     /// As [`try_with_pool`](Self::try_with_pool), with some parts of the heap left out: for measuring what they cost. The pool is good for
     /// nothing else afterwards.
-    #[cfg(feature = "layers")]
+    #[cfg(feature = "research")]
     pub fn try_with_layer<O, E: From<Error>>(
         pool: Pool,
         layer: Layer,
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
-        body(Heap { core: open_core::<R>(pool, None, layer)?, of: PhantomData })
+        let mut shared = open_shared::<R>(pool, None)?;
+        shared.parts = layer.parts();
+        body(Heap::of(shared))
     }
 }
 
@@ -137,7 +142,7 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
     pub fn open(path: impl AsRef<Path>, options: impl AsRef<Options>) -> Result<Heap<B, R>> {
         let lease = lease::<B>()?;
         let pool = open_pool(path.as_ref(), options.as_ref())?;
-        Ok(Heap { core: open_core::<R>(pool, Some(lease), Layer::ConcurrentTx)?, of: PhantomData })
+        Ok(Heap::of(open_shared::<R>(pool, Some(lease))?))
     }
 
     /// As [`open`](Self::open), in a pool that is open already, and in which nobody else opens a heap.
@@ -150,7 +155,7 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
     /// As for [`open`](Self::open).
     pub fn open_pool(pool: Pool) -> Result<Heap<B, R>> {
         let lease = lease::<B>()?;
-        Ok(Heap { core: open_core::<R>(pool, Some(lease), Layer::ConcurrentTx)?, of: PhantomData })
+        Ok(Heap::of(open_shared::<R>(pool, Some(lease))?))
     }
 }
 
@@ -178,6 +183,10 @@ fn lease<B: NamedBrand>() -> Result<BrandLease> {
 }
 
 impl<B: Brand, R: Persist> Heap<B, R> {
+    fn of(shared: HeapShared) -> Heap<B, R> {
+        Heap { shared: Arc::new(OfProcess::new(shared)), of: PhantomData }
+    }
+
     /// Runs a transaction that may write. It is committed when the closure returns `Ok`, and then durable; changes nothing
     /// if it returns an error or panics; and is run again if it met another transaction's changes. So the closure must have no effects of its own, which
     /// `Fn` and [`Repeatable`] see to as far as the compiler can.
@@ -212,11 +221,11 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         body: impl for<'t> Fn(&mut Tx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + Repeatable,
     ) -> Result<O, E> {
         let run = |running: &Running<'_>| {
-            let mut tx = Tx::new(&self.core, running.state());
-            let root = ReadTx::object_before(self.core.root);
+            let mut tx = Tx::new(&self.shared, running.active());
+            let root = ReadTx::object_before(self.shared.root);
             body(&mut tx, root)
         };
-        run::write(&self.core, run)
+        retry::write(&self.shared, run)
     }
 
     /// Runs a transaction that reads. It writes nothing anywhere, and waits for nobody but transactions that are just storing
@@ -244,11 +253,11 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         body: impl for<'t> Fn(&ReadTx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + Repeatable,
     ) -> Result<O, E> {
         let run = |running: &Running<'_>| {
-            let tx = ReadTx::new(&self.core, running.state());
-            let root = ReadTx::object_before(self.core.root);
+            let tx = ReadTx::new(&self.shared, running.active());
+            let root = ReadTx::object_before(self.shared.root);
             body(&tx, root)
         };
-        run::read(&self.core, run)
+        retry::read(&self.shared, run)
     }
 
     /// Releases all objects that have died but have not been released yet. Commits do that too, each a bounded part of it. In a pool that is full to the
@@ -258,13 +267,13 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     ///
     /// The pool's own; [`Error::InsideTransaction`] in a transaction of this heap.
     pub fn collect(&self) -> Result<()> {
-        run::collect_all(&self.core)
+        dying::collect_all(&self.shared)
     }
 
     /// Why objects that died could not be released after a commit, if that has happened since this was asked last. The commit itself is durable, and
     /// commits after it try again; so does [`collect`](Self::collect).
     pub fn left_behind(&self) -> Option<Error> {
-        self.core.left.lock().take()
+        self.shared.left.lock().take()
     }
 
     /// Reads the whole heap without changing it, and proves that every pointer leads to an object of its type, every count is exact, and nothing is lost.
@@ -274,24 +283,20 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     ///
     /// That the heap is damaged.
     pub fn check(&self) -> Result<Summary> {
-        let mut marks = self.core.pool.marks()?;
-        let summary = check(&self.core.pool, &mut marks)?;
+        let mut marks = self.shared.pool.marks()?;
+        let summary = check(&self.shared.pool, &mut marks)?;
         marks.finish()?;
         Ok(summary)
     }
 
     /// How large the heap's file is, and how much of that is not used.
     pub fn stats(&self) -> Stats {
-        self.core.pool.stats()
+        self.shared.pool.stats()
     }
 }
 
 /// Opens the heap of a pool, or makes it if the pool has no roots yet.
-fn open_core<R: Persist + Default>(
-    pool: Pool,
-    brand: Option<BrandLease>,
-    layer: Layer,
-) -> Result<Arc<OfProcess<Core>>> {
+fn open_shared<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>) -> Result<HeapShared> {
     pool.check_process()?;
     // Who owns what is noted in memory, so that there must be one such memory. No structure lies at 0: that stands for the pool's
     // heap, also before there is one.
@@ -313,7 +318,7 @@ fn open_core<R: Persist + Default>(
             None => create::<R>(&pool)?,
         },
     };
-    Core::open(pool, off, types, (brand, hold), layer)
+    HeapShared::open(pool, off, types, (brand, hold))
 }
 
 fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
@@ -327,8 +332,8 @@ fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
     pool.region().fence().map_err(tembo_pool::Error::Sync)?;
     let mut types = Types::default();
     types.add_reachable(&mut tx, off, vec![TargetFn(TypeInfo::of::<R>)], |_| false)?;
-    let mut room = Room::new();
-    let words = room.of(&R::default());
+    let mut buffer = ValueBuffer::new();
+    let words = buffer.of(&R::default());
     let head = first_head(types.number_of::<R>()?, false);
     let root = match has_line::<R>() {
         true => {

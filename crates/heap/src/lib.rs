@@ -99,6 +99,7 @@ mod handles;
 mod heap;
 mod migrate;
 mod objects;
+#[cfg(feature = "research")]
 mod research;
 mod retry;
 mod stm;
@@ -113,13 +114,12 @@ pub use handles::Handle;
 pub use heap::{Heap, Repeatable};
 pub use migrate::{Migrate, Migrations};
 pub use objects::brand::{Brand, NamedBrand, SameHeap, Scoped};
-pub use objects::describe::Describe;
 pub use objects::layout::ROOT_KIND;
-pub use objects::persist::{LayoutHash, Persist, Plain};
+pub use objects::persist::{Describe, LayoutHash, Persist, Plain};
 pub use objects::place::{Arr, Obj, Ref, Target};
 pub use objects::slots::{PArr, PRc, PWeak};
 pub use objects::standard::Optional;
-#[cfg(feature = "layers")]
+#[cfg(feature = "research")]
 pub use research::Layer;
 pub use tembo_heap_derive::{Persist, Plain};
 /// The derives for programs that know `tembo` only, which has them under the names of those of this crate.

@@ -1,31 +1,30 @@
-//! Parts of the heap that can be left out, to measure what they cost: the layers of NV-heaps' Figure 6.
+//! Parts of the heap that research leaves out, to measure what each costs: the layers of NV-heaps' Figure 6.
 //!
-//! Not for programs: what is left out is what keeps their objects sound.
+//! Not for programs: without any of these parts their objects are not sound.
 
-/// Which parts run.
-#[cfg_attr(not(feature = "layers"), expect(dead_code, unreachable_pub, reason = "chosen by benchmarks only"))]
+/// The parts that run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
-    /// Objects are freed by hand (`Tx::delete_by_hand`); no counts, no log, no isolation. One thread.
+    /// Programs free objects by hand (`Tx::delete_by_hand`); no counts, no log, no isolation. One thread.
     Base,
-    /// Pointers are counted, and objects die by themselves. One thread.
+    /// Transactions count pointers, and objects die by themselves. One thread.
     Safe,
-    /// Transactions are logged: they are there in full or not at all after a crash. One thread.
+    /// Transactions are logged: after a crash each is there in full or not at all. One thread.
     SequentialTx,
-    /// Everything: the heap as it is for programs.
+    /// The heap as programs have it.
     ConcurrentTx,
     /// Everything but the log: isolated transactions that do not survive a crash.
     NoDur,
 }
 
-/// What that means in the code.
+/// A layer, as the code asks for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parts {
     /// Whether pointers are counted.
     pub counts: bool,
     /// Whether commits write records, flush and fence.
     pub logs: bool,
-    /// Whether places are owned and reads validated.
+    /// Whether transactions own what they write, and validate what they read.
     pub isolates: bool,
 }
 

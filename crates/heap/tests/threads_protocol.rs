@@ -6,6 +6,8 @@
 //!
 //! `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-heap --test threads_protocol` is the long form.
 
+#[path = "../src/stm/clock.rs"]
+mod clock;
 #[path = "../src/stm/orec.rs"]
 mod orec;
 
@@ -87,7 +89,8 @@ mod sync {
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
-use orec::{Clock, Orecs, Storing};
+use clock::{Clock, Storing};
+use orec::Orecs;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

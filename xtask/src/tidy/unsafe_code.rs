@@ -32,6 +32,7 @@ const BOUNDARIES: &[&str] = &[
     "crates/heap-derive/src/persist.rs",
     "crates/heap-derive/src/plain.rs",
     "crates/heap/src/objects/brand.rs",
+    "crates/heap/src/objects/numbers.rs",
     "crates/heap/src/objects/persist.rs",
     "crates/heap/src/objects/place.rs",
     "crates/heap/src/objects/slots.rs",
@@ -39,6 +40,7 @@ const BOUNDARIES: &[&str] = &[
     "crates/heap/src/objects/value_buffer.rs",
     "crates/heap/src/stm/running.rs",
     "crates/heap/src/stm/writer_slots.rs",
+    "crates/heap/src/tx/thread_bound.rs",
     "crates/tembo/tests/fork/child.rs",
 ];
 

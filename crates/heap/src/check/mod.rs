@@ -3,11 +3,11 @@
 
 use crate::error::{Error, Result, corrupt};
 use crate::handles::for_each_slot;
-use crate::objects::describe::{PointerKind, TypeInfo};
 use crate::objects::layout::{
     Counts, Kind, LINE, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmDying, PmHeap, PmOrphans, ROOT_KIND,
     ROOT_NAME, array_head_bytes, block_of, counts_off, is_tagged, kind_off, tagged_object, value_off,
 };
+use crate::objects::type_info::{PointerKind, TypeInfo};
 use crate::objects::types::{Types, for_each_pointer};
 use std::collections::HashMap;
 use tembo_pmem::{Region, offset_of};

@@ -5,8 +5,8 @@ use super::text::{PBytes, PString};
 use crate::error::Result;
 use crate::objects::brand::Brand;
 use crate::objects::place::Ref;
-use crate::objects::value_buffer::Room;
-use crate::tx::bulk_read::{Looked, value_in};
+use crate::objects::value_buffer::ValueBuffer;
+use crate::tx::bulk_read::{BulkWords, value_in};
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use std::cmp::Ordering;
@@ -47,7 +47,7 @@ pub trait MapKey: Persist {
     /// Whether the key `off` bytes after the start of some words is this one, if that can be said without reading anything else.
     #[doc(hidden)]
     #[inline(always)]
-    fn is_in(_words: Looked<'_>, _off: usize, _query: &Self::Query) -> Option<bool> {
+    fn is_in(_words: BulkWords<'_>, _off: usize, _query: &Self::Query) -> Option<bool> {
         None
     }
 
@@ -108,7 +108,7 @@ impl<K: Plain> MapKey for K {
 
     #[inline]
     fn hash(query: &K) -> u64 {
-        xxh3_64(Room::new().of(query).value_bytes())
+        xxh3_64(ValueBuffer::new().of(query).value_bytes())
     }
 
     #[inline]
@@ -118,13 +118,13 @@ impl<K: Plain> MapKey for K {
 
     #[inline]
     fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, K>, query: &K) -> Result<bool> {
-        Ok(Room::new().of(&tx.get(place)?).words() == Room::new().of(query).words())
+        Ok(ValueBuffer::new().of(&tx.get(place)?).words() == ValueBuffer::new().of(query).words())
     }
 
     #[inline(always)]
-    fn is_in(words: Looked<'_>, off: usize, query: &K) -> Option<bool> {
+    fn is_in(words: BulkWords<'_>, off: usize, query: &K) -> Option<bool> {
         let key = value_in::<K>(words.0, off)?;
-        Some(Room::new().of(&key).words() == Room::new().of(query).words())
+        Some(ValueBuffer::new().of(&key).words() == ValueBuffer::new().of(query).words())
     }
 
     #[inline]

@@ -235,7 +235,7 @@ impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
     where
         K: Plain + Ord,
     {
-        let found = tx.look(
+        let found = tx.bulk_read(
             self.order.key,
             self.order.off,
             self.words(),

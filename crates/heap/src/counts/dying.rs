@@ -1,14 +1,16 @@
 //! What has died and was not released by the commit that took its last pointer away: a list of each lane, gone through by later commits, a bounded part
 //! in each transaction; and orphans that no handle keeps any more.
 
-use crate::counts::commit::{DEATHS_MAX, Deaths, Failed, commit_work, unknown_type};
-use crate::error::{Result, corrupt};
-use crate::objects::describe::{PointerKind, TypeInfo};
+use crate::counts::commit::{CommitFailure, DEATHS_MAX, commit_work};
+use crate::counts::resolve::{CountResolver, unknown_type};
+use crate::error::{Error, Result, corrupt};
 use crate::objects::layout::{Kind, OBJECT_HEAD_BYTES, array_head_bytes, kind_off, value_off};
 use crate::objects::place::element_key;
+use crate::objects::type_info::{PointerKind, TypeInfo};
 use crate::objects::types::for_each_pointer;
-use crate::stm::active_tx::Session;
-use crate::stm::shared::Core;
+use crate::stm::running;
+use crate::stm::shared::HeapShared;
+use crate::stm::writer::WriterContext;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -35,25 +37,78 @@ const STEPS: [Step; 5] = [
     Step { objects: 1, elements: 1, pointers: 1, deaths: 0 },
 ];
 
+/// Dying objects that a commit goes on with, at most.
+pub(crate) const COLLECT_MAX: usize = 2048;
+
 /// Goes on with the session's list of dying objects, and with abandoned orphans, until about `budget` objects are done. Returns whether all are.
 ///
 /// Where there is no room for the record of a step, it takes smaller ones.
-pub(crate) fn collect(core: &Core, session: &mut Session, budget: usize) -> Result<bool> {
+pub(crate) fn collect(shared: &HeapShared, writer: &mut WriterContext, budget: usize) -> Result<bool> {
     let mut done = 0;
     while done < budget {
-        let at = core.step.load(Ordering::Relaxed).min(STEPS.len() - 1);
-        match collect_step(core, session, &STEPS[at]) {
+        let at = shared.step.load(Ordering::Relaxed).min(STEPS.len() - 1);
+        match collect_step(shared, writer, &STEPS[at]) {
             Ok(Collected::All) => {
-                core.step.store(0, Ordering::Relaxed);
+                shared.step.store(0, Ordering::Relaxed);
                 return Ok(true);
             }
             Ok(Collected::Some(objects)) => done += objects + STEPS[at].deaths,
             Ok(Collected::Busy) => return Ok(false),
-            Err(e) if e.is_full() && at + 1 < STEPS.len() => core.step.store(at + 1, Ordering::Relaxed),
+            Err(e) if e.is_full() && at + 1 < STEPS.len() => shared.step.store(at + 1, Ordering::Relaxed),
             Err(e) => return Err(e),
         }
     }
     Ok(false)
+}
+
+/// Releases all dying objects, those of lists that belong to no writer too.
+pub(crate) fn collect_all(shared: &HeapShared) -> Result<()> {
+    shared.pool.check_process()?;
+    if running::of(shared).is_some() {
+        // What it owns would be waited for.
+        return Err(Error::InsideTransaction { what: "`collect`" });
+    }
+    let mut writer = shared.take_writer()?;
+    let outcome = collect_list(shared, &mut writer).and_then(|()| collect_leftovers(shared, &mut writer));
+    shared.put_writer(writer);
+    outcome?;
+    // The lists of sessions that are in use are for those who use them.
+    while let Some(mut writer) = shared.take_writer_with_dying() {
+        let outcome = collect_list(shared, &mut writer);
+        shared.put_writer(writer);
+        outcome?;
+    }
+    Ok(())
+}
+
+fn collect_list(shared: &HeapShared, writer: &mut WriterContext) -> Result<()> {
+    let mut stuck = 0;
+    while !collect(shared, writer, COLLECT_MAX)? {
+        stuck += 1;
+        if stuck > 1000 {
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
+/// Lists that threads of an earlier process left, and that no session of this one has taken over.
+fn collect_leftovers(shared: &HeapShared, writer: &mut WriterContext) -> Result<()> {
+    loop {
+        let mut leftovers = shared.leftovers.lock();
+        let Some(slot) = leftovers.last().copied() else { return Ok(()) };
+        let left_off = shared.dying_off(slot)?;
+        let left = (left_off, shared.region().load_u64(left_off)?);
+        let own = (writer.dying_off, writer.dying_first);
+        (writer.dying_off, writer.dying_first) = left;
+        let outcome = collect(shared, writer, COLLECT_MAX);
+        let is_empty = writer.dying_first == 0;
+        (writer.dying_off, writer.dying_first) = own;
+        if is_empty {
+            leftovers.pop();
+        }
+        outcome?;
+    }
 }
 
 /// What came of a step.
@@ -66,48 +121,48 @@ enum Collected {
     Busy,
 }
 
-fn collect_step(core: &Core, session: &mut Session, step: &Step) -> Result<Collected> {
-    session.scratch.abandoned = core.handles.take_abandoned(step.objects);
-    let (abandoned, first) = (session.scratch.abandoned.clone(), session.dying_first);
-    let outcome = match take_dying(core, session, step) {
+fn collect_step(shared: &HeapShared, writer: &mut WriterContext, step: &Step) -> Result<Collected> {
+    writer.buffers.abandoned = shared.handles.take_abandoned(step.objects);
+    let (abandoned, first) = (writer.buffers.abandoned.clone(), writer.dying_first);
+    let outcome = match take_dying(shared, writer, step) {
         Ok(0) if abandoned.is_empty() => {
-            return Ok(if session.dying_first == 0 { Collected::All } else { Collected::Busy });
+            return Ok(if writer.dying_first == 0 { Collected::All } else { Collected::Busy });
         }
-        Ok(taken) => match commit_work(core, None, session, step.deaths) {
+        Ok(taken) => match commit_work(shared, None, writer, step.deaths) {
             Ok(()) => return Ok(Collected::Some(taken.max(1))),
-            Err(Failed::Conflict) => Ok(Collected::Busy),
+            Err(CommitFailure::Conflict) => Ok(Collected::Busy),
             Err(e) => Err(e.into()),
         },
         Err(e) => {
-            session.abort(core);
-            session.scratch.clear();
+            writer.abort(&shared.orecs);
+            writer.buffers.clear();
             Err(e)
         }
     };
-    session.dying_first = first;
-    core.handles.put_abandoned(abandoned);
+    writer.dying_first = first;
+    shared.handles.put_abandoned(abandoned);
     outcome
 }
 
 /// Notes that pointers of the list's first objects are released, in a transaction that has done nothing so far. Returns how many objects
 /// that concerns: none if somebody is still writing to the first.
-fn take_dying(core: &Core, session: &mut Session, step: &Step) -> Result<usize> {
+fn take_dying(shared: &HeapShared, writer: &mut WriterContext, step: &Step) -> Result<usize> {
     let mut taken = 0;
-    while session.dying_first != 0 && taken < step.objects {
-        let dying = Dying::read(core, session.dying_first)?;
-        if !dying.own(core, session, step.elements) {
+    while writer.dying_first != 0 && taken < step.objects {
+        let dying = Dying::read(shared, writer.dying_first)?;
+        if !dying.own(shared, writer, step.elements) {
             if taken == 0 {
-                session.abort(core);
+                writer.abort(&shared.orecs);
             }
             return Ok(taken);
         }
         taken += 1;
-        if !dying.release(core, session, step)? {
+        if !dying.release(shared, writer, step)? {
             return Ok(taken);
         }
-        session.scratch.finished.push(dying.object);
-        session.dying_first = dying.kind.next_dying();
-        session.ptx.store_words(session.dying_off, &[session.dying_first])?;
+        writer.buffers.finished.push(dying.object);
+        writer.dying_first = dying.kind.next_dying();
+        writer.ptx.store_words(writer.dying_off, &[writer.dying_first])?;
     }
     Ok(taken)
 }
@@ -123,16 +178,16 @@ struct Dying<'c> {
 }
 
 impl<'c> Dying<'c> {
-    fn read(core: &'c Core, object: u64) -> Result<Dying<'c>> {
-        let kind = Kind(core.region().load_u64(kind_off(object))?);
+    fn read(shared: &'c HeapShared, object: u64) -> Result<Dying<'c>> {
+        let kind = Kind(shared.region().load_u64(kind_off(object))?);
         if !kind.is_dying() {
             let found = format!("{:#x}", kind.0);
             return Err(corrupt("a list of dying objects", object, "a dying object", found));
         }
-        let info = core.types.get(kind.type_number()).ok_or_else(|| unknown_type(object, kind))?;
+        let info = shared.types.get(kind.type_number()).ok_or_else(|| unknown_type(object, kind))?;
         let (released, len) = match kind.is_array() {
             true => {
-                let word = core.region().load_u64(object + OBJECT_HEAD_BYTES)?;
+                let word = shared.region().load_u64(object + OBJECT_HEAD_BYTES)?;
                 (word >> 32, word & 0xFFFF_FFFF)
             }
             false => (0, 1),
@@ -154,11 +209,11 @@ impl<'c> Dying<'c> {
     }
 
     /// Becomes the owner of these elements; whether that could be had at once.
-    fn own(&self, core: &Core, session: &mut Session, most: u64) -> bool {
-        let mut of = Deaths { core, session, budget: 0 };
+    fn own(&self, shared: &HeapShared, writer: &mut WriterContext, most: u64) -> bool {
+        let mut resolver = CountResolver { shared, writer, budget: 0 };
         self.elements(most).all(|element| {
             let value = self.value_off(element);
-            of.own(match self.kind.is_array() {
+            resolver.own(match self.kind.is_array() {
                 true => element_key(self.object, value, self.info.bytes),
                 false => value,
             })
@@ -166,18 +221,18 @@ impl<'c> Dying<'c> {
     }
 
     /// Releases pointers of these elements; whether all of the object's are released then.
-    fn release(&self, core: &Core, session: &mut Session, step: &Step) -> Result<bool> {
+    fn release(&self, shared: &HeapShared, writer: &mut WriterContext, step: &Step) -> Result<bool> {
         let elements = self.elements(step.elements);
-        let mut pointers = std::mem::take(&mut session.scratch.pointers);
+        let mut pointers = std::mem::take(&mut writer.buffers.pointers);
         let mut noted = 0;
         let mut end = elements.end;
         for element in elements {
             let value = self.value_off(element);
             pointers.clear();
             let mut slots = Vec::new();
-            let word = |off| Ok(core.region().load_u64(value + off)?);
+            let word = |off| Ok(shared.region().load_u64(value + off)?);
             for_each_pointer(self.info, &word, |off, pointer| {
-                let target = core.region().load_u64(value + off)?;
+                let target = shared.region().load_u64(value + off)?;
                 if target != 0 {
                     pointers.push((target, pointer.kind));
                     slots.push(value + off);
@@ -191,22 +246,22 @@ impl<'c> Dying<'c> {
             }
             pointers.truncate(step.pointers);
             for (target, kind) in &pointers {
-                let delta = session.deltas.get_or_insert_with(*target, Default::default);
+                let delta = writer.deltas.get_or_insert_with(*target, Default::default);
                 if *kind == PointerKind::Weak { delta.weak -= 1 } else { delta.strong -= 1 }
             }
             noted += pointers.len();
             if !all {
                 // Those that are released lead nowhere from now on, so that the next step finds the others.
                 for slot in &slots[..step.pointers] {
-                    session.ptx.store_words(*slot, &[0])?;
+                    writer.ptx.store_words(*slot, &[0])?;
                 }
                 end = element;
                 break;
             }
         }
-        session.scratch.pointers = pointers;
+        writer.buffers.pointers = pointers;
         if end < self.len && end > self.released {
-            session.ptx.store_words(self.object + OBJECT_HEAD_BYTES, &[self.len | end << 32])?;
+            writer.ptx.store_words(self.object + OBJECT_HEAD_BYTES, &[self.len | end << 32])?;
         }
         Ok(end >= self.len)
     }

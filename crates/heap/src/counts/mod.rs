@@ -2,3 +2,4 @@
 
 pub(crate) mod commit;
 pub(crate) mod dying;
+pub(crate) mod resolve;

@@ -36,22 +36,23 @@
 use crate::check::{is_migrating, objects};
 use crate::collections::MapKey;
 use crate::collections::buckets::{Bucket, Entry, convert_bucket, convert_entry, lie_in_buckets};
+use crate::counts::dying;
 use crate::error::{Error, Result, corrupt};
 use crate::heap::open_pool;
 use crate::objects::brand::Brand;
-use crate::objects::describe::{PointerKind, TargetFn, TypeInfo};
 use crate::objects::layout::{
     Kind, MAGIC, MAGIC_MIGRATING, OBJECT_HEAD_BYTES, PmHeap, PmType, ROOT_KIND, ROOT_NAME, array_head_bytes,
     block_of, kind_off, value_off,
 };
 use crate::objects::persist::Persist;
+use crate::objects::persist::TargetFn;
 use crate::objects::place::{Arr, Ref};
+use crate::objects::type_info::{PointerKind, TypeInfo};
 use crate::objects::types::{Types, for_each_pointer};
-use crate::objects::value_buffer::Room;
-use crate::research::Layer;
-use crate::retry as run;
-use crate::stm::shared::Core;
-use crate::tx::{ReadTx, Tx, session_of};
+use crate::objects::value_buffer::ValueBuffer;
+use crate::retry;
+use crate::stm::shared::HeapShared;
+use crate::tx::{ReadTx, Tx, writer_of};
 use std::path::Path;
 use std::sync::Arc;
 use tembo_pmem::{OfProcess, offset_of};
@@ -276,8 +277,9 @@ impl Migrations {
             tx.store(off + offset_of!(PmHeap, magic) as u64, MAGIC_MIGRATING)?;
             tx.commit()?;
         }
-        let core = Core::open(pool.clone(), off, types, (None, hold), Layer::ConcurrentTx)?;
-        Ok(Some(Migration { core, steps }))
+        let shared = HeapShared::open(pool.clone(), off, types, (None, hold))?;
+        let shared = Arc::new(OfProcess::new(shared));
+        Ok(Some(Migration { shared, steps }))
     }
 }
 
@@ -325,7 +327,7 @@ fn convert_buckets<'t, K: MapKey, Old: Persist, New: Migrate<Old>>(
 ) -> Result<u64> {
     let Some(len) = len else {
         let old = tx.object::<Bucket<K, Old>>(object);
-        let new = tx.alloc_image::<Bucket<K, New>>(Room::<Bucket<K, New>>::new().zeroed().words())?;
+        let new = tx.alloc_image::<Bucket<K, New>>(ValueBuffer::<Bucket<K, New>>::new().zeroed().words())?;
         convert_bucket(tx, *old, *new)?;
         return Ok(new.object_off());
     };
@@ -352,7 +354,7 @@ const BATCH: usize = 128;
 
 /// A heap that is being migrated.
 struct Migration<'m> {
-    core: Arc<OfProcess<Core>>,
+    shared: Arc<OfProcess<HeapShared>>,
     /// Those of which there are old types in the heap.
     steps: Vec<&'m Step>,
 }
@@ -369,12 +371,12 @@ struct Lead {
 impl Migration<'_> {
     /// Does what is left to do.
     fn finish(&self) -> Result<u64> {
-        run::collect_all(&self.core)?;
+        dying::collect_all(&self.shared)?;
         let mut converted = 0;
-        for object in objects(&self.core.pool)? {
+        for object in objects(&self.shared.pool)? {
             converted += u64::from(self.convert(object)?);
         }
-        let objects = objects(&self.core.pool)?;
+        let objects = objects(&self.shared.pool)?;
         self.lead(&objects)?;
         let mut moved = Vec::new();
         for object in &objects {
@@ -382,43 +384,43 @@ impl Migration<'_> {
         }
         self.empty(&moved)?;
         self.free(&moved)?;
-        run::collect_all(&self.core)?;
+        dying::collect_all(&self.shared)?;
         self.write(|tx| {
             self.remove_types(tx)?;
-            store(tx, self.core.off + offset_of!(PmHeap, magic) as u64, MAGIC)
+            store(tx, self.shared.off + offset_of!(PmHeap, magic) as u64, MAGIC)
         })?;
         Ok(converted)
     }
 
     fn write<T>(&self, body: impl for<'t> Fn(&mut Tx<'t, Moving>) -> Result<T>) -> Result<T> {
-        run::write(&self.core, |running| body(&mut Tx::new(&self.core, running.state())))
+        retry::write(&self.shared, |running| body(&mut Tx::new(&self.shared, running.active())))
     }
 
     fn kind(&self, object: u64) -> Result<Kind> {
-        Ok(Kind(self.core.region().load_u64(kind_off(object))?))
+        Ok(Kind(self.shared.region().load_u64(kind_off(object))?))
     }
 
     /// Makes a new object of an old one. Says whether there was anything to do.
     fn convert(&self, object: u64) -> Result<bool> {
         let kind = self.kind(object)?;
-        let info = self.core.types.get(kind.type_number());
+        let info = self.shared.types.get(kind.type_number());
         let step = self.steps.iter().find(|step| info.is_some_and(|info| info.hash == step.old));
         let Some(step) = step.filter(|_| kind.successor().is_none()) else { return Ok(false) };
         let Some(convert) = step.convert else { return Ok(false) };
         if kind.is_shell() {
-            let number = self.core.types.look_up(step.new);
+            let number = self.shared.types.look_up(step.new);
             let number = number.ok_or_else(|| corrupt("a type", object, "added before", "none"))?;
             self.write(|tx| store(tx, kind_off(object), kind.with_type(number).0))?;
             return Ok(false);
         }
         let len = match kind.is_array() {
-            true => Some(self.core.region().load_u64(object + OBJECT_HEAD_BYTES)? & 0xFFFF_FFFF),
+            true => Some(self.shared.region().load_u64(object + OBJECT_HEAD_BYTES)? & 0xFFFF_FFFF),
             false => None,
         };
         self.write(|tx| {
             let new = convert(tx, object, len)?;
             // What is there must stay as it is, and alive: it may be converted later, and this may be done again.
-            if session_of(tx.core, tx.state)?.wants_any() {
+            if writer_of(tx.shared, tx.active)?.wants_any() {
                 return Err(Error::MigrationChanges);
             }
             tx.count(new, PointerKind::Strong, 1)?;
@@ -430,7 +432,7 @@ impl Migration<'_> {
     /// Leads the pointers to moved objects to their successors, but for those in moved objects.
     fn lead(&self, objects: &[u64]) -> Result<()> {
         let mut leads = Vec::new();
-        let root = self.core.off + offset_of!(PmHeap, root) as u64;
+        let root = self.shared.off + offset_of!(PmHeap, root) as u64;
         leads.extend(self.to_successor(root, PointerKind::Strong)?);
         for object in objects {
             if self.kind(*object)?.successor().is_none() {
@@ -441,7 +443,7 @@ impl Migration<'_> {
     }
 
     fn to_successor(&self, slot: u64, kind: PointerKind) -> Result<Option<Lead>> {
-        let from = self.core.region().load_u64(slot)?;
+        let from = self.shared.region().load_u64(slot)?;
         let to = if from == 0 { None } else { self.kind(from)?.successor() };
         Ok(to.map(|to| Lead { slot, kind, from, to }))
     }
@@ -451,7 +453,7 @@ impl Migration<'_> {
         let mut leads = Vec::new();
         for (object, _) in moved {
             self.for_each_pointer(*object, &mut leads, |slot, kind| {
-                let from = self.core.region().load_u64(slot)?;
+                let from = self.shared.region().load_u64(slot)?;
                 Ok((from != 0).then_some(Lead { slot, kind, from, to: 0 }))
             })?;
         }
@@ -466,19 +468,19 @@ impl Migration<'_> {
         lead: impl Fn(u64, PointerKind) -> Result<Option<Lead>>,
     ) -> Result<()> {
         let kind = self.kind(object)?;
-        let Some(info) = self.core.types.get(kind.type_number()) else { return Ok(()) };
+        let Some(info) = self.shared.types.get(kind.type_number()) else { return Ok(()) };
         if info.pointers.is_empty() || kind.is_shell() {
             return Ok(());
         }
         let (first, count) = match kind.is_array() {
             false => (value_off(object), 1),
             true => {
-                let len = self.core.region().load_u64(object + OBJECT_HEAD_BYTES)?;
+                let len = self.shared.region().load_u64(object + OBJECT_HEAD_BYTES)?;
                 (object + array_head_bytes(info.bytes), len & 0xFFFF_FFFF)
             }
         };
         for value in (0..count).map(|i| first + i * info.bytes) {
-            let word = |off| Ok(self.core.region().load_u64(value + off)?);
+            let word = |off| Ok(self.shared.region().load_u64(value + off)?);
             for_each_pointer(info, &word, |off, pointer| {
                 leads.extend(lead(value + off, pointer.kind)?);
                 Ok(())
@@ -521,7 +523,7 @@ impl Migration<'_> {
         for some in moved.chunks(BATCH) {
             self.write_parts(some, &|tx, (object, successor)| {
                 tx.count(successor, PointerKind::Strong, -1)?;
-                Ok(session_of(tx.core, tx.state)?.ptx.free(block_of(object))?)
+                Ok(writer_of(tx.shared, tx.active)?.ptx.free(block_of(object))?)
             })?;
         }
         Ok(())
@@ -529,15 +531,15 @@ impl Migration<'_> {
 
     /// Takes the records of the old types out of the list.
     fn remove_types(&self, tx: &mut Tx<'_, Moving>) -> Result<()> {
-        let region = self.core.region();
-        let mut slot = self.core.off + offset_of!(PmHeap, types) as u64;
+        let region = self.shared.region();
+        let mut slot = self.shared.off + offset_of!(PmHeap, types) as u64;
         let mut record = region.load_u64(slot)?;
         while record != 0 {
             let next = region.load_u64(record + offset_of!(PmType, next) as u64)?;
             let hash = region.load_u64(record + offset_of!(PmType, hash) as u64)?;
             if self.steps.iter().any(|step| step.old == hash) {
                 store(tx, slot, next)?;
-                session_of(tx.core, tx.state)?.ptx.free(record)?;
+                writer_of(tx.shared, tx.active)?.ptx.free(record)?;
             } else {
                 slot = record + offset_of!(PmType, next) as u64;
             }

@@ -2,9 +2,10 @@
 
 #[allow(unsafe_code, reason = "declares an unsafe trait")]
 pub(crate) mod brand;
-pub(crate) mod describe;
 pub(crate) mod layout;
 #[allow(unsafe_code, reason = "implementations of unsafe traits")]
+pub(crate) mod numbers;
+#[allow(unsafe_code, reason = "declares unsafe traits")]
 pub(crate) mod persist;
 #[allow(unsafe_code, reason = "projections")]
 pub(crate) mod place;
@@ -12,6 +13,7 @@ pub(crate) mod place;
 pub(crate) mod slots;
 #[allow(unsafe_code, reason = "implementations of unsafe traits")]
 pub(crate) mod standard;
+pub(crate) mod type_info;
 pub(crate) mod types;
 #[expect(unsafe_code, reason = "values as words")]
 pub(crate) mod value_buffer;

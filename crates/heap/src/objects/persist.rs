@@ -1,6 +1,7 @@
 //! Which types may lie in a heap, and how each describes its layout.
 
-use crate::objects::describe::Describe;
+use crate::objects::type_info::{Condition, Pointer, PointerKind, TypeInfo};
+use std::fmt::Write;
 
 /// A type whose values may lie in a heap. Implemented by `#[derive(Persist)]` only.
 ///
@@ -100,139 +101,91 @@ impl LayoutHash {
     }
 }
 
-macro_rules! numbers {
-    ($($number:ident)*) => {$(
-        // SAFETY: a number: no pointers, no padding, every pattern valid.
-        unsafe impl Persist for $number {
-            const NAME_HASH: u64 = LayoutHash::new(stringify!($number)).finish();
-            const HASH: u64 = Self::NAME_HASH;
-            const HAS_VARIANTS: bool = false;
-            const HAS_POINTERS: bool = false;
-            fn name() -> String {
-                stringify!($number).to_owned()
-            }
-            fn describe(_: &mut Describe) {}
-            #[inline(always)]
-            fn encode(&self, out: &mut [u8]) {
-                out.copy_from_slice(&self.to_ne_bytes());
-            }
-        }
-        // SAFETY: as above.
-        unsafe impl Plain for $number {
-            #[inline(always)]
-            fn decode(bytes: &[u8]) -> Option<Self> {
-                Some(Self::from_ne_bytes(bytes.try_into().ok()?))
-            }
-        }
-    )*};
-}
-numbers! { u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 }
-
-/// Types that are kept as a number of which not every value is one of theirs.
-macro_rules! narrow {
-    ($($narrow:ident as $number:ident: $from:expr;)*) => {$(
-        // SAFETY: kept as a number; no pointers, no padding.
-        unsafe impl Persist for $narrow {
-            const NAME_HASH: u64 = LayoutHash::new(stringify!($narrow)).finish();
-            const HASH: u64 = Self::NAME_HASH;
-            const HAS_VARIANTS: bool = false;
-            const HAS_POINTERS: bool = false;
-            fn name() -> String {
-                stringify!($narrow).to_owned()
-            }
-            fn describe(_: &mut Describe) {}
-            #[inline(always)]
-            fn encode(&self, out: &mut [u8]) {
-                out.copy_from_slice(&(*self as $number).to_ne_bytes());
-            }
-        }
-        // SAFETY: as above.
-        unsafe impl Plain for $narrow {
-            #[inline(always)]
-            fn decode(bytes: &[u8]) -> Option<Self> {
-                $from($number::from_ne_bytes(bytes.try_into().ok()?))
-            }
-        }
-    )*};
-}
-narrow! {
-    bool as u8: |byte| match byte { 0 => Some(false), 1 => Some(true), _ => None };
-    char as u32: char::from_u32;
-}
-
-// SAFETY: the elements follow each other without gaps, and are described one by one.
-unsafe impl<T: Persist, const N: usize> Persist for [T; N] {
-    const NAME_HASH: u64 = LayoutHash::new("array").number(N as u64).number(T::NAME_HASH).finish();
-    const HASH: u64 = LayoutHash::new("array").number(N as u64).number(T::HASH).finish();
-    const HAS_VARIANTS: bool = T::HAS_VARIANTS;
-    const HAS_POINTERS: bool = T::HAS_POINTERS;
-    fn name() -> String {
-        format!("[{}; {N}]", T::name())
-    }
-    fn describe(layout: &mut Describe) {
-        layout.array::<T>(N);
-    }
-    #[inline]
-    fn encode(&self, out: &mut [u8]) {
-        for (element, out) in self.iter().zip(out.chunks_exact_mut(size_of::<T>().max(1))) {
-            element.encode(out);
-        }
+impl TypeInfo {
+    /// The description of `T`, and what describes the types that its pointers lead to.
+    pub(crate) fn of<T: Persist>() -> (TypeInfo, Vec<TargetFn>) {
+        let mut layout = Describe::default();
+        T::describe(&mut layout);
+        let Describe { pointers, targets, text, .. } = layout;
+        let name = T::name();
+        let text = if text.is_empty() { name.clone() } else { format!("{name} {{{text} }}") };
+        let info = TypeInfo {
+            name,
+            name_hash: T::NAME_HASH,
+            hash: T::HASH,
+            bytes: size_of::<T>() as u64,
+            pointers,
+            text,
+        };
+        (info, targets)
     }
 }
 
-// SAFETY: the elements are plain.
-unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
-    #[inline]
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut complete = true;
-        let bytes_each = size_of::<T>();
-        let element = |i: usize| T::decode(bytes.get(i * bytes_each..(i + 1) * bytes_each)?);
-        let first = element(0);
-        let Some(first) = first else { return if N == 0 { array_of_none() } else { None } };
-        let values = std::array::from_fn(|i| {
-            element(i).unwrap_or_else(|| {
-                complete = false;
-                first
-            })
+/// Describes a type, and names what describes those that its pointers lead to.
+#[derive(Clone, Copy)]
+pub(crate) struct TargetFn(pub fn() -> (TypeInfo, Vec<TargetFn>));
+
+/// Collects the description of a type; given to [`Persist::describe`].
+#[derive(Default)]
+pub struct Describe {
+    base: usize,
+    conditions: Vec<Condition>,
+    pointers: Vec<Pointer>,
+    targets: Vec<TargetFn>,
+    text: String,
+    /// How deep in fields of fields: only those of the type itself are put into words.
+    depth: usize,
+}
+
+impl Describe {
+    /// A field of type `T`, `off` bytes from the start of the type that is being described.
+    pub fn field<T: Persist>(&mut self, name: &str, off: usize) {
+        if self.depth == 0 {
+            let comma = if self.text.is_empty() { "" } else { "," };
+            let _ = write!(self.text, "{comma} {name}: {} @{}", T::name(), self.base + off);
+        }
+        self.at(off, T::describe);
+    }
+
+    /// `count` values of type `T`, one after another.
+    pub fn array<T: Persist>(&mut self, count: usize) {
+        let pointers = self.pointers.len();
+        for i in 0..count {
+            self.at(i * size_of::<T>(), T::describe);
+            if self.pointers.len() == pointers {
+                break;
+            }
+        }
+    }
+
+    /// The fields of one variant of an enum, which is there if the `tag_bytes` at the start have this value.
+    pub fn variant(&mut self, name: &str, tag_bytes: usize, value: u64, fields: impl FnOnce(&mut Describe)) {
+        if self.depth == 0 {
+            let bar = if self.text.is_empty() { "" } else { " |" };
+            let _ = write!(self.text, "{bar} {name} = {value}:");
+        }
+        let condition = Condition { tag_off: self.base as u32, tag_bytes: tag_bytes as u8, value };
+        self.conditions.push(condition);
+        fields(self);
+        self.conditions.pop();
+    }
+
+    fn at(&mut self, off: usize, describe: impl FnOnce(&mut Describe)) {
+        self.base += off;
+        self.depth += 1;
+        describe(self);
+        self.depth -= 1;
+        self.base -= off;
+    }
+
+    /// A pointer at the current place.
+    pub(crate) fn pointer<T: Persist>(&mut self, kind: PointerKind) {
+        self.pointers.push(Pointer {
+            off: self.base as u32,
+            kind,
+            target: T::NAME_HASH,
+            conditions: self.conditions.clone(),
         });
-        complete.then_some(values)
+        self.targets.push(TargetFn(TypeInfo::of::<T>));
     }
-}
-
-/// The array without elements.
-fn array_of_none<T, const N: usize>() -> Option<[T; N]> {
-    Vec::new().try_into().ok()
-}
-
-// SAFETY: it has no bytes.
-unsafe impl Persist for () {
-    const NAME_HASH: u64 = LayoutHash::new("()").finish();
-    const HASH: u64 = Self::NAME_HASH;
-    const HAS_VARIANTS: bool = false;
-    const HAS_POINTERS: bool = false;
-    fn name() -> String {
-        "()".to_owned()
-    }
-    fn describe(_: &mut Describe) {}
-    fn encode(&self, _: &mut [u8]) {}
-}
-
-// SAFETY: it has no bytes.
-unsafe impl Plain for () {
-    fn decode(_: &[u8]) -> Option<()> {
-        Some(())
-    }
-}
-
-// SAFETY: it has no bytes.
-unsafe impl<T: 'static> Persist for std::marker::PhantomData<T> {
-    const NAME_HASH: u64 = LayoutHash::new("PhantomData").finish();
-    const HASH: u64 = Self::NAME_HASH;
-    const HAS_VARIANTS: bool = false;
-    const HAS_POINTERS: bool = false;
-    fn name() -> String {
-        "PhantomData".to_owned()
-    }
-    fn describe(_: &mut Describe) {}
-    fn encode(&self, _: &mut [u8]) {}
 }

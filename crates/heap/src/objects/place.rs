@@ -3,7 +3,6 @@
 use crate::objects::brand::{Brand, OfAnyThread};
 use crate::objects::layout::head_bytes;
 use crate::objects::persist::Persist;
-use crate::tx::ReadTx;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
@@ -18,11 +17,6 @@ pub(crate) struct OneThread<B>(PhantomData<(*const (), fn(B))>);
 unsafe impl<B> Send for OneThread<B> where PhantomData<B>: OfAnyThread {}
 // SAFETY: as above.
 unsafe impl<B> Sync for OneThread<B> where PhantomData<B>: OfAnyThread {}
-// SAFETY: as above; its other fields would each be named by an error of its own.
-unsafe impl<B: Brand> Send for ReadTx<'_, B> where PhantomData<B>: OfAnyThread {}
-// SAFETY: as above.
-unsafe impl<B: Brand> Sync for ReadTx<'_, B> where PhantomData<B>: OfAnyThread {}
-
 /// The key of what was allocated in the transaction itself, which nobody else can have.
 pub(crate) const FRESH: u64 = u64::MAX;
 
@@ -151,19 +145,6 @@ impl<'t, B: Brand, T> Ref<'t, B, T> {
     #[inline(always)]
     pub unsafe fn __project<U: Persist>(self, off: usize) -> Ref<'t, B, U> {
         self.part(off as u64)
-    }
-
-    /// The place, as it is before anything else is written: what `#[derive(Persist)]` makes the places in a variant from, which are no longer
-    /// what they were once another variant lies there.
-    ///
-    /// # Safety
-    ///
-    /// A `T` lies here now: the caller has just read here by [`get`](crate::ReadTx::get), which refuses a place in a variant that is gone.
-    #[doc(hidden)]
-    #[inline]
-    pub unsafe fn __as_now(mut self, tx: &ReadTx<'t, B>) -> Ref<'t, B, T> {
-        self.stamp = tx.state.stamp();
-        self
     }
 
     /// A place in this one.

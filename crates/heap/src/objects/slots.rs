@@ -2,8 +2,9 @@
 //!
 //! They cannot be copied, moved out of the heap or made from anything but null; transactions load and link them.
 
-use crate::objects::describe::{Describe, PointerKind};
+use crate::objects::persist::Describe;
 use crate::objects::persist::{LayoutHash, Persist};
+use crate::objects::type_info::PointerKind;
 use std::marker::PhantomData;
 
 macro_rules! slot {

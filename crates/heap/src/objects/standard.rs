@@ -15,7 +15,7 @@
 //! | `Option<Duration>` | the same; 10^9 nanoseconds for `None` |
 //! | tuples | the elements, those with larger alignments first, else in their order |
 
-use crate::objects::describe::Describe;
+use crate::objects::persist::Describe;
 use crate::objects::persist::{LayoutHash, Persist, Plain};
 use std::num::NonZero;
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! The types of a heap: their records on media, and their numbers.
 
 use crate::error::{Error, Result, SameName, corrupt};
-use crate::objects::describe::{Condition, Pointer, PointerKind, TargetFn, TypeInfo};
 use crate::objects::layout::{MAX_TYPES, PmCondition, PmHeap, PmPointer, PmType};
 use crate::objects::persist::Persist;
+use crate::objects::persist::TargetFn;
+use crate::objects::type_info::{Condition, Pointer, PointerKind, TypeInfo};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tembo_pmem::{Region, offset_of};

@@ -6,24 +6,24 @@ use std::mem::MaybeUninit;
 
 /// Room for a `T`, in whole words.
 #[repr(C, align(8))]
-pub(crate) struct Room<T> {
+pub(crate) struct ValueBuffer<T> {
     value: MaybeUninit<T>,
 }
 
-impl<T: Persist> Room<T> {
+impl<T: Persist> ValueBuffer<T> {
     /// Words that a `T` takes.
-    pub(crate) const COUNT: usize = size_of::<Room<T>>() / 8;
+    pub(crate) const COUNT: usize = size_of::<ValueBuffer<T>>() / 8;
 
     /// With nothing in it.
     #[inline(always)]
-    pub(crate) fn new() -> Room<T> {
-        Room { value: MaybeUninit::uninit() }
+    pub(crate) fn new() -> ValueBuffer<T> {
+        ValueBuffer { value: MaybeUninit::uninit() }
     }
 
     /// All zero.
     #[inline(always)]
     #[expect(clippy::disallowed_methods, reason = "memory of this process, not of a pool")]
-    pub(crate) fn zeroed(&mut self) -> Words<'_, T> {
+    pub(crate) fn zeroed(&mut self) -> ValueWords<'_, T> {
         let words = (&raw mut *self).cast::<u64>();
         // SAFETY: `self` is this many aligned words, of which any may be written, and which are initialised then. They stay borrowed mutably,
         // so that nobody moves them, which would lose those of their bytes that are not of a `T`.
@@ -31,12 +31,12 @@ impl<T: Persist> Room<T> {
             words.write_bytes(0, Self::COUNT);
             std::slice::from_raw_parts_mut(words, Self::COUNT)
         };
-        Words { words, of: PhantomData }
+        ValueWords { words, of: PhantomData }
     }
 
     /// The encoded value, followed by zeros.
     #[inline(always)]
-    pub(crate) fn of(&mut self, value: &T) -> Words<'_, T> {
+    pub(crate) fn of(&mut self, value: &T) -> ValueWords<'_, T> {
         let mut words = self.zeroed();
         value.encode(words.value_bytes_mut());
         words
@@ -44,12 +44,12 @@ impl<T: Persist> Room<T> {
 }
 
 /// The words of a `T`, in their room.
-pub(crate) struct Words<'r, T> {
+pub(crate) struct ValueWords<'r, T> {
     words: &'r mut [u64],
     of: PhantomData<T>,
 }
 
-impl<T: Persist> Words<'_, T> {
+impl<T: Persist> ValueWords<'_, T> {
     #[inline(always)]
     pub(crate) fn words(&self) -> &[u64] {
         self.words
@@ -79,7 +79,7 @@ impl<T: Persist> Words<'_, T> {
     }
 }
 
-impl<T: Plain> Words<'_, T> {
+impl<T: Plain> ValueWords<'_, T> {
     /// The value; `None` if these are not the words of one.
     #[inline(always)]
     pub(crate) fn value(&self) -> Option<T> {
@@ -96,8 +96,8 @@ mod tests {
     /// hashed with a map's keys, and went to media.
     #[test]
     fn words_are_zero_where_a_value_has_no_bytes_wherever_they_go() {
-        let mut room = Room::<u8>::new();
-        let narrow = black_box(room.of(&0xA5));
+        let mut buffer = ValueBuffer::<u8>::new();
+        let narrow = black_box(buffer.of(&0xA5));
         let moved = Box::new(black_box(narrow));
         assert_eq!(moved.words(), [u64::from_ne_bytes([0xA5, 0, 0, 0, 0, 0, 0, 0])]);
         assert_eq!((moved.value(), moved.value_bytes()), (Some(0xA5), &[0xA5][..]));

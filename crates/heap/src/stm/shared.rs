@@ -5,10 +5,13 @@ use crate::handles::Handles;
 use crate::objects::brand::BrandLease;
 use crate::objects::layout::{LINE, PmHeap};
 use crate::objects::types::Types;
+#[cfg(feature = "research")]
 use crate::research::{Layer, Parts};
-use crate::stm::active_tx::{COUNT_RECORD, Session};
-use crate::stm::orec::{Clock, Orecs, Storing};
-use crate::stm::writer_slots::SessionSlot;
+use crate::stm::clock::{Clock, Storing};
+use crate::stm::orec::Orecs;
+use crate::stm::read_list::COUNT_RECORD;
+use crate::stm::writer::WriterContext;
+use crate::stm::writer_slots::WriterSlot;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -24,7 +27,7 @@ const OREC_BITS_MAX: u32 = 22;
 const COUNT_OREC_BITS: u32 = if cfg!(miri) { 7 } else { 14 };
 
 /// An open heap.
-pub(crate) struct Core {
+pub(crate) struct HeapShared {
     pub pool: Pool,
     /// Where its [`PmHeap`] lies.
     pub off: u64,
@@ -33,7 +36,7 @@ pub(crate) struct Core {
     /// How often it was opened for writing: what held generational locks hold.
     pub generation: u64,
     pub types: Types,
-    /// All of them, but in measurements.
+    #[cfg(feature = "research")]
     pub parts: Parts,
     /// Of places.
     pub orecs: Orecs,
@@ -42,7 +45,7 @@ pub(crate) struct Core {
     /// Every commit changes it, so that it lies beside nothing that is only read.
     pub clock: CachePadded<Clock>,
     pub storing: Storing,
-    sessions: Box<[SessionSlot]>,
+    writers: Box<[WriterSlot]>,
     /// Slots of lists that were not empty when the heap was opened, and belong to no session yet.
     pub leftovers: Mutex<Vec<u32>>,
     /// Handles have a share in them, which does not keep the heap open.
@@ -51,25 +54,24 @@ pub(crate) struct Core {
     pub step: AtomicUsize,
     /// Why dying objects could not be released after a commit, until somebody asks.
     pub left: Mutex<Option<Error>>,
-    /// A transaction that had no luck for long runs alone.
-    pub alone: Mutex<()>,
-    pub wants_alone: AtomicBool,
+    /// Serialises a transaction that has conflicted too often.
+    pub serial_turn: Mutex<()>,
+    pub is_serial: AtomicBool,
     _leases: (Option<BrandLease>, Hold),
 }
 
 thread_local! {
     /// The session that the thread had last: it is in its cache.
-    static LAST_SESSION: Cell<u32> = const { Cell::new(0) };
+    static LAST_WRITER: Cell<u32> = const { Cell::new(0) };
 }
 
-impl Core {
+impl HeapShared {
     pub(crate) fn open(
         pool: Pool,
         off: u64,
         types: Types,
         leases: (Option<BrandLease>, Hold),
-        layer: Layer,
-    ) -> Result<Arc<OfProcess<Core>>> {
+    ) -> Result<HeapShared> {
         let region = pool.region();
         let lanes = pool.geometry().lane_count;
         let dying = region.load_u64(off + offset_of!(PmHeap, dying) as u64)?;
@@ -84,26 +86,45 @@ impl Core {
         let root = region.load_u64(off + offset_of!(PmHeap, root) as u64)?;
         let generation = region.load_u64(off + offset_of!(PmHeap, generation) as u64)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Arc::new(OfProcess::new(Core {
+        Ok(HeapShared {
             root,
             generation,
             handles: Arc::new(OfProcess::new(handles)),
             pool,
             off,
             types,
-            parts: layer.parts(),
+            #[cfg(feature = "research")]
+            parts: Layer::ConcurrentTx.parts(),
             orecs: Orecs::new((OREC_BITS + processors.ilog2()).min(OREC_BITS_MAX)),
             count_orecs: Orecs::new(COUNT_OREC_BITS),
             clock: CachePadded::default(),
             storing: Storing::new(u64::from(lanes)),
-            sessions: (0..lanes).map(|_| SessionSlot::new()).collect(),
+            writers: (0..lanes).map(|_| WriterSlot::new()).collect(),
             leftovers: Mutex::new(leftovers),
             step: AtomicUsize::new(0),
             left: Mutex::new(None),
-            alone: Mutex::new(()),
-            wants_alone: AtomicBool::new(false),
+            serial_turn: Mutex::new(()),
+            is_serial: AtomicBool::new(false),
             _leases: leases,
-        })))
+        })
+    }
+
+    /// Whether transactions count pointers.
+    #[inline(always)]
+    pub(crate) fn counts_pointers(&self) -> bool {
+        #[cfg(feature = "research")]
+        return self.parts.counts;
+        #[cfg(not(feature = "research"))]
+        true
+    }
+
+    /// Whether transactions own what they write, and validate what they read.
+    #[inline(always)]
+    pub(crate) fn isolates(&self) -> bool {
+        #[cfg(feature = "research")]
+        return self.parts.isolates;
+        #[cfg(not(feature = "research"))]
+        true
     }
 
     #[inline(always)]
@@ -126,29 +147,29 @@ impl Core {
     /// A session that nobody uses: the one that this thread had last if possible; a new one only when all are in use, since one lane alone is
     /// cheaper than several.
     #[inline]
-    pub(crate) fn take_session(&self) -> Result<Box<Session>> {
-        let last = LAST_SESSION.get() as usize;
-        if let Some(slot) = self.sessions.get(last)
-            && let Some(session) = slot.take()
+    pub(crate) fn take_writer(&self) -> Result<Box<WriterContext>> {
+        let last = LAST_WRITER.get() as usize;
+        if let Some(slot) = self.writers.get(last)
+            && let Some(writer) = slot.take()
         {
-            return Ok(session);
+            return Ok(writer);
         }
-        self.take_another_session()
+        self.take_another_writer()
     }
 
     #[cold]
-    fn take_another_session(&self) -> Result<Box<Session>> {
+    fn take_another_writer(&self) -> Result<Box<WriterContext>> {
         for round in 0.. {
-            for (number, slot) in self.sessions.iter().enumerate() {
-                if let Some(session) = slot.take() {
-                    LAST_SESSION.set(number as u32);
-                    return Ok(session);
+            for (number, slot) in self.writers.iter().enumerate() {
+                if let Some(writer) = slot.take() {
+                    LAST_WRITER.set(number as u32);
+                    return Ok(writer);
                 }
                 if !slot.exists.swap(true, Ordering::AcqRel) {
-                    match self.new_session(number as u32) {
-                        Ok(session) => {
-                            LAST_SESSION.set(number as u32);
-                            return Ok(session);
+                    match self.new_writer(number as u32) {
+                        Ok(writer) => {
+                            LAST_WRITER.set(number as u32);
+                            return Ok(writer);
                         }
                         // Someone else writes to the pool with this lane: others may come free.
                         Err(Error::Pool(e))
@@ -176,11 +197,13 @@ impl Core {
     /// How many commits of sessions other than the one that this thread had last have begun or ended. (One that has never written leaves the first out, for which
     /// the clock may be taken for quiet too early, which costs time only.)
     pub(crate) fn commits_of_others(&self) -> u64 {
-        self.storing.of_others(u64::from(LAST_SESSION.get()) + 1)
+        self.storing.of_others(u64::from(LAST_WRITER.get()) + 1)
     }
 
-    fn new_session(&self, slot: u32) -> Result<Box<Session>> {
+    fn new_writer(&self, slot: u32) -> Result<Box<WriterContext>> {
+        #[cfg_attr(not(feature = "research"), expect(unused_mut))]
         let mut ptx = self.pool.lane()?.into_tx();
+        #[cfg(feature = "research")]
         if !self.parts.logs {
             ptx.leave_log_out()?;
         }
@@ -189,7 +212,7 @@ impl Core {
         let dying_off = self.dying_off(slot)?;
         let number = u64::from(slot) + 1;
         self.storing.add(number);
-        Ok(Box::new(Session {
+        Ok(Box::new(WriterContext {
             number,
             ptx,
             wanted: Default::default(),
@@ -199,27 +222,27 @@ impl Core {
             held: Vec::new(),
             dying_off,
             dying_first: self.region().load_u64(dying_off)?,
-            scratch: Default::default(),
+            buffers: Default::default(),
             reshaped: Vec::new(),
             lost: None,
         }))
     }
 
     /// A session that nobody uses, and that has dying objects.
-    pub(crate) fn take_session_with_dying(&self) -> Option<Box<Session>> {
-        self.sessions.iter().find_map(|slot| {
-            let session = slot.take()?;
-            if session.dying_first != 0 {
-                return Some(session);
+    pub(crate) fn take_writer_with_dying(&self) -> Option<Box<WriterContext>> {
+        self.writers.iter().find_map(|slot| {
+            let writer = slot.take()?;
+            if writer.dying_first != 0 {
+                return Some(writer);
             }
-            slot.put(session);
+            slot.put(writer);
             None
         })
     }
 
     #[inline]
-    pub(crate) fn put_session(&self, session: Box<Session>) {
-        let slot = session.number as usize - 1;
-        self.sessions[slot].put(session);
+    pub(crate) fn put_writer(&self, writer: Box<WriterContext>) {
+        let slot = writer.number as usize - 1;
+        self.writers[slot].put(writer);
     }
 }

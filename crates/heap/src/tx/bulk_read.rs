@@ -5,16 +5,17 @@ use crate::objects::brand::Brand;
 use crate::objects::layout::LINE;
 use crate::objects::persist::Plain;
 use crate::objects::place::FRESH;
-use crate::objects::value_buffer::Room;
-use crate::stm::active_tx::{Care, State};
+use crate::objects::value_buffer::ValueBuffer;
+use crate::stm::active_tx::ActiveTx;
+use crate::stm::hazards::ReadHazards;
 use crate::stm::orec::Orec;
-use crate::stm::shared::Core;
-use crate::tx::ReadTx;
+use crate::stm::shared::HeapShared;
+use crate::tx::read::ReadTx;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words that are looked at. Its name is nobody else's, so that what is given them is of this crate: as atomics they could be stored to.
 #[derive(Debug, Clone, Copy)]
-pub struct Looked<'w>(pub(crate) &'w [AtomicU64]);
+pub struct BulkWords<'w>(pub(crate) &'w [AtomicU64]);
 
 /// A word of those that are looked at; `None` after their end.
 #[inline(always)]
@@ -26,8 +27,8 @@ pub(crate) fn word_in(words: &[AtomicU64], at: usize) -> Option<u64> {
 /// The value that lies so many bytes after the start of `words`; `None` if there is none.
 #[inline(always)]
 pub(crate) fn value_in<T: Plain>(words: &[AtomicU64], off: usize) -> Option<T> {
-    let mut room = Room::<T>::new();
-    let mut value = room.zeroed();
+    let mut buffer = ValueBuffer::<T>::new();
+    let mut value = buffer.zeroed();
     let bytes = size_of::<T>();
     if align_of::<T>() == 8 {
         for (i, out) in value.words_mut().iter_mut().enumerate() {
@@ -47,7 +48,7 @@ pub(crate) fn value_in<T: Plain>(words: &[AtomicU64], off: usize) -> Option<T> {
 }
 
 /// Words that are looked at while somebody else may store to them.
-struct Careful<'t> {
+struct CheckedWords<'t> {
     words: &'t [AtomicU64],
     /// The words with what the transaction has written of them; nothing if it has written none.
     copy: Vec<AtomicU64>,
@@ -58,29 +59,29 @@ struct Careful<'t> {
     round: u32,
 }
 
-impl Careful<'_> {
+impl CheckedWords<'_> {
     fn words(&self) -> &[AtomicU64] {
         if self.copy.is_empty() { self.words } else { &self.copy }
     }
 
     /// Whether what was seen of them is good; notes that it was read.
     #[inline(never)]
-    fn still_holds(&self, core: &Core, state: &State) -> Result<bool> {
+    fn still_holds(&self, shared: &HeapShared, active: &ActiveTx) -> Result<bool> {
         if self.is_mine {
             return Ok(true);
         }
         if self.is_quiet {
-            if !core.clock.stands_at(state.rv()) {
-                state.end_quiet()?;
+            if !shared.clock.stands_at(active.rv()) {
+                active.end_quiet()?;
                 return Ok(false);
             }
-            state.note_read(self.index, state.rv());
+            active.note_read(self.index, active.rv());
             return Ok(true);
         }
-        let again = core.orecs.load_again(self.index);
+        let again = shared.orecs.load_again(self.index);
         let holds = again.version() == self.seen.version() && !again.is_committing();
         if holds {
-            state.note_read(self.index, self.seen.version());
+            active.note_read(self.index, self.seen.version());
         }
         Ok(holds)
     }
@@ -92,62 +93,62 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// `look` is called on words that others may be storing meanwhile: what it says then is thrown away, and it is called again. It has to end
     /// and not to panic whatever the words are.
     #[inline(always)]
-    pub(crate) fn look<R>(
+    pub(crate) fn bulk_read<R>(
         &self,
         key: u64,
         off: u64,
         count: usize,
-        look: impl Fn(&[AtomicU64]) -> R,
+        evaluate: impl Fn(&[AtomicU64]) -> R,
     ) -> Result<R> {
         let quiet = self.quiet_words(off, count as u64);
         // What is looked at with care, if it has to be. (One call of `look` for both, so that it is compiled into it.)
-        let mut careful = None;
+        let mut checked = None;
         if quiet.is_none() {
-            careful = Some(self.copied().look_with_care(key, off, count, 0)?);
+            checked = Some(self.copied().prepare_bulk_read(key, off, count, 0)?);
         }
         loop {
-            let said = look(match &careful {
-                Some(careful) => careful.words(),
+            let said = evaluate(match &checked {
+                Some(checked) => checked.words(),
                 None => quiet.unwrap_or_default(),
             });
-            let is_good = match &careful {
-                Some(careful) => careful.still_holds(self.core, self.state)?,
-                None => self.core.clock.stands_at(self.state.quiet_at()),
+            let is_good = match &checked {
+                Some(checked) => checked.still_holds(self.shared, self.active)?,
+                None => self.shared.clock.stands_at(self.active.quiet_at()),
             };
             if is_good {
                 return Ok(said);
             }
-            let round = careful.map_or(0, |careful| careful.round);
-            careful = Some(self.copied().look_with_care(key, off, count, round)?);
+            let round = checked.map_or(0, |checked| checked.round);
+            checked = Some(self.copied().prepare_bulk_read(key, off, count, round)?);
         }
     }
 
     /// Words to look at, once nobody is storing to them; `round` says how often this has waited for that.
     #[inline(never)]
-    fn look_with_care(self, key: u64, off: u64, count: usize, mut round: u32) -> Result<Careful<'t>> {
-        let (state, core) = (self.state, self.core);
-        if state.cares(Care::DOOMED) {
-            return Err(state.refusal());
+    fn prepare_bulk_read(self, key: u64, off: u64, count: usize, mut round: u32) -> Result<CheckedWords<'t>> {
+        let (active, shared) = (self.active, self.shared);
+        if active.has(ReadHazards::DOOMED) {
+            return Err(active.refusal());
         }
-        let words = core.region().words(off, count as u64)?;
-        let index = core.orecs.index(key);
+        let words = shared.region().words(off, count as u64)?;
+        let index = shared.orecs.index(key);
         loop {
-            let is_quiet = !state.cares(Care::RECORDS) && !state.cares(Care::WRITTEN) && key != FRESH;
-            let seen = if is_quiet { Orec::default() } else { core.orecs.load(index) };
-            let is_mine = key == FRESH
-                || seen.owner() != 0 && seen.owner() == state.number.get()
-                || state.cares(Care::BARE);
+            let is_quiet =
+                !active.has(ReadHazards::RECORDS) && !active.has(ReadHazards::WRITTEN) && key != FRESH;
+            let seen = if is_quiet { Orec::default() } else { shared.orecs.load(index) };
+            let is_mine =
+                key == FRESH || seen.owner() != 0 && seen.owner() == active.number.get() || active.is_bare();
             if !is_mine && seen.is_committing() {
-                state.wait(&mut round)?;
+                active.wait(&mut round)?;
                 continue;
             }
-            if !is_mine && seen.version() > state.rv() {
-                state.extend(core, seen.version())?;
+            if !is_mine && seen.version() > active.rv() {
+                active.extend(shared, seen.version())?;
                 continue;
             }
-            let has_own = state.cares(Care::WRITTEN) && key != FRESH;
+            let has_own = active.has(ReadHazards::WRITTEN) && key != FRESH;
             let copy = if has_own { self.copy_own(off, words) } else { Vec::new() };
-            return Ok(Careful { words, copy, index, seen, is_mine, is_quiet, round });
+            return Ok(CheckedWords { words, copy, index, seen, is_mine, is_quiet, round });
         }
     }
 
@@ -155,10 +156,10 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(never)]
     fn copy_own(&self, off: u64, words: &[AtomicU64]) -> Vec<AtomicU64> {
         let mut copy: Vec<u64> = Vec::new();
-        let session = self.state.session.borrow();
+        let writer = self.active.writer.borrow();
         let end = off + 8 * words.len() as u64;
         for line_off in (off & !(LINE - 1)..end).step_by(LINE as usize) {
-            let stored = session.as_ref().and_then(|session| session.ptx.stored_line(line_off));
+            let stored = writer.as_ref().and_then(|writer| writer.ptx.stored_line(line_off));
             let Some((mask, line)) = stored else { continue };
             if copy.is_empty() {
                 copy = words.iter().map(|word| word.load(Ordering::Acquire)).collect();
@@ -177,7 +178,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub(crate) fn fetch_bytes(&self, off: u64, bytes: u64) {
         for line in 0..bytes.div_ceil(LINE) {
-            self.core.region().prefetch(off.wrapping_add(LINE * line));
+            self.shared.region().prefetch(off.wrapping_add(LINE * line));
         }
     }
 }

@@ -8,14 +8,16 @@
 
 use crate::error::Result;
 use crate::objects::brand::Brand;
-use crate::objects::describe::{PointerKind, TypeInfo};
 use crate::objects::layout::OBJECT_HEAD_BYTES;
 use crate::objects::persist::Persist;
 use crate::objects::place::{Arr, FRESH, Obj, Ref};
 use crate::objects::slots::PRc;
+use crate::objects::type_info::{PointerKind, TypeInfo};
 use crate::objects::types::for_each_pointer;
-use crate::objects::value_buffer::{Room, Words};
-use crate::tx::{ArrayImage, ReadTx, Tx};
+use crate::objects::value_buffer::{ValueBuffer, ValueWords};
+use crate::tx::alloc::ArrayImage;
+use crate::tx::read::ReadTx;
+use crate::tx::write::Tx;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -37,10 +39,10 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     pub(crate) fn image<'r, T: Persist>(
         &self,
         place: Ref<'t, B, T>,
-        room: &'r mut Room<T>,
-    ) -> Result<Words<'r, T>> {
+        buffer: &'r mut ValueBuffer<T>,
+    ) -> Result<ValueWords<'r, T>> {
         self.check_stamp(place.stamp)?;
-        let mut words = room.zeroed();
+        let mut words = buffer.zeroed();
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
             match words.words_mut() {
                 [word] => *word = self.read_word(place.key, place.off)?,
@@ -55,7 +57,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// Has what lies at a place brought into the cache, for a look at it a little later.
     #[inline]
     pub(crate) fn fetch<T>(&self, place: Ref<'t, B, T>) {
-        self.core.region().prefetch(place.off);
+        self.shared.region().prefetch(place.off);
     }
 
     /// The first words of an array whose elements never change once it is linked: the pointer that leads to it is what
@@ -70,12 +72,23 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 }
 
 impl<'t, B: Brand> Tx<'t, B> {
-    fn set_image<T: Persist>(&mut self, place: Ref<'t, B, T>, words: &Words<'_, T>) -> Result<()> {
+    fn set_image<T: Persist>(&mut self, place: Ref<'t, B, T>, words: &ValueWords<'_, T>) -> Result<()> {
         self.note_variants::<T>();
         if place.off.is_multiple_of(8) && size_of::<T>().is_multiple_of(8) {
             return self.write_words(place.key, place.off, words.words());
         }
         self.copied().write_bytes(place.key, place.off, words.value_bytes())
+    }
+
+    /// Replaces a whole value, pointers and all: those that were there let go of their objects, and the new ones are null.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set`](Self::set).
+    pub fn put<T: Persist>(&mut self, place: Ref<'t, B, T>, value: T) -> Result<()> {
+        self.own_place(place)?;
+        self.let_go(place)?;
+        self.write_value(place, &value)
     }
 
     /// Exchanges two values, pointers and all: no count changes, and no object dies.
@@ -89,16 +102,16 @@ impl<'t, B: Brand> Tx<'t, B> {
             return Ok(());
         }
         // Both come while they are being owned; asked for before anything is stored, as a call does.
-        self.core.region().prefetch_for_store(a.off);
-        self.core.region().prefetch_for_store(b.off);
+        self.shared.region().prefetch_for_store(a.off);
+        self.shared.region().prefetch_for_store(b.off);
         self.exchange(a, b)
     }
 
     fn exchange<T: Persist>(&mut self, a: Ref<'t, B, T>, b: Ref<'t, B, T>) -> Result<()> {
         self.own_place(a)?;
         self.own_place(b)?;
-        let (mut room_a, mut room_b) = (Room::new(), Room::new());
-        let (in_a, in_b) = (self.image(a, &mut room_a)?, self.image(b, &mut room_b)?);
+        let (mut buffer_a, mut buffer_b) = (ValueBuffer::new(), ValueBuffer::new());
+        let (in_a, in_b) = (self.image(a, &mut buffer_a)?, self.image(b, &mut buffer_b)?);
         self.set_image(a, &in_b)?;
         self.set_image(b, &in_a)
     }
@@ -153,8 +166,8 @@ impl<'t, B: Brand> Tx<'t, B> {
                 "only what has the same name and the same layout is carried as it is"
             );
         }
-        let mut room = Room::new();
-        let words = self.image(from, &mut room)?;
+        let mut buffer = ValueBuffer::new();
+        let words = self.image(from, &mut buffer)?;
         let to = to.part::<Old>(0);
         self.own_place(to)?;
         self.let_go(to)?;
@@ -174,8 +187,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.own_place(from)?;
         self.own_place(to)?;
         self.let_go(to)?;
-        let mut room = Room::new();
-        let words = self.image(from, &mut room)?;
+        let mut buffer = ValueBuffer::new();
+        let words = self.image(from, &mut buffer)?;
         self.set_image(to, &words)?;
         self.forget_pointers(from)
     }
@@ -223,8 +236,8 @@ impl<'t, B: Brand> Tx<'t, B> {
     /// Allocates an object with these words, which are those of a value, or blank where they are zero. Whatever their pointers lead to is
     /// counted already.
     pub(crate) fn alloc_image<T: Persist>(&mut self, image: &[u64]) -> Result<Obj<'t, B, T>> {
-        assert_eq!(image.len(), Room::<T>::COUNT, "the words of {}", T::name());
-        let type_number = self.core.types.number_of::<T>()?;
+        assert_eq!(image.len(), ValueBuffer::<T>::COUNT, "the words of {}", T::name());
+        let type_number = self.shared.types.number_of::<T>()?;
         self.alloc_object(type_number, image)
     }
 
@@ -235,7 +248,7 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     /// Allocates an array that begins with these elements, followed by blanks.
     fn alloc_elements<T: Persist>(&mut self, len: usize, first: &[u8]) -> Result<Arr<'t, B, T>> {
-        let type_number = self.core.types.number_of::<T>()?;
+        let type_number = self.shared.types.number_of::<T>()?;
         let mut image = ArrayImage::new::<T>(len)?;
         image.elements_mut()[..first.len()].copy_from_slice(first);
         let off = self.alloc_words(type_number, true, &image.words)?;
@@ -252,9 +265,9 @@ impl<'t, B: Brand> Tx<'t, B> {
     ) -> Result<Arr<'t, B, T>> {
         let each = size_of::<T>();
         let mut first = vec![0; from.len() * each];
-        let mut room = Room::new();
+        let mut buffer = ValueBuffer::new();
         for (i, out) in first.chunks_exact_mut(each.max(1)).enumerate() {
-            out.copy_from_slice(self.image(from.at(i), &mut room)?.value_bytes());
+            out.copy_from_slice(self.image(from.at(i), &mut buffer)?.value_bytes());
         }
         let to = self.alloc_elements(len, &first)?;
         // Its elements are released already, in the sense of dying arrays, so that their targets keep their counts.

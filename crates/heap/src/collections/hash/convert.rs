@@ -8,7 +8,7 @@ use crate::migrate::Migrate;
 use crate::objects::brand::Brand;
 use crate::objects::place::{Obj, Ref};
 use crate::objects::slots::PRc;
-use crate::objects::value_buffer::Room;
+use crate::objects::value_buffer::ValueBuffer;
 use crate::tx::Tx;
 
 /// Gives an entry where there was none a key and a value.
@@ -28,7 +28,7 @@ pub(crate) fn convert_entry<'t, B: Brand, K: MapKey, Old: Persist, New: Migrate<
     tx: &mut Tx<'t, B>,
     old: Ref<'t, B, Entry<K, Old>>,
 ) -> Result<Obj<'t, B, Entry<K, New>>> {
-    let new = tx.alloc_image::<Entry<K, New>>(Room::<Entry<K, New>>::new().zeroed().words())?;
+    let new = tx.alloc_image::<Entry<K, New>>(ValueBuffer::<Entry<K, New>>::new().zeroed().words())?;
     convert(tx, old, *new)?;
     Ok(new)
 }

@@ -54,8 +54,8 @@ use crate::error::{Result, corrupt};
 use crate::objects::brand::Brand;
 use crate::objects::place::{Arr, Obj, Ref};
 use crate::objects::slots::{PArr, PRc};
-use crate::tx::bulk_read::{Looked, value_in};
-use crate::tx::{ReadTx, Tx, Watch};
+use crate::tx::bulk_read::{BulkWords, value_in};
+use crate::tx::{MapWatch, ReadTx, Tx};
 use crate::{Persist, Plain};
 use node::{
     BUCKET_WORDS, BucketFields, EntryFields, Seen, Slots, absent, first_slot, look_for, present, tag_of,
@@ -329,7 +329,9 @@ fn is_entry_of<'t, B: Brand, K: MapKey, V: Persist>(
     const { assert!(offset_of!(Entry<K, V>, key) == 0) };
     if !Slots::<K, V>::ARE_INLINE {
         let words = size_of::<K>().div_ceil(8);
-        if let Some(is_it) = tx.look(entry.key, entry.off, words, |words| K::is_in(Looked(words), 0, key))? {
+        if let Some(is_it) =
+            tx.bulk_read(entry.key, entry.off, words, |words| K::is_in(BulkWords(words), 0, key))?
+        {
             return Ok(is_it);
         }
     }
@@ -603,7 +605,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     /// the one before inserted into this map or removed from it.
     pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Entries<'x, 't, B, K, V>> {
         let table = self.table(tx)?;
-        Ok(Entries { tx, table, watch: Watch::begin(tx), index: 0, bucket: None, slots: 0 })
+        Ok(Entries { tx, table, watch: MapWatch::begin(tx), index: 0, bucket: None, slots: 0 })
     }
 }
 
@@ -623,12 +625,12 @@ impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
         let hash = K::hash(key);
         match self.quick_value(tx, hash, key) {
             Some(value) => Ok(value),
-            None => self.value_with_care(tx.copied(), hash, key),
+            None => self.value_slow(tx.copied(), hash, key),
         }
     }
 
     #[inline(never)]
-    fn value_with_care(self, tx: ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<V>> {
+    fn value_slow(self, tx: ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<V>> {
         let Some(table) = self.table(&tx)? else { return Ok(None) };
         table.find(&tx, hash, key)?.map(|found| tx.get(found.entry.value())).transpose()
     }
@@ -719,7 +721,7 @@ impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
 pub struct Entries<'x, 't, B: Brand, K: MapKey, V: Persist> {
     tx: &'x ReadTx<'t, B>,
     table: Option<Table<'t, B, K, V>>,
-    watch: Watch,
+    watch: MapWatch,
     /// The next bucket that is none behind another.
     index: usize,
     bucket: Option<(Ref<'t, B, Bucket<K, V>>, Walk)>,

@@ -4,13 +4,13 @@ use crate::Persist;
 use crate::collections::MapKey;
 use crate::error::Result;
 use crate::objects::brand::Brand;
-use crate::objects::describe::Describe;
 use crate::objects::layout::LINE;
+use crate::objects::persist::Describe;
 use crate::objects::persist::LayoutHash;
 use crate::objects::place::Ref;
 use crate::objects::slots::PRc;
 use crate::tx::ReadTx;
-use crate::tx::bulk_read::{Looked, word_in};
+use crate::tx::bulk_read::{BulkWords, word_in};
 use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;
@@ -224,7 +224,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, Bucket<K, V>> {
         key: &K::Query,
         look: impl Fn(&[AtomicU64], usize) -> R,
     ) -> Result<Seen<R>> {
-        tx.look(self.key, self.off, BUCKET_WORDS, |words| look_for::<K, V, R>(words, tag, key, &look))
+        tx.bulk_read(self.key, self.off, BUCKET_WORDS, |words| look_for::<K, V, R>(words, tag, key, &look))
     }
 }
 
@@ -248,7 +248,7 @@ pub(super) fn look_for<K: MapKey, V: Persist, R>(
             continue;
         }
         let entry = offset_of!(Bucket<K, V>, slots) + slot * size_of::<Entry<K, V>>();
-        match K::is_in(Looked(words), entry + offset_of!(Entry<K, V>, key), key) {
+        match K::is_in(BulkWords(words), entry + offset_of!(Entry<K, V>, key), key) {
             Some(true) => return Seen::In(slot, look(words, entry + offset_of!(Entry<K, V>, value))),
             Some(false) => {}
             None => maybe |= bit,

@@ -6,7 +6,7 @@ use crate::collections::keys::OrdKey;
 use crate::error::Result;
 use crate::objects::brand::Brand;
 use crate::objects::place::Ref;
-use crate::tx::{ReadTx, Watch};
+use crate::tx::{MapWatch, ReadTx};
 use std::cmp::Ordering;
 use std::ops::Bound;
 
@@ -18,7 +18,7 @@ pub struct Range<'x, 't, B: Brand, K: OrdKey, V: Persist> {
     tx: &'x ReadTx<'t, B>,
     /// Where the map begins.
     root: u64,
-    watch: Watch,
+    watch: MapWatch,
     /// Ways to the first entry and to the last, unless there are none left.
     ends: Option<(Path<'t, B, K, V>, Path<'t, B, K, V>)>,
 }
@@ -38,7 +38,7 @@ impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
         start: Bound<&K::Query>,
         end: Bound<&K::Query>,
     ) -> Result<Self> {
-        let watch = Watch::begin(tx);
+        let watch = MapWatch::begin(tx);
         let Some(root) = map.root(tx)? else { return Ok(Range { tx, root: 0, watch, ends: None }) };
         let first = match start {
             Bound::Unbounded => down_first(tx, Path::new(), root)?,
