@@ -1,6 +1,5 @@
 //! What can go wrong with a heap, and in a transaction on it.
 
-use crate::objects::type_info::TypeInfo;
 use tembo_pmem::OutOfBounds;
 
 /// Result of heap operations.
@@ -293,16 +292,6 @@ impl Error {
     #[cold]
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Error::Pool(e) if matches!(**e, tembo_pool::Error::Full { .. }))
-    }
-
-    #[cold]
-    pub(crate) fn layout(stored: &TypeInfo, ours: &TypeInfo) -> Error {
-        Error::Layout(Box::new(OtherLayout {
-            name: ours.name.clone(),
-            difference: ours.difference(stored),
-            stored: stored.text.clone(),
-            ours: ours.text.clone(),
-        }))
     }
 }
 

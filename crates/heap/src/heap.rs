@@ -12,7 +12,7 @@ use crate::objects::persist::Persist;
 use crate::objects::persist::TargetFn;
 use crate::objects::place::Obj;
 use crate::objects::type_info::TypeInfo;
-use crate::objects::types::Types;
+use crate::objects::types::{Types, layout_error};
 use crate::objects::value_buffer::ValueBuffer;
 #[cfg(feature = "research")]
 use crate::research::Layer;
@@ -382,7 +382,7 @@ fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
                 ours: ours.text,
             })));
         }
-        return Err(Error::layout(stored, &ours));
+        return Err(layout_error(stored, &ours));
     }
     let generation_off = off + offset_of!(PmHeap, generation) as u64;
     let generation = region.load_u64(generation_off)?;

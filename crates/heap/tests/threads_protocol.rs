@@ -86,10 +86,10 @@ mod sync {
     }
 }
 
+use clock::{Clock, Storing};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
-use clock::{Clock, Storing};
 use orec::Orecs;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -3,7 +3,6 @@
 //! An entry stays in its slot when others come and go: only bytes of [`Order`] move, which lie in one line. An insertion hence changes two lines,
 //! however many entries there are.
 
-use super::keys::OrdKey;
 use crate::error::{Error, Result, corrupt};
 use crate::objects::brand::Brand;
 use crate::objects::place::Ref;
@@ -160,7 +159,7 @@ impl Found {
 /// For [`Found::at`]: that is no node.
 const NO_NODE: usize = usize::MAX;
 
-impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
+impl<'t, B: Brand, K: Persist> Sorted<'t, B, K> {
     /// Words from the order to the last slot or child.
     #[inline(always)]
     fn words(self) -> usize {

@@ -1,10 +1,12 @@
 //! Buckets and entries whose values become those of another version of their type (`migrate.rs`).
 
-use super::node::{Bucket, BucketFields, Entry, EntryFields, Slots, first_slot, present, with_tag};
 use crate::Persist;
 use crate::collections::MapKey;
+use crate::collections::hash::node::{
+    Bucket, BucketFields, Entry, EntryFields, Slots, first_slot, present, with_tag,
+};
 use crate::error::Result;
-use crate::migrate::Migrate;
+use crate::migrate::version::Migrate;
 use crate::objects::brand::Brand;
 use crate::objects::place::{Obj, Ref};
 use crate::objects::slots::PRc;

@@ -1,6 +1,6 @@
 //! The types of a heap: their records on media, and their numbers.
 
-use crate::error::{Error, Result, SameName, corrupt};
+use crate::error::{Error, OtherLayout, Result, SameName, corrupt};
 use crate::objects::layout::{MAX_TYPES, PmCondition, PmHeap, PmPointer, PmType};
 use crate::objects::persist::Persist;
 use crate::objects::persist::TargetFn;
@@ -103,7 +103,7 @@ impl Types {
         let mut by_name = HashMap::new();
         for info in self.iter().filter(|info| !is_left(info.hash)) {
             if let Some(other) = by_name.insert(info.name_hash, info) {
-                return Err(Error::layout(other, info));
+                return Err(layout_error(other, info));
             }
         }
         Ok(())
@@ -125,7 +125,7 @@ impl Types {
                 && !is_left(other.hash)
                 && other.hash != info.hash
             {
-                return Err(Error::layout(other, info));
+                return Err(layout_error(other, info));
             }
         }
         for info in found {
@@ -277,6 +277,17 @@ fn read_record(region: &Region, off: u64) -> Result<(u64, u64, TypeInfo)> {
         text: text(start + name_bytes as usize, text_bytes)?,
     };
     Ok((at(offset_of!(PmType, number))?, record_bytes, info))
+}
+
+/// The error for a type of the program that the heap has with another layout.
+#[cold]
+pub(crate) fn layout_error(stored: &TypeInfo, ours: &TypeInfo) -> Error {
+    Error::Layout(Box::new(OtherLayout {
+        name: ours.name.clone(),
+        difference: ours.difference(stored),
+        stored: stored.text.clone(),
+        ours: ours.text.clone(),
+    }))
 }
 
 /// Calls `found` for each pointer slot of a value that counts: its offset from the value's start, and what it is. `word` loads a word of the

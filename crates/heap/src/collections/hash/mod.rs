@@ -40,13 +40,11 @@
 //! there. Buckets of a line, with tags, as tables in DRAM have them; D2: filled to two thirds on average at most, and what overflows is in buckets behind, so that
 //! no entry moves for another but when the map grows.
 
-mod convert;
+pub(super) mod entries;
 mod grow;
 #[expect(unsafe_code, reason = "an implementation of an unsafe trait")]
-mod node;
-
-pub(crate) use convert::{convert_bucket, convert_entry};
-pub(crate) use node::{Bucket, Entry, lie_in_buckets};
+pub(crate) mod node;
+mod values;
 
 use super::keys::MapKey;
 use super::tally::{self, Tally, TallyFields, tallies};
@@ -54,12 +52,11 @@ use crate::error::{Result, corrupt};
 use crate::objects::brand::Brand;
 use crate::objects::place::{Arr, Obj, Ref};
 use crate::objects::slots::{PArr, PRc};
-use crate::tx::bulk_read::{BulkWords, value_in};
-use crate::tx::{MapWatch, ReadTx, Tx};
+use crate::tx::bulk_read::BulkWords;
+use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use node::{
-    BUCKET_WORDS, BucketFields, EntryFields, Seen, Slots, absent, first_slot, look_for, present, tag_of,
-    with_tag,
+    Bucket, BucketFields, Entry, EntryFields, Seen, Slots, absent, first_slot, present, tag_of, with_tag,
 };
 use std::mem::offset_of;
 
@@ -596,181 +593,9 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         tx.link_array(self.segments(), None)?;
         tx.link_array(self.tallies(), None)
     }
-
-    /// All entries, in no order: copies of the keys, and the places of the values.
-    ///
-    /// # Errors
-    ///
-    /// As for [`len`](Self::len); so may each step, and end with [`Error::MapChanged`](crate::Error::MapChanged) if a transaction that ran since
-    /// the one before inserted into this map or removed from it.
-    pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Entries<'x, 't, B, K, V>> {
-        let table = self.table(tx)?;
-        Ok(Entries { tx, table, watch: MapWatch::begin(tx), index: 0, bucket: None, slots: 0 })
-    }
 }
 
 /// The tally that counts entries with this hash: by other bits than buckets.
 fn part_of(hash: u64, parts: usize) -> usize {
     (hash >> 56) as usize & (parts - 1)
-}
-
-impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
-    /// The value of a key.
-    ///
-    /// # Errors
-    ///
-    /// As for [`len`](Ref::len).
-    #[inline(always)]
-    pub fn value(self, tx: &ReadTx<'t, B>, key: &K::Query) -> Result<Option<V>> {
-        let hash = K::hash(key);
-        match self.quick_value(tx, hash, key) {
-            Some(value) => Ok(value),
-            None => self.value_slow(tx.copied(), hash, key),
-        }
-    }
-
-    #[inline(never)]
-    fn value_slow(self, tx: ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<V>> {
-        let Some(table) = self.table(&tx)? else { return Ok(None) };
-        table.find(&tx, hash, key)?.map(|found| tx.get(found.entry.value())).transpose()
-    }
-
-    /// The value of a key, if it, or that there is none, is seen at a first look at all that leads there, with one look at the clock. What is read before that
-    /// may be anything.
-    #[inline(always)]
-    fn quick_value(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Option<Option<V>> {
-        if !Slots::<K, V>::ARE_INLINE || self.stamp != 0 {
-            return None;
-        }
-        let size = Size::decode(&tx.word_if_quiet(self.off)?.to_ne_bytes())?;
-        // How many segments there are, and buckets in each, follows from the number of buckets; what says so lies in lines that nothing else is looked
-        // for in. Where the map is damaged, a bucket is some line of the pool, or none.
-        let segments = tx.word_if_quiet(self.off.wrapping_add(SEGMENTS_OFF))?;
-        if segments == 0 || !size.buckets.is_power_of_two() {
-            return None;
-        }
-        // Where a bucket lies, or nothing if its segment was not made yet.
-        let bucket = |index: usize| {
-            let segment = Arr::<B, PArr<Bucket<K, V>>>::new(segments, u64::MAX, false).at(index / SEGMENT);
-            let segment = tx.word_if_quiet(segment.off)?;
-            let bucket = Arr::<B, Bucket<K, V>>::new(segment, SEGMENT as u64, false).at(index % SEGMENT);
-            Some((segment != 0).then_some(bucket.off))
-        };
-        let look = |bucket: Option<u64>| {
-            let Some(off) = bucket else { return Some(Seen::Maybe(0, 0)) };
-            let words = tx.quiet_words(off, BUCKET_WORDS as u64)?;
-            Some(look_for::<K, V, _>(words, tag_of(hash), key, value_in))
-        };
-        let (buckets, is_growing) = (size.buckets as usize, size.is_growing != 0);
-        let index = hash as usize & (buckets << usize::from(is_growing)).wrapping_sub(1);
-        let mut seen = None;
-        if is_growing && index >= buckets {
-            // Both lines come at once.
-            let (new, old) = (bucket(index)?, bucket(index - buckets)?);
-            tx.fetch_bytes(old?, 1);
-            seen = Some(look(new)?).filter(|seen| !matches!(seen, Seen::Maybe(0, 0)));
-            if seen.is_none() {
-                seen = Some(look(old)?);
-            }
-        }
-        let seen = match seen {
-            Some(seen) => seen,
-            None => look(Some(bucket(index)??))?,
-        };
-        match seen {
-            _ if !tx.is_still_quiet() => None,
-            Seen::In(_, Some(value)) => Some(Some(value)),
-            Seen::Maybe(0, 0) => Some(None),
-            _ => None,
-        }
-    }
-
-    /// Sets the value of a key, and returns the one that it had.
-    ///
-    /// # Errors
-    ///
-    /// As for [`insert`](Ref::insert).
-    pub fn replace(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<Option<V>> {
-        let hash = K::hash(key);
-        let table = self.table(tx)?;
-        if let Some(found) = find(tx, table, hash, key)? {
-            let place = found.entry.value();
-            let old = tx.get(place)?;
-            tx.set(place, value)?;
-            return Ok(Some(old));
-        }
-        self.insert_new(tx, table, hash, key, value)?;
-        Ok(None)
-    }
-
-    /// Removes the entry of a key, and returns its value.
-    ///
-    /// # Errors
-    ///
-    /// As for [`insert`](Ref::insert).
-    pub fn take(self, tx: &mut Tx<'t, B>, key: &K::Query) -> Result<Option<V>> {
-        let value = self.value(tx, key)?;
-        if value.is_some() {
-            self.remove(tx, key)?;
-        }
-        Ok(value)
-    }
-}
-
-/// The entries of a [`PHashMap`].
-pub struct Entries<'x, 't, B: Brand, K: MapKey, V: Persist> {
-    tx: &'x ReadTx<'t, B>,
-    table: Option<Table<'t, B, K, V>>,
-    watch: MapWatch,
-    /// The next bucket that is none behind another.
-    index: usize,
-    bucket: Option<(Ref<'t, B, Bucket<K, V>>, Walk)>,
-    /// Slots of the bucket whose entries are still to come.
-    slots: u64,
-}
-
-impl<B: Brand, K: MapKey, V: Persist> std::fmt::Debug for Entries<'_, '_, B, K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entries").field("index", &self.index).finish_non_exhaustive()
-    }
-}
-
-impl<'t, B: Brand, K: MapKey, V: Persist> Entries<'_, 't, B, K, V> {
-    fn advance(&mut self) -> Result<Option<(K::Owned, Ref<'t, B, V>)>> {
-        let Some(table) = self.table else { return Ok(None) };
-        self.watch.check(self.tx, table.segments.off)?;
-        let buckets = if table.is_growing { 2 * table.buckets } else { table.buckets };
-        loop {
-            if let Some((bucket, mut walk)) = self.bucket {
-                if self.slots != 0 {
-                    let entry = bucket.entry(self.tx, first_slot(self.slots))?;
-                    self.slots &= self.slots - 1;
-                    return Ok(Some((K::get(self.tx, entry.key())?, entry.value())));
-                }
-                self.bucket = walk.follow(self.tx, bucket.next())?.map(|next| (next, walk));
-            }
-            if self.bucket.is_none() {
-                if self.index == buckets {
-                    return Ok(None);
-                }
-                self.bucket = table.bucket(self.tx, self.index)?.map(|bucket| (bucket, Walk::from(bucket)));
-                self.index += 1;
-            }
-            if let Some((bucket, _)) = self.bucket {
-                self.slots = present::<K, V>(self.tx.get(bucket.tags())?);
-            }
-        }
-    }
-}
-
-impl<'t, B: Brand, K: MapKey, V: Persist> Iterator for Entries<'_, 't, B, K, V> {
-    type Item = Result<(K::Owned, Ref<'t, B, V>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let next = self.advance();
-        if next.is_err() {
-            self.table = None;
-        }
-        next.transpose()
-    }
 }

@@ -22,7 +22,7 @@ const SLOTS_MAX: usize = 6;
 /// An entry of more bytes is an object of its own, to which a slot leads: of less, two or more lie in a bucket.
 const INLINE_MAX: usize = 8 * SLOT_WORDS / 2;
 /// Words of a bucket.
-pub(super) const BUCKET_WORDS: usize = (LINE / 8) as usize;
+pub(crate) const BUCKET_WORDS: usize = (LINE / 8) as usize;
 
 /// The bytes that are tags.
 const TAG_BYTES: u64 = (1 << (8 * SLOTS_MAX)) - 1;
@@ -61,9 +61,9 @@ pub(crate) struct Slots<K, V> {
 
 impl<K: MapKey, V: Persist> Slots<K, V> {
     /// Whether entries lie in the bucket.
-    pub(super) const ARE_INLINE: bool = size_of::<Entry<K, V>>() <= INLINE_MAX;
+    pub(crate) const ARE_INLINE: bool = size_of::<Entry<K, V>>() <= INLINE_MAX;
     /// How many slots there are.
-    pub(super) const COUNT: usize = {
+    pub(crate) const COUNT: usize = {
         let most = if Self::ARE_INLINE && size_of::<Entry<K, V>>() > 8 {
             8 * SLOT_WORDS / size_of::<Entry<K, V>>()
         } else {
@@ -77,7 +77,7 @@ impl<K: MapKey, V: Persist> Slots<K, V> {
     const TAGS: u64 = (1 << (8 * Self::COUNT)) - 1;
     /// Whether moving a slot's words is all that there is to moving what is in it: they are whole words, and no program has places of pointers in them, so
     /// that those of slots without an entry are null.
-    pub(super) const MOVE_AS_WORDS: bool =
+    pub(crate) const MOVE_AS_WORDS: bool =
         Self::STRIDE.is_multiple_of(8) && !(Self::ARE_INLINE && Entry::<K, V>::HAS_POINTERS);
 
     fn empty() -> Slots<K, V> {
@@ -120,13 +120,13 @@ impl<K: MapKey, V: Persist> Bucket<K, V> {
     const IS_A_LINE: () = assert!(size_of::<Self>() as u64 == LINE && Slots::<K, V>::COUNT >= 2);
 
     /// With nothing in it.
-    pub(super) fn empty() -> Bucket<K, V> {
+    pub(crate) fn empty() -> Bucket<K, V> {
         const { Self::IS_A_LINE }
         Bucket { tags: 0, next: PRc::null(), slots: Slots::empty() }
     }
 
     /// The words of a slot, of those of a bucket, where slots are moved as words.
-    pub(super) fn words_of(slot: usize) -> std::ops::Range<usize> {
+    pub(crate) fn words_of(slot: usize) -> std::ops::Range<usize> {
         let first = offset_of!(Self, slots) / 8;
         let words = Slots::<K, V>::STRIDE / 8;
         first + slot * words..first + (slot + 1) * words
@@ -140,7 +140,7 @@ pub(crate) const fn lie_in_buckets<K: MapKey, V: Persist>() -> bool {
 
 /// The tag of a key.
 #[inline(always)]
-pub(super) fn tag_of(hash: u64) -> u64 {
+pub(crate) fn tag_of(hash: u64) -> u64 {
     hash >> 48 & 0xFF | 0x80
 }
 
@@ -153,30 +153,30 @@ fn candidates(tags: u64, tag: u64) -> u64 {
 
 /// The number of the first of some slots.
 #[inline(always)]
-pub(super) fn first_slot(slots: u64) -> usize {
+pub(crate) fn first_slot(slots: u64) -> usize {
     slots.trailing_zeros() as usize / 8
 }
 
 /// Slots that have an entry.
 #[inline(always)]
-pub(super) fn present<K: MapKey, V: Persist>(tags: u64) -> u64 {
+pub(crate) fn present<K: MapKey, V: Persist>(tags: u64) -> u64 {
     tags & PRESENT & Slots::<K, V>::TAGS
 }
 
 /// Slots that have none.
 #[inline(always)]
-pub(super) fn absent<K: MapKey, V: Persist>(tags: u64) -> u64 {
+pub(crate) fn absent<K: MapKey, V: Persist>(tags: u64) -> u64 {
     !tags & PRESENT & Slots::<K, V>::TAGS
 }
 
 /// Tags with another one at a slot.
 #[inline(always)]
-pub(super) fn with_tag(tags: u64, slot: usize, tag: u64) -> u64 {
+pub(crate) fn with_tag(tags: u64, slot: usize, tag: u64) -> u64 {
     tags & !(0xFF << (8 * slot)) | tag << (8 * slot)
 }
 
 /// What a look at a bucket says of a key.
-pub(super) enum Seen<R> {
+pub(crate) enum Seen<R> {
     /// It is in this slot, and this is what was looked for.
     In(usize, R),
     /// It may be in these slots; if not, in the next bucket, if there is one.
@@ -186,21 +186,21 @@ pub(super) enum Seen<R> {
 impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, Bucket<K, V>> {
     /// Where the entry of a slot lies, in the bucket.
     #[inline(always)]
-    pub(super) fn inline_entry(self, slot: usize) -> Ref<'t, B, Entry<K, V>> {
+    pub(crate) fn inline_entry(self, slot: usize) -> Ref<'t, B, Entry<K, V>> {
         debug_assert!(Slots::<K, V>::ARE_INLINE && slot < Slots::<K, V>::COUNT);
         self.part((offset_of!(Bucket<K, V>, slots) + slot * size_of::<Entry<K, V>>()) as u64)
     }
 
     /// The pointer to the entry of a slot.
     #[inline(always)]
-    pub(super) fn lead(self, slot: usize) -> Ref<'t, B, PRc<Entry<K, V>>> {
+    pub(crate) fn lead(self, slot: usize) -> Ref<'t, B, PRc<Entry<K, V>>> {
         debug_assert!(!Slots::<K, V>::ARE_INLINE && slot < Slots::<K, V>::COUNT);
         self.part((offset_of!(Bucket<K, V>, slots) + slot * 8) as u64)
     }
 
     /// The entry of a slot that has one.
     #[inline(always)]
-    pub(super) fn entry(self, tx: &ReadTx<'t, B>, slot: usize) -> Result<Ref<'t, B, Entry<K, V>>> {
+    pub(crate) fn entry(self, tx: &ReadTx<'t, B>, slot: usize) -> Result<Ref<'t, B, Entry<K, V>>> {
         if Slots::<K, V>::ARE_INLINE {
             return Ok(self.inline_entry(slot));
         }
@@ -211,13 +211,13 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, Bucket<K, V>> {
     }
 
     #[cold]
-    pub(super) fn damage(self) -> crate::Error {
+    pub(crate) fn damage(self) -> crate::Error {
         crate::error::corrupt("a hash map's bucket", self.off, "as many entries as tags", "fewer")
     }
 
     /// Looks for a key in the bucket, and, where the key is, at what lies so many bytes from the words' start.
     #[inline(always)]
-    pub(super) fn look_for<R>(
+    pub(crate) fn look_for<R>(
         self,
         tx: &ReadTx<'t, B>,
         tag: u64,
@@ -230,7 +230,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, Bucket<K, V>> {
 
 /// What the words of a bucket say of a key.
 #[inline(always)]
-pub(super) fn look_for<K: MapKey, V: Persist, R>(
+pub(crate) fn look_for<K: MapKey, V: Persist, R>(
     words: &[AtomicU64],
     tag: u64,
     key: &K::Query,

@@ -1,7 +1,6 @@
 //! Changes of the tree: dividing full nodes on the way of an insertion, merging empty ones on that of a removal.
 
-use super::range::Path;
-use super::{Entry, INNER, Inner, InnerPrivateFields, LEAF, LEAST, Leaf, Node, PMap};
+use super::{Entry, INNER, Inner, InnerPrivateFields, LEAF, LEAST, Leaf, Node, PMap, Path};
 use crate::Persist;
 use crate::collections::keys::OrdKey;
 use crate::collections::sorted::{Order, SLOTS};

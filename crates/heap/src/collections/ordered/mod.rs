@@ -36,9 +36,7 @@
 //! insertion changes two lines. D4: there is no number of all entries, which would be one line more for each insertion.
 
 mod edit;
-mod range;
-
-pub use range::Range;
+pub(super) mod range;
 
 use super::keys::OrdKey;
 use super::sorted::{Found, Order, SLOTS, Sorted};
@@ -48,10 +46,8 @@ use crate::objects::place::{Obj, Ref};
 use crate::objects::slots::PRc;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
-use range::Path;
 use std::marker::PhantomData;
 use std::mem::offset_of;
-use std::ops::{Bound, RangeBounds};
 
 /// Most children.
 const CHILDREN: usize = SLOTS + 1;
@@ -99,6 +95,9 @@ enum Children<K: Persist, V: Persist> {
 type Kind = u64;
 const LEAF: Kind = 0;
 const INNER: Kind = 1;
+
+/// The nodes from the root down. The last step names the entry, those before it the child that was taken.
+type Path<'t, B, K, V> = Vec<(Node<'t, B, K, V>, usize)>;
 
 /// A map from `K` to `V` in the order of the keys: as a field of a type of your own, or in an object of its own.
 ///
@@ -548,30 +547,6 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     /// As for [`len`](Self::len).
     pub fn last(self, tx: &ReadTx<'t, B>) -> Result<Option<(K::Owned, Ref<'t, B, V>)>> {
         self.iter(tx)?.next_back().transpose()
-    }
-
-    /// All entries in order: copies of the keys, and the places of the values.
-    ///
-    /// # Errors
-    ///
-    /// As for [`len`](Self::len); so may each step.
-    pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Range<'x, 't, B, K, V>> {
-        self.range::<(Bound<&K::Query>, Bound<&K::Query>)>(tx, (Bound::Unbounded, Bound::Unbounded))
-    }
-
-    /// The entries whose keys are in a range, in order, from both ends. For keys without a size, such as `str`, the range is a pair of
-    /// [`Bound`]s.
-    ///
-    /// # Errors
-    ///
-    /// As for [`len`](Self::len); so may each step, and end with [`Error::MapChanged`] if a transaction that ran since the one before inserted into
-    /// this map or removed from it.
-    pub fn range<'x, R: RangeBounds<K::Query>>(
-        self,
-        tx: &'x ReadTx<'t, B>,
-        range: R,
-    ) -> Result<Range<'x, 't, B, K, V>> {
-        Range::new(self, tx, range.start_bound(), range.end_bound())
     }
 }
 

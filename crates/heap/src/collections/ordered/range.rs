@@ -1,6 +1,6 @@
 //! Ways through the tree, and ranges of it.
 
-use super::{DEPTH, EntryPrivateFields, Node, PMap};
+use super::{DEPTH, EntryPrivateFields, Node, PMap, Path};
 use crate::Persist;
 use crate::collections::keys::OrdKey;
 use crate::error::Result;
@@ -8,10 +8,7 @@ use crate::objects::brand::Brand;
 use crate::objects::place::Ref;
 use crate::tx::{MapWatch, ReadTx};
 use std::cmp::Ordering;
-use std::ops::Bound;
-
-/// Nodes from the root on. The last step says which entry, those before it which child was taken.
-pub(super) type Path<'t, B, K, V> = Vec<(Node<'t, B, K, V>, usize)>;
+use std::ops::{Bound, RangeBounds};
 
 /// The entries of a [`PMap`] in a range, in order, from both ends.
 pub struct Range<'x, 't, B: Brand, K: OrdKey, V: Persist> {
@@ -32,7 +29,7 @@ impl<B: Brand, K: OrdKey, V: Persist> std::fmt::Debug for Range<'_, '_, B, K, V>
 type Item<'t, B, K, V> = (<K as super::super::MapKey>::Owned, Ref<'t, B, V>);
 
 impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
-    pub(super) fn new(
+    fn new(
         map: Ref<'t, B, PMap<K, V>>,
         tx: &'x ReadTx<'t, B>,
         start: Bound<&K::Query>,
@@ -45,7 +42,7 @@ impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
             Bound::Included(key) | Bound::Excluded(key) => {
                 let (mut path, is_there) = map.path(tx, root, key)?;
                 if !is_there {
-                    settle_forward(tx, &mut path)?;
+                    skip_ends(tx, &mut path)?;
                 } else if matches!(start, Bound::Excluded(_)) {
                     forward(tx, &mut path)?;
                 }
@@ -132,12 +129,12 @@ fn down_last<'t, B: Brand, K: OrdKey, V: Persist>(
         path.push((node, entries));
         next = node.child(tx, entries)?;
     }
-    settle_back(&mut path);
+    step_back(&mut path);
     Ok(path)
 }
 
 /// From between two entries to the next: upwards, until a step leads to a child that has an entry after it.
-fn settle_forward<'t, B: Brand, K: OrdKey, V: Persist>(
+fn skip_ends<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     path: &mut Path<'t, B, K, V>,
 ) -> Result<()> {
@@ -151,7 +148,7 @@ fn settle_forward<'t, B: Brand, K: OrdKey, V: Persist>(
 }
 
 /// From between two entries to the one before.
-fn settle_back<B: Brand, K: OrdKey, V: Persist>(path: &mut Path<'_, B, K, V>) {
+fn step_back<B: Brand, K: OrdKey, V: Persist>(path: &mut Path<'_, B, K, V>) {
     while let Some((_, at)) = path.last_mut() {
         if *at > 0 {
             *at -= 1;
@@ -170,7 +167,7 @@ fn forward<'t, B: Brand, K: OrdKey, V: Persist>(
     *at += 1;
     match node.child(tx, *at)? {
         Some(below) => *path = down_first(tx, std::mem::take(path), below)?,
-        None => settle_forward(tx, path)?,
+        None => skip_ends(tx, path)?,
     }
     Ok(())
 }
@@ -180,7 +177,33 @@ fn back<'t, B: Brand, K: OrdKey, V: Persist>(tx: &ReadTx<'t, B>, path: &mut Path
     let Some(&(node, at)) = path.last() else { return Ok(()) };
     match node.child(tx, at)? {
         Some(below) => *path = down_last(tx, std::mem::take(path), below)?,
-        None => settle_back(path),
+        None => step_back(path),
     }
     Ok(())
+}
+
+impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
+    /// All entries in order: copies of the keys, and the places of the values.
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Self::len); so may each step.
+    pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Range<'x, 't, B, K, V>> {
+        self.range::<(Bound<&K::Query>, Bound<&K::Query>)>(tx, (Bound::Unbounded, Bound::Unbounded))
+    }
+
+    /// The entries whose keys are in a range, in order, from both ends. For keys without a size, such as `str`, the range is a pair of
+    /// [`Bound`]s.
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Self::len); so may each step, and end with [`Error::MapChanged`] if a transaction that ran since the one before inserted into
+    /// this map or removed from it.
+    pub fn range<'x, R: RangeBounds<K::Query>>(
+        self,
+        tx: &'x ReadTx<'t, B>,
+        range: R,
+    ) -> Result<Range<'x, 't, B, K, V>> {
+        Range::new(self, tx, range.start_bound(), range.end_bound())
+    }
 }
