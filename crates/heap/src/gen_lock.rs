@@ -1,8 +1,9 @@
 //! Generational locks: held from one transaction to later ones, and free after a crash.
 //!
-//! A lock is a word: the number of the heap's generation if it is held, anything else if not. Opening a heap for writing makes the
-//! next generation, which frees all locks of those before at once, wherever they are (NV-heaps 3.3). Transactions need no such
-//! locks for themselves; they are for what takes longer than one: a job that a worker has taken, a document that is being edited.
+//! A lock is a word: the heap's generation if it is held, any other value if not. Opening a heap for writing
+//! starts the next generation, which frees all earlier locks at once, wherever they are (NV-heaps 3.3).
+//! Transactions need no such locks. They are for work longer than a transaction: a job that a worker has
+//! taken, or a document that is being edited.
 
 use crate::Persist;
 use crate::error::Result;
@@ -48,7 +49,7 @@ pub struct GenLock {
 }
 
 impl<'t, B: Brand> Ref<'t, B, GenLock> {
-    /// Whether somebody holds the lock.
+    /// Whether the lock is held.
     ///
     /// # Errors
     ///
@@ -57,8 +58,8 @@ impl<'t, B: Brand> Ref<'t, B, GenLock> {
         Ok(tx.get(self.generation())? == tx.shared.generation)
     }
 
-    /// Takes the lock with the commit, if nobody holds it. It stays held until it is [unlocked](Self::unlock), or the heap is opened
-    /// again. Whoever unlocks it is not checked.
+    /// Takes the lock with the commit, if it is free. It stays held until it is [unlocked](Self::unlock), by
+    /// any thread, or until the heap is opened again.
     ///
     /// # Errors
     ///

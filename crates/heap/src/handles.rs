@@ -1,14 +1,14 @@
-//! Handles: what keeps objects alive from one transaction to the next, in ordinary memory.
+//! Handles: volatile references that keep objects alive from one transaction to the next.
 //!
-//! The counts of handles are in memory only, so that all are gone after a crash. An object that handles alone keep alive is
-//! an *orphan*; its offset is in an orphan slot on media, written by the commit that took its last pointer away, so that
-//! whoever opens the heap next can release it.
+//! The counts of handles are in memory only, so that a crash ends all handles. An object that only handles
+//! keep alive is an *orphan*. The commit that removed its last pointer wrote its offset to an orphan slot on
+//! media, so that the next opening of the heap can release it.
 //!
-//! A handle has a share in the counts, and none in the heap: who drops the heap closes it. Handles that are left lead nowhere then, and are
-//! refused by whoever opens the heap again.
+//! A handle shares the counts, but not the heap: dropping the heap closes it. Handles that are left lead
+//! nowhere, and the heap refuses them after its next opening.
 //!
-//! An object that is held has a slot kept for it from the commit that made the first handle on, whether it is an orphan or not: so that whoever takes its
-//! last pointer away needs no room for that, in a full pool.
+//! A held object has an orphan slot from the commit of its first handle on, whether it is an orphan or not.
+//! So its last pointer can be removed in a full pool.
 
 use crate::error::{Result, corrupt};
 use crate::objects::brand::Brand;
@@ -23,11 +23,13 @@ use tembo_pmem::{OfProcess, Region, offset_of};
 
 /// Keeps an object alive outside of transactions; [`enter`](crate::ReadTx::enter) gives the object back.
 ///
-/// It may be sent to other threads, kept in structs, and cloned. When the last one is dropped and no pointer leads to the
-/// object, it dies with one of the next commits, or, if the heap is closed before, when it is opened the next time.
+/// It may be sent to other threads, kept in structs, and cloned. When the last clone is dropped and no
+/// pointer leads to the object, the object dies with one of the next commits. If the heap is closed before,
+/// it dies after the next opening.
 ///
-/// A handle does not keep its heap open. One that is left when the heap is dropped is good for nothing any more: the object lives on only if
-/// there is a pointer to it, and [`enter`](crate::ReadTx::enter) refuses the handle in a heap that was opened since.
+/// A handle does not keep its heap open. A handle that is left when the heap is dropped is useless: the
+/// object lives on only if a pointer leads to it, and [`enter`](crate::ReadTx::enter) refuses the handle
+/// after the next opening.
 pub struct Handle<B: Brand, T> {
     object: Arc<HeldObject>,
     of: Of<B, T>,
@@ -36,7 +38,7 @@ pub struct Handle<B: Brand, T> {
 /// Ties a handle to a heap and a type, and to no thread.
 pub(crate) type Of<B, T> = PhantomData<(fn(B) -> B, fn() -> T)>;
 
-// What a transaction that panics does with a handle is forgotten with it.
+// A transaction that panics changes no handle.
 impl<B: Brand, T> std::panic::UnwindSafe for Handle<B, T> {}
 impl<B: Brand, T> std::panic::RefUnwindSafe for Handle<B, T> {}
 
@@ -75,9 +77,9 @@ impl<B: Brand, T: Persist> std::fmt::Debug for Handle<B, T> {
     }
 }
 
-/// What the clones of a handle share.
+/// The state that the clones of a handle share.
 struct HeldObject {
-    /// Those of the heap as it was open then.
+    /// The handles of the opening in which it was made.
     handles: Arc<OfProcess<Handles>>,
     off: u64,
     /// Whether the transaction that made it was committed.
@@ -109,13 +111,13 @@ impl NewHandle {
         self.object.off
     }
 
-    /// Says that the transaction was committed, after [`Handles::hold`].
+    /// Makes the handle count: its transaction was committed. Follows [`Handles::hold`].
     pub(crate) fn confirm(&self) {
         self.object.counts.store(true, Ordering::Release);
     }
 }
 
-/// What [`Handles::find_slot`] found.
+/// The result of [`Handles::find_slot`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FoundSlot {
     HasOne,
@@ -127,20 +129,20 @@ pub(crate) enum FoundSlot {
 #[derive(Debug)]
 pub(crate) struct Handles {
     tables: Mutex<HandleTables>,
-    /// Handles, orphans and orphans to be looked at: as long as there are none nobody asks.
+    /// The number of held objects and orphans. While it is 0 no caller takes the lock.
     busy: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct HandleTables {
-    /// Handles by object.
+    /// The number of handles of each object.
     held: HashMap<u64, usize>,
     /// The slot of every orphan.
     slots: HashMap<u64, u64>,
-    /// The slots that are kept for held objects that are no orphans.
+    /// The slots that are kept for held objects which are no orphans.
     spare: HashMap<u64, u64>,
     free_slots: Vec<u64>,
-    /// Orphans that no handle keeps any more.
+    /// Orphans without a handle.
     abandoned: Vec<u64>,
 }
 
@@ -149,7 +151,7 @@ impl HandleTables {
         self.held.len() + self.slots.len()
     }
 
-    /// Keeps a slot that an object has no use for now: for it, if it is held, else for all.
+    /// Puts a slot back: for its object if that is held, otherwise for any.
     fn put_slot(&mut self, object: u64, slot: u64) {
         let has_one = self.slots.contains_key(&object) || self.spare.contains_key(&object);
         if self.held.contains_key(&object) && !has_one {
@@ -161,7 +163,7 @@ impl HandleTables {
 }
 
 impl Handles {
-    /// Reads the orphan slots: all that are in use are of processes that are gone.
+    /// Reads the orphan slots. Those in use are from processes that have ended.
     pub(crate) fn read(region: &Region, heap_off: u64) -> Result<Handles> {
         let mut tables = HandleTables::default();
         for_each_slot(
@@ -199,12 +201,13 @@ impl Handles {
         self.is_busy() && self.tables.lock().held.contains_key(&object)
     }
 
-    /// Counts a handle. The caller owns the object's count record, so that nobody decides about its death meanwhile.
+    /// Counts a handle. The caller owns the object's count record, so that no commit decides about its death
+    /// meanwhile.
     pub(crate) fn hold(&self, object: u64) {
         self.with(|tables| *tables.held.entry(object).or_default() += 1);
     }
 
-    /// Counts a handle less.
+    /// Removes a handle from the count.
     pub(crate) fn release(&self, object: u64) {
         self.with(|tables| {
             let left = tables.held.get_mut(&object).map_or(0, |count| {
@@ -231,7 +234,7 @@ impl Handles {
         self.tables.lock().slots.get(&object).copied()
     }
 
-    /// A slot for an object that is held and is to be an orphan, unless it is one already.
+    /// Finds a slot for a held object that becomes an orphan, unless it is one already.
     pub(crate) fn find_slot(&self, object: u64) -> FoundSlot {
         self.with(|tables| match tables.slots.get(&object) {
             Some(_) => FoundSlot::HasOne,
@@ -242,7 +245,7 @@ impl Handles {
         })
     }
 
-    /// A slot to be kept for an object that is going to be held, unless it has one.
+    /// Finds a slot to keep for an object that is going to be held, unless it has one.
     pub(crate) fn find_spare(&self, object: u64) -> FoundSlot {
         self.with(|tables| {
             if tables.slots.contains_key(&object) || tables.spare.contains_key(&object) {
@@ -252,12 +255,12 @@ impl Handles {
         })
     }
 
-    /// Takes a slot back that was found for an object, or keeps it for that.
+    /// Takes back a slot that was found for an object, or keeps it for that.
     pub(crate) fn put_slot(&self, object: u64, slot: u64) {
         self.with(|tables| tables.put_slot(object, slot));
     }
 
-    /// After the commit that made an object an orphan, with this slot: nobody may hold it any more.
+    /// Notes an orphan after the commit that made it one. It may have lost its handles meanwhile.
     pub(crate) fn make_orphan(&self, object: u64, slot: u64) {
         self.with(|tables| {
             tables.slots.insert(object, slot);
@@ -267,7 +270,7 @@ impl Handles {
         });
     }
 
-    /// Forgets an orphan: it died, or a pointer leads to it again.
+    /// Removes an orphan: it died, or a pointer leads to it again.
     pub(crate) fn forget_orphan(&self, object: u64) {
         self.with(|tables| {
             if let Some(slot) = tables.slots.remove(&object) {
@@ -280,7 +283,7 @@ impl Handles {
         self.with(|tables| tables.free_slots.extend(slots));
     }
 
-    /// Takes a few of the orphans that no handle keeps any more.
+    /// Takes a few of the orphans without handles.
     pub(crate) fn take_abandoned(&self, most: usize) -> Vec<u64> {
         if !self.is_busy() {
             return Vec::new();
@@ -291,7 +294,7 @@ impl Handles {
         })
     }
 
-    /// Gives them back, after a commit that failed.
+    /// Puts them back after a commit that failed.
     pub(crate) fn put_abandoned(&self, objects: impl IntoIterator<Item = u64>) {
         self.with(|tables| {
             let HandleTables { slots, abandoned, .. } = tables;

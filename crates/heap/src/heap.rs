@@ -28,12 +28,13 @@ use std::sync::Arc;
 use tembo_pmem::{OfProcess, offset_of};
 use tembo_pool::{Options, Pool, Stats};
 
-/// What may be run again, and given up in the middle: a closure that holds nothing that it could change. Whatever is
-/// [`UnwindSafe`] is.
+/// A closure that may be run again, and abandoned in the middle: it captures nothing that it could change.
+/// Everything [`UnwindSafe`] is `Repeatable`.
 ///
-/// The compiler does not see everything. A `Mutex`, an atomic, a channel, a file and anything else that the program shares with the rest of the world can be
-/// captured, and so can a `Cell` in an [`AssertUnwindSafe`](std::panic::AssertUnwindSafe): what a closure does with them, as what it prints, sends or stores in
-/// statics, happens each time that it is run, and stays when the transaction is taken back.
+/// The compiler does not see everything. A closure can capture a `Mutex`, an atomic, a channel, a file and
+/// anything else that the program shares with the rest of the world, or a `Cell` in an
+/// [`AssertUnwindSafe`](std::panic::AssertUnwindSafe). Its effects on them, and its output and its changes of
+/// statics, happen each time that it runs, and stay when the transaction is taken back.
 #[diagnostic::on_unimplemented(
     message = "a transaction cannot change anything outside of its heap",
     label = "holds something outside that it could change",
@@ -47,7 +48,7 @@ impl<T: UnwindSafe> Repeatable for T {}
 
 /// An open heap, with a root of type `R`.
 ///
-/// It may be shared by any number of threads, each of which runs transactions of its own.
+/// Any number of threads may share it. Each of them runs transactions of its own.
 pub struct Heap<B: Brand, R: Persist> {
     pub(crate) shared: Arc<OfProcess<HeapShared>>,
     of: Of<B, R>,
@@ -64,8 +65,8 @@ impl<B: Brand, R: Persist> std::fmt::Debug for Heap<B, R> {
 }
 
 impl<R: Persist + Default> Heap<Scoped<'static>, R> {
-    /// Opens the heap in a file, or creates it, for the length of a closure. The brand of such a heap is no other's, so that nothing of it can get
-    /// anywhere else.
+    /// Opens the heap in a file, or creates it, for the length of a closure. No other heap has its brand, so
+    /// that nothing of it can get into another.
     ///
     /// # Errors
     ///
@@ -116,8 +117,8 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
         body(Heap::of(open_shared::<R>(pool, None)?))
     }
 
-    /// As [`try_with_pool`](Self::try_with_pool), with some parts of the heap left out: for measuring what they cost. The pool is good for
-    /// nothing else afterwards.
+    /// As [`try_with_pool`](Self::try_with_pool), with some parts of the heap left out, to measure what they
+    /// cost. Nothing else can use the pool afterwards.
     #[cfg(feature = "research")]
     pub fn try_with_layer<O, E: From<Error>>(
         pool: Pool,
@@ -133,8 +134,8 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
 impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
     /// Opens the heap in a file, or creates it, as the options say.
     ///
-    /// Takes time that does not depend on the heap's size. At most one heap with the brand may be open. It is closed when it is dropped, whatever
-    /// [handles](crate::Handle) there still are.
+    /// The time does not depend on the size of the heap. At most one heap with the brand may be open.
+    /// Dropping the heap closes it, even if there are [handles](crate::Handle) left.
     ///
     /// # Errors
     ///
@@ -145,10 +146,11 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
         Ok(Heap::of(open_shared::<R>(pool, Some(lease))?))
     }
 
-    /// As [`open`](Self::open), in a pool that is open already, and in which nobody else opens a heap.
+    /// As [`open`](Self::open), in a pool that is open already, and in which no other heap is open.
     ///
-    /// Whoever has a clone of the pool can write anything anywhere with it, past all that keeps a heap sound: for programs that have a pool of their own, and
-    /// leave the heap in it alone. A program without the pool's crate cannot come to one.
+    /// A clone of the pool can write anything anywhere, past everything that keeps a heap sound. This is for
+    /// programs that have a pool of their own, and do not write to the heap in it. A program without the
+    /// pool's crate cannot get one.
     ///
     /// # Errors
     ///
@@ -159,7 +161,8 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
     }
 }
 
-/// Opens the pool. If its parts may be of different ages, and that is accepted, the heap in it is checked first.
+/// Opens the pool. If its parts may be of different ages, and the options accept that, the heap in it is
+/// checked first.
 pub(crate) fn open_pool(path: &Path, options: &Options) -> Result<Pool> {
     let plain = Options { accept_unclean: false, ..options.clone() };
     match Pool::open(path, &plain) {
@@ -171,7 +174,7 @@ pub(crate) fn open_pool(path: &Path, options: &Options) -> Result<Pool> {
     let mut marks = reader.marks()?;
     check(&reader, &mut marks)?;
     if reader.roots()?.len() == 1 {
-        // Maps beside it are not the heap's, which does not read them either.
+        // Maps in the same pool are not the heap's, and the heap does not read them.
         marks.finish()?;
     }
     drop(reader);
@@ -187,15 +190,17 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         Heap { shared: Arc::new(OfProcess::new(shared)), of: PhantomData }
     }
 
-    /// Runs a transaction that may write. It is committed when the closure returns `Ok`, and then durable; changes nothing
-    /// if it returns an error or panics; and is run again if it met another transaction's changes. So the closure must have no effects of its own, which
-    /// `Fn` and [`Repeatable`] see to as far as the compiler can.
+    /// Runs a transaction that may write. It is committed, and durable, when the closure returns `Ok`. It
+    /// changes nothing if the closure returns an error or panics. It is run again after a conflict with
+    /// another transaction. So the closure must have no effects of its own, which `Fn` and [`Repeatable`]
+    /// ensure as far as the compiler can.
     ///
-    /// In a transaction of the same heap it becomes a part of that, which fails as a whole if this one fails. Until it ends the outer one's token does nothing
-    /// ([`Error::InnerRuns`]). In a transaction of another heap, or in a batch of maps, it is a transaction of its own, and durable when it returns, whatever
-    /// becomes of the other; if that is made again, so is this one.
+    /// Inside a transaction of the same heap it becomes part of that one, which fails as a whole if this one
+    /// fails. Until it ends, the outer token does nothing ([`Error::InnerRuns`]). Inside a transaction of
+    /// another heap, or a batch of maps, it is a transaction of its own, and durable when it returns,
+    /// whatever becomes of the other. If the other is retried, so is this one.
     ///
-    /// One fence; none if nothing was written.
+    /// It costs one fence, or none if nothing was written.
     ///
     /// # Errors
     ///
@@ -209,8 +214,8 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         self.try_write(body)
     }
 
-    /// As [`write`](Self::write), with an error type of the program's own that can be made from the heap's. It waits for others as `write` does:
-    /// to try is said here as in [`Iterator::try_for_each`].
+    /// As [`write`](Self::write), with an error type of the program's own that can be made from the heap's.
+    /// It waits as `write` does; the `try` is that of [`Iterator::try_for_each`].
     ///
     /// # Errors
     ///
@@ -228,8 +233,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         retry::write(&self.shared, run)
     }
 
-    /// Runs a transaction that reads. It writes nothing anywhere, and waits for nobody but transactions that are just storing
-    /// what they have committed.
+    /// Runs a transaction that reads. It writes nothing, and waits only for commits that are storing.
     ///
     /// # Errors
     ///
@@ -260,8 +264,9 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         retry::read(&self.shared, run)
     }
 
-    /// Releases all objects that have died but have not been released yet. Commits do that too, each a bounded part of it. In a pool that is full to the
-    /// last byte as well: where there is no room for the record of a large step, smaller ones are taken.
+    /// Releases all objects that have died but have not been released. Every commit releases a bounded part
+    /// of them too. Both work in a pool that is full to the last byte: where the record of a large step finds
+    /// no room, smaller ones are tried.
     ///
     /// # Errors
     ///
@@ -270,18 +275,18 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         dying::collect_all(&self.shared)
     }
 
-    /// Why objects that died could not be released after a commit, if that has happened since this was asked last. The commit itself is durable, and
-    /// commits after it try again; so does [`collect`](Self::collect).
+    /// Returns the error of a release after a commit, if there was one since the last call. The commit itself
+    /// is durable. Later commits, and [`collect`](Self::collect), try again.
     pub fn left_behind(&self) -> Option<Error> {
         self.shared.left.lock().take()
     }
 
-    /// Reads the whole heap without changing it, and proves that every pointer leads to an object of its type, every count is exact, and nothing is lost.
-    /// Nobody may write meanwhile, nor be in a transaction.
+    /// Reads the whole heap without changing it, and proves that every pointer leads to an object of its
+    /// type, every count is exact, and nothing is lost. No transaction may run meanwhile.
     ///
     /// # Errors
     ///
-    /// That the heap is damaged.
+    /// Corruption.
     pub fn check(&self) -> Result<Summary> {
         let mut marks = self.shared.pool.marks()?;
         let summary = check(&self.shared.pool, &mut marks)?;
@@ -289,7 +294,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         Ok(summary)
     }
 
-    /// How large the heap's file is, and how much of that is not used.
+    /// The size of the heap's file, and its unused part.
     pub fn stats(&self) -> Stats {
         self.shared.pool.stats()
     }
@@ -298,8 +303,8 @@ impl<B: Brand, R: Persist> Heap<B, R> {
 /// Opens the heap of a pool, or makes it if the pool has no roots yet.
 fn open_shared<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>) -> Result<HeapShared> {
     pool.check_process()?;
-    // Who owns what is noted in memory, so that there must be one such memory. No structure lies at 0: that stands for the pool's
-    // heap, also before there is one.
+    // Ownership records are in memory, so that there must be one set of them. No structure lies at 0, which
+    // stands for the pool's heap, also before there is one.
     let hold = pool.hold(0).ok_or(Error::InUse)?;
     let root = pool.roots()?.into_iter().find(|root| root.name == ROOT_NAME);
     let (off, types) = match root {

@@ -6,18 +6,18 @@ use crate::objects::types::Types;
 use tembo_pmem::{Region, offset_of};
 use tembo_pool::Pool;
 
-/// What a heap says of itself.
+/// The self-description of a heap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// How often the heap was opened for writing.
+    /// The number of openings for writing.
     pub generation: u64,
     /// The root's type.
     pub root_type: String,
-    /// Every type's name, and its fields and where they lie.
+    /// The name of every type, and its fields with their offsets.
     pub types: Vec<(String, String)>,
 }
 
-/// Describes the heap of a pool, if there is one. Takes time with the number of types only.
+/// Describes the heap of a pool, if there is one. The time grows with the number of types only.
 ///
 /// # Errors
 ///
@@ -38,7 +38,7 @@ pub fn describe(pool: &Pool) -> Result<Option<Description>> {
     }))
 }
 
-/// Whether a migration of the heap at `off` is not over; an error if it is none of this version.
+/// Whether a migration of the heap at `off` is unfinished. An error if the heap has another format.
 pub(crate) fn is_migrating(region: &Region, off: u64) -> Result<bool> {
     match region.load_u64(off + offset_of!(PmHeap, magic) as u64)? {
         MAGIC => Ok(false),
@@ -50,12 +50,12 @@ pub(crate) fn is_migrating(region: &Region, off: u64) -> Result<bool> {
     }
 }
 
-/// In which format a heap is.
+/// The format of a heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeapFormat {
-    /// In that of this library.
+    /// The format of this library.
     Known,
-    /// In that of another version.
+    /// The format of another version.
     Other {
         /// The version of the format.
         found: u64,
@@ -64,7 +64,7 @@ pub enum HeapFormat {
     },
 }
 
-/// In which format the heap is that lies at `off`, where a root of the kind [`ROOT_KIND`] leads.
+/// The format of the heap at `off`, the offset of a root of the kind [`ROOT_KIND`].
 ///
 /// # Errors
 ///
@@ -86,7 +86,7 @@ fn format_of(magic: u64, off: u64) -> Result<HeapFormat> {
     Ok(if found == supported { HeapFormat::Known } else { HeapFormat::Other { found, supported } })
 }
 
-/// Where the heap of a pool lies.
+/// The offset of the heap in a pool.
 pub(super) fn find(pool: &Pool) -> Result<Option<u64>> {
     Ok(pool.root(ROOT_NAME)?.filter(|root| root.kind == ROOT_KIND).map(|root| root.off))
 }

@@ -1,5 +1,5 @@
-//! Reading a whole heap without changing it, and without its program's types: the proof that every pointer is valid, every count
-//! exact, and nothing leaked.
+//! The check: reads a whole heap without changing it and without its program's types, and proves that every
+//! pointer is valid, every count exact, and nothing leaked.
 
 mod format;
 mod summary;

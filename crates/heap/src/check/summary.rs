@@ -1,33 +1,33 @@
 //! The result of a check.
 
-/// What there is in a heap.
+/// The contents of a heap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// How often the heap was opened for writing.
+    /// The number of openings for writing.
     pub generation: u64,
-    /// By type, in the order in which the types came.
+    /// Usage by type, in the order in which the types were added.
     pub types: Vec<TypeUsage>,
-    /// Objects that only handles kept alive, when the heap was used last.
+    /// Objects that only handles kept alive when the heap was last in use.
     pub orphans: u64,
     /// Objects that have died, and have not been released yet.
     pub dying: u64,
-    /// Objects of which only the memory is left, for the weak pointers that lead to it.
+    /// Objects with nothing but their memory left, for weak pointers that lead to them.
     pub shells: u64,
-    /// Objects that a migration which is not over has made new ones of.
+    /// Objects with a successor, made by a migration that is unfinished.
     pub moved: u64,
-    /// Circles of strong pointers that nothing else leads to: counting never finds them dead.
+    /// Circles of strong pointers without a pointer from outside. Their counts never reach 0.
     pub circles: Vec<Circle>,
 }
 
-/// Objects that keep each other alive, while neither the root nor a handle leads to them. A weak pointer in place of one of the
-/// circle's strong ones would let them die.
+/// Objects that keep each other alive, while neither the root nor a handle leads to them. With one of the
+/// circle's pointers weak they would die.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Circle {
-    /// Where one of its objects lies.
+    /// The offset of one of its objects.
     pub off: u64,
-    /// Names of the types of its objects, in the order of the pointers; of a long one the first few.
+    /// The names of the types of its objects, in the order of the pointers; the first few of a long one.
     pub path: String,
-    /// How many objects it keeps alive, its own among them.
+    /// The number of objects that it keeps alive, its own included.
     pub objects: u64,
 }
 
@@ -36,18 +36,18 @@ impl std::fmt::Display for Circle {
         let Circle { off, path, objects } = self;
         write!(
             f,
-            "{objects} objects that nothing leads to are kept alive by a circle of strong pointers: {path}, the first at {off:#x}; \
+            "a circle of strong pointers keeps {objects} objects alive that nothing else leads to: {path}, the first at {off:#x}; \
              make one of these pointers weak"
         )
     }
 }
 
-/// How much of a heap objects of one type take.
+/// The space that objects of one type take.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TypeUsage {
     /// The type's name.
     pub name: String,
-    /// Its fields and where they lie.
+    /// Its fields and their offsets.
     pub layout: String,
     /// Objects that are one value of the type.
     pub objects: u64,

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use tembo_pmem::{Region, offset_of};
 use tembo_pool::{Marks, Pool};
 
-/// What a walk knows of an object.
+/// The knowledge of an object so far.
 #[derive(Debug, Default)]
 struct Seen {
     strong: u64,
@@ -28,20 +28,21 @@ struct Seen {
 }
 
 struct Walk<'w> {
-    /// Of objects apart: another one with a strong pointer to it.
+    /// For each object apart: another one with a strong pointer to it.
     before: HashMap<u64, u64, foldhash::fast::FixedState>,
     region: &'w Region,
     types: Types,
     seen: HashMap<u64, Seen, foldhash::fast::FixedState>,
     next: Vec<u64>,
-    /// A migration is not over.
+    /// A migration is unfinished.
     is_migrating: bool,
-    /// Not all other blocks of the pool are known.
+    /// The pool holds blocks of unknown structures.
     beside_unknown: bool,
 }
 
-/// Checks the heap of a pool: every pointer leads to an object of its type, every count is exact, and every object is reached. `marks` are the
-/// pool's blocks, each of which is ticked off. Takes memory with the number of objects.
+/// Checks the heap of a pool: every pointer leads to an object of its type, every count is exact, and every
+/// object is reached. It marks each block of the heap in `marks`. The memory grows with the number of
+/// objects.
 ///
 /// # Errors
 ///
@@ -50,8 +51,9 @@ pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
     walk(pool, marks, false).map(|(_, summary)| summary)
 }
 
-/// As [`check`], in a pool that holds something else whose blocks nobody could tick off: objects that only circles lead to are not looked for
-/// then, since they could not be told from those blocks, and counts may be higher than what was found.
+/// As [`check`], in a pool with other structures whose blocks are unknown. It cannot tell objects that only
+/// circles lead to from those blocks, and does not look for them. Counts may be higher than the pointers that
+/// it found.
 ///
 /// # Errors
 ///
@@ -60,7 +62,7 @@ pub fn check_beside_unknown(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
     walk(pool, marks, true).map(|(_, summary)| summary)
 }
 
-/// The objects of a heap that is the only thing in its pool, after all of it was checked: those alive, dying, shells and moved ones.
+/// The objects of a heap that is alone in its pool, after a full check: alive, dying, shells and moved ones.
 pub(crate) fn objects(pool: &Pool) -> Result<Vec<u64>> {
     let mut marks = pool.marks()?;
     let (walk, _) = walk(pool, &mut marks, false)?;
@@ -109,7 +111,7 @@ fn walk<'w>(pool: &'w Pool, marks: &mut Marks, beside_unknown: bool) -> Result<(
     Ok((walk, summary))
 }
 
-/// What is used, by a type's hash.
+/// The usage by the hash of a type.
 type Usage = HashMap<u64, TypeUsage, foldhash::fast::FixedState>;
 
 fn leaked(object: u64, type_name: &str) -> Error {
@@ -121,7 +123,7 @@ fn leaked(object: u64, type_name: &str) -> Error {
     )
 }
 
-/// What no field is in is zero.
+/// Refuses a reserved word that is not zero.
 fn expect_zero(region: &Region, off: u64, bytes: u64) -> Result<()> {
     for off in (off..off + bytes).step_by(8) {
         let found = region.load_u64(off)?;
@@ -181,7 +183,7 @@ impl Walk<'_> {
         Ok(listed)
     }
 
-    /// Objects in blocks that nothing leads to: in circles, or leaked, which their counts tell.
+    /// Objects in blocks that nothing leads to: in circles or leaked, which their counts tell.
     fn find_apart(&mut self, marks: &Marks) -> Result<Vec<u64>> {
         let mut apart = Vec::new();
         for block in marks.unreached() {
@@ -217,10 +219,11 @@ impl Walk<'_> {
         Ok(fits && is_held && !kind.is_dying() && !kind.is_shell())
     }
 
-    /// The circles among objects apart, whose counts are exact: so each has another one before it, and whoever goes back comes to a circle.
+    /// The circles among objects apart. Their counts are exact, so each has a predecessor, and going back
+    /// leads to a circle.
     fn circles(&self, apart: &[u64]) -> Result<Vec<Circle>> {
         const SHOWN_MAX: usize = 8;
-        // The circle that going back from an object comes to, by its number.
+        // The number of the circle that going back from an object leads to.
         let mut circle_of: HashMap<u64, usize, foldhash::fast::FixedState> = HashMap::default();
         let mut circles: Vec<Circle> = Vec::new();
         for object in apart {
@@ -276,7 +279,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Counts the pointers of an object, and notes those that are still to be followed.
+    /// Counts the pointers of an object, and queues their targets.
     fn follow(&mut self, object: u64) -> Result<()> {
         if std::mem::replace(&mut self.seen.entry(object).or_default().is_walked, true) {
             return Ok(());
@@ -337,7 +340,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Compares what an object says of itself with what was found.
+    /// Compares the head of an object with the findings.
     fn judge(
         &self,
         object: u64,
@@ -377,7 +380,7 @@ impl Walk<'_> {
             return Err(corrupt("an object", object, "alive, dying or a shell", found));
         }
         let bytes = match kind.is_array() {
-            // A migration may have given it a type with a larger value, which it will never have.
+            // A migration may have given the shell a type with a larger value, which it never has.
             _ if kind.is_shell() => OBJECT_HEAD_BYTES,
             false => OBJECT_HEAD_BYTES + info.bytes,
             true => {

@@ -1,24 +1,25 @@
-//! Commits: from what a transaction has gathered to one durable record.
+//! Commits: from the changes that a transaction has gathered to one durable record.
 //!
 //! # Order
 //!
-//! 1. Own the data records of what was written, but for those that are owned already; then the count records of all objects whose counts
-//!    change, in their order. (A count record is owned during commits only, so that waiting for one ends. Nobody waits for a data record while
-//!    it owns one of a count.)
-//! 2. Work out the new counts, and who dies. A dying object's pointers are released in the same commit, as long as there
-//!    are few and all records can be had at once; otherwise it goes to the lane's list of dying objects, which `collect.rs` goes
-//!    through afterwards, a bounded part in each transaction.
-//! 3. Mark all records as committing, get a number from the clock, validate what was read (`orec.rs`).
+//! 1. Own the data records of all written places that are not owned yet. Then own the count records of all objects whose
+//!    counts change, in the order of their numbers. (Commits alone own count records, so that a wait for one ends. No commit
+//!    waits for a data record while it owns a count record.)
+//! 2. Compute the new counts and the deaths (`resolve.rs`). The commit releases a dying object's pointers itself if there are
+//!    few and it gets all records without waiting. Otherwise the object goes to the lane's list of dying objects; later
+//!    transactions release a bounded part of it each (`dying.rs`).
+//! 3. Mark all records as committing, get a number from the clock, and validate the reads (`orec.rs`).
 //! 4. Commit the pool's transaction: one fence.
 //! 5. Release the records with the number.
 //!
 //! # Invariants
 //!
-//! - I1: an object's strong count is the number of strong slots that lead to it, of objects that are alive or in a list of dying ones (with a dying
-//!   array only the elements that have not been released yet); weak likewise. The root object has one more.
-//! - I2: an object with no strong pointer is an orphan (in an orphan slot), or dying (in exactly one list), or a shell (only weak pointers lead
-//!   to it).
-//! - I3: a list of dying objects is linked by the first words of their heads and ends.
+//! - I1: an object's strong count is the number of strong pointers that lead to it, from objects that are alive or in a list
+//!   of dying ones. Of a dying array only the elements count that have not been released. Weak counts likewise. The root
+//!   object has one strong pointer more.
+//! - I2: an object with no strong pointer is an orphan (in an orphan slot), or dying (in exactly one list), or a shell (only
+//!   weak pointers lead to it).
+//! - I3: a list of dying objects is linked by the first words of their heads, and ends.
 
 use crate::counts::resolve::{CountResolver, try_lock};
 use crate::error::{Error, Result};
@@ -28,7 +29,7 @@ use crate::stm::shared::HeapShared;
 use crate::stm::writer::WriterContext;
 use tembo_sync::back_off;
 
-/// Objects that one commit destroys, at most; the others wait in the lane's list.
+/// The most objects that one commit destroys; the others wait in the lane's list.
 pub(crate) const DEATHS_MAX: usize = 48;
 
 /// The failure of a commit: an [`Error`] that fits in a register, so that a commit that succeeds stores nothing for it.
@@ -57,7 +58,7 @@ impl From<CommitFailure> for Error {
 
 /// Makes a transaction durable, then visible.
 ///
-/// So many of the objects that die with it are destroyed by it, at most; the others later.
+/// It destroys at most `deaths` of the objects that die with it; later commits destroy the others.
 pub(crate) fn commit(
     shared: &HeapShared,
     active: &ActiveTx,
@@ -75,7 +76,7 @@ pub(crate) fn commit(
     if !writer.only_writes() {
         return commit_work(shared, Some(active), writer, deaths);
     }
-    // No count changes and nobody dies: most transactions that change fields.
+    // No count changes and no object dies: most transactions that change fields.
     match publish(shared, Some(active), writer) {
         Ok(version) => {
             writer.release_owned(&shared.orecs, version);
@@ -102,8 +103,8 @@ pub(crate) fn commit_work(
     let outcome = prepare(shared, active, writer, deaths).and_then(|()| publish(shared, active, writer));
     match outcome {
         Ok(version) => {
-            // Before any record is released: nobody can come to what this commit has allocated until then, and decide about it
-            // without knowing its handles.
+            // Before any record is released: until then no other commit reaches the new objects, and so none
+            // decides about them without their handles.
             writer.held.iter().for_each(|claim| {
                 shared.handles.hold(claim.off());
                 claim.confirm();
@@ -119,7 +120,7 @@ pub(crate) fn commit_work(
             writer.buffers.locks.iter().for_each(|index| shared.count_orecs.release(*index, version));
         }
         Err(_) => {
-            // First of all: a block that was to be freed is not one that others can free before this is taken back.
+            // This comes first: another commit must not free a block that this one was to free.
             writer.ptx.roll_back();
             writer.dying_first = dying_first;
             let unused = writer.buffers.orphaned.iter().chain(&writer.buffers.spare);
@@ -150,7 +151,8 @@ fn prepare(
         return Ok(());
     }
     lock_counts(shared, writer);
-    // Who has seen pointers that are gone would count objects that have died since. From here on none of those that it counts can.
+    // A transaction that read pointers which are gone would count objects that have died since. From here on
+    // none of its objects can die.
     if let Some(active) = active
         && !shared.clock.stands_at(active.rv())
         && !active.reads_hold(shared)
@@ -206,7 +208,7 @@ fn publish(shared: &HeapShared, active: Option<&ActiveTx>, writer: &mut WriterCo
         }
         version = number.version;
     }
-    // Whether it succeeds or not; after its fence this would wait.
+    // In either outcome; after the fence these stores would wait for it.
     writer.deltas.clear();
     writer.fresh.clear();
     writer.ptx.commit_and_begin()?;

@@ -1,5 +1,5 @@
-//! What has died and was not released by the commit that took its last pointer away: a list of each lane, gone through by later commits, a bounded part
-//! in each transaction; and orphans that no handle keeps any more.
+//! Dying objects: those that died in a commit which did not release them, and orphans without handles. Each
+//! lane has a list of them, and later commits release a bounded part each.
 
 use crate::counts::commit::{CommitFailure, DEATHS_MAX, commit_work};
 use crate::counts::resolve::{CountResolver, unknown_type};
@@ -14,7 +14,7 @@ use crate::stm::writer::WriterContext;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// How much of what is dying one transaction takes on, at most.
+/// The most that one transaction releases.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     /// Objects of the list.
@@ -23,12 +23,12 @@ struct Step {
     elements: u64,
     /// Pointers of one object or element.
     pointers: usize,
-    /// Objects that it destroys besides, since their last pointers go.
+    /// Objects that it destroys because their last pointers go.
     deaths: usize,
 }
 
-/// The first where there is room. In a full pool a record has to fit into half a lane, so that smaller ones are taken until one does; the last
-/// fits into the smallest lane that there is.
+/// The steps, the largest first. In a full pool a record has to fit into half a lane, so smaller steps are
+/// tried until one fits. The last fits into the smallest lane.
 const STEPS: [Step; 5] = [
     Step { objects: 16, elements: 128, pointers: usize::MAX, deaths: DEATHS_MAX },
     Step { objects: 8, elements: 64, pointers: 64, deaths: 16 },
@@ -37,12 +37,13 @@ const STEPS: [Step; 5] = [
     Step { objects: 1, elements: 1, pointers: 1, deaths: 0 },
 ];
 
-/// Dying objects that a commit goes on with, at most.
+/// The most dying objects that a commit releases after its own work.
 pub(crate) const COLLECT_MAX: usize = 2048;
 
-/// Goes on with the session's list of dying objects, and with abandoned orphans, until about `budget` objects are done. Returns whether all are.
+/// Releases about `budget` objects of the writer's list, and of orphans without handles. Returns whether all
+/// are released.
 ///
-/// Where there is no room for the record of a step, it takes smaller ones.
+/// If the record of a step finds no room, a smaller step is tried.
 pub(crate) fn collect(shared: &HeapShared, writer: &mut WriterContext, budget: usize) -> Result<bool> {
     let mut done = 0;
     while done < budget {
@@ -61,18 +62,18 @@ pub(crate) fn collect(shared: &HeapShared, writer: &mut WriterContext, budget: u
     Ok(false)
 }
 
-/// Releases all dying objects, those of lists that belong to no writer too.
+/// Releases all dying objects, also those in lists without a writer.
 pub(crate) fn collect_all(shared: &HeapShared) -> Result<()> {
     shared.pool.check_process()?;
     if running::of(shared).is_some() {
-        // What it owns would be waited for.
+        // It would wait for its own records.
         return Err(Error::InsideTransaction { what: "`collect`" });
     }
     let mut writer = shared.take_writer()?;
     let outcome = collect_list(shared, &mut writer).and_then(|()| collect_leftovers(shared, &mut writer));
     shared.put_writer(writer);
     outcome?;
-    // The lists of sessions that are in use are for those who use them.
+    // A writer that is in use releases its own list.
     while let Some(mut writer) = shared.take_writer_with_dying() {
         let outcome = collect_list(shared, &mut writer);
         shared.put_writer(writer);
@@ -92,7 +93,7 @@ fn collect_list(shared: &HeapShared, writer: &mut WriterContext) -> Result<()> {
     Ok(())
 }
 
-/// Lists that threads of an earlier process left, and that no session of this one has taken over.
+/// Releases the lists of an earlier process that no writer of this one has taken over.
 fn collect_leftovers(shared: &HeapShared, writer: &mut WriterContext) -> Result<()> {
     loop {
         let mut leftovers = shared.leftovers.lock();
@@ -111,13 +112,13 @@ fn collect_leftovers(shared: &HeapShared, writer: &mut WriterContext) -> Result<
     }
 }
 
-/// What came of a step.
+/// The outcome of a step.
 enum Collected {
     /// There is nothing left to do.
     All,
-    /// So many objects, or parts of some, are done.
+    /// This many objects, or parts of some, are released.
     Some(usize),
-    /// Others are in the way.
+    /// Other transactions own what the step needs.
     Busy,
 }
 
@@ -144,8 +145,8 @@ fn collect_step(shared: &HeapShared, writer: &mut WriterContext, step: &Step) ->
     outcome
 }
 
-/// Notes that pointers of the list's first objects are released, in a transaction that has done nothing so far. Returns how many objects
-/// that concerns: none if somebody is still writing to the first.
+/// Releases pointers of the list's first objects, in a transaction that has done nothing so far. Returns the
+/// number of these objects: 0 if another transaction still writes to the first.
 fn take_dying(shared: &HeapShared, writer: &mut WriterContext, step: &Step) -> Result<usize> {
     let mut taken = 0;
     while writer.dying_first != 0 && taken < step.objects {
@@ -172,7 +173,8 @@ struct Dying<'c> {
     object: u64,
     kind: Kind,
     info: &'c TypeInfo,
-    /// Elements whose pointers are released already, and all of them. An object that is no array is one.
+    /// The number of elements whose pointers are released, and of all. An object that is no array counts as
+    /// one element.
     released: u64,
     len: u64,
 }
@@ -195,7 +197,7 @@ impl<'c> Dying<'c> {
         Ok(Dying { object, kind, info, released, len })
     }
 
-    /// The elements whose turn it is.
+    /// The elements that this step releases.
     fn elements(&self, most: u64) -> Range<u64> {
         let most = if self.info.pointers.is_empty() { self.len } else { most };
         self.released..self.released + self.len.saturating_sub(self.released).min(most)
@@ -208,7 +210,7 @@ impl<'c> Dying<'c> {
         }
     }
 
-    /// Becomes the owner of these elements; whether that could be had at once.
+    /// Owns these elements if it gets them without waiting; returns whether it did.
     fn own(&self, shared: &HeapShared, writer: &mut WriterContext, most: u64) -> bool {
         let mut resolver = CountResolver { shared, writer, budget: 0 };
         self.elements(most).all(|element| {
@@ -220,7 +222,7 @@ impl<'c> Dying<'c> {
         })
     }
 
-    /// Releases pointers of these elements; whether all of the object's are released then.
+    /// Releases pointers of these elements. Returns whether all pointers of the object are released.
     fn release(&self, shared: &HeapShared, writer: &mut WriterContext, step: &Step) -> Result<bool> {
         let elements = self.elements(step.elements);
         let mut pointers = std::mem::take(&mut writer.buffers.pointers);
@@ -251,7 +253,7 @@ impl<'c> Dying<'c> {
             }
             noted += pointers.len();
             if !all {
-                // Those that are released lead nowhere from now on, so that the next step finds the others.
+                // Released pointers become null, so that the next step finds the others.
                 for slot in &slots[..step.pointers] {
                     writer.ptx.store_words(*slot, &[0])?;
                 }

@@ -26,7 +26,7 @@ pub(crate) struct CountResolver<'c> {
 }
 
 impl CountResolver<'_> {
-    /// A word of an object as the commit is going to leave it.
+    /// A word of an object as the commit leaves it.
     fn word(&self, off: u64) -> Result<u64> {
         match self.writer.ptx.stored_word(off) {
             Some(word) => Ok(word),
@@ -34,7 +34,7 @@ impl CountResolver<'_> {
         }
     }
 
-    /// The counts of an object that was there before, whose record is owned.
+    /// The counts of an older object, whose record is owned.
     fn counts(&mut self, object: u64) -> Result<&mut NewCounts> {
         if self.writer.buffers.counts.get(object).is_none() {
             let kind = Kind(self.shared.region().load_u64(kind_off(object))?);
@@ -105,7 +105,7 @@ impl CountResolver<'_> {
         Ok(())
     }
 
-    /// Decides about an object that was there before, after its counts have changed.
+    /// Decides the state of an older object after its counts have changed.
     fn resolve(&mut self, object: u64) -> Result<()> {
         let counts = *self.counts(object)?;
         if counts.kind.is_shell() && counts.new.weak == 0 {
@@ -132,7 +132,7 @@ impl CountResolver<'_> {
         Ok(())
     }
 
-    /// Decides about an object of this transaction that no strong pointer leads to.
+    /// Decides the state of a new object without strong pointers.
     fn resolve_fresh(&mut self, object: u64) -> Result<()> {
         if self.writer.held.iter().any(|claim| claim.off() == object) {
             return self.make_orphan(object);
@@ -141,7 +141,7 @@ impl CountResolver<'_> {
         Ok(())
     }
 
-    /// Keeps a slot for each object that is held from now on.
+    /// Keeps an orphan slot for each object that is held from now on.
     fn keep_slots(&mut self) -> Result<()> {
         for i in 0..self.writer.held.len() {
             let object = self.writer.held[i].off();
@@ -159,7 +159,7 @@ impl CountResolver<'_> {
         Ok(())
     }
 
-    /// Takes an orphan's slot away.
+    /// Empties an orphan's slot: a pointer leads to it again, or it dies.
     fn adopt(&mut self, object: u64) -> Result<()> {
         if let Some(slot) = self.shared.handles.slot_of(object) {
             self.writer.ptx.store_words(slot, &[0])?;
@@ -168,7 +168,7 @@ impl CountResolver<'_> {
         Ok(())
     }
 
-    /// An orphan that this commit has taken the slot of is one again: what was linked to it has died.
+    /// Restores the slot of an orphan that this commit has emptied: the object that linked it has died.
     fn keep_slot(&mut self, object: u64) -> Result<()> {
         let adopted = &mut self.writer.buffers.adopted;
         if let Some(at) = adopted.iter().position(|adopted| *adopted == object)
@@ -209,7 +209,7 @@ impl CountResolver<'_> {
     /// A slot of a block that this commit makes.
     fn new_slot(&mut self) -> Result<u64> {
         if self.writer.buffers.new_slots.is_empty() {
-            // Its record stands for the chain of blocks, until the commit is over.
+            // The record of this word owns the chain of blocks until the commit is over.
             if !self.can_change(self.shared.off) {
                 return Err(Error::Conflict);
             }
@@ -217,7 +217,7 @@ impl CountResolver<'_> {
             let next = self.word(head)?;
             let writer = &mut *self.writer;
             let block = writer.ptx.alloc(size_of::<PmOrphans>() as u64)?;
-            // The zeros are a part of the commit, as slots that are in use would be.
+            // The zeros are part of the commit, as slots in use would be.
             writer.ptx.write_fresh(block, &[0; size_of::<PmOrphans>()])?;
             writer.ptx.store(block, next)?;
             writer.ptx.store_words(head, &[block])?;
@@ -227,7 +227,7 @@ impl CountResolver<'_> {
         Ok(self.writer.buffers.new_slots.pop().expect("a slot of the new block"))
     }
 
-    /// Releases an object that no strong pointer leads to any more, now or later.
+    /// Releases an object without strong pointers, now or later.
     pub(super) fn destroy(&mut self, object: u64) -> Result<()> {
         let is_fresh = self.writer.fresh.get(object).is_some();
         let kind = match self.writer.fresh.get(object) {
@@ -265,7 +265,7 @@ impl CountResolver<'_> {
         Ok(())
     }
 
-    /// Frees the dead, or makes them shells if weak pointers of what is left lead to them.
+    /// Frees dead objects, or makes them shells if weak pointers lead to them.
     pub(super) fn end_all(&mut self) -> Result<()> {
         for i in 0..self.writer.buffers.ended.len() {
             let (object, kind) = self.writer.buffers.ended[i];
@@ -286,7 +286,7 @@ impl CountResolver<'_> {
         self.set_kind(object, kind.shell(), fresh.is_some())
     }
 
-    /// Owns the data record of a key, if that can be had at once, so that what is read there stays so.
+    /// Owns the data record of a key if it gets it without waiting, so that reads there stay valid.
     pub(crate) fn own(&mut self, key: u64) -> bool {
         let index = self.shared.orecs.index(key);
         let seen = self.shared.orecs.load(index);
@@ -300,7 +300,7 @@ impl CountResolver<'_> {
         owns
     }
 
-    /// Owns the count record of an object, if that can be had at once.
+    /// Owns the count record of an object if it gets it without waiting.
     fn can_change(&mut self, object: u64) -> bool {
         if self.writer.fresh.get(object).is_some() || !self.shared.isolates() {
             return true;
@@ -316,7 +316,7 @@ impl CountResolver<'_> {
         owns
     }
 
-    /// Takes a pointer to an object away, whose count may be changed.
+    /// Removes a pointer to an object whose count record is owned.
     fn release(&mut self, object: u64, kind: PointerKind) -> Result<()> {
         let (strong, weak) = if kind == PointerKind::Weak { (0, -1) } else { (-1, 0) };
         if let Some(fresh) = self.writer.fresh.get_mut(object) {
@@ -378,7 +378,7 @@ impl CountResolver<'_> {
             }
             let counts = Counts { strong: 0, weak: 0 }.changed(strong, weak);
             let counts = counts.ok_or(Error::TooManyPointers { off: object })?;
-            // A block that was freed again may be stored to as well.
+            // A store to a block that was freed again does no harm.
             match is_tagged(object) {
                 true => ptx.set_tag_word(block_of(object), 1, counts.encode())?,
                 false => ptx.store(counts_off(object), counts.encode())?,

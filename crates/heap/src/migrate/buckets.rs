@@ -1,4 +1,4 @@
-//! Buckets and entries whose values become those of another version of their type (`migrate.rs`).
+//! Conversion of the buckets and entries of hash maps.
 
 use crate::Persist;
 use crate::collections::MapKey;
@@ -13,7 +13,7 @@ use crate::objects::slots::PRc;
 use crate::objects::value_buffer::ValueBuffer;
 use crate::tx::Tx;
 
-/// Gives an entry where there was none a key and a value.
+/// Gives a blank entry a key and a value.
 fn convert<'t, B: Brand, K: MapKey, Old: Persist, New: Migrate<Old>>(
     tx: &mut Tx<'t, B>,
     old: Ref<'t, B, Entry<K, Old>>,
@@ -35,8 +35,8 @@ pub(crate) fn convert_entry<'t, B: Brand, K: MapKey, Old: Persist, New: Migrate<
     Ok(new)
 }
 
-/// Fills a new bucket with the new versions of what is in an old one. Of the new ones fewer may fit into it, so that others follow; the old ones that follow
-/// come after those.
+/// Fills a new bucket with the new versions of the entries in an old one. Fewer new ones may fit, so that
+/// more buckets follow it. The old chain follows after those.
 pub(crate) fn convert_bucket<'t, B: Brand, K: MapKey, Old: Persist, New: Migrate<Old>>(
     tx: &mut Tx<'t, B>,
     old: Ref<'t, B, Bucket<K, Old>>,

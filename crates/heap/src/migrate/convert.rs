@@ -11,7 +11,7 @@ use crate::objects::place::Arr;
 use crate::objects::value_buffer::ValueBuffer;
 use crate::tx::Tx;
 
-/// Makes a new object of an old one, or a new array of one of so many elements.
+/// Makes a new object of an old one, or a new array of an old one with this many elements.
 pub(super) type Convert = for<'t> fn(&mut Tx<'t, Moving>, u64, Option<u64>) -> Result<u64>;
 
 pub(super) struct Step {
@@ -19,7 +19,7 @@ pub(super) struct Step {
     pub old: u64,
     pub new: u64,
     pub describe: TargetFn,
-    /// None for objects that die when those which lead to them are converted.
+    /// None for objects that die when the objects that lead to them are converted.
     pub convert: Option<Convert>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn convert<'t, Old: Persist, New: Migrate<Old>>(
                 tx.put(new.at(i), value)?;
                 New::link(tx, old.at(i), new.at(i))?;
             }
-            // Vectors have room for more, where there need not be any value.
+            // A vector has room for more values, which need not hold any.
             Err(Error::Pool(e)) if matches!(*e, tembo_pool::Error::Corrupt { .. }) => {}
             Err(e) => return Err(e),
         }

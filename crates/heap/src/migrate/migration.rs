@@ -1,4 +1,4 @@
-//! A migration that runs: the steps of the module's order.
+//! A running migration: steps 2 to 5.
 
 use crate::check::objects;
 use crate::counts::dying;
@@ -15,17 +15,17 @@ use crate::tx::{Tx, writer_of};
 use std::sync::Arc;
 use tembo_pmem::{OfProcess, offset_of};
 
-/// Pointers that one transaction changes, at most, and objects that it frees.
+/// The most pointers that one transaction changes, and objects that it frees.
 const BATCH: usize = 128;
 
 /// A heap that is being migrated.
 pub(super) struct Migration<'m> {
     pub shared: Arc<OfProcess<HeapShared>>,
-    /// Those of which there are old types in the heap.
+    /// The steps whose old types are in the heap.
     pub steps: Vec<&'m Step>,
 }
 
-/// A pointer that is to lead somewhere else.
+/// A change of a pointer.
 #[derive(Debug, Clone, Copy)]
 struct Lead {
     slot: u64,
@@ -35,7 +35,7 @@ struct Lead {
 }
 
 impl Migration<'_> {
-    /// Does what is left to do.
+    /// Does everything that is left to do.
     pub(super) fn finish(&self) -> Result<u64> {
         dying::collect_all(&self.shared)?;
         let mut converted = 0;
@@ -66,7 +66,7 @@ impl Migration<'_> {
         Ok(Kind(self.shared.region().load_u64(kind_off(object))?))
     }
 
-    /// Makes a new object of an old one. Says whether there was anything to do.
+    /// Makes a new object of an old one. Returns whether there was anything to do.
     fn convert(&self, object: u64) -> Result<bool> {
         let kind = self.kind(object)?;
         let info = self.shared.types.get(kind.type_number());
@@ -85,7 +85,8 @@ impl Migration<'_> {
         };
         self.write(|tx| {
             let new = convert(tx, object, len)?;
-            // What is there must stay as it is, and alive: it may be converted later, and this may be done again.
+            // Older objects must stay as they are, and alive: they may be converted later, and this attempt
+            // may be retried.
             if writer_of(tx.shared, tx.active)?.wants_any() {
                 return Err(Error::MigrationChanges);
             }
@@ -95,7 +96,7 @@ impl Migration<'_> {
         Ok(true)
     }
 
-    /// Leads the pointers to moved objects to their successors, but for those in moved objects.
+    /// Leads the pointers to moved objects to their successors, except those in moved objects.
     fn lead(&self, objects: &[u64]) -> Result<()> {
         let mut leads = Vec::new();
         let root = self.shared.off + offset_of!(PmHeap, root) as u64;
@@ -114,7 +115,7 @@ impl Migration<'_> {
         Ok(to.map(|to| Lead { slot, kind, from, to }))
     }
 
-    /// Takes away the pointers in moved objects.
+    /// Removes the pointers in moved objects.
     fn empty(&self, moved: &[(u64, u64)]) -> Result<()> {
         let mut leads = Vec::new();
         for (object, _) in moved {
@@ -126,7 +127,8 @@ impl Migration<'_> {
         self.lead_some(&mut leads)
     }
 
-    /// Goes through the pointers of an object, and changes as many as `lead` wants as soon as there are enough.
+    /// Visits the pointers of an object, and makes the changes that `lead` asks for as soon as there are
+    /// enough.
     fn for_each_pointer(
         &self,
         object: u64,
@@ -168,7 +170,7 @@ impl Migration<'_> {
         Ok(())
     }
 
-    /// Makes changes in one transaction; or, where there is no room for its record, in several.
+    /// Makes changes in one transaction, or in several where its record finds no room.
     fn write_parts<T: Copy>(
         &self,
         changes: &[T],
@@ -184,7 +186,7 @@ impl Migration<'_> {
         }
     }
 
-    /// Frees moved objects, to which no pointer leads any more.
+    /// Frees moved objects, which no pointer leads to any more.
     fn free(&self, moved: &[(u64, u64)]) -> Result<()> {
         for some in moved.chunks(BATCH) {
             self.write_parts(some, &|tx, (object, successor)| {
@@ -195,7 +197,7 @@ impl Migration<'_> {
         Ok(())
     }
 
-    /// Takes the records of the old types out of the list.
+    /// Removes the records of the old types from the list.
     fn remove_types(&self, tx: &mut Tx<'_, Moving>) -> Result<()> {
         let region = self.shared.region();
         let mut slot = self.shared.off + offset_of!(PmHeap, types) as u64;
@@ -215,7 +217,7 @@ impl Migration<'_> {
     }
 }
 
-/// Stores a word, which nobody else looks at.
+/// Stores a word that no other transaction uses.
 fn store(tx: &mut Tx<'_, Moving>, off: u64, word: u64) -> Result<()> {
     tx.own(off, off)?;
     tx.write_words(off, off, &[word])

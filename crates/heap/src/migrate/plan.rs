@@ -19,11 +19,11 @@ use std::sync::Arc;
 use tembo_pmem::{OfProcess, offset_of};
 use tembo_pool::{Options, Pool};
 
-/// What is to become of the types of a heap.
+/// The migrations of the types of a heap.
 ///
-/// [`run`](Self::run) it before the heap is opened: where there is nothing to do it only reads the heap's types, so that a program
-/// can keep its migrations, and run them at every start. Several versions are migrated one after the other, each by a `Migrations` of
-/// its own.
+/// [`run`](Self::run) it before the heap is opened. If there is nothing to do it only reads the heap's types,
+/// so that a program can keep its migrations, and run them at every start. Several versions are migrated one
+/// after the other, each by a `Migrations` of its own.
 #[derive(Default)]
 pub struct Migrations {
     steps: Vec<Step>,
@@ -41,24 +41,26 @@ impl Migrations {
         Migrations::default()
     }
 
-    /// Objects of the type `Old`, and arrays and vectors of it, become those of the type `New`, which has the same name.
+    /// Converts objects of the type `Old`, and arrays and vectors of it, to the type `New`, which has the
+    /// same name.
     ///
-    /// A type that holds an `Old` in itself has another layout too, and needs a migration of its own.
+    /// A type that contains an `Old` has another layout too, and needs a migration of its own.
     pub fn add<Old: Persist, New: Migrate<Old>>(mut self) -> Migrations {
         const { assert_versions::<Old, New>() }
         self.push::<Old, New>(convert::<Old, New>);
         self
     }
 
-    /// Values of hash maps with keys of the type `K` ([`PHashMap<K, Old>`](crate::collections::PHashMap)) become `New`.
+    /// Converts values of hash maps with keys of the type `K` ([`PHashMap<K,
+    /// Old>`](crate::collections::PHashMap)) to `New`.
     pub fn add_hash_values<K: MapKey, Old: Persist, New: Migrate<Old>>(mut self) -> Migrations {
         const { assert_versions::<Old, New>() }
-        // Buckets that lead to entries elsewhere are what they were.
+        // Buckets with pointers to entries do not change.
         if Bucket::<K, Old>::HASH != Bucket::<K, New>::HASH {
             self.push::<Bucket<K, Old>, Bucket<K, New>>(convert_buckets::<K, Old, New>);
         }
         if lie_in_buckets::<K, New>() {
-            // What the buckets had led to dies with them.
+            // The entries that the buckets had led to die with them.
             let describe = TargetFn(TypeInfo::of::<Bucket<K, New>>);
             let (old, new) = (Entry::<K, Old>::HASH, Bucket::<K, New>::HASH);
             self.steps.push(Step { old, new, describe, convert: None });
@@ -73,11 +75,12 @@ impl Migrations {
         self.steps.push(Step { old: Old::HASH, new: New::HASH, describe, convert: Some(convert) });
     }
 
-    /// Runs the migrations on the heap in a file, if there is one. Returns how many objects have been made anew.
+    /// Runs the migrations on the heap in a file, if there is one. Returns the number of converted objects.
     ///
-    /// Every object of an old type is converted in a transaction of its own; a crash in between leaves a heap that is opened
-    /// ([`Error::Migrating`]) after the migrations have been run again, and goes on where they were. What is changed
-    /// needs room in the pool twice. Takes time and memory with the number of all objects, unless there is nothing to do.
+    /// Each object of an old type is converted in a transaction of its own. After a crash the heap does not
+    /// open ([`Error::Migrating`]) until the migrations are run again, which continues where they were.
+    /// Converted objects need room in the pool twice. Time and memory grow with the number of all objects,
+    /// unless there is nothing to do.
     ///
     /// # Errors
     ///
@@ -98,7 +101,7 @@ impl Migrations {
     /// As for [`run`](Self::run).
     pub fn run_in(&self, pool: Pool) -> Result<u64> {
         let mut converted = 0;
-        // Twice, as the first may have finished what another run began.
+        // Twice, since the first may have finished an interrupted run.
         for _ in 0..2 {
             if let Some(migration) = self.begin(&pool)? {
                 converted += migration.finish()?;

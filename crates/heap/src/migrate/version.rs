@@ -1,4 +1,4 @@
-//! A new version of a type: how its values come from old ones.
+//! The trait of a type's new version.
 
 use crate::error::Result;
 use crate::objects::brand::Brand;
@@ -6,9 +6,10 @@ use crate::objects::persist::Persist;
 use crate::objects::place::Ref;
 use crate::tx::{ReadTx, Tx};
 
-/// How values of a type become values of its new version. Implemented for the new version, and given to [`Migrations`].
+/// Converts values of a type to its new version. Implemented for the new version, and given to
+/// [`Migrations`](crate::Migrations).
 ///
-/// The old version is a type of the program as well, which has the same name in heaps, given by `#[persist(name = "...")]`.
+/// The old version is a type of the program too. It has the same name in heaps by `#[persist(name = "...")]`.
 ///
 /// ```
 /// # use tembo_heap::{Brand, Error, Heap, Migrate, Migrations, Options, PRc, Persist, ReadTx, Ref, Tx};
@@ -56,15 +57,15 @@ use crate::tx::{ReadTx, Tx};
 pub trait Migrate<Old: Persist>: Persist {
     /// The new value. As everywhere, its pointers are null.
     ///
-    /// What the old value's pointers lead to can be read, and has its old layout.
+    /// The old value's pointers can be followed; their targets have their old layouts.
     ///
     /// # Errors
     ///
     /// Any ends the migration, which goes on when it is run again.
     fn migrate<'t, B: Brand>(tx: &ReadTx<'t, B>, old: Ref<'t, B, Old>) -> Result<Self>;
 
-    /// Gives the new value, where it lies now, what is behind pointers: [`Tx::carry`] takes over what stays as it is. What is not taken over
-    /// dies, unless other pointers lead to it.
+    /// Sets the pointers of the new value at its place: [`Tx::carry`] takes over those that stay. Objects
+    /// that it does not take over die, unless other pointers lead to them.
     ///
     /// # Errors
     ///
@@ -90,7 +91,7 @@ impl<Old: Persist, New: Migrate<Old>, const N: usize> Migrate<[Old; N]> for [New
     }
 }
 
-/// Refuses what is no new version of a type.
+/// Refuses two types that are no versions of one.
 pub(super) const fn assert_versions<Old: Persist, New: Persist>() {
     assert!(
         Old::NAME_HASH == New::NAME_HASH,

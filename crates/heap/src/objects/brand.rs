@@ -1,7 +1,7 @@
-//! Brands: which heap something belongs to, known to the compiler.
+//! Brands: types that tell the compiler which heap a value belongs to.
 //!
-//! Every handle of a transaction carries the brand of its heap, so that a pointer of one heap cannot be stored in
-//! another. Brands are nowhere in the data.
+//! Every handle of a transaction carries the brand of its heap, so that a pointer of one heap cannot be
+//! stored in another. Media has no brands.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Tells the heaps of a program apart.
 pub trait Brand {}
 
-/// The brand of a heap that was opened for the length of a closure; no other has it.
+/// The brand of a heap that is open for the length of a closure. No other heap has it.
 pub struct Scoped<'h>(PhantomData<fn(&'h ()) -> &'h ()>);
 
 impl Brand for Scoped<'_> {}
@@ -24,7 +24,8 @@ pub unsafe trait NamedBrand: Brand + 'static {
     fn is_open() -> &'static AtomicBool;
 }
 
-/// Says that two brands are one: of what a transaction links, and what it is linked to. Every brand is the same as itself, and as no other.
+/// States that two brands are the same: that of a transaction, and that of an object that it links. Every
+/// brand is the same as itself only.
 #[diagnostic::on_unimplemented(
     message = "this belongs to the heap `{Self}`, and the transaction to the heap `{B}`",
     label = "of another heap than the transaction",
@@ -36,13 +37,14 @@ pub trait SameHeap<B>: Brand + same::Same<B> {}
 
 impl<B: Brand> SameHeap<B> for B {}
 
-/// What keeps programs from saying so of two brands of theirs.
+/// Keeps programs from implementing [`SameHeap`] for two brands of theirs.
 mod same {
     pub trait Same<B> {}
     impl<B> Same<B> for B {}
 }
 
-/// Says that something may leave the thread of its transaction. Nothing does: the error that this makes is the purpose of it.
+/// States that a value may leave the thread of its transaction. No type implements it: its purpose is the
+/// error.
 #[diagnostic::on_unimplemented(
     message = "objects, places and transactions cannot go to another thread",
     label = "holds something of a transaction",
@@ -83,7 +85,7 @@ pub(crate) struct BrandLease(&'static AtomicBool);
 impl BrandLease {
     pub(crate) fn take<B: NamedBrand>() -> Option<BrandLease> {
         let flag = B::is_open();
-        // ORDER: acquire and release hand the brand from the heap that was closed to the one that is opened.
+        // ORDER: acquire and release hand the brand from the heap that was closed to the one that opens.
         (!flag.swap(true, Ordering::AcqRel)).then_some(BrandLease(flag))
     }
 }

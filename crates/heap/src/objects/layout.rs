@@ -1,4 +1,4 @@
-//! Every structure that a heap keeps on media, and how its words are packed.
+//! Media layout: every structure that a heap keeps on media, and the packing of its words.
 
 use tembo_pmem::media_struct;
 use tembo_pool::{TAG_BYTES, tag_off};
@@ -9,9 +9,10 @@ const _: () = assert!(TAG_BYTES == OBJECT_HEAD_BYTES);
 pub const ROOT_KIND: u32 = 0x4845_4150;
 /// The name of that root.
 pub(crate) const ROOT_NAME: &str = "heap";
-/// The first word of a heap; the last digits are the version of its layout.
+/// The first word of a heap. Its last digit is the version of the layout.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TMBHEAP3");
-/// In place of it, of the same version, while objects are made anew with the layouts of another program (`migrate.rs`).
+/// The first word while objects are converted to the layouts of another program (`migrate`). Of the same
+/// version.
 pub(crate) const MAGIC_MIGRATING: u64 = u64::from_le_bytes(*b"TMBHEAM3");
 
 media_struct! {
@@ -120,12 +121,13 @@ media_struct! {
     }
 }
 
-/// From an object to its value, where the head is before that.
+/// From an object to its value, where the head precedes the value.
 pub(crate) const OBJECT_HEAD_BYTES: u64 = size_of::<PmObject>() as u64;
-/// From an object to its value, where the head is a line's tag. So the offsets of these objects, and of no others, are no multiples of 16.
+/// From an object to its value, where the head is a line's tag. The offsets of these objects, and of no
+/// others, are no multiples of 16.
 const TAGGED_HEAD_BYTES: u64 = 8;
-/// From an array object to its first element, which takes so many bytes: if these are whole lines, elements begin with lines, as does the
-/// block, whose length then is a multiple of lines too.
+/// From an array object to its first element. Elements of whole lines begin with lines, as does their block,
+/// whose length then is a multiple of lines too.
 #[inline(always)]
 pub(crate) const fn array_head_bytes(element_bytes: u64) -> u64 {
     match element_bytes != 0 && element_bytes.is_multiple_of(LINE) {
@@ -173,19 +175,19 @@ pub(crate) const fn value_off(object: u64) -> u64 {
     object.wrapping_add(if is_tagged(object) { TAGGED_HEAD_BYTES } else { OBJECT_HEAD_BYTES })
 }
 
-/// Where the first word of an object's head lies.
+/// The offset of the first word of an object's head.
 #[inline(always)]
 pub(crate) const fn kind_off(object: u64) -> u64 {
     if is_tagged(object) { tag_off(block_of(object)) } else { object }
 }
 
-/// Where an object's counts lie.
+/// The offset of an object's counts.
 #[inline(always)]
 pub(crate) const fn counts_off(object: u64) -> u64 {
     kind_off(object).wrapping_add(8)
 }
 
-/// What the first word of an object says.
+/// The first word of an object: its type and state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind(pub u64);
 
@@ -228,7 +230,7 @@ impl Kind {
         (self.0 >> NEXT_SHIFT) << NEXT_UNIT
     }
 
-    /// As it is in the list, before `next`.
+    /// The word in the list, before `next`.
     pub(crate) fn dying(self, next: u64) -> Kind {
         debug_assert!(next.is_multiple_of(1 << NEXT_UNIT));
         Kind(self.0 & (TYPE_BITS | ARRAY) | DYING | (next >> NEXT_UNIT) << NEXT_SHIFT)
@@ -243,13 +245,13 @@ impl Kind {
         (self.0 & MOVED != 0).then_some((self.0 >> NEXT_SHIFT) << NEXT_UNIT)
     }
 
-    /// As it is when a migration has made `successor` of it.
+    /// The word after a migration has made `successor` of the object.
     pub(crate) fn moved(self, successor: u64) -> Kind {
         debug_assert!(successor.is_multiple_of(1 << NEXT_UNIT));
         Kind(self.0 & (TYPE_BITS | ARRAY) | MOVED | (successor >> NEXT_UNIT) << NEXT_SHIFT)
     }
 
-    /// Of another type.
+    /// The word with another type.
     pub(crate) fn with_type(self, type_number: u16) -> Kind {
         Kind(self.0 & !TYPE_BITS | u64::from(type_number))
     }
@@ -277,7 +279,7 @@ impl Counts {
         u64::from(self.strong) | u64::from(self.weak) << 32
     }
 
-    /// After these changes; `None` past the numbers there are.
+    /// The counts after these changes; `None` on overflow.
     pub(crate) fn changed(self, strong: i64, weak: i64) -> Option<Counts> {
         let strong = u32::try_from(i64::from(self.strong) + strong).ok()?;
         let weak = u32::try_from(i64::from(self.weak) + weak).ok()?;

@@ -1,4 +1,5 @@
-//! Persistent types: which there are, how their values and pointers lie on media, and how a program names them.
+//! Persistent types: the types themselves, the layout of their values and pointers on media, and the places
+//! by which programs name them.
 
 #[allow(unsafe_code, reason = "declares an unsafe trait")]
 pub(crate) mod brand;

@@ -30,7 +30,7 @@ macro_rules! numbers {
 }
 numbers! { u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 }
 
-/// Types that are kept as a number of which not every value is one of theirs.
+/// Types that are stored as a number, of which some values are invalid.
 macro_rules! narrow {
     ($($narrow:ident as $number:ident: $from:expr;)*) => {$(
         // SAFETY: kept as a number; no pointers, no padding.

@@ -1,12 +1,12 @@
-//! Which types may lie in a heap, and how each describes its layout.
+//! The traits of types that may lie in a heap, and the descriptions of their layouts.
 
 use crate::objects::type_info::{Condition, Pointer, PointerKind, TypeInfo};
 use std::fmt::Write;
 
 /// A type whose values may lie in a heap. Implemented by `#[derive(Persist)]` only.
 ///
-/// A value that is built in ordinary memory has null pointers only ([`PRc`](crate::PRc) has no other constructor): it is
-/// copied into the heap field by field, and its pointers are set there, by a transaction.
+/// A value that is built in ordinary memory has null pointers only ([`PRc`](crate::PRc) has no other
+/// constructor). It is copied into the heap field by field, and a transaction sets its pointers there.
 ///
 /// # Safety
 ///
@@ -22,22 +22,23 @@ use std::fmt::Write;
     note = "for a type of your own: #[derive(Persist)] #[repr(C)]"
 )]
 pub unsafe trait Persist: Sized + 'static {
-    /// Hash of the type's name and of those of its parameters: pointers to the type are told apart by it.
+    /// Hash of the type's name and of its parameters' names. It identifies the targets of pointers.
     const NAME_HASH: u64;
     /// Hash of the type's name and layout.
     const HASH: u64;
-    /// Whether there is an enum in it whose variants have fields: writing the whole value may then change what lies at a place.
+    /// Whether it contains an enum whose variants have fields. A write of the whole value may then change the
+    /// variant.
     const HAS_VARIANTS: bool;
-    /// Whether there is a pointer in it, in one of its variants at least.
+    /// Whether it contains a pointer, in one of its variants at least.
     const HAS_POINTERS: bool;
 
     /// The type's name, with its parameters.
     fn name() -> String;
 
-    /// Says what lies where.
+    /// Describes the layout.
     fn describe(layout: &mut Describe);
 
-    /// Writes the value into `out`, which has the type's size and is zero: so that padding stays zero.
+    /// Writes the value into `out`, which has the type's size and is zero, so that padding stays zero.
     fn encode(&self, out: &mut [u8]);
 }
 
@@ -45,7 +46,7 @@ pub unsafe trait Persist: Sized + 'static {
 ///
 /// # Safety
 ///
-/// There are no pointers in it, and `decode` gives back what `encode` wrote.
+/// The type contains no pointers, and `decode` returns what `encode` wrote.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be read or borrowed as a whole",
     label = "not a plain type",
@@ -55,7 +56,7 @@ pub unsafe trait Persist: Sized + 'static {
     note = "for a type without pointers: #[derive(Clone, Copy, Persist, Plain)] #[repr(C)]"
 )]
 pub unsafe trait Plain: Persist + Copy {
-    /// The value of these bytes, which have the type's size; `None` if no value looks like that (media is damaged).
+    /// The value of these bytes, which have the type's size; `None` if they are no value, on damaged media.
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -102,7 +103,7 @@ impl LayoutHash {
 }
 
 impl TypeInfo {
-    /// The description of `T`, and what describes the types that its pointers lead to.
+    /// The description of `T`, and functions that describe the targets of its pointers.
     pub(crate) fn of<T: Persist>() -> (TypeInfo, Vec<TargetFn>) {
         let mut layout = Describe::default();
         T::describe(&mut layout);
@@ -121,7 +122,7 @@ impl TypeInfo {
     }
 }
 
-/// Describes a type, and names what describes those that its pointers lead to.
+/// A function that describes a type, and names those that describe the targets of its pointers.
 #[derive(Clone, Copy)]
 pub(crate) struct TargetFn(pub fn() -> (TypeInfo, Vec<TargetFn>));
 
@@ -133,7 +134,7 @@ pub struct Describe {
     pointers: Vec<Pointer>,
     targets: Vec<TargetFn>,
     text: String,
-    /// How deep in fields of fields: only those of the type itself are put into words.
+    /// The depth in nested fields. Only fields of the type itself get into the text.
     depth: usize,
 }
 

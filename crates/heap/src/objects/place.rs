@@ -9,29 +9,30 @@ use std::ops::Deref;
 /// Ties a place to one transaction and one heap, and to its thread.
 pub(crate) type Tie<'t, B, T> = PhantomData<(fn(&'t ()) -> &'t (), fn(B) -> B, OneThread<B>, fn() -> T)>;
 
-/// What stays on the thread where it was made.
+/// A marker that stays on its thread.
 pub(crate) struct OneThread<B>(PhantomData<(*const (), fn(B))>);
 
-// SAFETY: nothing is `OfAnyThread`, nor can a program make anything so: nothing may be sent by this. It replaces what the compiler would say about
-// the pointer by what `OfAnyThread` says.
+// SAFETY: no type is `OfAnyThread`, and no program can make one so, so that this sends nothing. It replaces
+// what the compiler would say about the pointer by the message of `OfAnyThread`.
 unsafe impl<B> Send for OneThread<B> where PhantomData<B>: OfAnyThread {}
 // SAFETY: as above.
 unsafe impl<B> Sync for OneThread<B> where PhantomData<B>: OfAnyThread {}
-/// The key of what was allocated in the transaction itself, which nobody else can have.
+/// The key of places in objects that the transaction has allocated, which no other transaction can have.
 pub(crate) const FRESH: u64 = u64::MAX;
 
 /// A place in a heap that holds a `T`: a field, an element, or a whole object.
 pub struct Ref<'t, B: Brand, T> {
     /// Offset in the pool.
     pub(crate) off: u64,
-    /// What is owned to write here, and whose version tells of changes.
+    /// The key of the ownership record, whose owner may write here and whose version shows changes.
     pub(crate) key: u64,
-    /// For a place in a variant of an enum: how often values that may have variants were written before it was made; else 0.
+    /// For a place in a variant of an enum: the number of earlier writes of values that may have variants;
+    /// otherwise 0.
     pub(crate) stamp: u64,
     tie: Tie<'t, B, T>,
 }
 
-/// An object: what a pointer leads to. It is the [`Ref`] of its value too.
+/// An object: the target of a pointer. It is the [`Ref`] of its value too.
 pub struct Obj<'t, B: Brand, T> {
     value: Ref<'t, B, T>,
 }
@@ -45,7 +46,7 @@ pub struct Arr<'t, B: Brand, T> {
     tie: Tie<'t, B, T>,
 }
 
-/// What a pointer may be linked to: the object or array `O`, an `Option` of one, or `None`.
+/// The targets that a pointer may be linked to: the object or array `O`, an `Option` of one, or `None`.
 #[diagnostic::on_unimplemented(
     message = "a pointer that leads to `{O}` cannot be linked to `{Self}`",
     label = "not what this pointer leads to",
@@ -136,7 +137,7 @@ impl<'t, B: Brand, T> Ref<'t, B, T> {
         Ref { off, key, stamp: 0, tie: PhantomData }
     }
 
-    /// A field of the value: what the accessors that `#[derive(Persist)]` makes are made of.
+    /// A field of the value, for the accessors that `#[derive(Persist)]` makes.
     ///
     /// # Safety
     ///
@@ -159,7 +160,7 @@ impl<'t, B: Brand, T: Persist, const N: usize> Ref<'t, B, [T; N]> {
     ///
     /// # Panics
     ///
-    /// If there is none: an array's length is part of its type.
+    /// If the index is out of range: an array's length is part of its type.
     #[inline]
     pub fn at(self, index: usize) -> Ref<'t, B, T> {
         assert!(index < N, "index {index} in an array of {N} elements");
@@ -204,7 +205,7 @@ impl<'t, B: Brand, T: Persist> Arr<'t, B, T> {
     ///
     /// # Panics
     ///
-    /// If there is none, as with slices.
+    /// If the index is out of range, as with slices.
     #[inline(always)]
     #[track_caller]
     pub fn at(self, index: usize) -> Ref<'t, B, T> {
@@ -217,7 +218,7 @@ impl<'t, B: Brand, T: Persist> Arr<'t, B, T> {
     #[inline(always)]
     fn element(self, index: u64) -> Ref<'t, B, T> {
         let bytes = size_of::<T>() as u64;
-        // Who looks before knowing whether what leads here is good may have any offset.
+        // A caller may compute an offset before it knows that the pointer to the array is valid.
         let first = self.off.wrapping_add(crate::objects::layout::array_head_bytes(bytes));
         let off = first.wrapping_add(index.wrapping_mul(bytes));
         let key = if self.is_fresh { FRESH } else { element_key(self.off, off, bytes) };
@@ -232,8 +233,8 @@ fn no_element(index: usize, len: u64) -> ! {
     panic!("index {index} in an array of {len} elements")
 }
 
-/// What is owned to write an element of the array at `array_off`: the element; or, if several lie in a line, those that begin there;
-/// or, if elements share words, the whole array.
+/// The key of an element of the array at `array_off`: the element; if several lie in a line, the elements that begin
+/// there; if elements share words, the whole array.
 #[inline(always)]
 pub(crate) fn element_key(array_off: u64, off: u64, bytes: u64) -> u64 {
     match bytes {

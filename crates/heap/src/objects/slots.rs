@@ -1,6 +1,7 @@
-//! Pointers as they lie in a heap: eight bytes, an offset in the pool, 0 for null.
+//! Pointers on media: eight bytes, an offset in the pool, 0 for null.
 //!
-//! They cannot be copied, moved out of the heap or made from anything but null; transactions load and link them.
+//! They cannot be copied, moved out of the heap or made from anything but null. Transactions load and link
+//! them.
 
 use crate::objects::persist::Describe;
 use crate::objects::persist::{LayoutHash, Persist};
@@ -17,7 +18,7 @@ macro_rules! slot {
         }
 
         impl<T: Persist> $slot<T> {
-            /// The pointer to nothing, of which every other is made.
+            /// The null pointer, the only one that a program can make.
             pub const fn null() -> Self {
                 $slot { off: 0, target: PhantomData }
             }
@@ -35,7 +36,8 @@ macro_rules! slot {
             }
         }
 
-        // SAFETY: eight bytes that are described as a pointer, and null wherever a value of the type can be had.
+        // SAFETY: eight bytes that are described as a pointer, and null in every value that a program can
+        // hold.
         unsafe impl<T: Persist> Persist for $slot<T> {
             const NAME_HASH: u64 = LayoutHash::new($name).number(T::NAME_HASH).finish();
             const HASH: u64 = Self::NAME_HASH;
@@ -56,17 +58,18 @@ macro_rules! slot {
 }
 
 slot! {
-    /// A pointer that keeps its object alive, with all the others that lead to it.
+    /// A pointer that, with all others to its object, keeps it alive.
     ///
-    /// The object dies with the commit that takes the last of them away, unless a [`Handle`](crate::Handle) holds it.
+    /// The object dies with the commit that removes the last of them, unless a [`Handle`](crate::Handle)
+    /// holds it.
     PRc, "PRc", Strong
 }
 slot! {
-    /// A pointer that does not keep its object alive, and is null as soon as that has died: for parents, and wherever
-    /// pointers make a circle.
+    /// A pointer that does not keep its object alive, and is null as soon as that has died. For parents, and
+    /// wherever pointers form a circle.
     PWeak, "PWeak", Weak
 }
 slot! {
-    /// A pointer that keeps an array alive, whose length is chosen when it is allocated.
+    /// A pointer that keeps an array alive, whose length is set at its allocation.
     PArr, "PArr", Array
 }

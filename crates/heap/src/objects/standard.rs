@@ -1,9 +1,9 @@
-//! Types of the standard library that may lie in a heap beside numbers and arrays: `NonZero`, `Duration`, tuples, and `Option`s of what
-//! is small.
+//! Types of the standard library that may lie in a heap, besides numbers and arrays: `NonZero`, `Duration`,
+//! tuples, and `Option`s of small types.
 //!
-//! The language promises a layout for none of them but `NonZero`. So each is encoded here, in as many bytes as it has in memory, which is
-//! asserted: a compiler that gives it another size refuses this. Whatever the bytes are that media holds, `decode` makes a value
-//! of them or says that they are none.
+//! The language fixes the layout of `NonZero` only. So each type is encoded here, in as many bytes as it has
+//! in memory. An assertion refuses a compiler that gives it another size. For any bytes on media `decode`
+//! returns a value or refuses them.
 //!
 //! | type | its bytes |
 //! |---|---|
@@ -78,7 +78,7 @@ unsafe impl Persist for Duration {
     }
 }
 
-// SAFETY: it has no pointers; of what its bytes may say, nanoseconds that make a second are refused.
+// SAFETY: it has no pointers; nanoseconds of a second or more are refused.
 unsafe impl Plain for Duration {
     #[inline]
     fn decode(bytes: &[u8]) -> Option<Self> {
@@ -107,7 +107,7 @@ impl Optional for Duration {
 
 const _: () = assert!(size_of::<Duration>() == 16 && size_of::<Option<Duration>>() == 16);
 
-/// What may lie in a heap in an [`Option`]: numbers, `bool`, `char`, [`NonZero`] and [`Duration`].
+/// The types whose [`Option`] may lie in a heap: numbers, `bool`, `char`, [`NonZero`] and [`Duration`].
 #[diagnostic::on_unimplemented(
     message = "`Option<{Self}>` cannot lie in a heap",
     label = "not optional in a heap",
@@ -125,7 +125,7 @@ pub trait Optional: Plain {
     fn decode_option(bytes: &[u8]) -> Option<Option<Self>>;
 }
 
-// SAFETY: there are no pointers in what is `Plain`, and all of its bytes are what `encode_option` makes them.
+// SAFETY: a `Plain` type has no pointers, and `encode_option` writes all of its bytes.
 unsafe impl<T: Optional> Persist for Option<T> {
     const NAME_HASH: u64 = LayoutHash::new("Option").number(T::NAME_HASH).finish();
     const HASH: u64 = LayoutHash::new("Option").number(T::HASH).finish();
@@ -141,7 +141,7 @@ unsafe impl<T: Optional> Persist for Option<T> {
     }
 }
 
-// SAFETY: as above; what `encode_option` wrote `decode_option` gives back.
+// SAFETY: as above; `decode_option` returns what `encode_option` wrote.
 unsafe impl<T: Optional> Plain for Option<T> {
     #[inline]
     fn decode(bytes: &[u8]) -> Option<Self> {
@@ -173,7 +173,7 @@ macro_rules! optional_number {
 }
 optional_number! { u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 }
 
-/// Types of which some numbers are no values: one of these stands for none.
+/// Types for which some numbers are no values: one of these stands for `None`.
 macro_rules! optional_narrow {
     ($($narrow:ident as $number:ident, none $none:literal;)*) => {$(
         impl Optional for $narrow {
@@ -194,8 +194,8 @@ optional_narrow! {
     char as u32, none 0x11_0000;
 }
 
-/// Where the elements of a tuple lie: those of the largest alignment first, so that there is nothing between them. No order takes less room, so
-/// that a tuple in memory has at least as much.
+/// The offsets of a tuple's elements: those of the largest alignment first, so that there are no gaps. No
+/// order takes less room, so a tuple in memory has at least as many bytes.
 const fn places<const N: usize>(sizes: [usize; N], aligns: [usize; N]) -> [usize; N] {
     let mut places = [0; N];
     let (mut at, mut align) = (0, 1 << 29);
@@ -219,7 +219,7 @@ macro_rules! tuple {
             const PLACES: &'static [usize] =
                 &places([$(size_of::<$element>()),*], [$(align_of::<$element>()),*]);
         }
-        // SAFETY: the elements are plain, and so have no pointers; they are encoded beside each other.
+        // SAFETY: the elements are plain, and so have no pointers; their encodings do not overlap.
         unsafe impl<$($element: Plain),*> Persist for ($($element,)*) {
             const NAME_HASH: u64 = LayoutHash::new("tuple")$(.number($element::NAME_HASH))*.finish();
             const HASH: u64 = LayoutHash::new("tuple")
@@ -253,7 +253,7 @@ const fn fits<T>(elements: usize) -> bool {
     size_of::<T>() == elements.next_multiple_of(align_of::<T>())
 }
 
-/// Where the elements of a tuple lie.
+/// The offsets of the elements of a tuple.
 trait TuplePlaces {
     const PLACES: &'static [usize];
 }
@@ -300,7 +300,7 @@ mod tests {
         is_there_again(&[(1_u8, 2_u64, 3_u16, Some(4_u32), 'x', true, (5_u8, 6_u16), [7_u8; 3])]);
     }
 
-    /// The bytes are the format: whoever changes them makes heaps unreadable.
+    /// The bytes are the format: a change makes heaps unreadable.
     #[test]
     fn the_bytes_are_those_that_the_head_of_the_module_says() {
         assert_eq!(bytes_of(&NonZero::new(0x0102_u16)), 0x0102_u16.to_ne_bytes());
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(bytes_of(&(1_u8, 2_u64, 7_u32, 3_u8)), tuple);
     }
 
-    /// What media holds may be anything, and is a value or refused; no value is made up.
+    /// Any bytes on media are a value or refused; no value is made up.
     #[test]
     fn bytes_that_are_no_value_are_refused() {
         assert_eq!(NonZero::<u64>::decode(&[0; 8]), None);

@@ -1,18 +1,18 @@
-//! Descriptions of layouts: made from types when a heap is opened, kept in the heap, and read by whoever checks it
-//! without having the types.
+//! Descriptions of layouts: made from types when a heap is opened, stored in the heap, and read by the check,
+//! which does not have the types.
 
-/// What a pointer does for the object that it names.
+/// The effect of a pointer on its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PointerKind {
     /// Keeps it alive.
     Strong,
-    /// Does not.
+    /// Does not keep it alive.
     Weak,
     /// Keeps an array alive.
     Array,
 }
 
-/// A pointer counts only if a tag has this value: it belongs to one variant of an enum.
+/// A pointer counts only if a tag has this value, since it belongs to one variant of an enum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub tag_off: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Pointer {
     pub kind: PointerKind,
     /// Hash of the name of the type that it leads to.
     pub target: u64,
-    /// All have to hold.
+    /// The pointer counts if all hold.
     pub conditions: Vec<Condition>,
 }
 
@@ -40,12 +40,12 @@ pub(crate) struct TypeInfo {
     pub hash: u64,
     pub bytes: u64,
     pub pointers: Vec<Pointer>,
-    /// For people: fields and where they lie.
+    /// Fields and offsets as text, for people.
     pub text: String,
 }
 
 impl TypeInfo {
-    /// What differs from the layout that a heap has, in words.
+    /// The differences from the layout that a heap has, as text.
     pub(crate) fn difference(&self, stored: &TypeInfo) -> String {
         let (theirs, ours) = (fields_of(stored), fields_of(self));
         let mut found = Vec::new();
@@ -80,7 +80,7 @@ impl TypeInfo {
     }
 }
 
-/// Name, type and place of each field, as the description says; of an enum with the variant's name before that.
+/// Name, type and offset of each field in the description; in an enum the variant precedes the name.
 fn fields_of(info: &TypeInfo) -> Vec<(String, String, String)> {
     let body = info.text.strip_prefix(&*info.name).map_or("", |text| text.trim_matches([' ', '{', '}']));
     let body = &*body.replace(":,", ":");
@@ -88,7 +88,7 @@ fn fields_of(info: &TypeInfo) -> Vec<(String, String, String)> {
     let mut variant = String::new();
     let mut rest = body;
     while !rest.is_empty() {
-        // A field ends with its place. Commas may be in its type too.
+        // A field ends with its offset. Its type may contain commas.
         let (field, after) = match rest.split_once(" @") {
             Some((field, after)) => (field, after),
             None => (rest, ""),

@@ -13,10 +13,10 @@ use tembo_pool::Tx;
 /// Every type that a heap may have objects of, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Types {
-    /// `None` where a type was that a migration has left no objects of.
+    /// `None` for a type that a migration has removed.
     stored: Vec<Option<Arc<TypeInfo>>>,
     by_hash: HashMap<u64, u16, foldhash::fast::FixedState>,
-    /// Numbers by some bits of the hash: an allocation looks here first.
+    /// A cache of numbers by some bits of the hash, for allocations.
     quick: Vec<(u64, u16)>,
 }
 
@@ -66,7 +66,7 @@ impl Types {
         self.stored.iter().flatten().map(|info| &**info)
     }
 
-    /// Reads the records of a heap; `reach` is told where each lies, and its length.
+    /// Reads the type records of a heap. Calls `reach` with the offset and length of each.
     pub(crate) fn read(
         region: &Region,
         heap_off: u64,
@@ -98,7 +98,8 @@ impl Types {
         Ok(types)
     }
 
-    /// Refuses types of the same name of which none is one that `is_left` knows: an interrupted migration has left them.
+    /// Refuses two types with one name, unless `is_left` knows one of them: an interrupted migration has left
+    /// it.
     pub(crate) fn expect_alone(&self, is_left: impl Fn(u64) -> bool) -> Result<()> {
         let mut by_name = HashMap::new();
         for info in self.iter().filter(|info| !is_left(info.hash)) {
@@ -109,9 +110,8 @@ impl Types {
         Ok(())
     }
 
-    /// Makes sure that the types which pointers of `roots` lead to, however far, are all known, with the layouts that they
-    /// have in this program; adds those that are not. There may be types of the same name and another layout if `is_left`
-    /// knows their hashes.
+    /// Adds the types that pointers of `roots` lead to, however far, unless the heap has them already.
+    /// Refuses a type that the heap has with another layout, unless `is_left` knows that layout's hash.
     pub(crate) fn add_reachable(
         &mut self,
         tx: &mut Tx<'_>,
@@ -211,10 +211,10 @@ fn record_image(info: &TypeInfo, number: u64, next: u64) -> Vec<u8> {
     image
 }
 
-/// Longest record that is believed.
+/// The longest record that is accepted.
 const RECORD_BYTES_MAX: u64 = 16 << 20;
 
-/// Longest value that is believed: with it, no array's length overflows.
+/// The longest value that is accepted: with it, no array's length overflows.
 const VALUE_BYTES_MAX: u64 = 1 << 31;
 
 fn read_record(region: &Region, off: u64) -> Result<(u64, u64, TypeInfo)> {
@@ -279,7 +279,7 @@ fn read_record(region: &Region, off: u64) -> Result<(u64, u64, TypeInfo)> {
     Ok((at(offset_of!(PmType, number))?, record_bytes, info))
 }
 
-/// The error for a type of the program that the heap has with another layout.
+/// The error for a type that the heap has with another layout.
 #[cold]
 pub(crate) fn layout_error(stored: &TypeInfo, ours: &TypeInfo) -> Error {
     Error::Layout(Box::new(OtherLayout {
@@ -290,8 +290,8 @@ pub(crate) fn layout_error(stored: &TypeInfo, ours: &TypeInfo) -> Error {
     }))
 }
 
-/// Calls `found` for each pointer slot of a value that counts: its offset from the value's start, and what it is. `word` loads a word of the
-/// value.
+/// Calls `found` for each pointer of a value that counts, with its offset from the value's start. `word`
+/// loads a word of the value.
 pub(crate) fn for_each_pointer(
     info: &TypeInfo,
     word: &dyn Fn(u64) -> Result<u64>,

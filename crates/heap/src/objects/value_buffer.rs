@@ -1,4 +1,4 @@
-//! Values as words: the only unsafe code of this crate beside what `Persist` and accessors ask for.
+//! Values as words: the only unsafe code of this crate besides that of `Persist` and the accessors.
 
 use crate::objects::persist::{Persist, Plain};
 use std::marker::PhantomData;
@@ -14,19 +14,20 @@ impl<T: Persist> ValueBuffer<T> {
     /// Words that a `T` takes.
     pub(crate) const COUNT: usize = size_of::<ValueBuffer<T>>() / 8;
 
-    /// With nothing in it.
+    /// An uninitialised buffer.
     #[inline(always)]
     pub(crate) fn new() -> ValueBuffer<T> {
         ValueBuffer { value: MaybeUninit::uninit() }
     }
 
-    /// All zero.
+    /// Zeroes the buffer.
     #[inline(always)]
     #[expect(clippy::disallowed_methods, reason = "memory of this process, not of a pool")]
     pub(crate) fn zeroed(&mut self) -> ValueWords<'_, T> {
         let words = (&raw mut *self).cast::<u64>();
-        // SAFETY: `self` is this many aligned words, of which any may be written, and which are initialised then. They stay borrowed mutably,
-        // so that nobody moves them, which would lose those of their bytes that are not of a `T`.
+        // SAFETY: `self` is this many aligned words, any of which may be written, and the first call
+        // initialises them. They stay borrowed mutably, so that no move loses those of their bytes that are
+        // not of a `T`.
         let words = unsafe {
             words.write_bytes(0, Self::COUNT);
             std::slice::from_raw_parts_mut(words, Self::COUNT)
@@ -43,7 +44,7 @@ impl<T: Persist> ValueBuffer<T> {
     }
 }
 
-/// The words of a `T`, in their room.
+/// The words of a `T` in its buffer.
 pub(crate) struct ValueWords<'r, T> {
     words: &'r mut [u64],
     of: PhantomData<T>,
@@ -60,19 +61,19 @@ impl<T: Persist> ValueWords<'_, T> {
         self.words
     }
 
-    /// As bytes, whole words of them.
+    /// The bytes of all words.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self.words)
     }
 
-    /// Those of the value itself.
+    /// The bytes of the value itself.
     #[inline(always)]
     pub(crate) fn value_bytes(&self) -> &[u8] {
         &self.bytes()[..size_of::<T>()]
     }
 
-    /// As [`value_bytes`](Self::value_bytes), to be changed.
+    /// As [`value_bytes`](Self::value_bytes), mutable.
     #[inline(always)]
     pub(crate) fn value_bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(self.words)[..size_of::<T>()]
@@ -92,8 +93,8 @@ mod tests {
     use super::*;
     use std::hint::black_box;
 
-    /// Bytes that are not a value's were lost when its words were moved, as those of any `MaybeUninit`: what memory held there was then compared and
-    /// hashed with a map's keys, and went to media.
+    /// A move of a value's words lost the bytes that are not the value's, as a move of any `MaybeUninit` may.
+    /// Stray memory was then compared and hashed with a map's keys, and went to media.
     #[test]
     fn words_are_zero_where_a_value_has_no_bytes_wherever_they_go() {
         let mut buffer = ValueBuffer::<u8>::new();

@@ -1,4 +1,4 @@
-//! What a running transaction keeps in ordinary memory.
+//! The volatile state of a running transaction.
 
 use crate::error::{Error, Result};
 use crate::objects::layout::LINE;
@@ -9,45 +9,45 @@ use crate::stm::shared::HeapShared;
 use crate::stm::writer::WriterContext;
 use std::cell::{Cell, RefCell};
 
-/// A transaction that is running. Shared by all its handles, and with transactions that are nested in it, on one thread.
+/// A running transaction. Its handles and the transactions nested in it share it, on one thread.
 pub(crate) struct ActiveTx {
-    /// The clock that it sees the heap at.
+    /// The version of the heap that it sees.
     rv: Cell<u64>,
-    /// The same as long as there is nothing to look after, so that a word may be taken from where it lies if the clock stands there then; else
-    /// [`NEVER`].
+    /// The same while there are no hazards, so that a word may be loaded from its place if this is the clock
+    /// then; otherwise [`NEVER`].
     quiet_at: Cell<u64>,
-    /// Owner number, once it has a session.
+    /// The owner number, once it has a writer.
     pub number: Cell<u64>,
-    /// A bit for each line that it has written to, and others: of most lines it tells that it has not.
+    /// A filter of the lines that it has written to: a clear bit shows that it has not.
     written: Cell<u64>,
-    /// What its reads and writes have to look after: none of it for most that only read.
+    /// The hazards of its reads and writes: none in most transactions that only read.
     hazards: Cell<ReadHazards>,
-    /// Transactions nested in it that may write, and have not ended well: unless there are none, it must not be committed either.
+    /// Nested transactions that may write, and have not ended well. It commits only if there are none.
     pub nested_unfinished: Cell<u32>,
     /// Values that are borrowed mutably.
     pub borrowed: Cell<u32>,
-    /// How many transactions that may write have been nested in it, ended or not: what was read before a program's own code ran, and is used
-    /// after, still holds if there are no more.
+    /// The number of nested transactions that may write, ended or not. What was read before a program's own
+    /// code ran still holds if the number is unchanged.
     writers_begun: Cell<u64>,
-    /// How many values were written that may have variants.
+    /// The number of written values that may have variants.
     variants: Cell<u64>,
     pub may_write: bool,
-    /// It owns what it is going to write from the first write on, rather than in its commit: see `orec.rs`.
+    /// It owns records from the first write on, not from its commit: see `orec.rs`.
     pub owns_early: bool,
-    /// Records read, and what their versions are not newer than as long as nothing changes.
+    /// The records that it has read.
     pub(super) reads: RefCell<Option<Box<ReadList>>>,
     pub writer: RefCell<Option<Box<WriterContext>>>,
 }
 
-/// So often a record of a committing or owning transaction is looked at again before the processor is given up, and before that is a
-/// conflict.
+/// A wait for a committing or owning transaction spins this often before it yields, and yields until the
+/// second limit before it is a conflict.
 const SPINS: u32 = 100;
 const YIELDS: u32 = SPINS + 20;
 
-/// No clock stands there.
+/// A value that the clock never has.
 const NEVER: u64 = u64::MAX;
 
-/// The bit that stands for the line of `off`, and others, among those that were written to.
+/// The filter bit of the line of `off`.
 #[inline(always)]
 fn line_bit(off: u64) -> u64 {
     1 << (off / LINE % 64)
@@ -62,10 +62,10 @@ impl ActiveTx {
         seems_quiet: impl FnOnce(&HeapShared, ClockReading) -> bool,
     ) -> ActiveTx {
         let mut now = shared.clock.now();
-        // Where others are busy, looking for who is storing would cost more than it saves.
+        // In busy times the test for storing owners would cost more than quiet reads save.
         let is_quiet = seems_quiet(shared, now) && !shared.storing.may_be_anyone();
         if !now.is_alone() {
-            // That may just have ended.
+            // Sharing may just have ended.
             now = shared.clock.now();
         }
         let rv = now.count();
@@ -89,15 +89,16 @@ impl ActiveTx {
             reads: RefCell::new(match hazards.0 & ReadHazards::NOTES.0 {
                 0 => None,
                 _ if may_write => Some(take_list()),
-                // Not often, and what only reads is to be short.
+                // Rare, and out of line, so that reading transactions stay short.
                 _ => Some(take_list_to_read()),
             }),
             writer: RefCell::new(None),
         }
     }
 
-    /// Gives all that it has to a transaction that is nested in it, until [`take_back`](Self::take_back). Its own tokens are refused meanwhile:
-    /// they may be in reach of the nested one, by a mutex say, and what they would change is what that one's tokens take for borrowed.
+    /// Lends its state to a nested transaction until [`take_back`](Self::take_back). Its own tokens are
+    /// refused meanwhile. The nested transaction may reach them, by a mutex for example, and would change
+    /// what its own tokens take for borrowed.
     pub(crate) fn lend(&self) -> ActiveTx {
         ActiveTx {
             rv: self.rv.clone(),
@@ -116,7 +117,7 @@ impl ActiveTx {
         }
     }
 
-    /// Has again what it has lent, as the nested transaction leaves it.
+    /// Takes back the lent state, as the nested transaction leaves it.
     pub(crate) fn take_back(&self, inner: &ActiveTx) {
         self.rv.set(inner.rv.get());
         self.quiet_at.set(inner.quiet_at.get());
@@ -131,7 +132,7 @@ impl ActiveTx {
         self.writer.replace(inner.writer.take());
     }
 
-    /// Why nothing can be read or written, where [`DOOMED`](ReadHazards::DOOMED) says so.
+    /// The error for a read or write of a transaction that is [`DOOMED`](ReadHazards::DOOMED).
     #[cold]
     pub(crate) fn refusal(&self) -> Error {
         if self.has(ReadHazards::LENT) { Error::InnerRuns } else { Error::Conflict }
@@ -143,7 +144,7 @@ impl ActiveTx {
         self.writers_begun.update(|count| count + 1);
     }
 
-    /// Tells, when asked again, whether transactions that may write were nested in it meanwhile.
+    /// A number that changes when a nested transaction that may write begins.
     #[inline(always)]
     pub(crate) fn writers_begun(&self) -> u64 {
         self.writers_begun.get()
@@ -177,13 +178,14 @@ impl ActiveTx {
         self.quiet_at.set(if self.hazards.get() == ReadHazards::NONE { rv } else { NEVER });
     }
 
-    /// A word that was just taken from where it lies is good if the clock stands here then; it never does while there is anything to look after.
+    /// A word just loaded from its place is valid if this is the clock afterwards. It never is while there
+    /// are hazards.
     #[inline(always)]
     pub(crate) fn quiet_at(&self) -> u64 {
         self.quiet_at.get()
     }
 
-    /// Whether the clock may stand there.
+    /// Whether quiet reads are possible.
     #[inline(always)]
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet_at() != NEVER
@@ -194,7 +196,7 @@ impl ActiveTx {
         self.hazards.get()
     }
 
-    /// Whether it has to look after this.
+    /// Whether it has this hazard.
     #[inline(always)]
     pub(crate) fn has(&self, what: ReadHazards) -> bool {
         self.hazards.get().0 & what.0 != 0
@@ -209,14 +211,14 @@ impl ActiveTx {
         false
     }
 
-    /// Has it look after this from now on.
+    /// Adds a hazard.
     #[inline(always)]
     pub(crate) fn add_hazard(&self, what: ReadHazards) {
         self.hazards.set(self.hazards.get().with(what, true));
         self.quiet_at.set(NEVER);
     }
 
-    /// Notes that it has written words from `off` on.
+    /// Notes a write of words from `off` on.
     #[inline(always)]
     pub(crate) fn note_written(&self, off: u64, words: usize) {
         let last = off.wrapping_add(8 * words.saturating_sub(1) as u64);
@@ -224,7 +226,7 @@ impl ActiveTx {
         self.note_written_lines(if lines < 2 { line_bit(off) | line_bit(last) } else { u64::MAX });
     }
 
-    /// As [`note_written`](Self::note_written), of words of one line.
+    /// As [`note_written`](Self::note_written), for words of one line.
     #[inline(always)]
     pub(crate) fn note_written_line(&self, off: u64) {
         self.note_written_lines(line_bit(off));
@@ -236,7 +238,7 @@ impl ActiveTx {
         self.add_hazard(ReadHazards::WRITTEN);
     }
 
-    /// Whether it looks at records, and there is nothing in the way of that.
+    /// Whether it reads by records, and no other hazard prevents that.
     #[inline(always)]
     pub(super) fn reads_records(&self) -> bool {
         let hazards = self.hazards.get();
@@ -257,7 +259,7 @@ impl ActiveTx {
         self.written.get() & (line_bit(off) | line_bit(last)) != 0 || far && self.written.get() != 0
     }
 
-    /// Whether there is nothing to look after but what it has written itself, of which nothing is in the line of `off`.
+    /// Whether its own writes are its only hazard, and none of them is in the line of `off`.
     #[inline(always)]
     pub(crate) fn is_quiet_beside_own(&self, off: u64) -> bool {
         self.hazards.get() == ReadHazards::WRITTEN && self.written.get() & line_bit(off) == 0
@@ -269,7 +271,7 @@ impl ActiveTx {
         Err(Error::Conflict)
     }
 
-    /// Waits a little for the holder of a record; an error when that is too long.
+    /// Waits a little for the holder of a record. Too long a wait is a conflict.
     #[cold]
     pub(crate) fn wait(&self, round: &mut u32) -> Result<()> {
         *round += 1;
@@ -292,8 +294,8 @@ impl ActiveTx {
         }
     }
 
-    /// As [`note_read`](Self::note_read), where there is room in the list; whether that was done. It calls nothing, so that who calls it has no
-    /// registers to save.
+    /// As [`note_read`](Self::note_read), if the list has room; returns whether it had. It calls nothing, so
+    /// that its callers save no registers.
     #[inline(always)]
     pub(super) fn try_note_read(&self, index: u32, version: u64) -> bool {
         if !self.has(ReadHazards::NOTES) {
@@ -310,13 +312,13 @@ impl ActiveTx {
         true
     }
 
-    /// Whether there may be a list of what was read.
+    /// Whether there may be a list of reads.
     #[inline(always)]
     pub(crate) fn may_have_list(&self) -> bool {
         self.has(ReadHazards::NOTES)
     }
 
-    /// Forgets what was read.
+    /// Drops the list of reads.
     #[inline(always)]
     pub(crate) fn forget_reads(&self) {
         if let Some(mut reads) = self.reads.take() {
@@ -325,7 +327,7 @@ impl ActiveTx {
         }
     }
 
-    /// What tells whether values that may have variants have been written since; never 0.
+    /// A number, never 0, that changes when a value that may have variants is written.
     #[inline(always)]
     pub(crate) fn stamp(&self) -> u64 {
         self.variants.get() + 1
@@ -336,7 +338,7 @@ impl ActiveTx {
         self.variants.set(self.variants.get() + 1);
     }
 
-    /// The clock has moved since the transaction began: others store, or have stored, so that records have to be looked at.
+    /// Ends quiet reads: the clock has moved, so that other commits may have stored.
     #[cold]
     pub(crate) fn end_quiet(&self) -> Result<()> {
         if self.may_write && !self.has(ReadHazards::NOTES) {

@@ -2,7 +2,7 @@
 
 use super::sync::{AtomicU64, Ordering, fence, fence_after_exchange};
 
-/// What the clock tells: how many commits it has counted, and how commits are numbered.
+/// A reading of the clock: the number of counted commits, and the way in which commits are numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClockReading(u64);
 
@@ -42,16 +42,16 @@ impl ClockReading {
 #[derive(Debug, Default)]
 pub(crate) struct Clock(AtomicU64);
 
-/// A commit's number.
+/// The number of a commit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Number {
     pub version: u64,
-    /// Where the clock stood before.
+    /// The clock before the commit.
     before: ClockReading,
 }
 
 impl Number {
-    /// Whether nobody has been numbered since the clock stood at `seen`.
+    /// Whether no commit has been numbered since the clock was `seen`.
     #[inline(always)]
     pub(crate) fn follows(self, seen: u64) -> bool {
         self.before == ClockReading::new(seen, ALONE)
@@ -61,15 +61,16 @@ impl Number {
 impl Clock {
     #[inline(always)]
     pub(crate) fn now(&self) -> ClockReading {
-        // ORDER: everything committed up to this is to be seen, or seen as being committed; see the module.
+        // ORDER: a transaction sees everything committed up to this value, or sees it being committed; see
+        // the module.
         ClockReading(self.0.load(Ordering::SeqCst))
     }
 
-    /// Numbers a commit whose records are marked, and says that its owner is going to store.
+    /// Numbers a commit whose records are marked, and sets its owner's flag: the owner is going to store.
     #[inline(always)]
     pub(crate) fn number(&self, storing: &Storing, owner: u64) -> Number {
         if ClockReading(self.0.load(Ordering::Relaxed)).is_shared() {
-            // ORDER: between the marks and the clock; see the module.
+            // ORDER: between the marks and the clock; see `orec.rs`.
             storing.begin_and_wait(owner);
             let before = ClockReading(self.0.load(Ordering::Acquire));
             if before.is_shared() {
@@ -78,16 +79,17 @@ impl Clock {
         } else {
             storing.begin(owner);
         }
-        // ORDER: between the marks and the validation of a commit; see the module.
+        // ORDER: between the marks and the validation of a commit; see `orec.rs`.
         let before = ClockReading(self.0.fetch_add(1 << COUNT_SHIFT, Ordering::SeqCst));
         if before.is_shared() {
-            // It was taken for one that commits advance: what `begin_and_wait` orders is ordered here.
+            // The commit took the clock for one that commits advance. This fence orders what `begin_and_wait`
+            // orders.
             fence(Ordering::SeqCst);
         }
         Number { version: before.count() + 1, before }
     }
 
-    /// Sees to it that the clock has counted so many.
+    /// Raises the clock to at least this count.
     #[inline]
     pub(crate) fn raise(&self, count: u64) {
         let mut now = self.now();
@@ -100,7 +102,8 @@ impl Clock {
         }
     }
 
-    /// From now on commits leave the clock as it is. It never comes back to where it stood, so that who is ending that knows of it.
+    /// Makes the clock shared: commits leave it as it is. Its value never returns to an earlier one, so that
+    /// a thread that is ending the sharing notices.
     #[cold]
     pub(crate) fn share(&self) {
         let now = self.now();
@@ -110,8 +113,8 @@ impl Clock {
         }
     }
 
-    /// From now on each commit advances the clock again, unless one that has not may still be storing: then that is tried again when this is called
-    /// again.
+    /// Ends sharing: each commit advances the clock again. If a commit that does not may still be storing,
+    /// the clock stays between the two states, and a later call tries again.
     #[cold]
     pub(crate) fn end_sharing(&self, storing: &Storing) {
         let mut now = self.now();
@@ -125,65 +128,68 @@ impl Clock {
             }
             now = ending;
         }
-        // ORDER: of this thread and one that takes the clock for shared, one sees the other: this one the flag, or that one the state.
+        // ORDER: of this thread and one that takes the clock for shared, one sees the other: this one the
+        // flag, or that one the state.
         fence(Ordering::SeqCst);
         if !storing.is_anyone() {
-            // No version is newer than the clock then.
+            // Now no version is newer than the clock.
             let alone = ClockReading::new(now.count() + 1, ALONE);
             let _ = self.0.compare_exchange(now.0, alone.0, Ordering::SeqCst, Ordering::Relaxed);
         }
     }
 
-    /// Whether it still stands at `seen`, and did when places were read: then nobody has stored to them since.
+    /// Whether the clock still is `seen`. If so, it was when places were read before, and no commit has
+    /// stored to them since.
     #[inline(always)]
     pub(crate) fn stands_at(&self, seen: u64) -> bool {
-        // ORDER: the loads of the places are done before this one: whoever loads what a commit has stored sees that it has advanced the clock, or that that is shared.
+        // ORDER: the loads of the places come before this one. A thread that loads what a commit has stored
+        // sees that the commit has advanced the clock, or that the clock is shared.
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) == seen << COUNT_SHIFT
     }
 }
 
-/// More owners than this are not looked at: among so many somebody is always storing.
+/// With more owners than this, some owner is nearly always storing, and no flag is loaded.
 const LOOKED_AT_MAX: u64 = 4;
 
-/// A word with the line that it lies in, and the next, which processors fetch together, to itself.
+/// A word with a cache line of its own, and the next one, since processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// A flag is the number of commits that the owner has begun or ended.
+/// A flag counts the commits that its owner has begun or ended.
 #[inline(always)]
 fn is_storing(flag: u64) -> bool {
     flag % 2 == 1
 }
 
-/// Which owners are storing what they have committed.
+/// The flags of the owners: whether each is storing what it has committed.
 #[derive(Debug)]
 pub(crate) struct Storing {
     flags: Box<[Padded<AtomicU64>]>,
-    /// The highest number of an owner that there has been.
+    /// The highest owner number in use.
     highest: Padded<AtomicU64>,
 }
 
 impl Storing {
-    /// For owners with numbers from 1 to `owners`.
+    /// Flags for owners with numbers from 1 to `owners`.
     pub(crate) fn new(owners: u64) -> Storing {
         Storing { flags: (0..owners).map(|_| Padded::default()).collect(), highest: Padded::default() }
     }
 
-    /// Makes an owner known, before its first commit.
+    /// Registers an owner before its first commit.
     pub(crate) fn add(&self, owner: u64) {
         self.highest.0.fetch_max(owner, Ordering::AcqRel);
     }
 
-    /// Says that the owner is going to store. The clock's advance, which follows, orders that before everything else.
+    /// Sets the owner's flag. The clock's advance, which follows, orders that before everything else.
     #[inline(always)]
     pub(crate) fn begin(&self, owner: u64) {
         let flag = &self.flags[owner as usize - 1].0;
         flag.store(flag.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// The same, with everything that it has stored before visible to all before anything that it loads then.
+    /// As [`begin`](Self::begin). All earlier stores of the owner become visible before its later loads.
     #[inline(always)]
     fn begin_and_wait(&self, owner: u64) {
         let flag = &self.flags[owner as usize - 1].0;
@@ -191,18 +197,19 @@ impl Storing {
         fence_after_exchange();
     }
 
-    /// Says that it has stored, and released its records; nothing if it has not [begun](Clock::number), as a commit that failed before.
+    /// Clears the flag: the owner has stored, and released its records. Does nothing if the flag is not set,
+    /// as after a commit that failed before its [number](Clock::number).
     #[inline(always)]
     pub(crate) fn end(&self, owner: u64) {
         let flag = &self.flags[owner as usize - 1].0;
         let now = flag.load(Ordering::Relaxed);
         if is_storing(now) {
-            // ORDER: release: who sees this sees what was stored.
+            // ORDER: release: a thread that sees this sees the stores.
             flag.store(now + 1, Ordering::Release);
         }
     }
 
-    /// How many commits others than this owner have begun or ended.
+    /// The number of commits that owners other than this have begun or ended.
     pub(crate) fn of_others(&self, owner: u64) -> u64 {
         let highest = self.highest.0.load(Ordering::Relaxed);
         let flags = self.flags.iter().zip(1..=highest);
@@ -212,19 +219,20 @@ impl Storing {
             .fold(0, u64::wrapping_add)
     }
 
-    /// Whether anybody was storing who began to before the fence that precedes this.
+    /// Whether an owner is storing that began before the fence that precedes this call.
     fn is_anyone(&self) -> bool {
         let highest = self.highest.0.load(Ordering::Acquire);
         let mut flags = self.flags.iter().zip(1..=highest);
         flags.any(|(flag, _)| is_storing(flag.0.load(Ordering::Acquire)))
     }
 
-    /// Whether, after the clock was read, somebody may be storing what was numbered by then.
+    /// Whether an owner may be storing a commit that was numbered before the clock was read.
     #[inline]
     pub(crate) fn may_be_anyone(&self) -> bool {
-        // ORDER: acquire, both: the clock's value tells of all that were numbered up to it, and the flags of what they have stored.
+        // ORDER: acquire, both: the clock's value shows all commits numbered up to it, and the flags show
+        // their stores.
         let highest = self.highest.0.load(Ordering::Acquire);
-        // One writer, mostly: a transaction that reads spares a loop.
+        // With one writer, the common case, a reading transaction skips the loop.
         if highest == 1 {
             return is_storing(self.flags[0].0.load(Ordering::Acquire));
         }

@@ -4,17 +4,17 @@ use crate::objects::layout::{Counts, Kind};
 use crate::objects::type_info::PointerKind;
 use tembo_sync::SmallMap;
 
-/// The counts of an object that was there before.
+/// The counts of an older object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewCounts {
     pub kind: Kind,
     pub old: Counts,
     pub new: Counts,
-    /// It is freed, so that nothing of it is to be written.
+    /// The commit frees it, and writes nothing of it.
     pub is_freed: bool,
 }
 
-/// Buffers of commits, kept in the session.
+/// The buffers of a writer's commits.
 #[derive(Debug, Default)]
 pub(crate) struct CommitBuffers {
     /// Count records that are owned.
@@ -24,30 +24,30 @@ pub(crate) struct CommitBuffers {
     pub pointers: Vec<(u64, PointerKind)>,
     /// Dying objects all of whose pointers are released.
     pub finished: Vec<u64>,
-    /// All dead objects whose pointers are released: when that has been done for all of them, they are freed, or are shells.
+    /// Dead objects whose pointers are released. After all of them are, each is freed or becomes a shell.
     pub ended: Vec<(u64, Kind)>,
-    /// Orphans that nobody holds any more.
+    /// Orphans without a handle.
     pub abandoned: Vec<u64>,
-    /// Changes of the orphan slots: objects that are to get one, and that are to lose theirs.
+    /// Objects that get an orphan slot.
     pub orphaned: Vec<NewOrphan>,
-    /// Slots that are to be kept for objects that are held.
+    /// Slots that are kept for held objects.
     pub spare: Vec<NewOrphan>,
     pub adopted: Vec<u64>,
-    /// Slots of a block that this commit makes.
+    /// Free slots of a block that this commit makes.
     pub new_slots: Vec<u64>,
 }
 
-/// An object that becomes an orphan, or may later. Nobody else is to know before that is committed.
+/// An object that becomes an orphan, or may become one. Other threads learn of it when it is committed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewOrphan {
     pub object: u64,
     pub slot: u64,
-    /// Whether the slot is in a block that the commit makes.
+    /// Whether the commit makes the block of the slot.
     pub is_new_slot: bool,
 }
 
 impl CommitBuffers {
-    /// Most of them are empty anyway, and storing that would wait for the commit's fence.
+    /// Stores to nonempty lists only: most are empty, and a store would wait for the commit's fence.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         fn clear<T>(list: &mut Vec<T>) {

@@ -1,75 +1,76 @@
-//! Ownership records: who may write what, and which version of it is the last.
+//! Ownership records: which transaction may write where, and the last version of what is there.
 //!
-//! A record is a volatile word for all places of which the hash is the same, so that nothing of it is on media and no lock
-//! can survive a crash. It has the *version* that was committed last (the clock's value then), the *owner*, who may commit
-//! the next, and whether the owner is *committing*, that is, may be storing to the places. Places of others' transactions
-//! keep their contents until then, so that readers pass owners by, and only wait for those that are committing.
+//! A record is a volatile word for all places with the same hash, so that media holds no part of it and no lock survives a
+//! crash. It holds the *version* committed last (a value of the clock), the *owner*, which may commit the next version,
+//! and whether the owner is *committing*, that is, may be storing to the places. Until then the places keep their
+//! contents. Readers therefore ignore owners, and wait only for committing ones.
 //!
 //! # Protocol
 //!
-//! A transaction reads the clock when it begins, and sees versions up to that. A reader loads the record, reads the
-//! place, and loads the record again: the same version both times, not committing, not newer than its clock. A writer keeps what it
-//! writes to itself, and notes the records. Its commit becomes the owner of all of them, marks them as committing, advances the clock, validates
-//! that what was read is still as it was, makes the changes durable, stores them, and releases the records with the clock's new value.
+//! A transaction reads the clock when it begins, and sees versions up to that value. A reader loads the record, reads the
+//! place, and loads the record again. The read is valid if both loads give the same version, not committing and not newer
+//! than the transaction's clock. A writer buffers what it writes, and notes the records. Its commit becomes the owner of all
+//! of them, marks them as committing, advances the clock, and validates its reads. Then it makes the changes durable, stores
+//! them, and releases the records with the clock's new value.
 //!
-//! Before its commit a writer reads as everybody does, and finds what it has written itself in front of that. So what it reads of a place that it
-//! has written a part of is validated, too: whoever commits there meanwhile is in conflict with it. What it writes without reading goes over
-//! whatever was there.
+//! Until its commit a writer reads as a reader does, and then overlays its own writes. A read of a place that it has partly
+//! written is therefore validated too: a concurrent commit there is a conflict. A write without a read overwrites any
+//! earlier value.
 //!
-//! A transaction that is run again after a conflict with what it had noted becomes the owner with each first write, so that others wait for it
-//! rather than take what it has read away. What it owns nobody else changes, and its reads of that need no validation; so if there is a version newer than its clock, that
-//! is advanced first.
+//! A transaction that retries after a conflict on its reads owns each record from its first write on. Other transactions
+//! then wait for it, and cannot invalidate its reads again. Nothing else changes what it owns, so that reads of those places
+//! need no validation. It first advances its clock to the record's version if that is newer.
 //!
-//! ORDER: between marking and validating lies a locked instruction, on the clock or, where that is shared, on the owner's flag, so that of two transactions each of which read what
-//! the other writes, one sees the other's mark. Between the loads of places and the second load of the record lies an acquire fence;
-//! the marks are stored, and fenced, before the places.
+//! ORDER: a locked instruction lies between marking and validating: on the clock or, while the clock is shared, on the
+//! owner's flag. Of two transactions that each read what the other writes, one sees the other's mark. An acquire fence lies
+//! between the loads of places and the second load of the record; the marks are stored, and fenced, before the places.
 //!
-//! # When several commit
+//! # Several committing threads
 //!
-//! If every commit advanced the clock, each thread that commits would wait for the line of the others' clock, and every reader for it, too. So once a
-//! commit finds that another was numbered since its transaction began, the clock is *shared*: commits leave it as it is, and have the version after it. They look at it
-//! behind a barrier, after they have marked their records. So who has read the clock before them sees that their version is newer, and who has read
-//! it after them sees their marks.
+//! If every commit advanced the clock, committing threads and all readers would contend for its cache line. So when a commit
+//! finds that another got a number since its transaction began, the clock becomes *shared*: commits leave it as it is, and
+//! take the version after it. They load the clock after marking their records, behind a barrier. A transaction that loaded
+//! the clock before them sees that their version is newer; one that loads it after them sees their marks.
 //!
-//! - Who meets a version that is newer than its clock raises the shared clock to that, and then goes on as ever: if all that it has read is still so. Also
-//!   a thread that comes back to what it has committed itself; that is rare where there are many records.
-//! - Two commits of one record may have the same version, but nobody can take the one for the other: who has used a version had a clock that was no older
-//!   before it loaded the record, and a commit that marks the record after that sees that clock, and gets a newer one.
-//! - The clock tells nothing of whether others have committed. So commits always validate, and no transaction runs in quiet; those that only read keep a
-//!   list of what they read from the start.
+//! - A transaction that meets a version newer than its clock raises the shared clock to that version. It goes on if all its
+//!   reads still hold. A thread that returns to its own commit does so too; with many records that is rare.
+//! - Equal versions cannot be confused. A reader raises the clock to at least V before it uses version V. Any commit that
+//!   marks the record later reads that clock, so its own version is greater than V.
+//! - The clock does not show whether others have committed. So every commit validates, no transaction is quiet, and readers
+//!   keep a list of their reads from the start.
 //!
-//! A thread that finds that no other has committed for a while *ends* sharing. From then on commits advance the clock again; those that had looked
-//! at it before may still be storing. Once none of them is, which their flags tell, the clock goes on by one, so that no version is newer, and transactions may be
-//! quiet again.
+//! A thread that finds no commit of another thread for a while *ends* sharing. From then on commits advance the clock again.
+//! Commits that loaded the clock before may still be storing. Once their flags show that none is, the clock advances by one,
+//! so that no version is newer, and transactions may be quiet again.
 //!
-//! ORDER: the flag of an owner is exchanged before it looks at a shared clock, and who ends sharing has a fence between the clock and the flags: one sees the other.
-//! A reader that sees the clock raised sees the marks of those who had looked at it before: their barrier lies between mark and clock, and loads of the
-//! clock and of records are sequentially consistent (which costs nothing on x86-64).
+//! ORDER: an owner exchanges its flag before it loads a shared clock. A thread that ends sharing has a fence between the
+//! clock and the flags, so that one of them sees the other. A reader that sees the raised clock sees the marks of commits
+//! that loaded it before: their barrier lies between mark and clock, and loads of the clock and of records are sequentially
+//! consistent, which costs nothing on x86-64.
 //!
 //! # Quiet times
 //!
-//! Most transactions meet nobody. A transaction before which nobody but its own thread has committed for a while, and that finds nobody
-//! storing when it begins ([`Storing`]), looks at the clock after each read, in place of the record: as long as the clock stands where it
-//! stood, nobody has begun to store since. From the first time that it does not, the transaction looks at records. What was read in quiet is
-//! still as it was as long as its record's version is not newer than the clock of that time.
+//! Most transactions meet no other. A transaction begins *quiet* if only its own thread has committed for a while, and no
+//! owner is storing when it begins ([`Storing`](super::clock::Storing)). After each read it loads the clock instead of the
+//! record: while the clock has its old value, no commit has begun to store. As soon as the clock differs, the transaction
+//! reads by records. A quiet read still holds if the record's version is not newer than the clock of that time.
 //!
-//! A transaction that writes keeps a list of the records of what it reads, by which it validates that. In quiet times its first attempt keeps none:
-//! nothing that it has read has changed if no commit but its own has advanced the clock. If one has, the attempt is made again with a list, at
-//! once, and so are the first attempts of the thread's next transactions.
+//! A writing transaction validates by a list of the records that it has read. In quiet times its first attempt keeps no list:
+//! its reads hold if no other commit has advanced the clock. If one has, the attempt is retried with a list at once, and the
+//! thread's next transactions keep a list from the start.
 //!
 //! # Source
 //!
-//! NV-heaps 3.5 (ownership records by the low bits of an object's number, eager conflict detection for writes, versions for reads), as in the
-//! transactional memories that it builds on: one clock and its extension for opacity; that commits need not advance the clock is known from TL2 (its variant
-//! GV5). D1: changes are redone rather than undone, so that
-//! readers are not in conflict with an owner before it commits. D2: conflicts of writers are detected by commits, but for transactions that have met
-//! one. To become an owner takes a locked instruction, before which everything stored has to be in the cache, and after which the next load
-//! begins: with one for each object, the objects of a transaction would come from memory one after the other. In a commit they have been asked for
-//! by then, and come all at once.
+//! NV-heaps 3.5: ownership records by the low bits of an object's number, eager conflict detection for writes, versions for
+//! reads. The clock and its extension for opacity come from the transactional memories that it builds on; the shared clock is
+//! TL2's variant GV5. D1: changes are redone rather than undone, so that readers do not conflict with an owner before it
+//! commits. D2: writers conflict at their commits, except in retries. A locked instruction takes ownership; it waits for
+//! all earlier stores, and later loads wait for it. With one for each object as it is first written, the misses of a
+//! transaction's objects would be served one after another. At a commit the objects are prefetched, so the misses overlap.
 
 use super::sync::{AtomicU64, Ordering, fence, load_in_order, prefetch_for_store};
 
-/// A record's word.
+/// The word of a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Orec(u64);
 
@@ -84,7 +85,7 @@ impl Orec {
         self.0 >> VERSION_SHIFT
     }
 
-    /// Who owns it: a number from 1 on, or 0.
+    /// The number of its owner, from 1 on, or 0.
     #[inline(always)]
     pub(crate) fn owner(self) -> u64 {
         self.0 >> OWNER_SHIFT & OWNER_BITS
@@ -100,7 +101,7 @@ impl Orec {
     }
 }
 
-/// A table of them.
+/// A table of ownership records.
 #[derive(Debug)]
 pub(crate) struct Orecs {
     words: Box<[AtomicU64]>,
@@ -114,7 +115,7 @@ impl Orecs {
         Orecs { words, shift: 64 - bits }
     }
 
-    /// The record of a key.
+    /// The index of a key's record.
     #[inline(always)]
     pub(crate) fn index(&self, key: u64) -> u32 {
         (tembo_sync::hash_u64(key) >> self.shift) as u32
@@ -125,7 +126,7 @@ impl Orecs {
         &self.words[index as usize]
     }
 
-    /// Has a record brought into the cache, for its owner-to-be.
+    /// Prefetches a record for its future owner.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: u32) {
         prefetch_for_store(self.word(index));
@@ -133,27 +134,27 @@ impl Orecs {
 
     #[inline(always)]
     pub(crate) fn load(&self, index: u32) -> Orec {
-        // ORDER: acquire, with the release of `release`: who sees a version sees what was committed with it. And in order with loads of the clock; see
-        // the module.
+        // ORDER: acquire, paired with the release in `release`: a thread that sees a version sees what was
+        // committed with it. Sequentially consistent with loads of the clock; see the module.
         Orec(load_in_order(self.word(index)))
     }
 
-    /// A record that nobody owns, of a version that is no newer than `rv`.
+    /// The record, if it has no owner and a version no newer than `rv`.
     #[inline(always)]
     pub(crate) fn load_idle(&self, index: u32, rv: u64) -> Option<Orec> {
         let seen = self.load(index);
         (seen.0 & ((1 << VERSION_SHIFT) - 1) == 0 && seen.version() <= rv).then_some(seen)
     }
 
-    /// The record after places that it stands for were read.
+    /// The record, after reads of its places.
     #[inline(always)]
     pub(crate) fn load_again(&self, index: u32) -> Orec {
-        // ORDER: the loads of the places are done before this one; see the module.
+        // ORDER: the loads of the places come before this one; see the module.
         fence(Ordering::Acquire);
         Orec(self.word(index).load(Ordering::Relaxed))
     }
 
-    /// Makes `me` the owner of a record that nobody owns, if it is still `seen`.
+    /// Makes `me` the owner of a record without one, if it is still `seen`.
     #[inline(always)]
     pub(crate) fn try_own(&self, index: u32, seen: Orec, me: u64) -> bool {
         debug_assert!(seen.owner() == 0 && me != 0);
@@ -161,21 +162,22 @@ impl Orecs {
         self.word(index).compare_exchange(seen.0, owned, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Says that the owner is going to store. [`Clock::number`], which follows, orders that before everything else.
+    /// Marks the record: its owner is going to store. [`Clock::number`](super::clock::Clock::number), which
+    /// follows, orders the mark before the validation.
     #[inline(always)]
     pub(crate) fn mark_committing(&self, index: u32) {
         let word = self.word(index);
         word.store(word.load(Ordering::Relaxed) | COMMITTING, Ordering::Relaxed);
     }
 
-    /// Ends ownership, after a commit with this version.
+    /// Ends ownership after a commit with this version.
     #[inline(always)]
     pub(crate) fn release(&self, index: u32, version: u64) {
-        // ORDER: release: the places' stores come before.
+        // ORDER: release: the stores to the places come before.
         self.word(index).store(version << VERSION_SHIFT, Ordering::Release);
     }
 
-    /// Ends ownership; nothing was changed.
+    /// Ends ownership without a change.
     #[inline(always)]
     pub(crate) fn give_back(&self, index: u32) {
         let word = self.word(index);

@@ -1,6 +1,6 @@
 //! Changes that a transaction is going to make, besides the words that it writes.
 
-/// Pointers to an object that a transaction adds (or, negative, takes away).
+/// Pointers to an object that a transaction adds or, if negative, removes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PointerDelta {
     pub strong: i64,
@@ -22,11 +22,11 @@ pub(crate) struct FreshObject {
     pub pointers: PointerDelta,
 }
 
-/// Records that a transaction is going to own. Some may be there twice, but not many times.
+/// Records that the commit is going to own. Some may be there twice, but not many times.
 #[derive(Debug, Default)]
 pub(crate) struct WantedRecords(Vec<u32>);
 
-/// So many are noted before it is looked whether some are there twice.
+/// The list grows to this length before duplicates are removed.
 const WANTED_MIN: usize = 1024;
 
 impl WantedRecords {
@@ -40,7 +40,8 @@ impl WantedRecords {
         }
     }
 
-    /// Keeps the list from growing beyond about twice the number of records that there are, however often they are written.
+    /// Removes duplicates, so that the list stays below about twice the number of records, however often they
+    /// are written.
     #[cold]
     fn make_room(&mut self) {
         if self.0.len() >= WANTED_MIN {

@@ -3,11 +3,12 @@
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 
-/// Marks the records of counts among those that were read.
+/// The bit of count records among those that were read.
 pub(crate) const COUNT_RECORD: u32 = 1 << 31;
 
 thread_local! {
-    /// The list of what is read, kept from one transaction to the next. Nothing is dropped by itself, so that to take it is a load and a store.
+    /// The thread's list of reads, kept from one transaction to the next. It has no destructor, so that
+    /// taking it is a load and a store.
     static READS: Cell<Option<ManuallyDrop<Box<ReadList>>>> = const { Cell::new(None) };
     /// Drops the list when the thread ends.
     static READS_END: ReadsEnd = const { ReadsEnd };
@@ -21,10 +22,10 @@ impl Drop for ReadsEnd {
     }
 }
 
-/// Records, and versions that they are not newer than.
+/// Records, each with a version that it is not newer than.
 pub(super) type ReadList = Vec<(u32, u64)>;
 
-/// The thread's list, with room for what most transactions read.
+/// The thread's list, with room for the reads of most transactions.
 #[inline(always)]
 pub(super) fn take_list() -> Box<ReadList> {
     match READS.take() {
@@ -41,7 +42,7 @@ pub(super) fn take_list_to_read() -> Box<ReadList> {
 #[cold]
 #[inline(never)]
 fn new_list() -> Box<ReadList> {
-    // A thread that is ending keeps it for good.
+    // A thread that is ending keeps the list for good.
     let _ = READS_END.try_with(|_| ());
     Box::new(Vec::with_capacity(64))
 }

@@ -1,4 +1,4 @@
-//! The transaction that runs on this thread, so that one begun inside it becomes a part of it.
+//! The transactions that run on a thread, so that one begun inside another of its heap becomes part of it.
 
 use crate::error::{Error, Result};
 use crate::stm::active_tx::ActiveTx;
@@ -27,12 +27,13 @@ pub(crate) struct Running<'s> {
 
 impl Running<'_> {
     pub(crate) fn active(&self) -> &ActiveTx {
-        // SAFETY: `enter` keeps the state borrowed for as long as the entry is there, and what `of` found is used within the call that looked,
-        // which happens inside the call of `enter` (or not at all, as the entry is taken back even by a panic).
+        // SAFETY: `enter` keeps the state borrowed while the entry exists. The result of `of` is used within
+        // the call that looked, which happens inside the call of `enter`. If that panics, the entry is
+        // removed first.
         unsafe { &*self.active }
     }
 
-    /// Whether another can run as a part of this one.
+    /// Refuses to run another transaction as part of this one while a value is borrowed.
     pub(crate) fn check_nested(&self) -> Result<()> {
         if self.active().borrowed.get() > 0 { Err(Error::Borrowed) } else { Ok(()) }
     }
@@ -58,11 +59,12 @@ pub(crate) fn of(shared: &HeapShared) -> Option<Running<'_>> {
     None
 }
 
-/// Has all transactions that run on this thread made again, once they end.
+/// Dooms all transactions that run on this thread, so that they are retried when they end.
 #[cold]
 pub(crate) fn doom_all() {
     let mut at = CURRENT.get();
-    // SAFETY: every entry that can be found lies in a call of `enter` that has not returned, which keeps its state borrowed.
+    // SAFETY: every entry that can be found lies in a call of `enter` that has not returned, which keeps its
+    // state borrowed.
     while let Some(entry) = unsafe { at.as_ref() } {
         // SAFETY: as above.
         unsafe { (*entry.active).add_hazard(ReadHazards::DOOMED) };
@@ -70,7 +72,7 @@ pub(crate) fn doom_all() {
     }
 }
 
-/// Calls `body` while `state` is the thread's transaction.
+/// Calls `body` with `active` as the thread's transaction.
 #[inline(always)]
 pub(crate) fn enter<T>(shared: &HeapShared, active: &ActiveTx, body: &impl Fn(&Running<'_>) -> T) -> T {
     struct Restore<'c>(&'c Cell<*const Entry>, *const Entry);
@@ -81,8 +83,8 @@ pub(crate) fn enter<T>(shared: &HeapShared, active: &ActiveTx, body: &impl Fn(&R
         }
     }
     let current = CURRENT.with(std::ptr::from_ref);
-    // SAFETY: the thread's own, which has no destructor, and is there as long as the thread, hence this call. (In a closure of `with` the
-    // body would be compiled by itself.)
+    // SAFETY: the thread-local has no destructor, and lives as long as the thread, hence as this call. (The
+    // compiler would not inline the body into a closure of `with`.)
     let current = unsafe { &*current };
     let entry = Entry { shared, active, outer: current.get() };
     let _restore = Restore(current, entry.outer);

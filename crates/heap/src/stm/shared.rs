@@ -1,4 +1,4 @@
-//! What all threads of an open heap share.
+//! The volatile state that all threads of an open heap share.
 
 use crate::error::{Error, Result};
 use crate::handles::Handles;
@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tembo_pmem::{OfProcess, Region, offset_of};
 use tembo_pool::{Hold, Pool};
 
-/// 2^15 ownership records for each processor, so that of those that are owned at a time hardly two are the same; and not so many more that
-/// they would push each other out of the caches.
+/// 2^15 ownership records for each processor: enough that two owned at the same time are hardly ever one, and
+/// few enough that they stay in the caches.
 const OREC_BITS: u32 = if cfg!(miri) { 8 } else { 15 };
 const OREC_BITS_MAX: u32 = 22;
 const COUNT_OREC_BITS: u32 = if cfg!(miri) { 7 } else { 14 };
@@ -29,30 +29,30 @@ const COUNT_OREC_BITS: u32 = if cfg!(miri) { 7 } else { 14 };
 /// An open heap.
 pub(crate) struct HeapShared {
     pub pool: Pool,
-    /// Where its [`PmHeap`] lies.
+    /// The offset of its [`PmHeap`].
     pub off: u64,
     /// Its root object.
     pub root: u64,
-    /// How often it was opened for writing: what held generational locks hold.
+    /// The number of openings for writing: the value of held generational locks.
     pub generation: u64,
     pub types: Types,
     #[cfg(feature = "research")]
     pub parts: Parts,
-    /// Of places.
+    /// Records of places.
     pub orecs: Orecs,
-    /// Of counts. Owned in the course of a commit only.
+    /// Records of counts. Commits own them, and nothing else does.
     pub count_orecs: Orecs,
-    /// Every commit changes it, so that it lies beside nothing that is only read.
+    /// In a cache line of its own, since every commit changes it.
     pub clock: CachePadded<Clock>,
     pub storing: Storing,
     writers: Box<[WriterSlot]>,
-    /// Slots of lists that were not empty when the heap was opened, and belong to no session yet.
+    /// Slots of lists of dying objects that were not empty when the heap was opened, and have no writer yet.
     pub leftovers: Mutex<Vec<u32>>,
-    /// Handles have a share in them, which does not keep the heap open.
+    /// Handles share them, which does not keep the heap open.
     pub handles: Arc<OfProcess<Handles>>,
-    /// Which of the steps by which dying objects are released found room last: 0 but in a full pool.
+    /// The index of the last release step of dying objects that found room: 0 except in a full pool.
     pub step: AtomicUsize,
-    /// Why dying objects could not be released after a commit, until somebody asks.
+    /// The error of a release after a commit, until the program asks for it.
     pub left: Mutex<Option<Error>>,
     /// Serialises a transaction that has conflicted too often.
     pub serial_turn: Mutex<()>,
@@ -61,7 +61,7 @@ pub(crate) struct HeapShared {
 }
 
 thread_local! {
-    /// The session that the thread had last: it is in its cache.
+    /// The number of the writer that this thread used last, which is in its cache.
     static LAST_WRITER: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -132,20 +132,20 @@ impl HeapShared {
         self.pool.region()
     }
 
-    /// The table that a record number, as noted for what was read, belongs to.
+    /// The table of a record number, as the list of reads has it.
     #[inline(always)]
     pub(crate) fn records(&self, index: u32) -> &Orecs {
         if index & COUNT_RECORD == 0 { &self.orecs } else { &self.count_orecs }
     }
 
-    /// Where the head of a list of dying objects lies.
+    /// The offset of the head of a list of dying objects.
     pub(crate) fn dying_off(&self, slot: u32) -> Result<u64> {
         let dying = self.region().load_u64(self.off + offset_of!(PmHeap, dying) as u64)?;
         Ok(dying + LINE * u64::from(slot))
     }
 
-    /// A session that nobody uses: the one that this thread had last if possible; a new one only when all are in use, since one lane alone is
-    /// cheaper than several.
+    /// Takes a free writer: the one that this thread used last if possible. Makes a new one only when all are
+    /// in use, since one lane alone is cheaper than several.
     #[inline]
     pub(crate) fn take_writer(&self) -> Result<Box<WriterContext>> {
         let last = LAST_WRITER.get() as usize;
@@ -171,7 +171,7 @@ impl HeapShared {
                             LAST_WRITER.set(number as u32);
                             return Ok(writer);
                         }
-                        // Someone else writes to the pool with this lane: others may come free.
+                        // Another structure writes to the pool by this lane. Other lanes may become free.
                         Err(Error::Pool(e))
                             if number > 0 && matches!(*e, tembo_pool::Error::NoLane { .. }) =>
                         {
@@ -194,8 +194,9 @@ impl HeapShared {
         unreachable!("the loop has no end")
     }
 
-    /// How many commits of sessions other than the one that this thread had last have begun or ended. (One that has never written leaves the first out, for which
-    /// the clock may be taken for quiet too early, which costs time only.)
+    /// The number of commits that other writers than the last one of this thread have begun or ended. A
+    /// thread that has never written leaves out the first writer, and may take the heap for quiet too early,
+    /// which costs time only.
     pub(crate) fn commits_of_others(&self) -> u64 {
         self.storing.of_others(u64::from(LAST_WRITER.get()) + 1)
     }
@@ -228,7 +229,7 @@ impl HeapShared {
         }))
     }
 
-    /// A session that nobody uses, and that has dying objects.
+    /// Takes a free writer that has dying objects.
     pub(crate) fn take_writer_with_dying(&self) -> Option<Box<WriterContext>> {
         self.writers.iter().find_map(|slot| {
             let writer = slot.take()?;

@@ -1,4 +1,4 @@
-//! What a transaction that writes needs beyond its reads: a lane of the pool, and buffers.
+//! The writer context: a lane of the pool, and the buffers of one transaction after the other.
 
 use crate::error::Error;
 use crate::handles::NewHandle;
@@ -7,30 +7,30 @@ use crate::stm::orec::Orecs;
 use crate::stm::pending::{FreshObject, PointerDelta, WantedRecords};
 use tembo_sync::SmallMap;
 
-/// What writing needs: a lane, and the buffers of one transaction after the other. A thread has it as long as its transaction
-/// lasts.
+/// A lane and the buffers of one transaction after the other. A thread has it for the length of its
+/// transaction.
 #[derive(Debug)]
 pub(crate) struct WriterContext {
-    /// Its number, from 1 on: the owner in ownership records.
+    /// The owner number in ownership records, from 1 on.
     pub number: u64,
     pub ptx: tembo_pool::Tx<'static>,
-    /// Data records of what it is going to write, some of them perhaps more than once: the commit becomes their owner.
+    /// Data records that the commit will own. Some may appear more than once.
     pub wanted: WantedRecords,
     /// Data records that it owns.
     pub owned: Vec<u32>,
-    /// Of objects that were there before.
+    /// Pointers to older objects that the transaction adds or removes.
     pub deltas: SmallMap<PointerDelta>,
     pub fresh: SmallMap<FreshObject>,
-    /// Objects for which handles were made.
+    /// Handles that the transaction has made.
     pub held: Vec<NewHandle>,
-    /// Where the head of its list of dying objects lies, and the head.
+    /// The offset of the head of its list of dying objects, and the head.
     pub dying_off: u64,
     pub dying_first: u64,
     pub buffers: CommitBuffers,
-    /// Maps that nested transactions have inserted into or removed from, by what each begins with, and how many transactions had been nested then:
-    /// iterators of outer ones look here.
+    /// Maps that nested transactions have inserted into or removed from: the offset of their first object,
+    /// and the number of nested transactions at that time. Iterators of outer transactions check it.
     pub reshaped: Vec<(u64, u64)>,
-    /// Why a borrowed value could not be written when the borrow ended, where nobody could be told.
+    /// The error of a borrowed value that could not be written when its borrow ended.
     pub lost: Option<Error>,
 }
 
@@ -40,17 +40,17 @@ impl WriterContext {
             || !(self.deltas.is_empty() && self.fresh.is_empty() && self.held.is_empty())
     }
 
-    /// Whether nothing is to be done but to store what was written.
+    /// Whether the transaction only stores words.
     pub(crate) fn only_writes(&self) -> bool {
         self.deltas.is_empty() && self.fresh.is_empty() && self.held.is_empty()
     }
 
-    /// Whether it is going to change anything that was there before.
+    /// Whether it is going to change older objects.
     pub(crate) fn wants_any(&self) -> bool {
         !(self.wanted.is_empty() && self.owned.is_empty())
     }
 
-    /// What is noted of pointers to an object.
+    /// The noted changes of pointers to an object.
     #[inline(always)]
     pub(crate) fn pointers_to(&mut self, object: u64) -> &mut PointerDelta {
         match self.fresh.get_mut(object) {
@@ -59,13 +59,13 @@ impl WriterContext {
         }
     }
 
-    /// Notes that what a record stands for is going to be written.
+    /// Notes that the commit has to own a record.
     #[inline(always)]
     pub(crate) fn want(&mut self, index: u32) {
         self.wanted.add(index);
     }
 
-    /// Gives the records that it owns to all, with a new version.
+    /// Releases the records that it owns, with a new version.
     #[inline]
     pub(crate) fn release_owned(&mut self, orecs: &Orecs, version: u64) {
         for index in &self.owned {
@@ -74,7 +74,7 @@ impl WriterContext {
         self.owned.clear();
     }
 
-    /// Forgets the transaction. The records that it owns are given back.
+    /// Drops the transaction, and releases its records unchanged.
     pub(crate) fn abort(&mut self, orecs: &Orecs) {
         self.ptx.roll_back();
         self.wanted.clear();
@@ -89,7 +89,7 @@ impl WriterContext {
         }
     }
 
-    /// Forgets what the transaction was going to do.
+    /// Drops the changes that the transaction was going to make.
     #[inline(always)]
     pub(crate) fn forget(&mut self) {
         self.deltas.clear();

@@ -1,16 +1,16 @@
-//! Sessions that wait for a thread.
+//! Slots for writers that no thread uses.
 
 use crate::stm::writer::WriterContext;
 use crossbeam_utils::CachePadded;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// A place for a session. Putting one back is a plain store: a locked instruction would wait there for everything that the
-/// commit has just stored.
+/// A slot for one writer. Putting it back is a plain store: a locked instruction there would wait for all
+/// stores of the commit before.
 pub(crate) struct WriterSlot {
-    /// Owned by this slot, or null. Every transaction changes it, so that it lies beside no other thread's.
+    /// Owned by this slot, or null. In a cache line of its own, since every transaction changes it.
     idle: CachePadded<AtomicPtr<WriterContext>>,
-    /// Whether there is a session.
+    /// Whether the writer exists.
     pub exists: AtomicBool,
 }
 
@@ -19,16 +19,17 @@ impl WriterSlot {
         WriterSlot { idle: CachePadded::new(AtomicPtr::new(ptr::null_mut())), exists: AtomicBool::new(false) }
     }
 
-    /// Takes the session, if it is there.
+    /// Takes the writer, if it is there.
     #[inline]
     pub(crate) fn take(&self) -> Option<Box<WriterContext>> {
-        // ORDER: acquire, with the release of `put`.
+        // ORDER: acquire, paired with the release in `put`.
         let writer = self.idle.swap(ptr::null_mut(), Ordering::Acquire);
-        // SAFETY: what is in the slot came from a box (`put`), and whoever swaps it out is its only owner.
+        // SAFETY: the pointer in the slot came from a box (`put`), and the thread that swaps it out is its
+        // only owner.
         (!writer.is_null()).then(|| unsafe { Box::from_raw(writer) })
     }
 
-    /// Puts the session back that was taken from here, or is this slot's first.
+    /// Puts back the writer that was taken from here, or the slot's first.
     #[inline]
     pub(crate) fn put(&self, writer: Box<WriterContext>) {
         debug_assert!(self.idle.load(Ordering::Relaxed).is_null());

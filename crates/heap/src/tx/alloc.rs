@@ -27,7 +27,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.alloc_object(type_number, buffer.of(&value).words())
     }
 
-    /// Allocates an object of these words, which are those of a `T`.
+    /// Allocates an object with the words of a `T`.
     #[inline(always)]
     pub(crate) fn alloc_object<T>(&mut self, type_number: u16, words: &[u64]) -> Result<Obj<'t, B, T>> {
         let off = match has_line::<T>() {
@@ -37,7 +37,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(Obj::new(off + head_bytes::<T>(), FRESH))
     }
 
-    /// As [`alloc_words`](Self::alloc_words), of the words of a line, whose head is its tag.
+    /// As [`alloc_words`](Self::alloc_words), for a line whose head is its tag.
     fn alloc_line(&mut self, type_number: u16, words: &[u64]) -> Result<u64> {
         let mut writer = self.writer()?;
         let line_off = writer.ptx.alloc_tagged(first_head(type_number, false))?;
@@ -49,7 +49,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(off)
     }
 
-    /// Allocates an object of these words, behind a head.
+    /// Allocates an object of these words, which follow its head.
     pub(crate) fn alloc_words(&mut self, type_number: u16, is_array: bool, words: &[u64]) -> Result<u64> {
         let mut writer = self.writer()?;
         let off = writer.ptx.alloc(OBJECT_HEAD_BYTES + 8 * words.len() as u64)?;
@@ -80,16 +80,17 @@ impl<'t, B: Brand> Tx<'t, B> {
     }
 }
 
-/// The head of a new object, with the counts that most have when the transaction commits; the others are corrected then.
+/// The head of a new object. Its counts are those that most objects have at the commit, which corrects the
+/// others.
 #[inline(always)]
 pub(crate) fn first_head(type_number: u16, is_array: bool) -> [u64; 2] {
     [Kind::new(type_number, is_array).0, Counts { strong: 1, weak: 0 }.encode()]
 }
 
-/// What follows the head of an array of `len` elements: its length, and zeros.
+/// The words after the head of an array of `len` elements: its length, and zeros.
 pub(crate) struct ArrayImage {
     pub(crate) words: Vec<u64>,
-    /// Where the elements lie in them, in bytes.
+    /// The bytes of the elements.
     elements: std::ops::Range<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Looks at many words of an object at once, under a single check of its ownership record.
+//! Reads of many words of an object, under a single check of its ownership record.
 
 use crate::error::Result;
 use crate::objects::brand::Brand;
@@ -13,18 +13,18 @@ use crate::stm::shared::HeapShared;
 use crate::tx::read::ReadTx;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words that are looked at. Its name is nobody else's, so that what is given them is of this crate: as atomics they could be stored to.
+/// Words of a bulk read. The type is sealed: as plain atomics they could be stored to.
 #[derive(Debug, Clone, Copy)]
 pub struct BulkWords<'w>(pub(crate) &'w [AtomicU64]);
 
-/// A word of those that are looked at; `None` after their end.
+/// A word of a bulk read; `None` after the end.
 #[inline(always)]
 pub(crate) fn word_in(words: &[AtomicU64], at: usize) -> Option<u64> {
-    // ORDER: acquire, as everywhere where a commit may be storing.
+    // ORDER: acquire, since a commit may be storing.
     words.get(at).map(|word| word.load(Ordering::Acquire))
 }
 
-/// The value that lies so many bytes after the start of `words`; `None` if there is none.
+/// The value at an offset in `words`; `None` past the end, or if the bytes are no value.
 #[inline(always)]
 pub(crate) fn value_in<T: Plain>(words: &[AtomicU64], off: usize) -> Option<T> {
     let mut buffer = ValueBuffer::<T>::new();
@@ -47,10 +47,10 @@ pub(crate) fn value_in<T: Plain>(words: &[AtomicU64], off: usize) -> Option<T> {
     value.value()
 }
 
-/// Words that are looked at while somebody else may store to them.
+/// Words that another thread may be storing to.
 struct CheckedWords<'t> {
     words: &'t [AtomicU64],
-    /// The words with what the transaction has written of them; nothing if it has written none.
+    /// A copy with the transaction's own writes; empty if it has none there.
     copy: Vec<AtomicU64>,
     index: u32,
     seen: Orec,
@@ -64,7 +64,7 @@ impl CheckedWords<'_> {
         if self.copy.is_empty() { self.words } else { &self.copy }
     }
 
-    /// Whether what was seen of them is good; notes that it was read.
+    /// Whether the words were valid; notes the read.
     #[inline(never)]
     fn still_holds(&self, shared: &HeapShared, active: &ActiveTx) -> Result<bool> {
         if self.is_mine {
@@ -88,10 +88,10 @@ impl CheckedWords<'_> {
 }
 
 impl<'t, B: Brand> ReadTx<'t, B> {
-    /// What `look` says of `count` words from `off` on, all of which belong to `key`.
+    /// Evaluates `count` words from `off` on, all of which belong to `key`.
     ///
-    /// `look` is called on words that others may be storing meanwhile: what it says then is thrown away, and it is called again. It has to end
-    /// and not to panic whatever the words are.
+    /// Other threads may be storing to the words meanwhile. `evaluate` is then called again, and the earlier
+    /// result dropped. It must end, and not panic, whatever the words are.
     #[inline(always)]
     pub(crate) fn bulk_read<R>(
         &self,
@@ -101,7 +101,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         evaluate: impl Fn(&[AtomicU64]) -> R,
     ) -> Result<R> {
         let quiet = self.quiet_words(off, count as u64);
-        // What is looked at with care, if it has to be. (One call of `look` for both, so that it is compiled into it.)
+        // Set if quiet reads are not possible. (One call of `evaluate` serves both ways, so that the compiler
+        // inlines it.)
         let mut checked = None;
         if quiet.is_none() {
             checked = Some(self.copied().prepare_bulk_read(key, off, count, 0)?);
@@ -123,7 +124,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         }
     }
 
-    /// Words to look at, once nobody is storing to them; `round` says how often this has waited for that.
+    /// The words, once no commit is storing to them. `round` counts the waits so far.
     #[inline(never)]
     fn prepare_bulk_read(self, key: u64, off: u64, count: usize, mut round: u32) -> Result<CheckedWords<'t>> {
         let (active, shared) = (self.active, self.shared);
@@ -152,7 +153,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         }
     }
 
-    /// Words of which the transaction has written some: as it has written them, or as they are. Nothing if it has written none of them.
+    /// A copy of the words with the transaction's own writes. Empty if it has written none of them.
     #[inline(never)]
     fn copy_own(&self, off: u64, words: &[AtomicU64]) -> Vec<AtomicU64> {
         let mut copy: Vec<u64> = Vec::new();
@@ -174,7 +175,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         copy.into_iter().map(AtomicU64::new).collect()
     }
 
-    /// Has what lies at these bytes brought into the cache, all at once, for a look at it a little later.
+    /// Prefetches the lines of these bytes.
     #[inline(always)]
     pub(crate) fn fetch_bytes(&self, off: u64, bytes: u64) {
         for line in 0..bytes.div_ceil(LINE) {

@@ -9,8 +9,9 @@ use crate::tx::read::ReadTx;
 use crate::tx::write::{Tx, writer_of};
 
 impl<'t, B: Brand> Tx<'t, B> {
-    /// Makes a handle of an object, which counts from the commit on. Also an object without a pointer to it may be held. The commit keeps eight bytes in the
-    /// file for an object that is held, so that its last pointer can be taken away in a full pool too.
+    /// Makes a handle of an object, which counts from the commit on. An object without pointers may be held
+    /// too. The commit keeps eight bytes in the file for a held object, so that its last pointer can be
+    /// removed in a full pool.
     ///
     /// # Errors
     ///
@@ -36,7 +37,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         if !handle.counts() {
             return Err(Error::Cancelled);
         }
-        // That it is alive is read as everything else is: the handle may be dropped before the transaction is committed.
+        // This is read and validated like everything else: another thread may drop the handle before the
+        // commit.
         if !self.is_alive(handle.off())? {
             return self.active.conflict();
         }

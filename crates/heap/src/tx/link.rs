@@ -9,8 +9,8 @@ use crate::objects::type_info::PointerKind;
 use crate::tx::write::Tx;
 
 impl<'t, B: Brand> Tx<'t, B> {
-    /// Lets a pointer lead to an object, or to nothing. The object that it led to before dies with the commit if no other
-    /// pointer leads to it.
+    /// Lets a pointer lead to an object, or to nothing. The object that it led to before dies with the commit
+    /// if no other pointer leads to it.
     ///
     /// # Errors
     ///
@@ -25,7 +25,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.link_slot(slot.key, slot.off, to, PointerKind::Strong)
     }
 
-    /// As [`link`](Self::link), with a weak pointer.
+    /// As [`link`](Self::link), for a weak pointer.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.link_slot(slot.key, slot.off, to, PointerKind::Weak)
     }
 
-    /// As [`link`](Self::link), with an array.
+    /// As [`link`](Self::link), for a pointer to an array.
     ///
     /// # Errors
     ///
@@ -55,8 +55,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.link_slot(slot.key, slot.off, to, PointerKind::Array)
     }
 
-    /// Frees an object that nothing leads to any more, where the heap runs without counts ([`Layer::Base`](crate::Layer::Base)); else
-    /// does nothing, since it dies by itself.
+    /// Frees an object without pointers in a heap without counts ([`Layer::Base`](crate::Layer::Base)). Does
+    /// nothing in other heaps, where the object dies by itself.
     ///
     /// # Errors
     ///

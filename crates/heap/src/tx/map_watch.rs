@@ -4,7 +4,8 @@ use crate::error::{Error, Result};
 use crate::objects::brand::Brand;
 use crate::tx::read::ReadTx;
 
-/// Tells an iterator of a map whether a transaction that ran between two of its steps has changed the map's entries.
+/// Tells an iterator of a map whether a nested transaction between two of its steps has changed the map's
+/// entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MapWatch {
     writers_begun: u64,
@@ -17,7 +18,7 @@ impl MapWatch {
         MapWatch { writers_begun: tx.writers_begun(), reshaped }
     }
 
-    /// Refuses to go on if the map that begins at `off` has changed.
+    /// Refuses to go on if the map at `off` has changed.
     #[inline(always)]
     pub(crate) fn check<B: Brand>(&mut self, tx: &ReadTx<'_, B>, off: u64) -> Result<()> {
         if tx.writers_begun() == self.writers_begun { Ok(()) } else { self.find_change(tx, off) }

@@ -16,16 +16,16 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 use tembo_pmem::LoadableWords;
 
-/// The part of the word before an array's elements that is its length.
+/// The bits of an array's length word that hold the length.
 const LEN_MASK: u64 = 0xFFFF_FFFF;
 
-/// A transaction that reads. What it sees is one state of the heap, with nothing in it that a crash could take back.
+/// A transaction that reads. It sees one state of the heap, and nothing that a crash could take back.
 ///
-/// Every read may end in [`Error::Conflict`]: give that back with `?`, and the transaction is run again.
+/// Every read may end in [`Error::Conflict`]. Return it with `?`, and the transaction is run again.
 pub struct ReadTx<'t, B: Brand> {
     pub(crate) shared: &'t HeapShared,
     pub(crate) active: &'t ActiveTx,
-    /// Those of the core's region; none if the transaction has had something to look after from the start.
+    /// The words of the heap's region; none if the transaction has had a hazard from the start.
     words: LoadableWords<'t>,
     tie: Tie<'t, B, ()>,
 }
@@ -39,13 +39,13 @@ impl<B: Brand> std::fmt::Debug for ReadTx<'_, B> {
 impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub(crate) fn new(shared: &'t HeapShared, active: &'t ActiveTx) -> Self {
-        // Who cannot read in quiet anyway is not to look at the clock, which others advance.
+        // A transaction that cannot read quietly must not load the clock, which others advance.
         let words = if active.is_quiet() { shared.region().loadable_words() } else { LoadableWords::none() };
         ReadTx { shared, active, words, tie: PhantomData }
     }
 
-    /// The same again, for functions that are rarely called: what takes a reference needs it in memory, where each transaction would have to be
-    /// stored to.
+    /// Returns a copy for out-of-line slow paths. Passing `&self` would force the transaction out of
+    /// registers.
     #[inline(always)]
     pub(crate) fn copied(&self) -> Self {
         ReadTx { shared: self.shared, active: self.active, words: self.words, tie: PhantomData }
@@ -88,8 +88,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         Ok((off != 0).then(|| self.object(off)))
     }
 
-    /// The object that a pointer leads to which the program never leaves null: where every value that is made is linked before the transaction
-    /// ends, there is nothing to ask.
+    /// The object that a never-null pointer leads to: for pointers that the program links in the transaction
+    /// that makes them.
     ///
     /// # Errors
     ///
@@ -135,7 +135,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub fn array<T: Persist>(&self, slot: Ref<'t, B, PArr<T>>) -> Result<Option<Arr<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
-        // One look at the clock for both: what is no length is thrown away, and what is no pointer leads to some word or to none.
+        // One load of the clock covers both reads. If it moved, `off` may be no pointer and `len` no length:
+        // `off` then leads to some word of the region or to none, and `len` is dropped.
         if let Some(off) = self.words.load(slot.off)
             && off != 0
             && let Some(len) = self.words.load(off.wrapping_add(OBJECT_HEAD_BYTES))
@@ -156,26 +157,26 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         if off == 0 {
             return Ok(None);
         }
-        // The length never changes, and the pin keeps the memory from being used for anything else.
+        // The length never changes, and the pin keeps the memory from being reused.
         let len = self.shared.region().load_u64(off.wrapping_add(OBJECT_HEAD_BYTES))? & LEN_MASK;
         Ok(Some(Arr::new(off, len, self.is_fresh(off))))
     }
 
-    /// The error for an enum whose tag is none of its variants'. For code that `#[derive(Persist)]` makes.
+    /// The error for an enum with the tag of no variant. For code that `#[derive(Persist)]` makes.
     #[doc(hidden)]
     #[cold]
     pub fn unknown_variant<T: Persist>(&self, place: Ref<'t, B, T>, tag: u64) -> Error {
         corrupt("an enum's tag", place.off, format!("one of {}", T::name()), tag)
     }
 
-    /// What tells [`check_undisturbed`](Self::check_undisturbed) when it began.
+    /// The number that [`check_undisturbed`](Self::check_undisturbed) compares.
     #[inline(always)]
     pub(crate) fn writers_begun(&self) -> u64 {
         self.active.writers_begun()
     }
 
-    /// Refuses to go on with what was read before a program's own code ran, such as a comparison of its keys, if that has begun a transaction
-    /// that may write, which became a part of this one.
+    /// Refuses to go on with earlier reads if a program's own code, such as a comparison of its keys, has
+    /// begun a nested transaction that may write.
     #[inline(always)]
     pub(crate) fn check_undisturbed(&self, begun: u64) -> Result<()> {
         if self.active.writers_begun() == begun { Ok(()) } else { Err(Error::MapChanged) }
@@ -196,7 +197,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         Obj::new(value, if self.is_fresh(off) { FRESH } else { value })
     }
 
-    /// An object that was there before the transaction.
+    /// An object from before the transaction.
     #[inline(always)]
     pub(crate) fn object_before<T>(off: u64) -> Obj<'t, B, T> {
         let value = off.wrapping_add(head_bytes::<T>());
@@ -213,7 +214,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         self.active.writer.borrow().as_ref().is_some_and(|writer| writer.fresh.get(off).is_some())
     }
 
-    /// Whether an object that was there before the transaction is alive.
+    /// Whether an object from before the transaction is alive.
     pub(crate) fn is_alive(&self, off: u64) -> Result<bool> {
         let (active, records) = (self.active, &self.shared.count_orecs);
         if active.has(ReadHazards::DOOMED) {
@@ -245,14 +246,14 @@ impl<'t, B: Brand> ReadTx<'t, B> {
 
     #[inline(always)]
     pub(crate) fn read_word(&self, key: u64, off: u64) -> Result<u64> {
-        // What most reads are: nobody stores anything, and this transaction has not either.
+        // The common case: no other transaction stores, and this one has not written.
         match self.word_at_once(key, off) {
             Some(word) => Ok(word),
             None => self.copied().read_word_slow(key, off),
         }
     }
 
-    /// A word that nothing is in the way of reading.
+    /// A word that can be read without waiting.
     #[inline(always)]
     fn word_at_once(&self, key: u64, off: u64) -> Option<u64> {
         self.quiet_word(off)
@@ -260,8 +261,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             .or_else(|| word_by_record(self.shared, self.active, key, off))
     }
 
-    /// A word of which the transaction has written nothing, nor of its line, if there is nothing to look after but that, and the clock still stands
-    /// where it stood. (It has allocated nothing either.)
+    /// A word in a line without own writes, if own writes are the only hazard, and the clock has not moved.
+    /// (The transaction has allocated nothing either.)
     #[inline(always)]
     fn word_beside_own(&self, off: u64) -> Option<u64> {
         if !self.active.is_quiet_beside_own(off) {
@@ -271,26 +272,28 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         self.shared.clock.stands_at(self.active.rv()).then_some(word)
     }
 
-    /// A word, if there is nothing to look after and the clock still stands where it stood. (The transaction has allocated nothing either then.)
+    /// A word, if there are no hazards and the clock has not moved. (The transaction has allocated nothing
+    /// either.)
     #[inline(always)]
     fn quiet_word(&self, off: u64) -> Option<u64> {
         let word = self.words.load(off)?;
         self.shared.clock.stands_at(self.active.quiet_at()).then_some(word)
     }
 
-    /// A word that may be looked at, and is good if [`is_still_quiet`](Self::is_still_quiet) then: until that is asked, anything may be in it.
+    /// A word that is valid only if [`is_still_quiet`](Self::is_still_quiet) holds afterwards. Until then it
+    /// may have any value.
     #[inline(always)]
     pub(crate) fn word_if_quiet(&self, off: u64) -> Option<u64> {
         self.words.load(off)
     }
 
-    /// Whether nobody has changed anything since the transaction began, nor has it written anything.
+    /// Whether no commit has begun to store since the transaction began, and it has written nothing itself.
     #[inline(always)]
     pub(crate) fn is_still_quiet(&self) -> bool {
         self.shared.clock.stands_at(self.active.quiet_at())
     }
 
-    /// Words that may be looked at, and are good if the clock stands at [`ActiveTx::quiet_at`] then.
+    /// Words that are valid only if the clock is [`ActiveTx::quiet_at`] after they were loaded.
     #[inline(always)]
     pub(crate) fn quiet_words(&self, off: u64, count: u64) -> Option<&'t [AtomicU64]> {
         if self.active.is_quiet() { self.words.words(off, count) } else { None }
@@ -310,7 +313,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
             if active.has(ReadHazards::NOTES) {
                 let index = self.shared.orecs.index(key);
                 if active.may_write {
-                    // What is read is often what is written next.
+                    // A word that is read is often written next.
                     self.shared.orecs.prefetch(index);
                 }
                 active.note_read(index, active.rv());
@@ -331,7 +334,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         Ok(word[0])
     }
 
-    /// The word at `off` as the transaction has written it.
+    /// The transaction's own write to the word at `off`.
     #[inline(always)]
     fn own_word(&self, off: u64) -> Option<u64> {
         self.active.writer.borrow().as_ref()?.ptx.stored_word(off)
@@ -415,7 +418,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         Ok(())
     }
 
-    /// Replaces those words that the transaction has written by what it has written.
+    /// Overlays the transaction's own writes.
     #[inline(never)]
     fn overlay_own(&self, off: u64, out: &mut [u64]) -> Result<()> {
         let writer = self.active.writer.borrow();

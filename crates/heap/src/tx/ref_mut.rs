@@ -8,7 +8,7 @@ use crate::stm::hazards::ReadHazards;
 use crate::tx::write::{Tx, writer_of};
 use std::ops::{Deref, DerefMut};
 
-/// A borrowed value of a heap. Changes of it are written when it is dropped.
+/// A borrowed value of a heap. It is written back when it is dropped.
 pub struct RefMut<'a, 't, B: Brand, T: Plain> {
     tx: &'a mut Tx<'t, B>,
     place: Ref<'t, B, T>,
@@ -39,7 +39,7 @@ impl<B: Brand, T: Plain> Drop for RefMut<'_, '_, B, T> {
 }
 
 impl<B: Brand, T: Plain> RefMut<'_, '_, B, T> {
-    /// It cannot be told here that the value was not written, and must not be committed without.
+    /// Keeps the error for the commit, which must fail: `drop` cannot return it.
     #[cold]
     fn lost(&mut self, e: Error) {
         if let Ok(mut writer) = writer_of(self.tx.shared, self.tx.active) {
@@ -57,7 +57,7 @@ impl<B: Brand, T: Plain + std::fmt::Debug> std::fmt::Debug for RefMut<'_, '_, B,
 }
 
 impl<'t, B: Brand> Tx<'t, B> {
-    /// Borrows the value at a place. What the borrow is changed to is there when it ends.
+    /// Borrows the value at a place. When the borrow ends, the place gets its value.
     ///
     /// # Errors
     ///

@@ -5,14 +5,15 @@ use crate::objects::place::Ref;
 use crate::tx::read::ReadTx;
 use std::marker::PhantomData;
 
-// SAFETY: nothing is `OfAnyThread`, so that nothing may be sent by this; its other fields would each be named by an error of its own.
+// SAFETY: no type is `OfAnyThread`, so that this sends nothing. Without it each other field would be named by
+// an error of its own.
 unsafe impl<B: Brand> Send for ReadTx<'_, B> where PhantomData<B>: OfAnyThread {}
 // SAFETY: as above.
 unsafe impl<B: Brand> Sync for ReadTx<'_, B> where PhantomData<B>: OfAnyThread {}
 
 impl<'t, B: Brand, T> Ref<'t, B, T> {
-    /// The place, as it is before anything else is written: what `#[derive(Persist)]` makes the places in a variant from, which are no longer
-    /// what they were once another variant lies there.
+    /// The place, valid until a value with variants is written. `#[derive(Persist)]` makes the places in a
+    /// variant of it, which are invalid once another variant lies there.
     ///
     /// # Safety
     ///

@@ -1,10 +1,11 @@
-//! What collections do with whole values, pointers and all: leave room for them, move them, and let go of what they name.
+//! Moves of whole values, pointers included, for collections: making room for values, moving them, and
+//! releasing their pointers.
 //!
-//! A *blank* is a place whose pointers are null, but that need not be a value of its type. Whoever leaves blanks says how many
-//! values there are, and shows only those.
+//! A *blank* is a place whose pointers are null, but which need not hold a value of its type. A collection
+//! that leaves blanks records how many values there are, and shows only those.
 //!
-//! Programs may have kept places from before a value moved. What they link there is counted like any other pointer; so
-//! whatever is written over a place lets go of what is there, blank or not.
+//! Programs may have kept places from before a value moved. Their links there are counted like others. So
+//! every overwrite of a place releases the pointers that are there, blank or not.
 
 use crate::error::Result;
 use crate::objects::brand::Brand;
@@ -23,7 +24,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 thread_local! {
-    /// Descriptions by hash of layout, as of each type only one is needed.
+    /// Descriptions by the hash of the layout.
     static KNOWN: RefCell<HashMap<u64, Rc<TypeInfo>, foldhash::fast::FixedState>> = RefCell::default();
 }
 
@@ -34,7 +35,7 @@ fn info_of<T: Persist>() -> Rc<TypeInfo> {
 }
 
 impl<'t, B: Brand> ReadTx<'t, B> {
-    /// The words of a value, whatever they say.
+    /// The words of a value, without a check of them.
     #[inline]
     pub(crate) fn image<'r, T: Persist>(
         &self,
@@ -54,14 +55,14 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         Ok(words)
     }
 
-    /// Has what lies at a place brought into the cache, for a look at it a little later.
+    /// Prefetches a place.
     #[inline]
     pub(crate) fn fetch<T>(&self, place: Ref<'t, B, T>) {
         self.shared.region().prefetch(place.off);
     }
 
-    /// The first words of an array whose elements never change once it is linked: the pointer that leads to it is what
-    /// conflicts.
+    /// The first words of an array whose elements never change once it is linked. Conflicts are detected at
+    /// the pointer to it.
     pub(crate) fn constant_words(&self, array: Arr<'t, B, u64>, out: &mut [u64]) -> Result<()> {
         let count = out.len().min(array.len());
         if count == 0 {
@@ -80,7 +81,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.copied().write_bytes(place.key, place.off, words.value_bytes())
     }
 
-    /// Replaces a whole value, pointers and all: those that were there let go of their objects, and the new ones are null.
+    /// Replaces a whole value, pointers included. The old pointers are released, and the new ones are null.
     ///
     /// # Errors
     ///
@@ -91,7 +92,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.write_value(place, &value)
     }
 
-    /// Exchanges two values, pointers and all: no count changes, and no object dies.
+    /// Exchanges two values, pointers included: no count changes, and no object dies.
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         if a.off == b.off {
             return Ok(());
         }
-        // Both come while they are being owned; asked for before anything is stored, as a call does.
+        // Both lines arrive while the places are being owned. The prefetch comes first, since a call stores.
         self.shared.region().prefetch_for_store(a.off);
         self.shared.region().prefetch_for_store(b.off);
         self.exchange(a, b)
@@ -116,7 +117,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.set_image(b, &in_a)
     }
 
-    /// Lets a pointer lead to a new object, whose own pointer `next`, which is null, takes what it led to before.
+    /// Links a new object in front of the one that a pointer leads to: the pointer leads to the new object,
+    /// and its own pointer `next`, which is null, to the old one.
     #[inline]
     pub(crate) fn link_before<T: Persist>(
         &mut self,
@@ -134,9 +136,9 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.write_words(slot.key, slot.off, &[object])
     }
 
-    /// Copies a whole value, pointers and all, to a place of a type with the same name and the same layout: what a [`Migrate`](crate::Migrate)
-    /// does with the fields of an old value that are to stay as they are. Pointers then lead to the same objects, and to their
-    /// successors when the migration is over.
+    /// Copies a whole value, pointers included, to a place of a type with the same name and layout: a
+    /// [`Migrate`](crate::Migrate) carries over the fields that stay as they are. The pointers lead to the
+    /// same objects, and to their successors when the migration is over.
     ///
     /// Anything else does not compile:
     ///
@@ -179,7 +181,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(())
     }
 
-    /// Moves a value, and leaves a blank. Nobody's count changes but of what pointers led to where it goes.
+    /// Moves a value, and leaves a blank. The pointers that it overwrites are released; no other count
+    /// changes.
     pub(crate) fn move_value<T: Persist>(&mut self, from: Ref<'t, B, T>, to: Ref<'t, B, T>) -> Result<()> {
         if from.off == to.off {
             return Ok(());
@@ -193,14 +196,14 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.forget_pointers(from)
     }
 
-    /// Leaves a blank; what the value's pointers led to is let go.
+    /// Releases a value's pointers, and leaves a blank.
     pub(crate) fn clear_value<T: Persist>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
         self.own_place(place)?;
         self.let_go(place)?;
         self.forget_pointers(place)
     }
 
-    /// Takes away from the counts what the pointers of an owned value led to, before it is written over.
+    /// Removes the pointers of an owned value from the counts, before it is overwritten.
     pub(crate) fn let_go<T: Persist>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
         for (off, kind) in self.pointers_in(place)? {
             let target = self.read_word(place.key, off)?;
@@ -209,7 +212,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(())
     }
 
-    /// Makes the pointers of an owned value null, without a change of any count.
+    /// Sets the pointers of an owned value to null, without a change of counts.
     fn forget_pointers<T: Persist>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
         for (off, _) in self.pointers_in(place)? {
             self.write_words(place.key, off, &[0])?;
@@ -217,7 +220,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(())
     }
 
-    /// Where the pointers of a value lie that are not null.
+    /// The offsets of the pointers of a value that are not null.
     fn pointers_in<T: Persist>(&self, place: Ref<'t, B, T>) -> Result<Vec<(u64, PointerKind)>> {
         let mut found = Vec::new();
         if T::HAS_POINTERS {
@@ -233,8 +236,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(found)
     }
 
-    /// Allocates an object with these words, which are those of a value, or blank where they are zero. Whatever their pointers lead to is
-    /// counted already.
+    /// Allocates an object with the words of a value, or blank where they are zero. Its pointers are counted
+    /// already.
     pub(crate) fn alloc_image<T: Persist>(&mut self, image: &[u64]) -> Result<Obj<'t, B, T>> {
         assert_eq!(image.len(), ValueBuffer::<T>::COUNT, "the words of {}", T::name());
         let type_number = self.shared.types.number_of::<T>()?;
@@ -257,7 +260,7 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     /// Moves the elements of an array to the start of one of `len` elements, whose other elements are blanks.
     ///
-    /// The transaction takes the only pointer to `from` away, and nobody else has places in it.
+    /// The transaction removes the only pointer to `from`, and no place in it is in use.
     pub(crate) fn grow_array<T: Persist>(
         &mut self,
         from: Arr<'t, B, T>,
@@ -270,7 +273,7 @@ impl<'t, B: Brand> Tx<'t, B> {
             out.copy_from_slice(self.image(from.at(i), &mut buffer)?.value_bytes());
         }
         let to = self.alloc_elements(len, &first)?;
-        // Its elements are released already, in the sense of dying arrays, so that their targets keep their counts.
+        // The elements count as released, as in a dying array, so that their targets keep their counts.
         let released = from.len | from.len << 32;
         let key = if from.is_fresh { FRESH } else { from.off | 1 };
         let head = Ref::<'t, B, u64>::new(from.off + OBJECT_HEAD_BYTES, key);

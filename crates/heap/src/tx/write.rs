@@ -14,10 +14,10 @@ use crate::tx::read::ReadTx;
 use std::cell::RefMut as CellMut;
 use std::ops::Deref;
 
-/// Lines of a value that is going to be written that are fetched before.
+/// Lines of a value that are prefetched before it is written.
 const FETCHED_LINES_MAX: u64 = 4;
 
-/// A transaction that may also write. Nothing of it is visible to others before it is durable, as a whole.
+/// A transaction that may also write. Its writes become visible to others as a whole, when they are durable.
 pub struct Tx<'t, B: Brand> {
     read: ReadTx<'t, B>,
 }
@@ -59,12 +59,12 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.write_value(place, &value)
     }
 
-    /// Ends the transaction with nothing changed: give the error back with `?` or `return Err`.
+    /// Ends the transaction with nothing changed: return the error with `?` or `return Err`.
     pub fn cancel(&self) -> Error {
         Error::Cancelled
     }
 
-    /// Notes that the map that begins at `off` gets or loses an entry, where iterators of an outer transaction may be at it.
+    /// Notes that the map at `off` gains or loses an entry: iterators of an outer transaction may be at it.
     #[inline(always)]
     pub(crate) fn note_reshaped(&mut self, off: u64) -> Result<()> {
         if self.active.nested_unfinished.get() == 0 { Ok(()) } else { self.note_reshaped_inside(off) }
@@ -125,13 +125,13 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(())
     }
 
-    /// Says that a place is going to be written.
+    /// Prepares a write to a place.
     #[inline(always)]
     pub(crate) fn own_place<T>(&mut self, place: Ref<'t, B, T>) -> Result<()> {
         self.check_stamp(place.stamp)?;
         if place.key != FRESH {
             let lines = (size_of::<T>() as u64).div_ceil(LINE).min(FETCHED_LINES_MAX);
-            // The last of them is that of the value's last word, where it does not begin with a line.
+            // The last line is the one of the value's last word, if the value does not begin with a line.
             let last = (size_of::<T>() as u64).saturating_sub(8).min(LINE * FETCHED_LINES_MAX);
             (1..lines).for_each(|line| {
                 self.shared.region().prefetch_for_store(place.off.wrapping_add(LINE * line))
@@ -143,8 +143,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.own(place.key, place.off)
     }
 
-    /// Says that what a key stands for is going to be written, at `off` among others. Nobody else writes there from the commit's beginning to
-    /// its end; or from now on, if the transaction has met a conflict before.
+    /// Prepares a write at `off`, which belongs to `key`. No other transaction writes there from the
+    /// beginning of the commit to its end; in a retry, from now on.
     #[inline(always)]
     pub(crate) fn own(&mut self, key: u64, off: u64) -> Result<()> {
         let (active, shared) = (self.active, self.shared);
@@ -154,7 +154,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         if key == FRESH {
             return Ok(());
         }
-        // The commit stores there, and what comes next should not have to wait for that.
+        // The commit stores there, and later instructions should not wait for the miss.
         shared.region().prefetch_for_store(off);
         if !shared.isolates() {
             return Ok(());
@@ -170,7 +170,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(())
     }
 
-    /// Notes that a whole value is being written: if it may have variants, places in variants are known no longer.
+    /// Notes a write of a whole value. If it may have variants, earlier places in variants become invalid.
     #[inline(always)]
     pub(crate) fn note_variants<T: Persist>(&self) {
         if T::HAS_VARIANTS {
@@ -178,14 +178,14 @@ impl<'t, B: Brand> Tx<'t, B> {
         }
     }
 
-    /// The session, taken when the first change wants it.
+    /// The writer, taken at the first change.
     #[inline(always)]
     pub(super) fn writer(&self) -> Result<CellMut<'_, WriterContext>> {
         writer_of(self.shared, self.active)
     }
 }
 
-/// The transaction's session, taken when the first change wants it.
+/// The transaction's writer, taken at the first change.
 #[inline(always)]
 pub(crate) fn writer_of<'s>(shared: &HeapShared, active: &'s ActiveTx) -> Result<CellMut<'s, WriterContext>> {
     let mut writer = active.writer.borrow_mut();
@@ -198,7 +198,7 @@ pub(crate) fn writer_of<'s>(shared: &HeapShared, active: &'s ActiveTx) -> Result
         }
         let taken = shared.take_writer()?;
         active.number.set(taken.number);
-        // There was none, of which something would have to be dropped.
+        // The slot was empty, so that there is nothing to drop.
         std::mem::forget(writer.replace(taken));
     }
     Ok(CellMut::map(writer, |writer| &mut **writer.as_mut().expect("taken above")))

@@ -14,10 +14,10 @@ pub struct Entries<'x, 't, B: Brand, K: MapKey, V: Persist> {
     tx: &'x ReadTx<'t, B>,
     table: Option<Table<'t, B, K, V>>,
     watch: MapWatch,
-    /// The next bucket that is none behind another.
+    /// The next bucket that is the first of its list.
     index: usize,
     bucket: Option<(Ref<'t, B, Bucket<K, V>>, Walk)>,
-    /// Slots of the bucket whose entries are still to come.
+    /// Slots of the bucket whose entries come next.
     slots: u64,
 }
 
@@ -72,8 +72,9 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len); so may each step, and end with [`Error::MapChanged`](crate::Error::MapChanged) if a transaction that ran since
-    /// the one before inserted into this map or removed from it.
+    /// As for [`len`](Self::len). So may each step, which also fails with
+    /// [`Error::MapChanged`](crate::Error::MapChanged) if a nested transaction since the step before inserted
+    /// into this map or removed from it.
     pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Entries<'x, 't, B, K, V>> {
         let table = self.table(tx)?;
         Ok(Entries { tx, table, watch: MapWatch::begin(tx), index: 0, bucket: None, slots: 0 })

@@ -2,28 +2,31 @@
 //!
 //! # Media layout
 //!
-//! `PHashMap` leads to an array of segments, each an array of [`SEGMENT`] buckets, but for that of a map with fewer. A bucket is a line: a word with a
-//! tag for each slot, the pointer to another bucket where one was not enough, and slots. A slot has an entry, if it is small, so that an entry is found with one
-//! miss of the cache, and else a pointer to one, which is an object then. The tallies (`tally.rs`) say how many entries there are.
+//! `PHashMap` leads to an array of segments. A segment is an array of [`SEGMENT`] buckets; a small map has
+//! one with fewer. A bucket is a line: a word with a tag for each slot, the pointer to another bucket for
+//! entries without room, and slots. A slot holds a small entry, so that a lookup misses the cache once, or
+//! else the pointer to an entry that is an object. The tallies (`tally.rs`) hold the number of entries.
 //!
 //! # Invariants
 //!
-//! - I1: an entry is in the bucket that the low bits of its key's hash say, or behind it, out of `size.buckets`, which is a power of two; while the map
-//!   grows, out of twice as many or out of `size.buckets`.
-//! - I2: while it grows, the first `grown` buckets of each tally's part of the buckets have been divided: of these, entries are in the right one of
-//!   twice as many.
+//! - I1: an entry is in the bucket, or its list, that the low bits of its key's hash name, out of
+//!   `size.buckets`, which is a power of two; while the map grows, out of twice as many or out of
+//!   `size.buckets`.
+//! - I2: while it grows, the first `grown` buckets of each tally's part have been divided: their entries are
+//!   in the right one of twice as many.
 //! - I3: a slot's tag is zero, or has its highest bit and seven bits of the hash of the key that is there.
-//! - I4: pointers in slots without an entry are null (`moves.rs`), or what programs have linked there by places that they kept for too long.
+//! - I4: pointers in slots without an entry are null (`value_move.rs`), or were linked by a program through a
+//!   place that it kept for too long.
 //!
 //! # Growth
 //!
-//! Up to [`SMALL_MAX`] buckets the map becomes eight times as large in one transaction. Beyond, it doubles: the array of
-//! segments is made anew, and each insertion divides a few buckets of its tally's part, and makes the segments that
-//! it needs. Who looks for a key meanwhile looks at two buckets at most, and what is behind them.
+//! Up to [`SMALL_MAX`] buckets the map becomes eight times as large in one transaction. Beyond that, it
+//! doubles: the array of segments is made anew, and each insertion divides a few buckets of its tally's part,
+//! and makes the segments that it needs. A lookup meanwhile visits two buckets and their lists at most.
 //!
 //! # Commit point
 //!
-//! The transaction's, as everything that it does.
+//! The transaction's.
 //!
 //! # Recovery
 //!
@@ -31,14 +34,14 @@
 //!
 //! # Concurrency
 //!
-//! The heap's: buckets are in conflict each alone, with the entries that lie in them, larger entries each alone, tallies each alone. The map itself changes only when it
-//! begins or ends growing.
+//! The heap's. A bucket conflicts alone, with the entries in it; so do a larger entry and a tally. The map
+//! itself changes only at the beginning and end of growth.
 //!
 //! # Source
 //!
-//! Linear hashing (Litwin), D1: with one position for each tally instead of one, so that insertions of several threads do not meet
-//! there. Buckets of a line, with tags, as tables in DRAM have them; D2: filled to two thirds on average at most, and what overflows is in buckets behind, so that
-//! no entry moves for another but when the map grows.
+//! Linear hashing (Litwin). D1: one position for each tally instead of one, so that insertions of several
+//! threads do not conflict there. Buckets of a line with tags, as in tables in DRAM. D2: at most two thirds
+//! full on average, with overflow buckets in lists, so that entries move only when the map grows.
 
 pub(super) mod entries;
 mod grow;
@@ -60,21 +63,21 @@ use node::{
 };
 use std::mem::offset_of;
 
-/// Where a map leads to its segments, behind its size.
+/// The offset of the segments in a map, after its size.
 const SEGMENTS_OFF: u64 = 8;
 /// Buckets of a segment, which takes 16 KiB with its head.
 const SEGMENT: usize = 255;
 /// Buckets of a new map.
 const FIRST: usize = 2;
-/// How much larger a map of few buckets becomes.
+/// The factor by which a small map grows.
 const SMALL_STEP: usize = 8;
-/// A map of fewer buckets becomes larger at once. Less than a segment.
+/// A map with fewer buckets grows at once. Less than a segment.
 const SMALL_MAX: usize = 128;
 /// Tallies of a map of [`SMALL_MAX`] buckets and more.
 const TALLIES: usize = 16;
 /// Buckets that an insertion divides while the map grows.
 const DIVIDED: u64 = 2;
-/// Most buckets.
+/// The most buckets.
 const MOST: usize = 1 << 31;
 
 #[derive(Debug, Clone, Copy, Default, Persist, Plain)]
@@ -113,17 +116,19 @@ struct Size {
 ///
 /// # Cost and conflicts
 ///
-/// An operation looks at one bucket, which is a line with two to six entries, or pointers to larger ones, and one time in ten at another. An insertion
-/// writes to it, and allocates if the entry takes more than 24 bytes or the bucket is full; in a map that is growing it moves a few others. No transaction moves more than some hundreds of
-/// entries, however large the map.
+/// An operation visits one bucket, which is a line with two to six entries, or pointers to larger ones, and
+/// one time in ten another. An insertion writes to it, and allocates if the entry takes more than 24 bytes or
+/// the bucket is full. In a growing map it moves a few others. No transaction moves more than some hundreds
+/// of entries, however large the map.
 ///
-/// Two transactions are in conflict if one changes what the other looks at: an entry of the same bucket, or, for one insertion
-/// or removal in sixteen, the same count; or the object that the map is a field of. [`len`](Ref::len) is in conflict with all insertions and
-/// removals. The map takes no more room for entries once it has it: `clear` gives it back.
+/// Two transactions conflict if one changes what the other reads: an entry of the same bucket; the same
+/// count, for one insertion or removal in sixteen; or the object that the map is a field of.
+/// [`len`](Ref::len) conflicts with all insertions and removals. The map keeps its memory until `clear`.
 ///
 /// # Places
 ///
-/// The place of a value is good until an entry is inserted or removed: it may be another entry's afterwards, or nobody's.
+/// The place of a value is valid until an entry is inserted or removed. Afterwards another entry may be
+/// there, or none.
 #[derive(Debug, Persist)]
 #[persist(crate = crate)]
 #[repr(C)]
@@ -134,7 +139,7 @@ pub struct PHashMap<K: MapKey, V: Persist> {
 }
 
 impl<K: MapKey, V: Persist> PHashMap<K, V> {
-    /// A map of nothing, which takes no memory beside itself.
+    /// An empty map, which takes no memory besides itself.
     pub const fn new() -> PHashMap<K, V> {
         PHashMap { size: Size { buckets: 0, is_growing: 0 }, segments: PArr::null(), tallies: PArr::null() }
     }
@@ -163,14 +168,14 @@ impl<B: Brand, K: MapKey, V: Persist> Clone for Table<'_, B, K, V> {
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
-    /// The bucket where a new entry with this hash goes.
+    /// The bucket of a new entry with this hash.
     #[inline(always)]
     fn index(self, hash: u64) -> usize {
         let buckets = if self.is_growing { 2 * self.buckets } else { self.buckets };
         hash as usize & (buckets - 1)
     }
 
-    /// A bucket, unless its segment was not made yet.
+    /// A bucket, unless its segment does not exist yet.
     #[inline(always)]
     fn bucket(self, tx: &ReadTx<'t, B>, index: usize) -> Result<Option<Ref<'t, B, Bucket<K, V>>>> {
         let Some(slot) = self.segments.get(index / SEGMENT) else { return Err(self.damage()) };
@@ -186,7 +191,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         corrupt("a hash map's segments", self.segments.off, self.buckets, "fewer buckets")
     }
 
-    /// The entry of a key. Where the key's own code has changed the heap meanwhile, what was seen, damage included, means nothing.
+    /// The entry of a key. If the key's own code has changed the heap meanwhile, the result is void, even
+    /// damage.
     #[inline]
     fn find(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<Found<'t, B, K, V>>> {
         let begun = tx.writers_begun();
@@ -203,7 +209,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
             return first.map_or(Ok(None), |bucket| find_in(tx, bucket, hash, key));
         };
         let second = self.bucket(tx, old)?.ok_or_else(|| self.damage())?;
-        // Both lines come at once.
+        // Both lines are prefetched at once.
         tx.fetch(second);
         if let Some(first) = first
             && let Some(found) = find_in(tx, first, hash, key)?
@@ -214,7 +220,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
     }
 }
 
-/// The entry of a key in a map that may not have any buckets.
+/// The entry of a key in a map that may have no buckets.
 #[inline]
 fn find<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &ReadTx<'t, B>,
@@ -225,34 +231,35 @@ fn find<'t, B: Brand, K: MapKey, V: Persist>(
     table.map_or(Ok(None), |table| table.find(tx, hash, key))
 }
 
-/// Where an entry is.
+/// The position of an entry.
 struct Found<'t, B: Brand, K: MapKey, V: Persist> {
     entry: Ref<'t, B, Entry<K, V>>,
     bucket: Ref<'t, B, Bucket<K, V>>,
     slot: usize,
-    /// The pointer that leads to the bucket, if that is not the first.
+    /// The pointer to the bucket, if that is not the first of its list.
     before: Option<Ref<'t, B, PRc<Bucket<K, V>>>>,
 }
 
-/// A walk along a list of buckets. Damage may have a list lead back to where it was, which ends the walk with an error, after at most three times as
-/// many steps as there are buckets (Brent, "An improved Monte Carlo factorization algorithm", 1980, section 2).
+/// A walk along a list of buckets. In a damaged list that leads back, the walk ends with an error after at
+/// most three times as many steps as there are buckets (Brent, "An improved Monte Carlo factorization
+/// algorithm", 1980, section 2).
 #[derive(Debug, Clone, Copy)]
 struct Walk {
-    /// A bucket where it was.
+    /// An earlier bucket of the walk.
     mark: u64,
-    /// Steps before the mark is moved, and how many that were.
+    /// Steps until the mark moves, and the number of them after the last move.
     left: u64,
     steps: u64,
 }
 
 impl Walk {
-    /// From this bucket on.
+    /// Starts at this bucket.
     #[inline(always)]
     fn from<'t, B: Brand, K: MapKey, V: Persist>(first: Ref<'t, B, Bucket<K, V>>) -> Walk {
         Walk { mark: first.off, left: 1, steps: 1 }
     }
 
-    /// To the next bucket.
+    /// Goes to the next bucket.
     fn step<'t, B: Brand, K: MapKey, V: Persist>(&mut self, next: Ref<'t, B, Bucket<K, V>>) -> Result<()> {
         if next.off == self.mark {
             return Err(corrupt(
@@ -270,7 +277,7 @@ impl Walk {
         Ok(())
     }
 
-    /// To the bucket that a pointer leads to, if there is one.
+    /// Goes to the bucket that a pointer leads to, if there is one.
     fn follow<'t, B: Brand, K: MapKey, V: Persist>(
         &mut self,
         tx: &ReadTx<'t, B>,
@@ -282,7 +289,7 @@ impl Walk {
     }
 }
 
-/// The entry of a key in a bucket or behind it.
+/// The entry of a key in a bucket or its list.
 #[inline]
 fn find_in<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &ReadTx<'t, B>,
@@ -339,18 +346,18 @@ fn is_entry_of<'t, B: Brand, K: MapKey, V: Persist>(
 struct Free<'t, B: Brand, K: MapKey, V: Persist> {
     bucket: Ref<'t, B, Bucket<K, V>>,
     slot: usize,
-    /// The bucket's.
+    /// The bucket's tags.
     tags: u64,
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Free<'t, B, K, V> {
-    /// Says that there is an entry now.
+    /// Marks the slot as used.
     fn take(self, tx: &mut Tx<'t, B>, tag: u64) -> Result<()> {
         tx.set(self.bucket.tags(), with_tag(self.tags, self.slot, tag))
     }
 }
 
-/// A slot in a bucket, or in one behind it, that has no entry; there is another bucket afterwards if there was none.
+/// A free slot in a bucket or its list. Adds a bucket if there is none.
 fn free_slot<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     first: Ref<'t, B, Bucket<K, V>>,
@@ -371,7 +378,7 @@ fn free_slot<'t, B: Brand, K: MapKey, V: Persist>(
     Ok(Free { bucket: add_bucket(tx, first)?, slot: 0, tags: 0 })
 }
 
-/// Another bucket behind one.
+/// Adds a bucket to the list.
 fn add_bucket<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     first: Ref<'t, B, Bucket<K, V>>,
@@ -381,7 +388,7 @@ fn add_bucket<'t, B: Brand, K: MapKey, V: Persist>(
     Ok(*new)
 }
 
-/// The count that an entry is part of, as it is now. (What a transaction has not written to is read faster before it writes.)
+/// The count that an entry is part of, at this time. (A read is faster before the transaction writes there.)
 struct Counted<'t, B: Brand> {
     place: Ref<'t, B, i64>,
     count: i64,
@@ -394,13 +401,13 @@ impl<'t, B: Brand> Counted<'t, B> {
     }
 }
 
-/// Takes a bucket in which nothing is out of the list that `before` is in.
+/// Removes an empty bucket from the list that `before` is in.
 fn unlink_bucket<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     before: Ref<'t, B, PRc<Bucket<K, V>>>,
     bucket: Ref<'t, B, Bucket<K, V>>,
 ) -> Result<()> {
-    // What comes after takes its place, and no count but the bucket's own changes.
+    // The next bucket takes its place, and only the bucket's own count changes.
     tx.swap(before, bucket.next())?;
     tx.link(bucket.next(), None)
 }
@@ -425,7 +432,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok(Some(Table { buckets: size.buckets as usize, is_growing: size.is_growing != 0, segments }))
     }
 
-    /// Number of entries. In conflict with every insertion and removal.
+    /// The number of entries. Conflicts with every insertion and removal.
     ///
     /// # Errors
     ///
@@ -467,8 +474,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok(self.get(tx, key)?.is_some())
     }
 
-    /// Sets the value of a key, whether it was there or not, and returns its place. Pointers of a value that was there let go of what
-    /// they led to.
+    /// Sets the value of a key, whether it was there or not, and returns its place. The pointers of an old
+    /// value are released.
     ///
     /// # Errors
     ///
@@ -483,8 +490,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         self.insert_new(tx, table, hash, key, value)
     }
 
-    /// The place of a key's value, which is made if there is none. `value` may run transactions of its own, which become a part of this one; where
-    /// they give the key a value, that is replaced.
+    /// The place of a key's value; inserts one if there is none. `value` may run transactions of its own,
+    /// which become part of this one. If they give the key a value, that is replaced.
     ///
     /// # Errors
     ///
@@ -503,7 +510,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let begun = tx.writers_begun();
         let value = value();
         if tx.writers_begun() != begun {
-            // It may have changed the map.
+            // `value` may have changed the map.
             return self.insert(tx, key, value);
         }
         self.insert_new(tx, table, hash, key, value)
@@ -536,7 +543,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         } else {
             *tx.alloc(new)?
         };
-        // Linked afterwards: if there is no room for the rest of the key, the slot is as it was.
+        // Linked afterwards: if there is no room for the rest of the key, the slot is unchanged.
         K::complete(tx, entry.key(), key)?;
         tx.check_undisturbed(begun)?;
         if !Slots::<K, V>::ARE_INLINE {
@@ -580,7 +587,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok(true)
     }
 
-    /// Removes all entries, and gives the buckets back. They die a bounded part with each commit, so that the size does not matter.
+    /// Removes all entries, and frees the buckets. Commits release them a bounded part at a time, so that the
+    /// size does not matter.
     ///
     /// # Errors
     ///
@@ -595,7 +603,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     }
 }
 
-/// The tally that counts entries with this hash: by other bits than buckets.
+/// The tally of entries with this hash, by other bits than the bucket.
 fn part_of(hash: u64, parts: usize) -> usize {
     (hash >> 56) as usize & (parts - 1)
 }

@@ -32,21 +32,22 @@ impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
         table.find(&tx, hash, key)?.map(|found| tx.get(found.entry.value())).transpose()
     }
 
-    /// The value of a key, if it, or that there is none, is seen at a first look at all that leads there, with one look at the clock. What is read before that
-    /// may be anything.
+    /// The value of a key, or `None` in it, if quiet reads of all lines on the way suffice, under one check
+    /// of the clock. Until that check any word may be invalid.
     #[inline(always)]
     fn quick_value(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Option<Option<V>> {
         if !Slots::<K, V>::ARE_INLINE || self.stamp != 0 {
             return None;
         }
         let size = Size::decode(&tx.word_if_quiet(self.off)?.to_ne_bytes())?;
-        // How many segments there are, and buckets in each, follows from the number of buckets; what says so lies in lines that nothing else is looked
-        // for in. Where the map is damaged, a bucket is some line of the pool, or none.
+        // The number of buckets determines the number of segments and the buckets in each. The words that
+        // state these numbers lie in lines that a lookup needs for nothing else. In a damaged map a bucket is
+        // some line of the pool, or none.
         let segments = tx.word_if_quiet(self.off.wrapping_add(SEGMENTS_OFF))?;
         if segments == 0 || !size.buckets.is_power_of_two() {
             return None;
         }
-        // Where a bucket lies, or nothing if its segment was not made yet.
+        // The offset of a bucket, or none if its segment does not exist yet.
         let bucket = |index: usize| {
             let segment = Arr::<B, PArr<Bucket<K, V>>>::new(segments, u64::MAX, false).at(index / SEGMENT);
             let segment = tx.word_if_quiet(segment.off)?;
@@ -62,7 +63,7 @@ impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
         let index = hash as usize & (buckets << usize::from(is_growing)).wrapping_sub(1);
         let mut seen = None;
         if is_growing && index >= buckets {
-            // Both lines come at once.
+            // Both lines are prefetched at once.
             let (new, old) = (bucket(index)?, bucket(index - buckets)?);
             tx.fetch_bytes(old?, 1);
             seen = Some(look(new)?).filter(|seen| !matches!(seen, Seen::Maybe(0, 0)));

@@ -1,4 +1,4 @@
-//! Ways through the tree, and ranges of it.
+//! Ranges of the tree, and paths through it.
 
 use super::{DEPTH, EntryPrivateFields, Node, PMap, Path};
 use crate::Persist;
@@ -13,10 +13,10 @@ use std::ops::{Bound, RangeBounds};
 /// The entries of a [`PMap`] in a range, in order, from both ends.
 pub struct Range<'x, 't, B: Brand, K: OrdKey, V: Persist> {
     tx: &'x ReadTx<'t, B>,
-    /// Where the map begins.
+    /// The offset of the map's root.
     root: u64,
     watch: MapWatch,
-    /// Ways to the first entry and to the last, unless there are none left.
+    /// The paths to the first entry and to the last, unless none is left.
     ends: Option<(Path<'t, B, K, V>, Path<'t, B, K, V>)>,
 }
 
@@ -64,7 +64,7 @@ impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
     }
 
     fn step(&mut self, is_forward: bool) -> Result<Option<Item<'t, B, K, V>>> {
-        // On an error nothing is left.
+        // An error ends the range.
         let Some((mut first, mut last)) = self.ends.take() else { return Ok(None) };
         self.watch.check(self.tx, self.root)?;
         let end = if is_forward { &first } else { &last };
@@ -97,13 +97,13 @@ impl<B: Brand, K: OrdKey, V: Persist> DoubleEndedIterator for Range<'_, '_, B, K
     }
 }
 
-/// Which of two entries comes first. A child stands before the entry of its number.
+/// The order of two entries. A child precedes the entry with its number.
 fn order<B: Brand, K: OrdKey, V: Persist>(a: &Path<'_, B, K, V>, b: &Path<'_, B, K, V>) -> Ordering {
     let steps = a.iter().zip(b).map(|((_, a), (_, b))| a.cmp(b));
     steps.into_iter().find(|order| order.is_ne()).unwrap_or_else(|| b.len().cmp(&a.len()))
 }
 
-/// To the first entry below a node.
+/// Descends to the first entry below a node.
 fn down_first<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     mut path: Path<'t, B, K, V>,
@@ -117,7 +117,7 @@ fn down_first<'t, B: Brand, K: OrdKey, V: Persist>(
     Ok(path)
 }
 
-/// To the last entry below a node.
+/// Descends to the last entry below a node.
 fn down_last<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     mut path: Path<'t, B, K, V>,
@@ -133,7 +133,7 @@ fn down_last<'t, B: Brand, K: OrdKey, V: Persist>(
     Ok(path)
 }
 
-/// From between two entries to the next: upwards, until a step leads to a child that has an entry after it.
+/// Goes from between two entries to the next: up, until a step leads to a child with an entry after it.
 fn skip_ends<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     path: &mut Path<'t, B, K, V>,
@@ -147,7 +147,7 @@ fn skip_ends<'t, B: Brand, K: OrdKey, V: Persist>(
     Ok(())
 }
 
-/// From between two entries to the one before.
+/// Goes from between two entries to the previous one.
 fn step_back<B: Brand, K: OrdKey, V: Persist>(path: &mut Path<'_, B, K, V>) {
     while let Some((_, at)) = path.last_mut() {
         if *at > 0 {
@@ -158,7 +158,7 @@ fn step_back<B: Brand, K: OrdKey, V: Persist>(path: &mut Path<'_, B, K, V>) {
     }
 }
 
-/// From an entry to the next.
+/// Goes from an entry to the next.
 fn forward<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     path: &mut Path<'t, B, K, V>,
@@ -172,7 +172,7 @@ fn forward<'t, B: Brand, K: OrdKey, V: Persist>(
     Ok(())
 }
 
-/// From an entry, or from between two of a leaf, to the one before.
+/// Goes from an entry, or from between two of a leaf, to the previous one.
 fn back<'t, B: Brand, K: OrdKey, V: Persist>(tx: &ReadTx<'t, B>, path: &mut Path<'t, B, K, V>) -> Result<()> {
     let Some(&(node, at)) = path.last() else { return Ok(()) };
     match node.child(tx, at)? {
@@ -197,8 +197,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len); so may each step, and end with [`Error::MapChanged`] if a transaction that ran since the one before inserted into
-    /// this map or removed from it.
+    /// As for [`len`](Self::len). So may each step, which also fails with [`Error::MapChanged`] if a nested
+    /// transaction since the step before inserted into this map or removed from it.
     pub fn range<'x, R: RangeBounds<K::Query>>(
         self,
         tx: &'x ReadTx<'t, B>,
