@@ -70,7 +70,8 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
     ///
     /// # Errors
     ///
-    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`]; and those of the closure.
+    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`]; and those of the
+    /// closure.
     pub fn with<O>(
         path: impl AsRef<Path>,
         options: impl AsRef<Options>,
@@ -139,7 +140,8 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
     ///
     /// # Errors
     ///
-    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`], [`Error::BrandInUse`].
+    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`],
+    /// [`Error::BrandInUse`].
     pub fn open(path: impl AsRef<Path>, options: impl AsRef<Options>) -> Result<Heap<B, R>> {
         let lease = lease::<B>()?;
         let pool = open_pool(path.as_ref(), options.as_ref())?;
@@ -204,8 +206,8 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     ///
     /// # Errors
     ///
-    /// The closure's, errors of the program's own among them ([`Error::user`]); the pool's own (full, device failed);
-    /// [`Error::ReadTransaction`], [`Error::Borrowed`] and [`Error::NestedFailed`] of nested ones.
+    /// The closure's, errors of the program's own among them ([`Error::user`]); the pool's own (full, device
+    /// failed); [`Error::ReadTransaction`], [`Error::Borrowed`] and [`Error::NestedFailed`] of nested ones.
     #[inline(always)]
     pub fn write<O>(
         &self,

@@ -49,16 +49,17 @@
 //!
 //! # Media layout
 //!
-//! `PmHeap`, named by the pool's root `heap`, leads to the root object, the type records (`PmType`), the heads of the lists
-//! of dying objects (`PmDying`), and the orphan slots (`PmOrphans`). An object is a block: its head (`PmObject`, 16 bytes)
-//! and its value. An array has a `PmArray` and elements in place of a value. A value of 64 bytes is a line of its own, whose
-//! tag is its head ([`Tx::alloc_tagged`](tembo_pool::Tx::alloc_tagged)). A pointer is the offset of an object, eight bytes;
+//! `PmHeap`, named by the pool's root `heap`, leads to the root object, the type records (`PmType`), the
+//! heads of the lists of dying objects (`PmDying`), and the orphan slots (`PmOrphans`). An object is a block:
+//! its head (`PmObject`, 16 bytes) and its value. An array has a `PmArray` and elements in place of a value.
+//! A value of 64 bytes is a line of its own, whose tag is its head
+//! ([`Tx::alloc_tagged`](tembo_pool::Tx::alloc_tagged)). A pointer is the offset of an object, eight bytes;
 //! where the head is a tag, it is the offset of the value less 8. See `layout.rs`.
 //!
 //! # Invariants
 //!
-//! - I1: an object's counts are those of the pointers that lead to it: from objects that are alive, or dying and not released
-//!   yet. The root has one more.
+//! - I1: an object's counts are those of the pointers that lead to it: from objects that are alive, or dying
+//!   and not released yet. The root has one more.
 //! - I2: an object without strong pointers is an orphan, dying or a shell, and exactly one of these.
 //! - I3: the lists of dying objects end, and have each object once.
 //! - I4: a pointer leads to an object of its type.
@@ -67,26 +68,28 @@
 //!
 //! # Commit point
 //!
-//! The fence of the pool's transaction (`commit.rs`). The pool's record holds all words that a transaction changes, the
-//! counts included.
+//! The fence of the pool's transaction (`commit.rs`). The pool's record holds all words that a transaction
+//! changes, the counts included.
 //!
 //! # Recovery
 //!
-//! The pool's alone: records are replayed or not. Later commits release dying objects, and the orphans of an ended process,
-//! a bounded number each.
+//! The pool's alone: records are replayed or not. Later commits release dying objects, and the orphans of an
+//! ended process, a bounded number each.
 //!
 //! # Concurrency
 //!
-//! Any number of threads. Each transaction sees one state of the heap, and commits as if it ran alone (`orec.rs`). Count
-//! records are owned after data records, in the order of their numbers. A wait for a data record is bounded.
+//! Any number of threads. Each transaction sees one state of the heap, and commits as if it ran alone
+//! (`orec.rs`). Count records are owned after data records, in the order of their numbers. A wait for a data
+//! record is bounded.
 //!
 //! # Source
 //!
-//! NV-heaps, all of section 3. D1: types guard what its run-time checks guard. D2: pointers have 8 bytes instead of 16, and
-//! objects 16 bytes of metadata instead of 80. D3: changes are redone from one record with one fence, rather than undone
-//! from copies with one fence each. D4: weak pointers lead to the object itself, whose memory stays until the last of them is
-//! gone, rather than to a proxy. D5: dying objects wait in a list through the first words of their own heads, so that
-//! destruction needs no stack, and resumes after a crash.
+//! NV-heaps, all of section 3. D1: types guard what its run-time checks guard. D2: pointers have 8 bytes
+//! instead of 16, and objects 16 bytes of metadata instead of 80. D3: changes are redone from one record with
+//! one fence, rather than undone from copies with one fence each. D4: weak pointers lead to the object
+//! itself, whose memory stays until the last of them is gone, rather than to a proxy. D5: dying objects wait
+//! in a list through the first words of their own heads, so that destruction needs no stack, and resumes
+//! after a crash.
 //!
 //! # Order of the modules
 //!

@@ -224,7 +224,8 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len); [`Error::ArrayTooLong`] beyond 2^29 elements (2^32 small ones); the pool's own, when it is full.
+    /// As for [`len`](Self::len); [`Error::ArrayTooLong`] beyond 2^29 elements (2^32 small ones); the pool's
+    /// own, when it is full.
     pub fn push(self, tx: &mut Tx<'t, B>, value: T) -> Result<Ref<'t, B, T>> {
         let len = self.len(tx)?;
         let place = self.make_place(tx, len)?;
@@ -313,7 +314,8 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         Ok(())
     }
 
-    /// Inserts a value before the element at `index`, and returns its place. Moves every element from there on.
+    /// Inserts a value before the element at `index`, and returns its place. Moves every element from there
+    /// on.
     ///
     /// # Errors
     ///

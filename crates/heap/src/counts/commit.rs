@@ -2,23 +2,23 @@
 //!
 //! # Order
 //!
-//! 1. Own the data records of all written places that are not owned yet. Then own the count records of all objects whose
-//!    counts change, in the order of their numbers. (Commits alone own count records, so that a wait for one ends. No commit
-//!    waits for a data record while it owns a count record.)
-//! 2. Compute the new counts and the deaths (`resolve.rs`). The commit releases a dying object's pointers itself if there are
-//!    few and it gets all records without waiting. Otherwise the object goes to the lane's list of dying objects; later
-//!    transactions release a bounded part of it each (`dying.rs`).
+//! 1. Own the data records of all written places that are not owned yet. Then own the count records of all
+//!    objects whose counts change, in the order of their numbers. (Commits alone own count records, so that a
+//!    wait for one ends. No commit waits for a data record while it owns a count record.)
+//! 2. Compute the new counts and the deaths (`resolve.rs`). The commit releases a dying object's pointers
+//!    itself if there are few and it gets all records without waiting. Otherwise the object goes to the
+//!    lane's list of dying objects; later transactions release a bounded part of it each (`dying.rs`).
 //! 3. Mark all records as committing, get a number from the clock, and validate the reads (`orec.rs`).
 //! 4. Commit the pool's transaction: one fence.
 //! 5. Release the records with the number.
 //!
 //! # Invariants
 //!
-//! - I1: an object's strong count is the number of strong pointers that lead to it, from objects that are alive or in a list
-//!   of dying ones. Of a dying array only the elements count that have not been released. Weak counts likewise. The root
-//!   object has one strong pointer more.
-//! - I2: an object with no strong pointer is an orphan (in an orphan slot), or dying (in exactly one list), or a shell (only
-//!   weak pointers lead to it).
+//! - I1: an object's strong count is the number of strong pointers that lead to it, from objects that are
+//!   alive or in a list of dying ones. Of a dying array only the elements count that have not been released.
+//!   Weak counts likewise. The root object has one strong pointer more.
+//! - I2: an object with no strong pointer is an orphan (in an orphan slot), or dying (in exactly one list),
+//!   or a shell (only weak pointers lead to it).
 //! - I3: a list of dying objects is linked by the first words of their heads, and ends.
 
 use crate::counts::resolve::{CountResolver, try_lock};
@@ -32,7 +32,8 @@ use tembo_sync::back_off;
 /// The most objects that one commit destroys; the others wait in the lane's list.
 pub(crate) const DEATHS_MAX: usize = 48;
 
-/// The failure of a commit: an [`Error`] that fits in a register, so that a commit that succeeds stores nothing for it.
+/// The failure of a commit: an [`Error`] that fits in a register, so that a commit that succeeds stores
+/// nothing for it.
 pub(crate) enum CommitFailure {
     Conflict,
     Error(Box<Error>),

@@ -84,8 +84,8 @@ impl Migrations {
     ///
     /// # Errors
     ///
-    /// Everything that can be wrong with the file; [`Error::Layout`] if a type is left that has another layout and no migration, with
-    /// nothing changed; [`Error::NotAlone`]; and those of [`Migrate`].
+    /// Everything that can be wrong with the file; [`Error::Layout`] if a type is left that has another
+    /// layout and no migration, with nothing changed; [`Error::NotAlone`]; and those of [`Migrate`].
     pub fn run(&self, path: impl AsRef<Path>, options: impl AsRef<Options>) -> Result<u64> {
         let options = options.as_ref();
         if options.create_new || options.create && !path.as_ref().exists() {

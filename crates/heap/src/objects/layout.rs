@@ -16,7 +16,8 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TMBHEAP3");
 pub(crate) const MAGIC_MIGRATING: u64 = u64::from_le_bytes(*b"TMBHEAM3");
 
 media_struct! {
-    /// The heap, found by the pool's root `heap`. A line per lane ([`PmDying`]) and the orphan slots follow in blocks of their own.
+    /// The heap, found by the pool's root `heap`. A line per lane ([`PmDying`]) and the orphan slots follow
+    /// in blocks of their own.
     pub(crate) struct PmHeap: 64 {
         /// The bytes `TMBHEAP3`; `TMBHEAM3` as long as a migration is not over.
         0 => magic: u64,
@@ -38,8 +39,8 @@ media_struct! {
 }
 
 media_struct! {
-    /// The head of a lane's list of dying objects: those that no pointer leads to any more, and whose pointers and memory
-    /// are still to be released.
+    /// The head of a lane's list of dying objects: those that no pointer leads to any more, and whose
+    /// pointers and memory are still to be released.
     pub(crate) struct PmDying: 64 {
         /// The object that died last, or 0. Linked by the first words of their heads.
         0 => first: u64,
@@ -49,10 +50,12 @@ media_struct! {
 }
 
 media_struct! {
-    /// The head of an object. Its value follows; that of an array is a [`PmArray`] and the elements, which begin with a line if each takes whole lines. A value of 64 bytes has a line for itself, and
-    /// the head is that line's tag: pointers to such an object lead to 8 bytes before the value, others to the head.
+    /// The head of an object. Its value follows; that of an array is a [`PmArray`] and the elements, which
+    /// begin with a line if each takes whole lines. A value of 64 bytes has a line for itself, and the head
+    /// is that line's tag: pointers to such an object lead to 8 bytes before the value, others to the head.
     pub(crate) struct PmObject: 16 {
-        /// Type number (16 bits), flags (array 16, dying 17, shell 18, moved 19), and, of a dying object, the pointer to the next one, of a moved one that to its successor, divided by 8 (bits 20 to 63).
+        /// Type number (16 bits), flags (array 16, dying 17, shell 18, moved 19), and, of a dying object, the
+        /// pointer to the next one, of a moved one that to its successor, divided by 8 (bits 20 to 63).
         0 => kind: u64,
         /// Strong pointers to it (low 32 bits), weak pointers (high 32 bits).
         8 => counts: u64,
@@ -62,13 +65,15 @@ media_struct! {
 media_struct! {
     /// Between an array's head and its elements.
     pub(crate) struct PmArray: 8 {
-        /// Number of elements (low 32 bits), and, while it is dying, how many of them have been released (high 32 bits). They begin 24 bytes after the object's start, or, if each takes whole lines, 64.
+        /// Number of elements (low 32 bits), and, while it is dying, how many of them have been released
+        /// (high 32 bits). They begin 24 bytes after the object's start, or, if each takes whole lines, 64.
         0 => len: u64,
     }
 }
 
 media_struct! {
-    /// A type whose objects are in the heap. Its pointers follow ([`PmPointer`], each with its [`PmCondition`]s), then its name and its description.
+    /// A type whose objects are in the heap. Its pointers follow ([`PmPointer`], each with its
+    /// [`PmCondition`]s), then its name and its description.
     pub(crate) struct PmType: 64 {
         /// The next type record, or 0.
         0 => next: u64,
@@ -112,7 +117,8 @@ media_struct! {
 }
 
 media_struct! {
-    /// A block of orphan slots: a word each, the offset of an object that only handles of the running process keep alive, or 0.
+    /// A block of orphan slots: a word each, the offset of an object that only handles of the running process
+    /// keep alive, or 0.
     pub(crate) struct PmOrphans: 512 {
         /// The next such block, or 0.
         0 => next: u64,

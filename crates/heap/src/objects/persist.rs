@@ -10,8 +10,9 @@ use std::fmt::Write;
 ///
 /// # Safety
 ///
-/// The type is `repr(C)` (enums: a primitive representation), has no `Drop`, and every field is `Persist`. `describe` names every pointer in it at its place,
-/// `HASH` changes whenever what `describe` says does, and `encode` writes every field at its place and nothing else.
+/// The type is `repr(C)` (enums: a primitive representation), has no `Drop`, and every field is `Persist`.
+/// `describe` names every pointer in it at its place, `HASH` changes whenever what `describe` says does, and
+/// `encode` writes every field at its place and nothing else.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in a heap",
     label = "not a persistent type",
@@ -42,7 +43,8 @@ pub unsafe trait Persist: Sized + 'static {
     fn encode(&self, out: &mut [u8]);
 }
 
-/// A type without pointers: its values may be read, and borrowed mutably, as a whole. Implemented by `#[derive(Plain)]`.
+/// A type without pointers: its values may be read, and borrowed mutably, as a whole. Implemented by
+/// `#[derive(Plain)]`.
 ///
 /// # Safety
 ///

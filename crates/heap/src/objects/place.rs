@@ -1,4 +1,5 @@
-//! Places and objects as a transaction names them. They are two words each, free to copy, and end with the transaction.
+//! Places and objects as a transaction names them. They are two words each, free to copy, and end with the
+//! transaction.
 
 use crate::objects::brand::{Brand, OfAnyThread};
 use crate::objects::layout::head_bytes;
@@ -233,8 +234,8 @@ fn no_element(index: usize, len: u64) -> ! {
     panic!("index {index} in an array of {len} elements")
 }
 
-/// The key of an element of the array at `array_off`: the element; if several lie in a line, the elements that begin
-/// there; if elements share words, the whole array.
+/// The key of an element of the array at `array_off`: the element; if several lie in a line, the elements
+/// that begin there; if elements share words, the whole array.
 #[inline(always)]
 pub(crate) fn element_key(array_off: u64, off: u64, bytes: u64) -> u64 {
     match bytes {

@@ -155,14 +155,14 @@ fn commit_attempt(
     Ok(())
 }
 
-/// Releases a bounded number of dying objects. The transaction itself is committed, so that an error here is kept for
-/// [`Heap::left_behind`](crate::Heap::left_behind), and later commits try again.
+/// Releases a bounded number of dying objects. The transaction itself is committed, so that an error here is
+/// kept for [`Heap::left_behind`](crate::Heap::left_behind), and later commits try again.
 #[cold]
 fn go_on_collecting(shared: &HeapShared, active: &ActiveTx, writer: &mut WriterContext) {
     if let Err(e) = collect(shared, writer, COLLECT_MAX) {
         *shared.left.lock() = Some(e);
     }
-    // These commits are the thread's own, so that the heap stays quiet for it. If others committed meanwhile, the next
-    // transaction takes the heap for quiet wrongly once.
+    // These commits are the thread's own, so that the heap stays quiet for it. If others committed meanwhile,
+    // the next transaction takes the heap for quiet wrongly once.
     active.set_rv(shared.clock.now().count());
 }

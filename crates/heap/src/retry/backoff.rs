@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 use tembo_sync::hash_u64;
 
-/// How long a transaction that met a conflict waits before it is run again.
+/// The wait of a transaction after a conflict.
 pub(super) struct Backoff {
     attempts: u32,
     random: u64,
@@ -11,7 +11,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     pub(super) fn new() -> Backoff {
-        // Of two threads that conflict, one should wait longer: their stacks differ.
+        // Of two conflicting threads, one should wait longer; the addresses of their stacks differ.
         let here = 0_u8;
         let random = hash_u64(&raw const here as u64) | 1;
         Backoff { attempts: 0, random }

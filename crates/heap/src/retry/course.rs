@@ -11,8 +11,8 @@ use crate::stm::shared::HeapShared;
 
 /// After this many attempts a transaction runs serially.
 const ATTEMPTS_MAX: u32 = 12;
-/// After this many attempts inside a transaction of another heap, that one is retried too: it may own what another thread
-/// waits for, which in turn owns what this one waits for.
+/// After this many attempts inside a transaction of another heap, that one is retried too: it may own what
+/// another thread waits for, which in turn owns what this one waits for.
 const INSIDE_MAX: u32 = 4;
 const _: () = assert!(
     INSIDE_MAX < ATTEMPTS_MAX,
@@ -63,8 +63,8 @@ impl<'c> Course<'c> {
         Course::retry(course, shared).then_some(ValidationMode::Eager)
     }
 
-    /// Waits before the next attempt. Returns whether there is to be one; otherwise the transactions of other heaps around
-    /// this one are retried.
+    /// Waits before the next attempt. Returns whether there is to be one; otherwise the transactions of other
+    /// heaps around this one are retried.
     #[cold]
     #[inline(never)]
     pub(super) fn retry(course: &mut Option<Course<'c>>, shared: &'c HeapShared) -> bool {

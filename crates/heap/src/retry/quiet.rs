@@ -13,22 +13,23 @@ thread_local! {
     static LAST_SEEN: Cell<u64> = const { Cell::new(0) };
     /// Transactions that this thread still begins before it may take the heap for quiet.
     static BUSY_LEFT: Cell<u32> = const { Cell::new(0) };
-    /// Transactions that this thread still begins, while the clock is shared, before it probes for other commits.
+    /// Transactions that this thread still begins, while the clock is shared, before it probes for other
+    /// commits.
     static UNTIL_PROBE: Cell<u32> = const { Cell::new(0) };
     /// The number of other threads' commits at the last probe.
     static SEEN_COMMITS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A thread takes the heap for quiet after this many transactions in a row that found the clock where the one before left it.
-/// Where others commit as often as this thread, some transactions see an unchanged clock by chance. Most of them conflict
-/// and retry.
+/// A thread takes the heap for quiet after this many transactions in a row that found the clock where the one
+/// before left it. Where others commit as often as this thread, some transactions see an unchanged clock by
+/// chance. Most of them conflict and retry.
 const BUSY_FOR: u32 = 16;
 
 /// Transactions between two probes for other commits. A probe misses the cache once for each other writer.
 pub(super) const PROBE_EVERY: u32 = 255;
 
-/// After a failed optimistic attempt, a thread runs this many transactions with validation. One retry costs little compared
-/// with these.
+/// After a failed optimistic attempt, a thread runs this many transactions with validation. One retry costs
+/// little compared with these.
 const VALIDATED_FOR: u32 = 64;
 
 /// Whether no other thread has committed for a while, as far as the clock of a beginning transaction shows.

@@ -10,12 +10,12 @@ use crate::stm::running::{self, Running};
 use crate::stm::shared::HeapShared;
 use std::sync::atomic::Ordering;
 
-/// Runs a transaction that may write. If one of this heap runs on this thread already, it becomes a part of that, and a
-/// failure by an error or a panic fails both.
+/// Runs a transaction that may write. If one of this heap runs on this thread already, it becomes a part of
+/// that, and a failure by an error or a panic fails both.
 ///
-/// The body is called in one place only, as in [`read`]. Stores that follow a fence wait for it, and the processor stalls when
-/// its store buffer is full. So few stores come between the commit's fence and the first loads of the thread's next
-/// transaction, and every function on that path is inlined.
+/// The body is called in one place only, as in [`read`]. Stores that follow a fence wait for it, and the
+/// processor stalls when its store buffer is full. So few stores come between the commit's fence and the
+/// first loads of the thread's next transaction, and every function on that path is inlined.
 #[inline(always)]
 pub(crate) fn write<O, E: From<Error>>(
     shared: &HeapShared,
@@ -77,7 +77,8 @@ pub(crate) fn write<O, E: From<Error>>(
 
 /// Runs a transaction that reads. If one of this heap runs on this thread already, it becomes a part of that.
 ///
-/// The body is called in one place only, so that the compiler inlines it: a short body takes less time than a call.
+/// The body is called in one place only, so that the compiler inlines it: a short body takes less time than a
+/// call.
 #[inline(always)]
 pub(crate) fn read<O, E: From<Error>>(
     shared: &HeapShared,
@@ -135,7 +136,8 @@ mod tests {
             });
             made.unwrap();
             let shared = &heap.shared;
-            // Each in a line of its own, and hence with its own record, or nearly, so that the clock is hardly raised.
+            // Each in a line of its own, and hence with its own record, or nearly, so that the clock is
+            // hardly raised.
             let write = |times: u32| {
                 for i in 0..times {
                     let written = heap.write(|tx, root| {

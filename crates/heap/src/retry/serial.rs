@@ -25,8 +25,8 @@ impl Drop for SerialTurn<'_> {
     }
 }
 
-/// Waits while another thread runs serially. A thread inside a transaction of another heap does not wait: it may run serially
-/// there, and the thread that runs serially here may wait for it.
+/// Waits while another thread runs serially. A thread inside a transaction of another heap does not wait: it
+/// may run serially there, and the thread that runs serially here may wait for it.
 #[inline(always)]
 pub(super) fn wait_for_turn(shared: &HeapShared) {
     if shared.is_serial.load(Ordering::Acquire) {

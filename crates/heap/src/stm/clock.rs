@@ -1,4 +1,5 @@
-//! The clock that numbers commits, and the flags of the owners that are storing. `orec.rs` describes the protocol.
+//! The clock that numbers commits, and the flags of the owners that are storing. `orec.rs` describes the
+//! protocol.
 
 use super::sync::{AtomicU64, Ordering, fence, fence_after_exchange};
 

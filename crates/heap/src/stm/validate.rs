@@ -24,8 +24,8 @@ impl ActiveTx {
         Ok(())
     }
 
-    /// Whether the transaction has a list of its reads, every record in it has its last version still, and no other
-    /// transaction is storing there.
+    /// Whether the transaction has a list of its reads, every record in it has its last version still, and no
+    /// other transaction is storing there.
     pub(crate) fn reads_hold(&self, shared: &HeapShared) -> bool {
         let number = self.number.get();
         self.has(ReadHazards::NOTES)
@@ -70,8 +70,9 @@ impl ActiveTx {
     }
 }
 
-/// Reads a word of an older object by its ownership record. `None` if the record does not allow it now, or if the
-/// transaction may have written there. Most reads take this path while other threads commit. The result fits in registers.
+/// Reads a word of an older object by its ownership record. `None` if the record does not allow it now, or if
+/// the transaction may have written there. Most reads take this path while other threads commit. The result
+/// fits in registers.
 #[inline(never)]
 pub(crate) fn word_by_record(shared: &HeapShared, active: &ActiveTx, key: u64, off: u64) -> Option<u64> {
     if !active.reads_records() || key == FRESH || active.may_have_written(off, 1) {
@@ -106,7 +107,8 @@ pub(crate) fn words_by_record(
 #[inline(always)]
 pub(crate) fn load_all(words: &[AtomicU64], out: &mut [u64]) {
     for (out, word) in out.iter_mut().zip(words) {
-        // ORDER: acquire, paired with the release of a commit's stores: a thread that sees one sees the record marked.
+        // ORDER: acquire, paired with the release of a commit's stores: a thread that sees one sees the
+        // record marked.
         *out = word.load(Ordering::Acquire);
     }
 }

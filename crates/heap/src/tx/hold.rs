@@ -28,8 +28,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Cancelled`] if the handle comes from a transaction that was not committed; [`Error::ClosedHandle`] if its heap was closed and opened
-    /// again; [`Error::Conflict`].
+    /// [`Error::Cancelled`] if the handle comes from a transaction that was not committed;
+    /// [`Error::ClosedHandle`] if its heap was closed and opened again; [`Error::Conflict`].
     pub fn enter<H: SameHeap<B>, T: Persist>(&self, handle: &Handle<H, T>) -> Result<Obj<'t, B, T>> {
         if !handle.is_of(&self.shared.handles) {
             return Err(Error::ClosedHandle { handle: format!("{handle:?}").into() });

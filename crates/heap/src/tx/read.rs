@@ -93,7 +93,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::NullPointer`] if it is null after all, which ends the transaction with nothing changed; [`Error::Conflict`].
+    /// [`Error::NullPointer`] if it is null after all, which ends the transaction with nothing changed;
+    /// [`Error::Conflict`].
     #[inline(always)]
     pub fn follow<T: Persist>(&self, slot: Ref<'t, B, PRc<T>>) -> Result<Obj<'t, B, T>> {
         self.load(slot)?.ok_or_else(|| null_pointer(slot))

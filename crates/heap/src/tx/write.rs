@@ -1,4 +1,5 @@
-//! A transaction that writes: it owns places, and keeps what it writes in the pool's transaction until the commit.
+//! A transaction that writes: it owns places, and keeps what it writes in the pool's transaction until the
+//! commit.
 
 use crate::error::{Error, Result};
 use crate::objects::brand::Brand;

@@ -90,8 +90,8 @@ struct Size {
 
 /// A map from `K` to `V` in no order: as a field of a type of your own, or in an object of its own.
 ///
-/// The methods are those of its place, `Ref<'t, B, PHashMap<K, V>>`. Keys are given by reference: `&u64` for a map with keys
-/// of type `u64`, `&str` for [`PString`](super::PString).
+/// The methods are those of its place, `Ref<'t, B, PHashMap<K, V>>`. Keys are given by reference: `&u64` for
+/// a map with keys of type `u64`, `&str` for [`PString`](super::PString).
 ///
 /// ```
 /// # use tembo_heap::{Error, Heap, Options, Persist, collections::{PHashMap, PString}};

@@ -103,10 +103,11 @@ const INNER: Kind = 1;
 /// The nodes from the root down. The last step names the entry, those before it the child that was taken.
 type Path<'t, B, K, V> = Vec<(Node<'t, B, K, V>, usize)>;
 
-/// A map from `K` to `V` in the order of the keys: as a field of a type of your own, or in an object of its own.
+/// A map from `K` to `V` in the order of the keys: as a field of a type of your own, or in an object of its
+/// own.
 ///
-/// The methods are those of its place, `Ref<'t, B, PMap<K, V>>`. Keys are given by reference: `&u64` for a map with keys of
-/// type `u64`, `&str` for [`PString`](super::PString).
+/// The methods are those of its place, `Ref<'t, B, PMap<K, V>>`. Keys are given by reference: `&u64` for a
+/// map with keys of type `u64`, `&str` for [`PString`](super::PString).
 ///
 /// ```
 /// # use tembo_heap::{Error, Heap, Options, Persist, collections::PMap};

@@ -192,13 +192,14 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         self.range::<(Bound<&K::Query>, Bound<&K::Query>)>(tx, (Bound::Unbounded, Bound::Unbounded))
     }
 
-    /// The entries whose keys are in a range, in order, from both ends. For keys without a size, such as `str`, the range is a pair of
-    /// [`Bound`]s.
+    /// The entries whose keys are in a range, in order, from both ends. For keys without a size, such as
+    /// `str`, the range is a pair of [`Bound`]s.
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len). So may each step, which also fails with [`Error::MapChanged`] if a nested
-    /// transaction since the step before inserted into this map or removed from it.
+    /// As for [`len`](Self::len). So may each step, which also fails with
+    /// [`Error::MapChanged`](crate::Error::MapChanged) if a nested transaction since the step before inserted
+    /// into this map or removed from it.
     pub fn range<'x, R: RangeBounds<K::Query>>(
         self,
         tx: &'x ReadTx<'t, B>,
