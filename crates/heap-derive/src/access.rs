@@ -174,26 +174,23 @@ fn fields_of_place(input: &Input, scope: &Scope, group: &Group<'_>) -> TokenStre
 
 fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
     let scope = Scope::new(input);
-    let Scope { tx, brand, generics } = &scope;
+    Accessors {
+        items: variant_items(input, &scope, variants),
+        implementations: variant_implementations(input, &scope, tag, variants),
+    }
+}
+
+/// The enum of places and the trait that returns it.
+fn variant_items(input: &Input, scope: &Scope, variants: &[Variant]) -> TokenStream {
+    let Scope { tx, brand, generics } = scope;
     let Input { ident, heap, vis, .. } = input;
     let (by_place, by_variant) = (input.item("Ref"), input.item("Variant"));
     let conditions = &generics.where_clause;
-    let (parameters, all_arguments, _) = generics.split_for_impl();
-    let (_, arguments, _) = input.generics.split_for_impl();
-    let about =
-        format!("What lies where a [`{0}`] is: the variant, and the places of its fields.", ident.unraw());
-    let about_trait = format!("Tells which variant of [`{0}`] lies at a place.", ident.unraw());
-    let of_variants = variants.iter().map(|variant| variant_of_places(input, &scope, variant));
-    let arms = variants.iter().map(|variant| {
-        let (name, value) = (&variant.ident, tag_of(variant));
-        let fields = variant.fields.iter().enumerate().map(|(at, Field { member, ty, .. })| {
-            let place = variant_offset(input, variant, at);
-            let asked = asked_before(heap, ty);
-            quote!(#member: { #asked unsafe { #heap::Ref::__project::<#ty>(place, #place) } })
-        });
-        quote!(#value => #by_place::#name { #(#fields),* },)
-    });
-    let items = quote! {
+    let (_, all_arguments, _) = generics.split_for_impl();
+    let about = format!("The variant of a [`{0}`] at a place, with the places of its fields.", ident.unraw());
+    let about_trait = format!("Returns the variant of the [`{0}`] at a place.", ident.unraw());
+    let of_variants = variants.iter().map(|variant| variant_of_places(input, scope, variant));
+    quote! {
         #[doc = #about]
         #[allow(dead_code)]
         #vis enum #by_place #generics #conditions {
@@ -207,14 +204,31 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
             ///
             /// # Errors
             ///
-            /// That another transaction is changing it; that media is damaged, if no variant has the tag that
-            /// is there.
+            /// A conflict with another transaction; corruption if no variant has the tag.
             fn variant(self, tx: &#heap::ReadTx<#tx, #brand>) -> #heap::Result<#by_place #all_arguments>;
         }
-    };
+    }
+}
+
+fn variant_implementations(input: &Input, scope: &Scope, tag: &Ident, variants: &[Variant]) -> TokenStream {
+    let Scope { tx, brand, generics } = scope;
+    let Input { ident, heap, .. } = input;
+    let (by_place, by_variant) = (input.item("Ref"), input.item("Variant"));
+    let conditions = &generics.where_clause;
+    let (parameters, all_arguments, _) = generics.split_for_impl();
+    let (_, arguments, _) = input.generics.split_for_impl();
+    let arms = variants.iter().map(|variant| {
+        let (name, value) = (&variant.ident, tag_of(variant));
+        let fields = variant.fields.iter().enumerate().map(|(at, Field { member, ty, .. })| {
+            let place = variant_offset(input, variant, at);
+            let asked = asked_before(heap, ty);
+            quote!(#member: { #asked unsafe { #heap::Ref::__project::<#ty>(place, #place) } })
+        });
+        quote!(#value => #by_place::#name { #(#fields),* },)
+    });
     // SAFETY (of the code below): every value begins with its tag. The tag was just read, and names this
     // variant, whose fields have these types at these offsets.
-    let implementations = quote! {
+    quote! {
         #[automatically_derived]
         impl #parameters ::core::marker::Copy for #by_place #all_arguments #conditions {}
 
@@ -238,8 +252,7 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
                 })
             }
         }
-    };
-    Accessors { items, implementations }
+    }
 }
 
 /// The variant with places for fields.

@@ -340,6 +340,26 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// The state of an object, if it contradicts the pointers and lists that lead to it.
+    fn wrong_state(&self, kind: Kind, seen: &Seen) -> Option<&'static str> {
+        match (kind.is_dying(), kind.is_shell()) {
+            _ if kind.successor().is_some() && !self.is_migrating => {
+                Some("an object of a migration that is over")
+            }
+            _ if kind.successor().is_some() => {
+                (seen.is_listed || seen.is_orphan).then_some("one that migrated, and died")
+            }
+            (true, _) if seen.is_listed && seen.strong == 0 && !seen.is_orphan => None,
+            (true, _) => Some("a dying object that is in no list, or alive"),
+            (_, true) if seen.strong == 0 && !seen.is_walked && seen.weak > 0 => None,
+            (_, true) => Some("a shell that something but weak pointers leads to"),
+            _ if seen.is_listed => Some("an object in a list of dying ones that is not dying"),
+            _ if seen.strong > 0 && seen.is_orphan => Some("an orphan with strong pointers"),
+            _ if seen.strong == 0 && !seen.is_orphan => Some("an object that only weak pointers lead to"),
+            _ => None,
+        }
+    }
+
     /// Compares the head of an object with the findings.
     fn judge(
         &self,
@@ -360,23 +380,7 @@ impl Walk<'_> {
             let expected = format!("{} strong and {} weak pointers", seen.strong, seen.weak);
             return Err(corrupt("an object's counts", object, expected, format!("{counts:?}")));
         }
-        let state = match (kind.is_dying(), kind.is_shell()) {
-            _ if kind.successor().is_some() && !self.is_migrating => {
-                Some("an object of a migration that is over")
-            }
-            _ if kind.successor().is_some() => {
-                (seen.is_listed || seen.is_orphan).then_some("one that migrated, and died")
-            }
-            (true, _) if seen.is_listed && seen.strong == 0 && !seen.is_orphan => None,
-            (true, _) => Some("a dying object that is in no list, or alive"),
-            (_, true) if seen.strong == 0 && !seen.is_walked && seen.weak > 0 => None,
-            (_, true) => Some("a shell that something but weak pointers leads to"),
-            _ if seen.is_listed => Some("an object in a list of dying ones that is not dying"),
-            _ if seen.strong > 0 && seen.is_orphan => Some("an orphan with strong pointers"),
-            _ if seen.strong == 0 && !seen.is_orphan => Some("an object that only weak pointers lead to"),
-            _ => None,
-        };
-        if let Some(found) = state {
+        if let Some(found) = self.wrong_state(kind, seen) {
             return Err(corrupt("an object", object, "alive, dying or a shell", found));
         }
         let bytes = match kind.is_array() {

@@ -217,6 +217,15 @@ const RECORD_BYTES_MAX: u64 = 16 << 20;
 /// The longest value that is accepted: with it, no array's length overflows.
 const VALUE_BYTES_MAX: u64 = 1 << 31;
 
+/// The condition with these words, if its tag lies in the value.
+fn condition_of(tag: u64, value: u64, value_bytes: u64) -> Option<Condition> {
+    let condition = Condition { tag_off: tag as u32, tag_bytes: (tag >> 32) as u8, value };
+    let is_in_value = matches!(condition.tag_bytes, 1 | 2 | 4 | 8)
+        && u64::from(condition.tag_off).is_multiple_of(u64::from(condition.tag_bytes))
+        && u64::from(condition.tag_off) + u64::from(condition.tag_bytes) <= value_bytes;
+    is_in_value.then_some(condition)
+}
+
 fn read_record(region: &Region, off: u64) -> Result<(u64, u64, TypeInfo)> {
     let at = |field: usize| region.load_u64(off + field as u64);
     let record_bytes = at(offset_of!(PmType, record_bytes))?;
@@ -240,11 +249,7 @@ fn read_record(region: &Region, off: u64) -> Result<(u64, u64, TypeInfo)> {
         let conditions = (0..kind >> 32)
             .map(|_| {
                 let (tag, value) = (take()?, take()?);
-                let condition = Condition { tag_off: tag as u32, tag_bytes: (tag >> 32) as u8, value };
-                let ok = matches!(condition.tag_bytes, 1 | 2 | 4 | 8)
-                    && u64::from(condition.tag_off).is_multiple_of(u64::from(condition.tag_bytes))
-                    && u64::from(condition.tag_off) + u64::from(condition.tag_bytes) <= value_bytes;
-                ok.then_some(condition)
+                condition_of(tag, value, value_bytes)
                     .ok_or_else(|| corrupt("a type record", off, "a tag in the value", tag))
             })
             .collect::<Result<Vec<_>>>()?;

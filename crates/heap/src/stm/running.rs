@@ -8,15 +8,15 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 /// A running transaction, as nested ones find it.
-struct Entry {
+struct RunningEntry {
     shared: *const HeapShared,
     active: *const ActiveTx,
     /// The transaction of another heap in which this one runs, or null.
-    outer: *const Entry,
+    outer: *const RunningEntry,
 }
 
 thread_local! {
-    static CURRENT: Cell<*const Entry> = const { Cell::new(std::ptr::null()) };
+    static CURRENT: Cell<*const RunningEntry> = const { Cell::new(std::ptr::null()) };
 }
 
 /// A transaction that is running.
@@ -75,7 +75,7 @@ pub(crate) fn doom_all() {
 /// Calls `body` with `active` as the thread's transaction.
 #[inline(always)]
 pub(crate) fn enter<T>(shared: &HeapShared, active: &ActiveTx, body: &impl Fn(&Running<'_>) -> T) -> T {
-    struct Restore<'c>(&'c Cell<*const Entry>, *const Entry);
+    struct Restore<'c>(&'c Cell<*const RunningEntry>, *const RunningEntry);
     impl Drop for Restore<'_> {
         #[inline(always)]
         fn drop(&mut self) {
@@ -86,7 +86,7 @@ pub(crate) fn enter<T>(shared: &HeapShared, active: &ActiveTx, body: &impl Fn(&R
     // SAFETY: the thread-local has no destructor, and lives as long as the thread, hence as this call. (The
     // compiler would not inline the body into a closure of `with`.)
     let current = unsafe { &*current };
-    let entry = Entry { shared, active, outer: current.get() };
+    let entry = RunningEntry { shared, active, outer: current.get() };
     let _restore = Restore(current, entry.outer);
     current.set(&raw const entry);
     body(&Running { active, of: PhantomData })
