@@ -1,6 +1,6 @@
 //! The format document, made from the code: `docs/format.md` is checked against this.
 
-use crate::objects::layout::{PmArray, PmCondition, PmDying, PmHeap, PmObject, PmOrphans, PmPointer, PmType};
+use crate::layout::{PmArray, PmCondition, PmDying, PmHeap, PmObject, PmOrphans, PmPointer, PmType};
 use tembo_pool::format::section;
 
 /// The tables of the heap's media structs, in Markdown.

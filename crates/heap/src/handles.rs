@@ -11,8 +11,8 @@
 //! So its last pointer can be removed in a full pool.
 
 use crate::error::{Result, corrupt};
+use crate::layout::{ORPHAN_SLOTS, PmHeap, PmOrphans};
 use crate::objects::brand::Brand;
-use crate::objects::layout::{ORPHAN_SLOTS, PmHeap, PmOrphans};
 use crate::objects::persist::Persist;
 use parking_lot::Mutex;
 use std::collections::HashMap;

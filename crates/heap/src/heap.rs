@@ -4,10 +4,10 @@ use crate::check::{Summary, check, is_migrating};
 use crate::counts::dying;
 use crate::error::{Error, OtherRoot, Result, corrupt};
 use crate::handles::Of;
-use crate::objects::brand::{Brand, BrandLease, NamedBrand, Scoped};
-use crate::objects::layout::{
+use crate::layout::{
     Kind, LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME, has_line, kind_off, tagged_object,
 };
+use crate::objects::brand::{Brand, BrandLease, NamedBrand, Scoped};
 use crate::objects::persist::Persist;
 use crate::objects::persist::TargetFn;
 use crate::objects::place::Obj;

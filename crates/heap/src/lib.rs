@@ -96,7 +96,7 @@
 //! Each module uses only those above it:
 //!
 //! 1. `error`
-//! 2. `objects`: persistent types, places, and the media layout (`persist.rs`, `place.rs`, `layout.rs`)
+//! 2. `layout`, then `objects`: persistent types, pointers and places (`persist.rs`, `slots.rs`, `place.rs`)
 //! 3. `handles`
 //! 4. `stm`: isolation, and the volatile state of transactions (`orec.rs`, `clock.rs`, `active_tx.rs`)
 //! 5. `counts`: the commit, and objects that die (`commit.rs`, `resolve.rs`, `dying.rs`)
@@ -116,6 +116,7 @@ pub mod format;
 mod gen_lock;
 mod handles;
 mod heap;
+mod layout;
 mod migrate;
 mod objects;
 #[cfg(feature = "research")]
@@ -131,9 +132,9 @@ pub use error::{Error, OtherLayout, OtherRoot, Result, SameName};
 pub use gen_lock::GenLock;
 pub use handles::Handle;
 pub use heap::{Heap, Repeatable};
+pub use layout::ROOT_KIND;
 pub use migrate::{Migrate, Migrations};
 pub use objects::brand::{Brand, NamedBrand, SameHeap, Scoped};
-pub use objects::layout::ROOT_KIND;
 pub use objects::persist::{Describe, LayoutHash, Persist, Plain};
 pub use objects::place::{Arr, Obj, Ref, Target};
 pub use objects::slots::{PArr, PRc, PWeak};

@@ -1,7 +1,7 @@
 //! The format and the types that a heap declares.
 
 use crate::error::{Error, Result, corrupt};
-use crate::objects::layout::{Kind, MAGIC, MAGIC_MIGRATING, PmHeap, ROOT_KIND, ROOT_NAME, kind_off};
+use crate::layout::{Kind, MAGIC, MAGIC_MIGRATING, PmHeap, ROOT_KIND, ROOT_NAME, kind_off};
 use crate::objects::types::Types;
 use tembo_pmem::{Region, offset_of};
 use tembo_pool::Pool;

@@ -4,7 +4,7 @@ use crate::check::format::{find, is_migrating};
 use crate::check::summary::{Circle, Summary, TypeUsage};
 use crate::error::{Error, Result, corrupt};
 use crate::handles::for_each_slot;
-use crate::objects::layout::{
+use crate::layout::{
     Counts, Kind, LINE, OBJECT_HEAD_BYTES, PmDying, PmHeap, PmOrphans, array_head_bytes, block_of,
     counts_off, is_tagged, kind_off, tagged_object, value_off,
 };

@@ -4,7 +4,7 @@
 use crate::counts::commit::{CommitFailure, DEATHS_MAX, commit_work};
 use crate::counts::resolve::{CountResolver, unknown_type};
 use crate::error::{Error, Result, corrupt};
-use crate::objects::layout::{Kind, OBJECT_HEAD_BYTES, array_head_bytes, kind_off, value_off};
+use crate::layout::{Kind, OBJECT_HEAD_BYTES, array_head_bytes, kind_off, value_off};
 use crate::objects::place::element_key;
 use crate::objects::type_info::{PointerKind, TypeInfo};
 use crate::objects::types::for_each_pointer;

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result, corrupt};
 use crate::handles::FoundSlot;
-use crate::objects::layout::{
+use crate::layout::{
     Counts, Kind, ORPHAN_SLOTS, PmHeap, PmOrphans, block_of, counts_off, is_tagged, kind_off, value_off,
 };
 use crate::objects::type_info::PointerKind;

@@ -3,10 +3,10 @@
 use crate::check::objects;
 use crate::counts::dying;
 use crate::error::{Error, Result, corrupt};
-use crate::migrate::convert::{Moving, Step};
-use crate::objects::layout::{
+use crate::layout::{
     Kind, MAGIC, OBJECT_HEAD_BYTES, PmHeap, PmType, array_head_bytes, block_of, kind_off, value_off,
 };
+use crate::migrate::convert::{Moving, Step};
 use crate::objects::type_info::PointerKind;
 use crate::objects::types::for_each_pointer;
 use crate::retry;

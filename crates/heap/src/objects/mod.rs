@@ -1,9 +1,8 @@
-//! Persistent types: the types themselves, the layout of their values and pointers on media, and the places
-//! by which programs name them.
+//! Persistent types: the types themselves, the encoding of their values and pointers, and the places by which
+//! programs name them.
 
 #[allow(unsafe_code, reason = "declares an unsafe trait")]
 pub(crate) mod brand;
-pub(crate) mod layout;
 #[allow(unsafe_code, reason = "implementations of unsafe traits")]
 pub(crate) mod numbers;
 #[allow(unsafe_code, reason = "declares unsafe traits")]

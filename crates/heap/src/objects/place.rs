@@ -1,8 +1,8 @@
 //! Places and objects as a transaction names them. They are two words each, free to copy, and end with the
 //! transaction.
 
+use crate::layout::head_bytes;
 use crate::objects::brand::{Brand, OfAnyThread};
-use crate::objects::layout::head_bytes;
 use crate::objects::persist::Persist;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -220,7 +220,7 @@ impl<'t, B: Brand, T: Persist> Arr<'t, B, T> {
     fn element(self, index: u64) -> Ref<'t, B, T> {
         let bytes = size_of::<T>() as u64;
         // A caller may compute an offset before it knows that the pointer to the array is valid.
-        let first = self.off.wrapping_add(crate::objects::layout::array_head_bytes(bytes));
+        let first = self.off.wrapping_add(crate::layout::array_head_bytes(bytes));
         let off = first.wrapping_add(index.wrapping_mul(bytes));
         let key = if self.is_fresh { FRESH } else { element_key(self.off, off, bytes) };
         Ref::new(off, key)

@@ -1,7 +1,7 @@
 //! The types of a heap: their records on media, and their numbers.
 
 use crate::error::{Error, OtherLayout, Result, SameName, corrupt};
-use crate::objects::layout::{MAX_TYPES, PmCondition, PmHeap, PmPointer, PmType};
+use crate::layout::{MAX_TYPES, PmCondition, PmHeap, PmPointer, PmType};
 use crate::objects::persist::Persist;
 use crate::objects::persist::TargetFn;
 use crate::objects::type_info::{Condition, Pointer, PointerKind, TypeInfo};

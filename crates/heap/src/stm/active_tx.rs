@@ -1,7 +1,7 @@
 //! The volatile state of a running transaction.
 
 use crate::error::{Error, Result};
-use crate::objects::layout::LINE;
+use crate::layout::LINE;
 use crate::stm::clock::ClockReading;
 use crate::stm::hazards::{ReadHazards, ValidationMode};
 use crate::stm::read_list::{ReadList, keep_list, take_list, take_list_to_read};

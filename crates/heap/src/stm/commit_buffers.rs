@@ -1,6 +1,6 @@
 //! Buffers of commits, kept from one transaction to the next.
 
-use crate::objects::layout::{Counts, Kind};
+use crate::layout::{Counts, Kind};
 use crate::objects::type_info::PointerKind;
 use tembo_sync::SmallMap;
 

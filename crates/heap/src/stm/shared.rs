@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::handles::Handles;
+use crate::layout::{LINE, PmHeap};
 use crate::objects::brand::BrandLease;
-use crate::objects::layout::{LINE, PmHeap};
 use crate::objects::types::Types;
 #[cfg(feature = "research")]
 use crate::research::{Layer, Parts};

@@ -1,10 +1,8 @@
 //! Allocation of objects and arrays, which the commit links or lets die.
 
 use crate::error::{Error, Result};
+use crate::layout::{Counts, Kind, OBJECT_HEAD_BYTES, array_head_bytes, has_line, head_bytes, tagged_object};
 use crate::objects::brand::Brand;
-use crate::objects::layout::{
-    Counts, Kind, OBJECT_HEAD_BYTES, array_head_bytes, has_line, head_bytes, tagged_object,
-};
 use crate::objects::persist::Persist;
 use crate::objects::place::{Arr, FRESH, Obj};
 use crate::objects::value_buffer::ValueBuffer;

@@ -1,8 +1,8 @@
 //! Reads of many words of an object, under a single check of its ownership record.
 
 use crate::error::Result;
+use crate::layout::LINE;
 use crate::objects::brand::Brand;
-use crate::objects::layout::LINE;
 use crate::objects::persist::Plain;
 use crate::objects::place::FRESH;
 use crate::objects::value_buffer::ValueBuffer;

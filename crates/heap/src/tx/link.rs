@@ -67,7 +67,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         if self.shared.counts_pointers() {
             return Ok(());
         }
-        Ok(self.writer()?.ptx.free(crate::objects::layout::block_of(object.object_off()))?)
+        Ok(self.writer()?.ptx.free(crate::layout::block_of(object.object_off()))?)
     }
 
     fn link_slot(&mut self, key: u64, off: u64, to: u64, kind: PointerKind) -> Result<()> {

@@ -1,8 +1,8 @@
 //! A transaction that reads: values, pointers, and the ways to a word from the fastest to the safest.
 
 use crate::error::{Error, Result, corrupt};
+use crate::layout::{Counts, Kind, OBJECT_HEAD_BYTES, counts_off, head_bytes, kind_off};
 use crate::objects::brand::Brand;
-use crate::objects::layout::{Counts, Kind, OBJECT_HEAD_BYTES, counts_off, head_bytes, kind_off};
 use crate::objects::persist::{Persist, Plain};
 use crate::objects::place::{Arr, FRESH, Obj, Ref, Tie};
 use crate::objects::slots::{PArr, PRc, PWeak};

@@ -8,8 +8,8 @@
 //! every overwrite of a place releases the pointers that are there, blank or not.
 
 use crate::error::Result;
+use crate::layout::OBJECT_HEAD_BYTES;
 use crate::objects::brand::Brand;
-use crate::objects::layout::OBJECT_HEAD_BYTES;
 use crate::objects::persist::Persist;
 use crate::objects::place::{Arr, FRESH, Obj, Ref};
 use crate::objects::slots::PRc;

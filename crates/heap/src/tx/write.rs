@@ -2,8 +2,8 @@
 //! commit.
 
 use crate::error::{Error, Result};
+use crate::layout::LINE;
 use crate::objects::brand::Brand;
-use crate::objects::layout::LINE;
 use crate::objects::persist::{Persist, Plain};
 use crate::objects::place::{FRESH, Ref};
 use crate::objects::value_buffer::ValueBuffer;

@@ -3,8 +3,8 @@
 use crate::Persist;
 use crate::collections::MapKey;
 use crate::error::Result;
+use crate::layout::LINE;
 use crate::objects::brand::Brand;
-use crate::objects::layout::LINE;
 use crate::objects::persist::Describe;
 use crate::objects::persist::LayoutHash;
 use crate::objects::place::Ref;
