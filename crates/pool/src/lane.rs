@@ -91,6 +91,7 @@ pub struct Lane {
     /// What its transaction may use of the space that is kept ([`Tx::use_kept_space`]).
     pub(crate) kept_space: KeptSpace,
     /// Its commits write no records ([`Tx::leave_log_out`]).
+    #[cfg(feature = "research")]
     pub(crate) leaves_log_out: bool,
 }
 
@@ -98,7 +99,17 @@ impl Lane {
     pub(crate) fn new(pool: Pool, number: u32) -> Lane {
         let tail = pool.inner.lanes[number as usize].lock().tail;
         let (arena, work, image) = (Arena::default(), TxWork::default(), RecordImage::default());
-        Lane { pool, number, arena, work, image, tail, kept_space: KeptSpace::None, leaves_log_out: false }
+        Lane {
+            pool,
+            number,
+            arena,
+            work,
+            image,
+            tail,
+            kept_space: KeptSpace::None,
+            #[cfg(feature = "research")]
+            leaves_log_out: false,
+        }
     }
 
     /// Lets the blocks that the last commit freed wait for the readers of this moment: for structures that lead readers to

@@ -4,6 +4,7 @@ mod commit;
 mod gather;
 mod slabs;
 mod stored;
+#[cfg(feature = "research")]
 mod unlogged;
 
 use commit::commit;

@@ -206,7 +206,8 @@ fn two_types_of_one_name_are_told_from_a_layout_that_changed() {
     assert!(matches!(outcome, Err(Error::OtherRoot(_))), "{outcome:?}");
 }
 
-/// Values of hash maps of which some come to lie in their buckets, or elsewhere, or fewer in a bucket, than before.
+/// Values of hash maps of which some come to lie in their buckets, or elsewhere, or fewer in a bucket, than
+/// before.
 mod sizes {
     use super::*;
     use tembo_heap::collections::PHashMap;
@@ -289,7 +290,7 @@ fn values_of_hash_maps_become_larger_and_smaller() {
     .unwrap();
     place.prove();
     assert!(migrations().run(&place.path, &place.options).unwrap() > 700);
-    // What lay elsewhere and now lies in a bucket is gone, and is not known as a type of objects any more.
+    // The entries that lay elsewhere are in buckets, and their type is unknown now.
     assert!(place.prove().iter().all(|(name, _)| name != "PHashMap::Entry<u64, Nearer>"));
     assert!(place.types().iter().all(|(name, _)| name != "PHashMap::Entry<u64, Nearer>"));
     assert_eq!(migrations().run(&place.path, &place.options).unwrap(), 0);

@@ -1,9 +1,10 @@
 //! Commits: the record, its fence, and the home words.
 
 use super::gather::{build_image, collect_fresh_lines, collect_homes, collect_touched_lines};
+#[cfg(feature = "research")]
+use super::unlogged;
 use super::{
     COVERED_MAX_BYTES, COVERED_MAX_SYNCED_BYTES, PREFETCHED_MAX, TOUCHED_KEPT, TxWork, redo_words, slabs,
-    unlogged,
 };
 use crate::alloc::Arena;
 use crate::lane::{Lane, LaneSlot, LaneState};
@@ -26,6 +27,7 @@ pub(super) fn commit(lane: &mut Lane) -> Done {
     if lane.work.home_lines.is_empty() {
         return finish(lane, None);
     }
+    #[cfg(feature = "research")]
     if lane.leaves_log_out {
         return unlogged::commit(lane);
     }
