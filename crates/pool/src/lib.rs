@@ -71,37 +71,26 @@
 //! `create.rs` and `header.rs` (files), `check.rs`.
 
 mod alloc;
-mod check;
-mod create;
 mod error;
-mod features;
+mod file;
 pub mod format;
-mod header;
-mod lane;
 mod layout;
-mod lines;
-mod lock;
-mod opening;
-mod options;
+mod log;
 mod pool;
-mod record;
-mod recover;
-mod roots;
-mod touch;
 mod tx;
 
 #[cfg(test)]
 mod tests;
 
-pub use check::{BlockInfo, Marks, Usage};
+pub use alloc::check::{BlockInfo, Marks, Usage};
 pub(crate) use error::Done;
 pub use error::{Error, Quoted, Result};
-pub use features::Feature;
-pub use lane::{Lane, Writer};
+pub use file::features::Feature;
+pub use file::opening::Ending;
+pub use file::options::Options;
+pub use file::roots::Root;
 pub use layout::{Geometry, TAG_BYTES, tag_off};
-pub use opening::Ending;
-pub use options::Options;
+pub use log::lane::{Lane, Writer};
+pub use log::recover::Recovery;
 pub use pool::{BriefPin, Claim, Hold, Pin, Pool, Stats};
-pub use recover::Recovery;
-pub use roots::Root;
 pub use tx::{KeptSpace, Savepoint, Tx, TxView};

@@ -1,14 +1,15 @@
 //! The pool: opening, creating, locking, and what all its users share.
 
 use crate::alloc::Allocator;
-use crate::features::{self, Feature};
-use crate::header::{self, Header};
-use crate::lane::{Lane, LaneSlot};
+use crate::file::features::{self, Feature};
+use crate::file::header::{self, Header};
+use crate::file::opening::{Ending, Here, Opening};
+use crate::file::{create, file_lock};
 use crate::layout::{COMMITTED_BITS, Geometry, PAGE_BYTES, PmHeader, seal};
-use crate::opening::{Ending, Here, Opening};
-use crate::recover::{self, Recovery};
-use crate::touch::TouchTable;
-use crate::{Error, Options, Result, create, lock};
+use crate::log::lane::{Lane, LaneSlot};
+use crate::log::line_owners::TouchTable;
+use crate::log::recover::{self, Recovery};
+use crate::{Error, Options, Result};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fs::File;
@@ -218,7 +219,7 @@ impl Pool {
     }
 
     fn open_locked(file: File, path: &Path, options: &Options) -> Result<Pool> {
-        lock::lock(&file, path, !options.read_only)?;
+        file_lock::lock(&file, path, !options.read_only)?;
         let length = file.metadata().map_err(|e| Error::io("reading the length of", path, e))?.len();
         let mut page = vec![0; length.min(PAGE_BYTES) as usize];
         file.read_exact_at(&mut page, 0).map_err(|e| Error::io("reading", path, e))?;

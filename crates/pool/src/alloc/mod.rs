@@ -54,6 +54,7 @@
 //! lists, so that allocation is one idempotent bit in the caller's record instead of a descriptor with
 //! barriers of its own. D2: nothing is rebuilt at open.
 
+pub(crate) mod check;
 pub(crate) mod classes;
 pub(crate) mod slab;
 mod table;

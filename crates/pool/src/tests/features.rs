@@ -1,7 +1,7 @@
 //! Features: what an earlier build must not overlook, and what a later one has.
 
 use super::{model, tiny_options};
-use crate::features::set;
+use crate::file::features::set;
 use crate::layout::ChunkWord;
 use crate::{Error, Feature, Options, Pool};
 use std::fs;

@@ -1,7 +1,7 @@
 //! Files that are not whole pools: each is refused with its own error and left as it was.
 
 use super::{model, tiny_options};
-use crate::opening::{self, OPENING_OFF};
+use crate::file::opening::{self, OPENING_OFF};
 use crate::{Ending, Error, Options, Pool};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

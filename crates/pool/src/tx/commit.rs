@@ -6,10 +6,10 @@ use super::{
     unlogged,
 };
 use crate::alloc::Arena;
-use crate::lane::{Lane, LaneSlot, LaneState};
 use crate::layout::MAX_SEQ;
+use crate::log::lane::{Lane, LaneSlot, LaneState};
+use crate::log::record::RecordImage;
 use crate::pool::PoolInner;
-use crate::record::RecordImage;
 use crate::{Done, Error, Result};
 use std::sync::atomic::Ordering;
 use tembo_pmem::{Domain, LINE_BYTES, SyncError};

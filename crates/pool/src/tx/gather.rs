@@ -5,8 +5,8 @@ use super::{TxWork, redo_words};
 use crate::Result;
 use crate::alloc::{Block, Home};
 use crate::layout::{ChunkWord, TAG_BYTES};
+use crate::log::record::{COVER_MAX_BYTES, Change, Cover, RecordImage};
 use crate::pool::PoolInner;
-use crate::record::{COVER_MAX_BYTES, Change, Cover, RecordImage};
 use tembo_pmem::LINE_BYTES;
 
 /// As many home lines are registered as they come; of more, each is once.

@@ -2,8 +2,8 @@
 
 use super::{SEARCH_MAX, TxWork};
 use crate::alloc::slab::{BitPlace, SlabRef};
+use crate::log::record::Change;
 use crate::pool::PoolInner;
-use crate::record::Change;
 use crate::{Error, Result};
 
 /// Bits of one word of a slab's bitmap that a commit changes.

@@ -3,7 +3,7 @@
 use super::Tx;
 use super::commit::{release_and_finish, store_homes};
 use super::slabs::write_slab_head;
-use crate::lane::Lane;
+use crate::log::lane::Lane;
 use crate::pool::PoolInner;
 use crate::{Done, Result};
 

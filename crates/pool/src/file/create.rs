@@ -4,15 +4,16 @@
 //! region the magic is the last word to become durable, so that a region that was cut off in the middle is
 //! not a pool either.
 
-use crate::features::{Feature, INCOMPATIBLE_AT};
-use crate::header::{Header, explain};
+use super::file_lock;
+use crate::file::features::{Feature, INCOMPATIBLE_AT};
+use crate::file::header::{Header, explain};
+use crate::file::opening::{Ending, Here, Opening};
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
     WATERMARK_BITS, seal,
 };
-use crate::opening::{Ending, Here, Opening};
 use crate::pool::{Opened, Pool};
-use crate::{Error, Options, Result, lock};
+use crate::{Error, Options, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -63,7 +64,7 @@ fn fill(file: &File, path: &Path, options: &Options) -> Result<(Region, Header, 
     {
         return Err(Error::MaximumTooSmall { needed_bytes: bytes, max_bytes });
     }
-    lock::lock(file, path, true)?;
+    file_lock::lock(file, path, true)?;
     Region::allocate_new_file(file, bytes, &options.region)?;
     let map = || file.try_clone().map_err(|e| Error::io("creating", path, e));
     let mut region_options = options.region.clone();

@@ -2,8 +2,8 @@
 
 mod commit;
 mod gather;
+mod lines;
 mod slabs;
-mod stored;
 mod unlogged;
 
 use commit::commit;
@@ -11,11 +11,11 @@ use commit::commit;
 use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::slab::SlabRef;
 use crate::alloc::{Block, Room, Wanted};
-use crate::lane::{Lane, LaneHold, Tail};
 use crate::layout::{PmEntry, PmRecord, PmZone, TAG_BYTES, tag_off};
-use crate::lines::StoredLines;
+use crate::log::lane::{Lane, LaneHold, Tail};
+use crate::log::lines::StoredLines;
+use crate::log::record::Change;
 use crate::pool::{Pool, PoolInner};
-use crate::record::Change;
 use crate::{Error, Result};
 use slabs::BitChange;
 use std::collections::BTreeMap;
@@ -447,7 +447,7 @@ impl<'l> Tx<'l> {
         }
         let inner: &PoolInner = &lane.pool.inner;
         if off < inner.first_zone_off {
-            return Err(stored::outside_blocks(off));
+            return Err(lines::outside_blocks(off));
         }
         inner.region.check_word(off)?;
         debug_assert!(!lane.work.has_tag_at(off), "the tag of a new line is changed by `set_tag_word` (L4)");

@@ -6,7 +6,7 @@
 //! Objects that lost their names but still have blocks form a list, of which the header has the first. How one leads to the next, and
 //! how its blocks are freed, is known to who puts it there.
 
-use crate::features::Feature;
+use crate::file::features::Feature;
 use crate::layout::{DROPPED_BITS, DROPPED_OFF, PmRoot, ROOT_NAME_BYTES, seal, unseal};
 use crate::pool::Pool;
 use crate::tx::Tx;

@@ -1,8 +1,8 @@
 //! Records: how they are laid out in half a lane, and when one counts.
 
-use crate::lane::RECORDS_MIN;
 use crate::layout::{DROPPED_OFF, Geometry, MAX_SEQ, PmEntry, PmRecord};
-use crate::lines::{StoredLine, StoredLines, first_run, run_mask};
+use crate::log::lane::RECORDS_MIN;
+use crate::log::lines::{StoredLine, StoredLines, first_run, run_mask};
 use crate::tx::COVERED_MAX_SYNCED_BYTES;
 use crate::{Error, Result};
 use std::hint::select_unpredictable;
@@ -303,7 +303,7 @@ fn part(to: &mut [u64], line: &StoredLine, first: usize, mask: u8) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod wide {
     use super::{COPIED_BEYOND, LINE_ENTRY_MAX, LINE_WORDS, RecordImage, line_target};
-    use crate::lines::StoredLine;
+    use crate::log::lines::StoredLine;
     use core::arch::x86_64::{
         __m512i, _mm512_loadu_si512, _mm512_maskz_compress_epi64, _mm512_storeu_si512, _pdep_u32,
     };

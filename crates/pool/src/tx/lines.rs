@@ -1,7 +1,7 @@
 //! Stores of many words, gathered by line.
 
 use super::Tx;
-use crate::lane::Lane;
+use crate::log::lane::Lane;
 use crate::pool::PoolInner;
 use crate::{Error, Result};
 use tembo_pmem::LINE_BYTES;

@@ -65,8 +65,8 @@
 
 use crate::alloc::{Arena, Block};
 use crate::layout::{Geometry, PmLane};
+use crate::log::record::{RecordImage, record_bytes};
 use crate::pool::{Pool, PoolInner};
-use crate::record::{RecordImage, record_bytes};
 use crate::tx::{KeptSpace, Tx, TxWork};
 use crate::{Done, Error, Result};
 use crossbeam_utils::CachePadded;

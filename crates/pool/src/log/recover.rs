@@ -13,9 +13,9 @@
 //!
 //! A crash inside recovery finds the same records again, and what it replayed already does no harm to a second replay.
 
-use crate::lane::RECORDS_MIN;
 use crate::layout::{Geometry, MAX_SEQ, PmHeader, PmLane, WATERMARK_BITS, seal, unseal};
-use crate::record::{Change, Half, read_half};
+use crate::log::lane::RECORDS_MIN;
+use crate::log::record::{Change, Half, read_half};
 use crate::{Error, Result};
 use tembo_pmem::{Region, offset_of};
 
