@@ -107,7 +107,7 @@ fn take_dying(core: &Core, session: &mut Session, step: &Step) -> Result<usize> 
         }
         session.scratch.finished.push(dying.object);
         session.dying_first = dying.kind.next_dying();
-        session.ptx.store_words(session.dying_off, &[session.dying_first])?;
+        session.ptx.store_line_words(session.dying_off, &[session.dying_first])?;
     }
     Ok(taken)
 }
@@ -198,7 +198,7 @@ impl<'c> Dying<'c> {
             if !all {
                 // Those that are released lead nowhere from now on, so that the next step finds the others.
                 for slot in &slots[..step.pointers] {
-                    session.ptx.store_words(*slot, &[0])?;
+                    session.ptx.store_line_words(*slot, &[0])?;
                 }
                 end = element;
                 break;
@@ -206,7 +206,7 @@ impl<'c> Dying<'c> {
         }
         session.scratch.pointers = pointers;
         if end < self.len && end > self.released {
-            session.ptx.store_words(self.object + OBJECT_HEAD_BYTES, &[self.len | end << 32])?;
+            session.ptx.store_line_words(self.object + OBJECT_HEAD_BYTES, &[self.len | end << 32])?;
         }
         Ok(end >= self.len)
     }

@@ -265,7 +265,7 @@ pub(crate) struct Deaths<'c> {
 impl Deaths<'_> {
     /// A word of an object as the commit is going to leave it.
     fn word(&self, off: u64) -> Result<u64> {
-        match self.session.ptx.stored_word(off) {
+        match self.session.ptx.line_word(off) {
             Some(word) => Ok(word),
             None => Ok(self.core.region().load_u64(off)?),
         }
@@ -399,7 +399,7 @@ impl Deaths<'_> {
     /// Takes an orphan's slot away.
     fn adopt(&mut self, object: u64) -> Result<()> {
         if let Some(slot) = self.core.handles.slot_of(object) {
-            self.session.ptx.store_words(slot, &[0])?;
+            self.session.ptx.store_line_words(slot, &[0])?;
             self.session.scratch.adopted.push(object);
         }
         Ok(())
@@ -412,7 +412,7 @@ impl Deaths<'_> {
             && let Some(slot) = self.core.handles.slot_of(object)
         {
             adopted.swap_remove(at);
-            self.session.ptx.store_words(slot, &[object])?;
+            self.session.ptx.store_line_words(slot, &[object])?;
         }
         Ok(())
     }
@@ -439,7 +439,7 @@ impl Deaths<'_> {
         Ok(if new.is_new_slot {
             ptx.store(new.slot, new.object)
         } else {
-            ptx.store_words(new.slot, &[new.object])
+            ptx.store_line_words(new.slot, &[new.object])
         }?)
     }
 
@@ -457,7 +457,7 @@ impl Deaths<'_> {
             // The zeros are a part of the commit, as slots that are in use would be.
             session.ptx.write_fresh(block, &[0; size_of::<PmOrphans>()])?;
             session.ptx.store(block, next)?;
-            session.ptx.store_words(head, &[block])?;
+            session.ptx.store_line_words(head, &[block])?;
             let slots = block + offset_of!(PmOrphans, slots) as u64;
             session.scratch.new_slots.extend((0..ORPHAN_SLOTS).map(|i| slots + 8 * i));
         }
@@ -587,7 +587,7 @@ impl Deaths<'_> {
             self.counts(object)?.kind = dying;
         }
         self.session.dying_first = object;
-        self.session.ptx.store_words(self.session.dying_off, &[object])?;
+        self.session.ptx.store_line_words(self.session.dying_off, &[object])?;
         Ok(())
     }
 
@@ -596,7 +596,7 @@ impl Deaths<'_> {
         match is_fresh {
             true if is_tagged(object) => ptx.set_tag_word(block_of(object), 0, kind.0)?,
             true => ptx.store(object, kind.0)?,
-            false => ptx.store_words(kind_off(object), &[kind.0])?,
+            false => ptx.store_line_words(kind_off(object), &[kind.0])?,
         }
         Ok(())
     }
@@ -605,7 +605,7 @@ impl Deaths<'_> {
         let Session { scratch, fresh, ptx, .. } = &mut *self.session;
         for (object, counts) in scratch.counts.iter() {
             if !counts.is_freed && counts.new != counts.old {
-                ptx.store_words(counts_off(object), &[counts.new.encode()])?;
+                ptx.store_line_words(counts_off(object), &[counts.new.encode()])?;
             }
         }
         for (object, fresh) in fresh.iter() {

@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tembo_pmem::{OfProcess, Region, offset_of};
-use tembo_pool::{Hold, Pool};
+use tembo_pool::{OpenGuard, Pool};
 
 /// 2^15 ownership records for each processor, so that of those that are owned at a time hardly two are the same; and not so many more that
 /// they would push each other out of the caches.
@@ -54,7 +54,7 @@ pub(crate) struct Core {
     /// A transaction that had no luck for long runs alone.
     pub alone: Mutex<()>,
     pub wants_alone: AtomicBool,
-    _leases: (Option<BrandLease>, Hold),
+    _leases: (Option<BrandLease>, OpenGuard),
 }
 
 thread_local! {
@@ -67,7 +67,7 @@ impl Core {
         pool: Pool,
         off: u64,
         types: Types,
-        leases: (Option<BrandLease>, Hold),
+        leases: (Option<BrandLease>, OpenGuard),
         layer: Layer,
     ) -> Result<Arc<OfProcess<Core>>> {
         let region = pool.region();

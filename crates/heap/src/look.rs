@@ -158,7 +158,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         let session = self.state.session.borrow();
         let end = off + 8 * words.len() as u64;
         for line_off in (off & !(LINE - 1)..end).step_by(LINE as usize) {
-            let stored = session.as_ref().and_then(|session| session.ptx.stored_line(line_off));
+            let stored = session.as_ref().and_then(|session| session.ptx.line_words(line_off));
             let Some((mask, line)) = stored else { continue };
             if copy.is_empty() {
                 copy = words.iter().map(|word| word.load(Ordering::Acquire)).collect();

@@ -62,7 +62,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn has_work(&self) -> bool {
-        self.ptx.has_stored_words()
+        self.ptx.has_line_words()
             || !(self.deltas.is_empty() && self.fresh.is_empty() && self.held.is_empty())
     }
 

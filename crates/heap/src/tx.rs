@@ -356,7 +356,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// The word at `off` as the transaction has written it.
     #[inline(always)]
     fn own_word(&self, off: u64) -> Option<u64> {
-        self.state.session.borrow().as_ref()?.ptx.stored_word(off)
+        self.state.session.borrow().as_ref()?.ptx.line_word(off)
     }
 
     /// Reads words from `off` on, all of which belong to `key`.
@@ -443,7 +443,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         let session = self.state.session.borrow();
         let Some(session) = session.as_ref() else { return Ok(()) };
         for (i, out) in out.iter_mut().enumerate() {
-            if let Some(word) = session.ptx.stored_word(off + 8 * i as u64) {
+            if let Some(word) = session.ptx.line_word(off + 8 * i as u64) {
                 *out = word;
             }
         }
@@ -727,7 +727,7 @@ impl<'t, B: Brand> Tx<'t, B> {
                 return Ok(session.ptx.store_whole_line(off, line)?);
             }
             self.state.note_written(off, words.len());
-            return Ok(session.ptx.store_words(off, words)?);
+            return Ok(session.ptx.store_line_words(off, words)?);
         }
         Ok(session.ptx.write_fresh_words(off, &[], words)?)
     }
@@ -786,7 +786,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         let index = core.orecs.index(key);
         core.orecs.prefetch(index);
         let mut session = self.session()?;
-        session.ptx.expect_store(off);
+        session.ptx.prefetch_for_store(off);
         if state.owns_early {
             return session.own(core, state, index);
         }

@@ -1,6 +1,6 @@
 //! What can go wrong with a pool, said so that a person knows what to do.
 
-use crate::file::opening::Ending;
+use crate::ending::Ending;
 use std::io;
 use std::path::PathBuf;
 use tembo_pmem::{OutOfBounds, RegionError, SyncError};
@@ -104,7 +104,7 @@ pub enum Error {
     /// The file uses features that this version does not know.
     #[error(
         "the pool has {} that this program does not know (feature bits {unknown:#x}); use a newer Tembo",
-        crate::file::features::in_words(*unknown)
+        crate::feature::in_words(*unknown)
     )]
     UnknownFeatures {
         /// The unknown bits.

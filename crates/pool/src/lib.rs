@@ -71,11 +71,15 @@
 //! `create.rs` and `header.rs` (files), `check.rs`.
 
 mod alloc;
+mod ending;
 mod error;
+mod feature;
 mod file;
 pub mod format;
+mod inner;
 mod layout;
 mod log;
+mod pin;
 mod pool;
 mod tx;
 
@@ -83,14 +87,16 @@ mod tx;
 mod tests;
 
 pub use alloc::check::{BlockInfo, Marks, Usage};
-pub(crate) use error::Done;
+pub use ending::Ending;
 pub use error::{Error, Quoted, Result};
-pub use file::features::Feature;
-pub use file::opening::Ending;
+pub use feature::Feature;
 pub use file::options::Options;
 pub use file::roots::Root;
+pub use inner::Pool;
 pub use layout::{Geometry, TAG_BYTES, tag_off};
-pub use log::lane::{Lane, Writer};
 pub use log::recover::Recovery;
-pub use pool::{BriefPin, Claim, Hold, Pin, Pool, Stats};
-pub use tx::{KeptSpace, Savepoint, Tx, TxView};
+pub use pin::{BriefPin, OpenGuard, Pin};
+pub use pool::Stats;
+pub use tx::lane::{KeptSpace, Lane};
+pub use tx::writer::Writer;
+pub use tx::{Savepoint, Tx, TxView};

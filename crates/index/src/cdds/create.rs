@@ -16,7 +16,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::Region;
-use tembo_pool::{Hold, Lane, Pool};
+use tembo_pool::{Lane, OpenGuard, Pool};
 use tembo_sync::{BiasedGuard, BiasedMutex};
 
 /// A map from byte strings to byte strings, of which every version that is held by a snapshot can be read: a
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(super) header: u64,
     /// Of the hashes; 0 in a tree.
     pub(super) seed: u64,
-    _hold: Hold,
+    _hold: OpenGuard,
     /// The newest version.
     current: AtomicU64,
     /// The version that is being made, or was made last.

@@ -2,7 +2,7 @@
 
 use super::node::{Node, Order};
 use parking_lot::Mutex;
-use tembo_pool::Claim;
+use tembo_pool::OpenGuard;
 
 /// Things to drop later.
 #[expect(dead_code, reason = "held until they can be dropped")]
@@ -34,7 +34,7 @@ pub(super) struct Garbage {
 
 impl Garbage {
     /// Drops `waste`, which nobody can reach any more, as soon as no pin from before is left.
-    pub(super) fn add(&self, claim: &Claim, waste: Waste) {
+    pub(super) fn add(&self, claim: &OpenGuard, waste: Waste) {
         let epoch = claim.end_epoch();
         let mut list = self.waste.lock();
         list.push((epoch, waste));

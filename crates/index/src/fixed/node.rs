@@ -19,7 +19,7 @@ use crate::error::{Result, corrupt};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use tembo_pmem::{Region, prefetch_for_store};
-use tembo_pool::{BriefPin, Claim};
+use tembo_pool::{BriefPin, OpenGuard};
 
 /// Proof that what was found in the tree is not dropped meanwhile: a pin, or the lock of structure changes, which nobody else has, or
 /// shares, when anything leaves the tree.
@@ -121,7 +121,7 @@ impl Link {
     }
 
     /// Drops a node that is in no word of the tree any more, when its readers are gone.
-    pub(super) fn discard(self, garbage: &Garbage, claim: &Claim) {
+    pub(super) fn discard(self, garbage: &Garbage, claim: &OpenGuard) {
         if let Some(node) = self.take() {
             garbage.add(claim, Waste::Node(node));
         }
@@ -208,7 +208,7 @@ where
         }
     }
 
-    pub(super) fn set(&self, value: T, garbage: &Garbage, claim: &Claim) {
+    pub(super) fn set(&self, value: T, garbage: &Garbage, claim: &OpenGuard) {
         let old = self.0.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
         if !old.is_null() {
             // SAFETY: made of a box; who exchanged it has it alone, but for readers with older pins.

@@ -544,9 +544,9 @@ impl Allocator {
     }
 
     /// Has what [`release`](Self::release) changes of a block's slab come.
-    pub(crate) fn expect_release(&self, block: &Block) {
+    pub(crate) fn prefetch_for_release(&self, block: &Block) {
         if let Home::Slab(slab, index) = &block.home {
-            slab.expect_release(*index);
+            slab.prefetch_for_release(*index);
         }
     }
 
@@ -588,7 +588,7 @@ impl Allocator {
     }
 
     /// Has what [`find_block`](Self::find_block) will look at come, if the block is one of a slab that is known.
-    pub(crate) fn expect_free(&self, region: &Region, off: u64) {
+    pub(crate) fn prefetch_for_free(&self, region: &Region, off: u64) {
         self.slabs.look(self.geometry.chunk_key(off), |slab| {
             if let Ok(index) = slab.block_at(off) {
                 let bit = slab.bit(index);

@@ -280,7 +280,7 @@ impl Slab {
     }
 
     /// Has what [`release`](Self::release) changes come.
-    pub(crate) fn expect_release(&self, index: u64) {
+    pub(crate) fn prefetch_for_release(&self, index: u64) {
         prefetch_for_store(&self.words[(index / 64) as usize].busy);
     }
 
@@ -294,11 +294,17 @@ impl Slab {
         self.words[bit.word].media.fetch_or(bit.mask, Ordering::AcqRel);
     }
 
-    /// Sets or clears bits in the bitmap on media. `alone`: no other lane is in use.
+    /// Sets or clears bits in the bitmap on media.
     #[inline(always)]
-    pub(crate) fn change_media(&self, region: &Region, bits: BitPlace, set: bool, alone: bool) -> Result<()> {
+    pub(crate) fn change_media(
+        &self,
+        region: &Region,
+        bits: BitPlace,
+        set: bool,
+        is_only_lane: bool,
+    ) -> Result<()> {
         let (mirror, mask) = (&self.words[bits.word].media, bits.mask);
-        if alone {
+        if is_only_lane {
             let old = mirror.load(Ordering::Relaxed);
             let new = if set { old | mask } else { old & !mask };
             mirror.store(new, Ordering::Release);

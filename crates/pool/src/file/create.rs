@@ -4,16 +4,18 @@
 //! region the magic is the last word to become durable, so that a region that was cut off in the middle is
 //! not a pool either.
 
+use super::features::INCOMPATIBLE_AT;
 use super::file_lock;
-use crate::file::features::{Feature, INCOMPATIBLE_AT};
-use crate::file::header::{Header, explain};
-use crate::file::opening::{Ending, Here, Opening};
+use super::header::{Header, explain};
+use super::opening::{Here, Opened, Opening};
+use super::options::Options;
+use crate::ending::Ending;
+use crate::feature::Feature;
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
     WATERMARK_BITS, seal,
 };
-use crate::pool::{Opened, Pool};
-use crate::{Error, Options, Result};
+use crate::{Error, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -24,6 +26,9 @@ use tembo_pmem::{Access, Region, offset_of};
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
+/// The memory and header of a new pool, and how it was opened.
+pub(crate) type NewPool = (Region, Header, Opened);
+
 /// A new file that has no name yet, or a temporary one.
 struct NewFile {
     file: File,
@@ -31,7 +36,7 @@ struct NewFile {
 }
 
 /// Creates a pool at a path that is free.
-pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
+pub(crate) fn create_file(path: &Path, options: &Options) -> Result<NewPool> {
     if path.symlink_metadata().is_ok() {
         return Err(match (path.metadata(), path.read_link()) {
             (Err(_), Ok(target)) => Error::DanglingLink { path: path.to_owned(), target },
@@ -39,19 +44,14 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
         });
     }
     let new = NewFile::create(path)?;
-    let (region, header, opened) = fill(&new.file, path, options)?;
+    let pool = create_in_file(&new.file, path, options)?;
     new.publish(path)?;
-    Pool::start(region, header, opened)
+    Ok(pool)
 }
 
-/// Makes a pool of an empty file that is open, and will be at `path`; whoever opened it names it.
-pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Result<Pool> {
-    let (region, header, opened) = fill(file, path, options)?;
-    Pool::start(region, header, opened)
-}
-
-/// Makes an empty pool of an empty file, durably, and marked as open.
-fn fill(file: &File, path: &Path, options: &Options) -> Result<(Region, Header, Opened)> {
+/// Makes an empty pool of an empty file that is open, durably, and marked as open. `path` is the one that the file
+/// has or will have; the caller names it.
+pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Result<NewPool> {
     let geometry = options.chosen_geometry();
     geometry.validate().map_err(|what| Error::Options { what })?;
     let chunk = u64::from(geometry.chunk_bytes);

@@ -40,44 +40,13 @@
 //!
 //! Bits are set under a lock in memory, and never cleared.
 
+use crate::feature::{OF_CLASSES, OF_ROOTS, unknown};
 use crate::layout::{FEATURE_BITS, HEADER_SUMMED_BYTES, PmHeader, seal};
-use crate::pool::Pool;
 use crate::{Error, Result};
 use tembo_pmem::{Region, offset_of};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Something that is not in every pool, and that builds from before it must not overlook.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Feature {
-    /// The header leads to objects that have no name any more and are freed step by step ([`Tx::set_dropped`](crate::Tx::set_dropped)).
-    Dropped,
-    /// The header says how the pool was last opened (`PmHeader::opening`). Builds from before call that word damage.
-    Opening,
-}
-
-/// Every feature that this build knows.
-const KNOWN: [Feature; 2] = [Feature::Dropped, Feature::Opening];
-/// The groups of the table above.
-const OF_ROOTS: u64 = 0xFF << 16;
-const OF_CLASSES: u64 = 0xFF << 24;
-
 pub(crate) const INCOMPATIBLE_AT: usize = offset_of!(PmHeader, incompatible);
-
-impl Feature {
-    /// Its bit in the header.
-    pub(crate) const fn bit(self) -> u64 {
-        match self {
-            Feature::Dropped => 1 << 0,
-            Feature::Opening => 1 << 1,
-        }
-    }
-}
-
-/// The bits that this build does not know.
-pub(crate) fn unknown(features: u64) -> u64 {
-    KNOWN.iter().fold(features, |left, feature| left & !feature.bit())
-}
 
 /// Refuses a pool with features that this build must know to open it.
 pub(crate) fn accept(features: u64, for_reading: bool) -> Result<()> {
@@ -85,48 +54,6 @@ pub(crate) fn accept(features: u64, for_reading: bool) -> Result<()> {
     match unknown(features) & !harmless {
         0 => Ok(()),
         unknown => Err(Error::UnknownFeatures { unknown }),
-    }
-}
-
-/// Whether there are size classes that this build does not know.
-pub(crate) fn has_unknown_classes(features: u64) -> bool {
-    unknown(features) & OF_CLASSES != 0
-}
-
-/// What bits stand for, in words.
-pub(crate) fn in_words(bits: u64) -> &'static str {
-    match (bits & OF_ROOTS != 0, bits & OF_CLASSES != 0, bits & !(OF_ROOTS | OF_CLASSES) != 0) {
-        (_, _, true) => "structures",
-        (_, true, _) => "size classes of blocks",
-        _ => "kinds of maps or heaps",
-    }
-}
-
-impl Pool {
-    /// Notes that the pool is going to have something that builds from before it do not know. Does nothing if that was noted
-    /// before. Durable on return, and never taken back.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ReadOnly`], and those of a fence.
-    pub fn enable(&self, feature: Feature) -> Result<()> {
-        self.inner.check_usable()?;
-        let mut features = self.inner.features.lock();
-        if *features & feature.bit() == 0 {
-            set(self.region(), *features | feature.bit())?;
-            *features |= feature.bit();
-        }
-        Ok(())
-    }
-
-    /// Whether a feature was [enabled](Self::enable).
-    pub fn has(&self, feature: Feature) -> bool {
-        *self.inner.features.lock() & feature.bit() != 0
-    }
-
-    /// The bits of features that this build does not know, and with which it opens the pool all the same.
-    pub fn unknown_features(&self) -> u64 {
-        unknown(*self.inner.features.lock())
     }
 }
 

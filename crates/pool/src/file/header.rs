@@ -1,6 +1,7 @@
 //! Reading the header: every kind of file that is not a whole pool gets its own error.
 
-use crate::file::features::{self, Feature, INCOMPATIBLE_AT};
+use super::features::{self, INCOMPATIBLE_AT};
+use crate::feature::Feature;
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, DROPPED_BITS, FEATURE_BITS, FORMAT_VERSION, Geometry, HEADER_BYTES,
     HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader, WATERMARK_BITS, unseal,

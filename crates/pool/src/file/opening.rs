@@ -21,11 +21,12 @@
 //! # Concurrency
 //! Only the holder of the file's exclusive lock stores the word. Opening for reading only stores nothing.
 
+use crate::ending::Ending;
 use crate::layout::{PmHeader, seal, unseal};
 use crate::{Error, Result};
 use rustix::fs::{fstat, fstatfs};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tembo_pmem::{Domain, Region, SyncError, offset_of};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -57,55 +58,6 @@ impl Kind {
     /// Whether what is durable in it is so beyond this boot.
     fn outlives_boots(self) -> bool {
         matches!(self, Kind::Dax | Kind::Synced)
-    }
-}
-
-/// How a pool's last use for writing ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ending {
-    /// The pool does not say: it is new, or its last user was a version that did not write it down.
-    Unknown,
-    /// It was closed, and everything is on its device.
-    Closed,
-    /// Its process was killed, or the machine stopped, in a domain that survives this.
-    Killed,
-    /// It was open in the page cache in another boot: pages of different ages may have come together.
-    OtherBoot,
-    /// This file is a copy that was made while the pool was open, or after its process was killed.
-    Copy,
-}
-
-impl Ending {
-    /// Whether the pool's parts may be of different ages.
-    pub fn is_unclean(self) -> bool {
-        matches!(self, Ending::OtherBoot | Ending::Copy)
-    }
-
-    /// The name used in output.
-    pub fn name(self) -> &'static str {
-        match self {
-            Ending::Unknown => "unknown",
-            Ending::Closed => "closed",
-            Ending::Killed => "killed",
-            Ending::OtherBoot => "other-boot",
-            Ending::Copy => "copy",
-        }
-    }
-
-    /// The same in words.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Ending::Unknown => "not said: the last version that wrote to it did not write that down",
-            Ending::Closed => "closed",
-            Ending::Killed => "not closed, and nothing is lost by that",
-            Ending::OtherBoot => {
-                "open in the page cache when the machine stopped: its pages may be of different ages"
-            }
-            Ending::Copy => {
-                "open: this is a copy that was made meanwhile, or after its process was killed, and its pages may be of different ages"
-            }
-        }
     }
 }
 
@@ -217,6 +169,25 @@ impl Opening {
             Kind::PageCache | Kind::Emulated => region.synchronise_pages(OPENING_OFF, 8),
             Kind::Dax | Kind::Synced | Kind::Memory => Ok(()),
         }
+    }
+}
+
+/// How a pool was opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub read_only: bool,
+    pub path: Option<PathBuf>,
+    /// How its last use had ended.
+    pub ending: Ending,
+    /// Where a file is opened that is to be marked as open before anything is stored.
+    pub to_mark: Option<Here>,
+    /// The opening of a file that is marked so.
+    pub opening: Option<Opening>,
+}
+
+impl Default for Opened {
+    fn default() -> Opened {
+        Opened { read_only: false, path: None, ending: Ending::Unknown, to_mark: None, opening: None }
     }
 }
 

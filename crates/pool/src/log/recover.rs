@@ -13,9 +13,8 @@
 //!
 //! A crash inside recovery finds the same records again, and what it replayed already does no harm to a second replay.
 
+use super::record::{Change, Half, RECORDS_MIN, read_half};
 use crate::layout::{Geometry, MAX_SEQ, PmHeader, PmLane, WATERMARK_BITS, seal, unseal};
-use crate::log::lane::RECORDS_MIN;
-use crate::log::record::{Change, Half, read_half};
 use crate::{Error, Result};
 use tembo_pmem::{Region, offset_of};
 

@@ -221,7 +221,7 @@ fn tags_are_theirs_who_have_the_lines() {
     // Those of lines that were there are changed as all other words.
     let mut tx = lane.begin();
     assert!(matches!(tx.set_tag_word(lines[0], 0, 1), Err(Error::Internal { .. })));
-    tx.store_words(tag_off(lines[0]) + 8, &[9]).unwrap();
+    tx.store_line_words(tag_off(lines[0]) + 8, &[9]).unwrap();
     tx.free(lines[8]).unwrap();
     tx.commit().unwrap();
     assert_eq!(tag(lines[0]), [0, 9]);
