@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use tembo_pmem::{Region, offset_of};
 
 const ZERO_FROM_AT: u64 = offset_of!(PmZone, zero_from) as u64;
+/// In zone 0: where the word lies that names the zone that new chunks were last taken from.
+pub(super) const NEWEST_AT: u64 = offset_of!(PmZone, newest) as u64;
 /// How far ahead `zero_from` is raised: 16 MiB in chunks of the usual size.
 const ZERO_STEP_CHUNKS: u64 = 1024;
 
