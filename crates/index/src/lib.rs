@@ -15,8 +15,9 @@ mod dropped;
 mod error;
 mod fixed;
 pub mod format;
-mod turns;
 mod wbtree;
+
+use tembo_pool::turns;
 
 pub use cdds::{
     CddsBatch, CddsBytes, CddsChange, CddsCursor, CddsEntry, CddsHash, CddsHashIter, CddsHashed, CddsKept,
@@ -29,6 +30,6 @@ pub use error::{Error, Result};
 pub use fixed::DramAccess;
 pub use fixed::{FixedRange, FixedTree, Records};
 #[doc(hidden)]
-pub use turns::HeldHere;
+pub use tembo_pool::turns::HeldHere;
 pub use wbtree::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 pub use wbtree::{Beside, Cursor, Entry, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers};

@@ -81,7 +81,9 @@ mod layout;
 mod log;
 mod pin;
 mod pool;
+pub mod turns;
 mod tx;
+mod writers;
 
 #[cfg(test)]
 mod tests;
@@ -100,3 +102,4 @@ pub use pool::Stats;
 pub use tx::lane::{KeptSpace, Lane};
 pub use tx::writer::Writer;
 pub use tx::{Savepoint, Tx, TxView};
+pub use writers::{HeldBack, Turn, Writers};

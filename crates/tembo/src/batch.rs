@@ -421,7 +421,7 @@ impl Batch<'_> {
     pub fn commit(self) -> Result<()> {
         // In this order, so that, if one fails, the transaction is taken back before others may write to the maps.
         let Batch { mut parts, mut tx, shared, writers, held: _held, .. } = self;
-        let made = parts.for_each(|part| part.finish(&mut tx)).and_then(|()| writers.commit(tx));
+        let made = parts.for_each(|part| part.finish(&mut tx)).and_then(|()| Ok(writers.commit(tx)?));
         if let Err(e) = made {
             let e = e.into();
             if matches!(e, Error::Full { .. }) {

@@ -1,6 +1,7 @@
 //! Changes of single records by several threads at once, each durable when its call returns.
 
 use super::WbTree;
+use super::Writers;
 use super::create::length_part;
 use super::insert::{check_lengths, write_record};
 use super::locks::{Held, Locks};
@@ -8,9 +9,8 @@ use super::modify::Fate;
 use super::node::{Media, View};
 use super::remove::becomes_sparse;
 use super::search::{Goal, Place, Probe, descend, descend_to, find};
-use super::writers::{Turn, Writers};
-use crate::error::Result;
-use tembo_pool::Tx;
+use crate::error::{Error, Result};
+use tembo_pool::{Turn, Tx};
 
 /// A tree with the writers that change it, made by [`WbTree::beside`].
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +75,7 @@ impl Beside<'_> {
     /// again; otherwise nothing was changed. So for all changes.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[&[u8]]) -> Result<bool> {
-        let Turn { mut tx, locks } = self.writers.turn()?;
+        let Turn { mut tx, locks } = self.writers.turn::<Error>()?;
         let Some(locks) = locks else {
             let was_there = self.tree.put(&mut tx, key, value)?;
             tx.commit()?;
@@ -105,7 +105,7 @@ impl Beside<'_> {
     /// As for [`put`](Self::put).
     #[inline]
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        let Turn { mut tx, locks } = self.writers.turn()?;
+        let Turn { mut tx, locks } = self.writers.turn::<Error>()?;
         let Some(locks) = locks else {
             let was_there = self.tree.remove(&mut tx, key)?;
             tx.commit()?;
@@ -176,7 +176,7 @@ impl Beside<'_> {
         prospects: Prospects,
         decide: impl FnOnce(Option<&[u8]>) -> Fate<V>,
     ) -> Result<bool> {
-        let Turn { mut tx, locks } = self.writers.turn()?;
+        let Turn { mut tx, locks } = self.writers.turn::<Error>()?;
         let Some(locks) = locks else {
             let is_there = self.tree.decide(&mut tx, key, decide)?;
             tx.commit()?;

@@ -122,7 +122,6 @@ mod search;
 mod split;
 #[cfg(test)]
 mod tests;
-mod writers;
 
 pub use at_once::OwnedRecord;
 pub use beside::Beside;
@@ -131,4 +130,5 @@ pub use cursor::Cursor;
 pub use get::PREFETCH_KEYS_MAX;
 pub(crate) use modify::Fate;
 pub use scan::{Entry, Range, Value};
-pub use writers::Writers;
+/// The writers of a pool's trees of byte strings ([`WbTree::beside`]).
+pub type Writers = tembo_pool::Writers<locks::Locks>;

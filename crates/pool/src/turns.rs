@@ -1,21 +1,29 @@
-//! What a thread holds of the locks that others' code runs under, so that it is told when it asks for one of them again, rather than waiting for
-//! itself for ever.
+//! The turns that a thread has, while code of others runs under them: so that it is told when it asks for one of them
+//! again, rather than waiting for itself for ever.
 //!
-//! Noted is what the callers of this library may do something else under: a batch, and what calls a closure. It is looked at only where a
-//! thread is about to wait, so that nobody who need not wait pays for it.
+//! Noted are turns under which the callers of this library may do something else: those of a batch, and of a function
+//! that calls a closure. They are looked up only where a thread is about to wait, so that nobody else pays for it.
 
-use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::MutexGuard;
 
+/// The thread holds the lock that it asks for, and would wait for itself for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this thread holds {holds}, and asks for {asks}, for which it would wait for ever")]
+pub struct WouldWait {
+    /// The object that it holds, in words.
+    pub holds: &'static str,
+    /// The object that it asks for, in words.
+    pub asks: &'static str,
+}
+
 thread_local! {
-    /// Locks, each by its address, and what they are held for.
+    /// Locks, each by its address and its purpose.
     static HELD: RefCell<Vec<(usize, &'static str)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// As long as this lives, its thread is known to hold a lock.
-#[doc(hidden)]
 #[derive(Debug)]
 pub struct HeldHere {
     lock: usize,
@@ -25,12 +33,13 @@ pub struct HeldHere {
 }
 
 impl HeldHere {
-    /// What stands for the thread that holds the lock, whichever thread asks.
+    /// The number of the thread that holds the lock, whichever thread asks.
     pub fn thread(&self) -> usize {
         self.thread
     }
 
-    pub(crate) fn note(lock: usize, holds: &'static str) -> HeldHere {
+    /// Notes that the calling thread holds the lock at this address, for a purpose in words.
+    pub fn note(lock: usize, holds: &'static str) -> HeldHere {
         HELD.with_borrow_mut(|held| held.push((lock, holds)));
         HeldHere { lock, thread: this_thread(), _stays: PhantomData }
     }
@@ -48,8 +57,8 @@ impl Drop for HeldHere {
     }
 }
 
-/// What stands for the calling thread among the living; never 0.
-pub(crate) fn this_thread() -> usize {
+/// The number of the calling thread among the living; never 0.
+pub fn this_thread() -> usize {
     tembo_sync::thread_number() + 1
 }
 
@@ -57,11 +66,11 @@ pub(crate) fn this_thread() -> usize {
 ///
 /// # Errors
 ///
-/// [`Error::WouldWait`].
-pub(crate) fn expect_other(lock: usize, asks: &'static str) -> Result<()> {
+/// [`WouldWait`].
+pub fn expect_other(lock: usize, asks: &'static str) -> Result<(), WouldWait> {
     let found = HELD.try_with(|held| held.borrow().iter().rfind(|(held, _)| *held == lock).copied());
     match found.ok().flatten() {
-        Some((_, holds)) => Err(Error::WouldWait { holds, asks }),
+        Some((_, holds)) => Err(WouldWait { holds, asks }),
         None => Ok(()),
     }
 }
@@ -74,7 +83,7 @@ mod tests {
     fn a_thread_is_told_of_what_it_holds_and_of_nothing_else() {
         let outer = HeldHere::note(1, "one");
         let inner = HeldHere::note(2, "two");
-        assert!(matches!(expect_other(1, "x"), Err(Error::WouldWait { holds: "one", asks: "x" })));
+        assert!(matches!(expect_other(1, "x"), Err(WouldWait { holds: "one", asks: "x" })));
         std::thread::scope(|scope| {
             scope.spawn(|| expect_other(1, "x").unwrap());
         });
