@@ -47,7 +47,8 @@ impl Pool {
         &self.inner.log.geometry
     }
 
-    /// Whether the pool was opened by the process that this one was forked from. Nothing can be done with it here.
+    /// Whether the pool was opened by the process that this one was forked from. Nothing can be done with it
+    /// here.
     #[inline(always)]
     pub fn was_left_behind(&self) -> bool {
         self.region().is_empty()
@@ -76,8 +77,8 @@ impl Pool {
         }
     }
 
-    /// Notes that the pool is going to have something that earlier builds do not know. Does nothing if that was noted
-    /// before. Durable on return, and never taken back.
+    /// Notes that the pool is going to have something that earlier builds do not know. Does nothing if that
+    /// was noted before. Durable on return, and never taken back.
     ///
     /// # Errors
     ///
@@ -160,8 +161,8 @@ impl PoolInner {
 impl Drop for PoolInner {
     fn drop(&mut self) {
         if !self.opened.read_only && !self.log.has_failed() {
-            // A failure here loses nothing: the records are durable, and the next opening replays them. The pool is
-            // not marked as closed then.
+            // A failure here loses nothing: the records are durable, and the next opening replays them. The
+            // pool is not marked as closed then.
             let _ = self.close();
         }
         self.log.region.unlock_file();

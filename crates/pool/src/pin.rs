@@ -1,4 +1,5 @@
-//! Guards of an open pool: pins, which keep freed memory from being used again, and objects that are open once.
+//! Guards of an open pool: pins, which keep freed memory from being used again, and objects that are open
+//! once.
 
 use crate::Result;
 use crate::inner::{Pool, PoolInner};
@@ -70,10 +71,10 @@ impl Drop for OpenGuard {
 }
 
 impl OpenGuard {
-    /// Ends the current epoch, and returns it: memory that was made unreachable before this call has no readers as
-    /// soon as [`oldest_pin`](Self::oldest_pin) is higher. For a guard of [`Pool::claim`].
+    /// Ends the current epoch, and returns it: memory that was made unreachable before this call has no
+    /// readers as soon as [`oldest_pin`](Self::oldest_pin) is higher. For a guard of [`Pool::claim`].
     ///
-    /// For memory that structures keep beside the pool; blocks of the pool wait by themselves.
+    /// For memory that structures keep outside of the pool; blocks of the pool wait by themselves.
     pub fn end_epoch(&self) -> u64 {
         let log = &self.pool.inner.log;
         debug_assert!(log.line_owners.is_on(), "a lane may end epochs without a locked instruction");
@@ -99,31 +100,33 @@ impl Pool {
         Pin { slot: self.inner.log.epochs.pin(), inner: self.inner.clone() }
     }
 
-    /// As [`pin`](Self::pin), for a short while on one thread: does not keep the pool open by itself, and costs no
-    /// locked instruction.
+    /// As [`pin`](Self::pin), for a short while on one thread: does not keep the pool open by itself, and
+    /// costs no locked instruction.
     #[inline(always)]
     pub fn pin_briefly(&self) -> BriefPin<'_> {
         let epochs = &self.inner.log.epochs;
         BriefPin { slot: epochs.pin_briefly(), epochs, thread: PhantomData }
     }
 
-    /// As [`pin_briefly`](Self::pin_briefly), where that takes a few instructions, as it mostly does; else `None`.
+    /// As [`pin_briefly`](Self::pin_briefly), where that takes a few instructions, as it mostly does; else
+    /// `None`.
     #[inline(always)]
     pub fn try_pin_briefly(&self) -> Option<BriefPin<'_>> {
         let epochs = &self.inner.log.epochs;
         epochs.try_pin_briefly().map(|slot| BriefPin { slot, epochs, thread: PhantomData })
     }
 
-    /// As [`pin_briefly`](Self::pin_briefly), for concurrent writers: it costs a locked instruction, and spares the
-    /// others the barriers that brief pins want of every thread now and then.
+    /// As [`pin_briefly`](Self::pin_briefly), for concurrent writers: it costs a locked instruction, and
+    /// spares the others the barriers that brief pins want of every thread now and then.
     #[inline]
     pub fn pin_for_writing(&self) -> BriefPin<'_> {
         let epochs = &self.inner.log.epochs;
         BriefPin { slot: epochs.pin(), epochs, thread: PhantomData }
     }
 
-    /// Claims an object for a structure that keeps volatile state beside it, such as locks, and hence must not be
-    /// opened twice by one process; `None` if it is open already. The guard may [end epochs](OpenGuard::end_epoch).
+    /// Claims an object for a structure that keeps volatile state for it, such as locks, and hence must
+    /// not be opened twice by one process; `None` if it is open already. The guard may [end
+    /// epochs](OpenGuard::end_epoch).
     ///
     /// # Errors
     ///
@@ -131,7 +134,8 @@ impl Pool {
     pub fn claim(&self, off: u64) -> Result<Option<OpenGuard>> {
         self.check_process()?;
         let log = &self.inner.log;
-        // ORDER: from here on no lane takes itself for the only one, so that a guard can end epochs concurrently.
+        // ORDER: from here on no lane takes itself for the only one, so that a guard can end epochs
+        // concurrently.
         log.line_owners.turn_on(log.lanes(), 0)?;
         Ok(self.open_once(off))
     }

@@ -63,8 +63,9 @@ impl Pool {
         }
     }
 
-    /// Makes a pool of an empty file that is open for reading and writing. `path` is the one that the file has or is
-    /// to get, for messages and for [`path`](Self::path): so a program can fill a pool before it names the file.
+    /// Makes a pool of an empty file that is open for reading and writing. `path` is the one that the file
+    /// has or is to get, for messages and for [`path`](Self::path): so a program can fill a pool before it
+    /// names the file.
     ///
     /// # Errors
     ///
@@ -203,8 +204,8 @@ impl Pool {
         Ok(Lane::new(self.clone(), self.inner.log.take_lane()?))
     }
 
-    /// Takes a lane for a caller that could do without one: `None` if half of them are in use, or a little more, where
-    /// threads ask at once.
+    /// Takes a lane for a caller that could do without one: `None` if half of them are in use, or a little
+    /// more, where threads ask at once.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
-//! The turns that a thread has, while code of others runs under them: so that it is told when it asks for one of them
-//! again, rather than waiting for itself for ever.
+//! The turns that a thread has, while code of others runs under them: so that it is told when it asks for one
+//! of them again, rather than waiting for itself for ever.
 //!
-//! Noted are turns under which the callers of this library may do something else: those of a batch, and of a function
-//! that calls a closure. They are looked up only where a thread is about to wait, so that nobody else pays for it.
+//! Noted are turns under which the callers of this library may do something else: those of a batch, and of a
+//! function that calls a closure. They are looked up only where a thread is about to wait, so that nobody
+//! else pays for it.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;

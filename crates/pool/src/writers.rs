@@ -18,12 +18,12 @@ const UNKNOWN: usize = usize::MAX;
 /// Threads meet a writer at work this often before there is another one.
 const MEETINGS: u32 = 64;
 
-/// The writers of a pool's structures: transactions by themselves, and single changes by several threads at once, which
-/// respect the locks `L`.
+/// The writers of a pool's structures: transactions by themselves, and single changes by several threads at
+/// once, which respect the locks `L`.
 ///
-/// There is one lane as long as one is enough, and then nothing but its turns is locked. Threads that often wait for
-/// each other take more lanes of the pool, up to one per processor, half of the pool's, or 16; these are kept. A
-/// writer with a lane of its own must be the only one of a structure.
+/// There is one lane as long as one is enough, and then nothing but its turns is locked. Threads that often
+/// wait for each other take more lanes of the pool, up to one per processor, half of the pool's, or 16; these
+/// are kept. A writer with a lane of its own must be the only one of a structure.
 #[derive(Debug)]
 pub struct Writers<L> {
     pool: Pool,
@@ -34,7 +34,7 @@ pub struct Writers<L> {
     /// How many there may be; fewer, for good, once the pool had no lane for another.
     limit: AtomicUsize,
     meetings: AtomicU32,
-    /// Scans for which nobody begins to write.
+    /// Scans for which no writer begins.
     scans: AtomicU32,
     /// Made before there are two writers.
     locks: OnceLock<L>,
@@ -90,8 +90,8 @@ impl<L: Default> Writers<L> {
         }
     }
 
-    /// Waits until no thread writes and begins a transaction. As long as it lasts no other does. In a thread that has a
-    /// turn it waits for ever: see [`expect_other`](Self::expect_other).
+    /// Waits until no thread writes and begins a transaction. As long as it lasts no other does. In a thread
+    /// that has a turn it waits for ever: see [`expect_other`](Self::expect_other).
     #[inline]
     pub fn begin(&self) -> Tx<'_> {
         self.pool.assert_process();
@@ -99,8 +99,8 @@ impl<L: Default> Writers<L> {
         self.first.begin_before(|| (1..self.count()).filter_map(|number| self.writer(number)))
     }
 
-    /// Refuses to let a thread wait that has a turn already, and has [said so](Self::hold_here). `asks` names the
-    /// purpose of the turn.
+    /// Refuses to let a thread wait that has a turn already, and has [said so](Self::hold_here). `asks` names
+    /// the purpose of the turn.
     ///
     /// # Errors
     ///
@@ -109,8 +109,8 @@ impl<L: Default> Writers<L> {
         turns::expect_other(self.key(), asks)
     }
 
-    /// Notes that the thread has a turn, for the purpose that `holds` names, as long as the result lives: for turns in
-    /// which code may run that asks for another.
+    /// Notes that the thread has a turn, for the purpose that `holds` names, as long as the result lives: for
+    /// turns in which code may run that asks for another.
     #[doc(hidden)]
     pub fn hold_here(&self, holds: &'static str) -> HeldHere {
         HeldHere::note(self.key(), holds)
@@ -121,15 +121,16 @@ impl<L: Default> Writers<L> {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Lets no thread begin to write as long as the result lives. A thread that has begun goes on, and so changes
-    /// something once more; after that nothing changes. The caller waits for no one, so that it may have a turn itself,
-    /// or locks that others wait for.
+    /// Lets no thread begin to write as long as the result lives. A thread that has begun goes on, and so
+    /// changes something once more; after that nothing changes. The caller waits for no one, so that it may
+    /// have a turn itself, or locks that others wait for.
     pub fn hold_back(&self) -> HeldBack<'_> {
         self.scans.fetch_add(1, Ordering::Relaxed);
         HeldBack(&self.scans)
     }
 
-    /// Waits as long as a thread [holds writers back](Self::hold_back). A number that is seen late lets one more begin.
+    /// Waits as long as a thread [holds writers back](Self::hold_back). A number that is seen late lets one
+    /// more begin.
     #[inline]
     fn wait_for_scans(&self) {
         /// Scans last micro- or milliseconds.
@@ -143,7 +144,8 @@ impl<L: Default> Writers<L> {
     }
 
     /// Commits a transaction of [`begin`](Self::begin). It is durable on return, and readers that compare
-    /// [`commits`](Self::commits) see all of it or nothing. Other readers may see some of its changes before the others.
+    /// [`commits`](Self::commits) see all of it or nothing. Other readers may see some of its changes before
+    /// the others.
     ///
     /// # Errors
     ///
@@ -164,7 +166,8 @@ impl<L: Default> Writers<L> {
         tx.commit()
     }
 
-    /// A number that changes with every transaction that is [committed](Self::commit) here; none while one is.
+    /// A number that changes with every transaction that is [committed](Self::commit) here; none while one
+    /// is.
     pub fn commits(&self) -> Option<u64> {
         // ORDER: loads before this stay before it.
         fence(Ordering::Acquire);
@@ -174,7 +177,8 @@ impl<L: Default> Writers<L> {
         (begun == ended).then_some(begun)
     }
 
-    /// Adds a writer, as threads that wait for each other do by themselves; returns whether the pool had a lane for it.
+    /// Adds a writer, as threads that wait for each other do by themselves; returns whether the pool had a
+    /// lane for it.
     ///
     /// # Errors
     ///
@@ -232,8 +236,8 @@ impl<L: Default> Writers<L> {
         self.turn_of_many()
     }
 
-    /// How many writers threads that wait for each other make. Found out when it matters: asking the system takes
-    /// longer than the first write of a process may.
+    /// How many writers threads that wait for each other make. Found out when it matters: asking the system
+    /// takes longer than the first write of a process may.
     #[cold]
     fn limit(&self) -> usize {
         if self.limit.load(Ordering::Relaxed) == UNKNOWN {

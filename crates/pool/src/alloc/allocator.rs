@@ -1,4 +1,4 @@
-//! The allocator of a pool: reserving and releasing blocks, and the slabs that nobody holds.
+//! The allocator of a pool: reserving and releasing blocks, and the slabs that no lane holds.
 
 use super::arena::Arena;
 use super::block::{Block, Home, Room, Wanted};
@@ -15,17 +15,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use tembo_pmem::Region;
 
-/// What the allocator's lock guards.
+/// Everything that the allocator's lock guards.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) zones: Vec<Zone>,
-    /// Slabs with free blocks that no lane holds, by class. The first is taken first: since it came, others may have freed more of its blocks.
+    /// Slabs with free blocks that no lane holds, by class. The first is taken first: others had the most
+    /// time to free more of its blocks.
     pub(super) partial: Vec<VecDeque<Arc<Slab>>>,
-    /// Slabs on media that nobody read yet, by class.
+    /// Slabs on media that were not read yet, by class.
     pub(super) unread: Vec<Vec<UnreadSlab>>,
     /// Zones from this one down are not scanned yet.
     pub(super) scan_next: usize,
-    /// The zone that new chunks were last taken from, and what media says of that.
+    /// The zone that new chunks were last taken from, and the one that media names.
     pub(super) newest: usize,
     pub(super) noted_newest: u64,
 }
@@ -67,7 +68,7 @@ impl Allocator {
         Allocator { geometry, classes, slabs, shared: CachePadded::new(Mutex::new(shared)) }
     }
 
-    /// The largest block there can be.
+    /// Bytes of the largest possible block.
     pub(crate) fn max_block_bytes(&self) -> u64 {
         (u64::from(self.geometry.zone_chunks) - self.geometry.zone_header_chunks()) * self.geometry.chunk()
     }
@@ -183,7 +184,8 @@ impl Allocator {
         first..first + slab.class.chunks
     }
 
-    /// The volatile side of the slab at a chunk, read from media if it is not known yet. The caller has the lock.
+    /// The volatile side of the slab at a chunk, read from media if it is not known yet. The caller has the
+    /// lock.
     fn slab_at(&self, region: &Region, zone: u64, chunk: u64, class: usize) -> Result<Arc<Slab>> {
         let (off, word_off) =
             (self.geometry.chunk_off(zone, chunk), self.geometry.chunk_word_off(zone, chunk));
@@ -229,17 +231,18 @@ impl Allocator {
         arena.pending.drain(..).for_each(|slab| self.put_slab(slab));
     }
 
-    /// Has what [`release`](Self::release) changes of a block's slab come.
+    /// Prefetches the word of a block's slab that [`release`](Self::release) changes.
     pub(crate) fn prefetch_for_release(&self, block: &Block) {
         if let Home::Slab(slab, index) = &block.home {
             slab.prefetch_for_release(*index);
         }
     }
 
-    /// Makes blocks available again that nobody can look at any more. `arena` is that of the calling lane. Takes the lock only for extents,
-    /// and for slabs that nobody holds: those without a free block, and those that were read for this one.
+    /// Makes blocks available again that no reader or record can look at any more. `arena` is that of the
+    /// calling lane. Takes the lock only for extents, and for slabs that no lane holds: full ones, and those
+    /// that were read for this block.
     pub(crate) fn release(&self, blocks: impl Iterator<Item = Block>, arena: Option<&Arena>) {
-        // A reference leads somewhere until its block is released, and no longer but for this.
+        // Keeps slabs to which references lead after their blocks are released.
         let _slabs_stay = self.slabs.pin();
         for block in blocks {
             match &block.home {
@@ -259,7 +262,8 @@ impl Allocator {
         }
     }
 
-    /// Finds the allocated block that starts at `off`, as media has it, and claims it. Takes no lock for blocks of slabs that are known.
+    /// Finds the allocated block that starts at `off`, as media has it, and claims it. Takes no lock for
+    /// blocks of slabs that are known.
     pub(crate) fn find_block(&self, region: &Region, off: u64) -> Result<Block> {
         let find_known =
             || self.slabs.look(self.geometry.chunk_key(off), |slab| claimed_block(region, slab, off));
@@ -273,7 +277,7 @@ impl Allocator {
         }
     }
 
-    /// Has what [`find_block`](Self::find_block) will look at come, if the block is one of a slab that is known.
+    /// Prefetches the words that [`find_block`](Self::find_block) loads, if the block lies in a known slab.
     pub(crate) fn prefetch_for_free(&self, region: &Region, off: u64) {
         self.slabs.look(self.geometry.chunk_key(off), |slab| {
             if let Ok(index) = slab.block_at(off) {
@@ -294,7 +298,8 @@ impl Allocator {
         Err(Error::corrupt("the chunk table", word_off, "chunks of the zone", format!("{chunks} chunks")))
     }
 
-    /// The extent that starts at `off`, as media has it; or, if it lies in a slab, `None`, after that was read.
+    /// The extent that starts at `off`, as media has it; or, if it lies in a slab, `None`, after that was
+    /// read.
     #[cold]
     fn read_home(&self, region: &Region, (zone, chunk): (u64, u64), off: u64) -> Result<Option<Block>> {
         let word_off = self.geometry.chunk_word_off(zone, chunk);
@@ -332,8 +337,8 @@ impl Allocator {
         self.slabs.get(self.geometry.chunk_key(off)).map(|slab| Arc::downgrade(&slab))
     }
 
-    /// Takes the slabs without blocks that nobody holds; media still names them. `all` reads every slab of the
-    /// pool for that, otherwise only those that this process knows are looked at.
+    /// Takes the slabs without blocks that no lane holds; media still names them. `all` reads every slab of
+    /// the pool for that, otherwise only those that this process knows are looked at.
     pub(crate) fn take_empty_slabs(&self, region: &Region, all: bool) -> Result<Vec<Arc<Slab>>> {
         let mut shared = self.shared.lock();
         while all && self.scan_one(&mut shared, region)? {}
@@ -388,7 +393,8 @@ fn no_block(off: u64) -> Error {
     Error::corrupt("a block", off, "the start of an allocated block", "something else")
 }
 
-/// The block of a slab that starts at `off`, if media has it allocated and nobody else is freeing it.
+/// The block of a slab that starts at `off`, if media has it allocated and no other transaction is freeing
+/// it.
 #[inline]
 fn claimed_block(region: &Region, slab: SlabRef, off: u64) -> Result<Block> {
     let index = slab.block_at(off)?;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     pub(super) current: Vec<Option<Arc<Slab>>>,
-    /// Slabs that the lane is done with, but that its transaction may have to publish: two lanes must not do that at
-    /// once, so that nobody else gets them before the transaction is over.
+    /// Slabs that the lane is done with, but that its transaction may have to publish: two lanes must not do
+    /// that at once, so that no other lane gets them before the transaction is over.
     pub(super) pending: Vec<Arc<Slab>>,
 }
 

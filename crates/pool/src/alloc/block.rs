@@ -16,24 +16,24 @@ pub(crate) struct Block {
     pub is_zero: bool,
 }
 
-/// What block is wanted.
+/// A request for a block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wanted {
-    /// One of at least so many bytes.
+    /// A block of at least this many bytes.
     Bytes(u64),
     /// A line with a tag.
     Tagged,
 }
 
-/// What a lane may take of the space that there is.
+/// The space that a lane may take.
 pub(crate) struct Room<'r> {
-    /// Makes the pool longer: at least to the first length, to the second if it can be.
+    /// Makes the pool longer: to the second length if possible, at least to the first.
     pub grow: &'r dyn Fn(u64, u64) -> Result<()>,
-    /// Chunks that are left for those who free something ([`Allocator::kept_chunks`]).
+    /// Chunks that are left for transactions that free something (`Allocator::kept_chunks`).
     pub kept_chunks: u64,
 }
 
-/// What a block is part of.
+/// The slab or extent that a block is part of.
 #[derive(Debug, Clone)]
 pub(crate) enum Home {
     /// A slab, and the number of the block in it.
@@ -46,7 +46,7 @@ pub(crate) enum Home {
 }
 
 impl Block {
-    /// The number of the block in the slab, if it is one of its.
+    /// The number of the block in the slab, if it lies there.
     pub(crate) fn index_in(&self, slab: &SlabRef) -> Option<u64> {
         match &self.home {
             Home::Slab(home, index) if home.is(slab) => Some(*index),
@@ -54,7 +54,7 @@ impl Block {
         }
     }
 
-    /// Where it lies: a first byte and a length, and those of its tag, if it has one.
+    /// Its place: a first byte and a length; and the same of its tag, if it has one.
     pub(crate) fn spans(&self) -> impl Iterator<Item = (u64, u64)> {
         [(self.off, self.bytes)].into_iter().chain(self.tag_off().map(|off| (off, TAG_BYTES)))
     }
@@ -82,7 +82,8 @@ impl Block {
     /// The block of a slab with this number, which is taken.
     pub(super) fn of_slab(slab: &Arc<Slab>, index: u64, is_zero: bool) -> Block {
         let counted = NonNull::new(Arc::as_ptr(slab).cast_mut()).expect("not null");
-        // SAFETY: slabs come from the table. The caller took the block, so that nobody else releases it; the reference is part of the block.
+        // SAFETY: slabs come from the table. The caller took the block, so that no one else releases it; the
+        // reference is part of the block.
         Block::in_slab(unsafe { SlabRef::new(counted) }, index, is_zero)
     }
 }

@@ -50,7 +50,7 @@ struct Unit {
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     Slab(Class),
-    /// One block, with so many bytes.
+    /// One block, with this many bytes.
     Extent(u64),
 }
 

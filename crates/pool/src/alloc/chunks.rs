@@ -7,7 +7,8 @@ use crate::{Error, Result};
 use tembo_pmem::{Region, RegionError};
 
 impl Allocator {
-    /// Takes consecutive chunks: used before, new, or by growing; in this order. Says whether they read as zero.
+    /// Takes consecutive chunks: used before, new, or by growing; in this order. Says whether they read as
+    /// zero.
     pub(super) fn take_chunks(
         &self,
         shared: &mut Shared,
@@ -72,8 +73,8 @@ impl Allocator {
         Ok(None)
     }
 
-    /// Whether the chunks that would be taken leave as many as are kept, half of them beside each other; or four times as many in any pieces,
-    /// where nothing of that length is left.
+    /// Whether taking the chunks leaves as many as are kept, half of them in one piece; or four times as many
+    /// in any pieces, where no piece of that length is left.
     fn leaves(&self, shared: &mut Shared, region: &Region, chunks: u64, kept_chunks: u64) -> Result<bool> {
         if kept_chunks == 0 {
             return Ok(true);
@@ -101,7 +102,8 @@ impl Allocator {
         let has_equal = pieces().filter(|length| *length == taken).nth(1).is_some();
         let longest = longest.max(if has_equal { taken } else { taken - chunks });
         let left = pieces().sum::<u64>() - chunks;
-        // Half, so that a removal that took a chunk out of the longest piece does not lock out writes into space that is freed then.
+        // Half, so that a removal that took a chunk out of the longest piece does not lock out writes into
+        // space that it freed.
         Ok(left >= kept_chunks && longest >= kept_chunks / 2 || left >= 4 * kept_chunks)
     }
 
@@ -141,7 +143,8 @@ impl Allocator {
         }
     }
 
-    /// The least length of the pool that would have room for `chunks` more, and `kept` beside them, and a length worth growing to.
+    /// The least length of the pool with room for `chunks` more, besides `kept`, and a length worth growing
+    /// to.
     fn growth(&self, shared: &Shared, chunks: u64, kept: u64, committed: u64) -> (u64, u64) {
         let g = &self.geometry;
         let (header, zone_chunks) = (g.zone_header_chunks(), u64::from(g.zone_chunks));
@@ -172,7 +175,7 @@ impl Allocator {
         let mut shared = self.shared.lock();
         let unused = |zone: &mut Zone| {
             let limit = self.geometry.zone_limit(zone.number, region.len());
-            // Of a zone that is damaged nothing can be used.
+            // Nothing in a damaged zone can be used.
             zone.read(region, &self.geometry)
                 .map_or(0, |()| zone.free_chunks + limit.saturating_sub(zone.frontier))
         };

@@ -5,8 +5,9 @@
 //! Space is divided into zones, zones into chunks. A zone begins with its frontier and its chunk table, a
 //! word per chunk: zero, a slab, a later chunk of a slab, or an extent. A slab is one to sixteen chunks of
 //! equal blocks without headers, with an allocation bitmap at its start; larger blocks are extents, whole
-//! chunks. One class has *tagged lines*: four lines follow one with the tags of all four, two words each, and are a group. Groups begin at multiples of their
-//! length, so that a line's offset says where its tag lies. See `layout.rs` for the structs.
+//! chunks. One class has *tagged lines*: four lines and, before them, a line with the tags of all four, two
+//! words each, form a group. Groups begin at multiples of their length, so that a line's offset tells where
+//! its tag lies. See `layout.rs` for the structs.
 //!
 //! # Invariants
 //!
@@ -17,9 +18,11 @@
 //! * I4: allocated = reachable, after every crash. (Checked with [`Marks`](crate::Marks) by the owners of
 //!   the structures.)
 //! * I5: the tag of a line is memory of its block, and of no other.
-//! * I7: chunks from `zero_from` on read as zero on media: that word is raised, durably, before one of them is handed out.
+//! * I7: chunks from `zero_from` on read as zero on media: that word is raised, durably, before one of them
+//!   is handed out.
 //!
-//! `check.rs` walks I1 to I3, and of I7 that `zero_from` is past all that was handed out; it does not read unused space.
+//! `check.rs` walks I1 to I3, and the part of I7 that `zero_from` is past all chunks that were handed
+//! out; it does not read unused space.
 //!
 //! # Commit point
 //!
@@ -28,25 +31,27 @@
 //!
 //! # The last of the space
 //!
-//! Some chunks are kept for transactions that free something ([`Tx::use_kept_space`](crate::Tx::use_kept_space)), which may need a block for
-//! that: a copy of a node, a place in a queue, a record that a lane has no room for. All others find the pool full, or make it longer, when
-//! no more than these are left. They are kept in DRAM only, by counting what is free, so that media says nothing of them.
+//! Some chunks are kept for transactions that free something
+//! ([`Tx::use_kept_space`](crate::Tx::use_kept_space)), which may need a block for that: a copy of a node, an
+//! entry of a queue, a record that a lane has no room for. All others find the pool full, or make it longer,
+//! when no more than these are left. The reserve exists in DRAM only, as a count of free chunks, and has no
+//! trace on media.
 //!
 //! # Recovery
 //!
-//! Nothing is done here: a record is replayed or it is not. A block whose reservation was never committed
-//! is free on media. Zones are scanned, and slabs read, when the first allocation needs them, so
-//! opening does not depend on the size of the pool. Which zone new chunks were last taken from is noted, without care for its
-//! durability, so that the first allocation does not have to look at all of them.
+//! Nothing is done here: a record is replayed or it is not. A block whose reservation was never committed is
+//! free on media. Zones are scanned, and slabs read, when the first allocation needs them, so opening does
+//! not depend on the size of the pool. The number of the zone that new chunks were last taken from is stored,
+//! without care for its durability, so that the first allocation does not have to look at all zones.
 //!
 //! # Concurrency
 //!
-//! A lane allocates from slabs that it alone holds; the bits in DRAM are atomic, because others may free
-//! into them. Whoever frees a block finds its slab in a table, without a lock (`table.rs`). Chunks, and the lists of partial
-//! slabs, are behind one lock, taken once per slab. Two lanes can have changes of the same media word in flight only as bit
-//! operations and maxima, which commute.
+//! A lane allocates from slabs that it alone holds; the bits in DRAM are atomic, because others may free into
+//! them. A lane that frees a block finds its slab in a table, without a lock (`table.rs`). One lock guards
+//! chunks and the lists of partial slabs; it is taken once per slab. Two lanes can have changes of the same
+//! media word in flight only as bit operations and maxima, which commute.
 //!
-//! Freed blocks wait in the lane's limbo (`lane.rs`) until no reader and no live record can touch them.
+//! Freed blocks wait in the lane's limbo (`log/limbo.rs`) until no reader and no live record can touch them.
 //!
 //! # Source
 //!

@@ -49,8 +49,8 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<NewPool> {
     Ok(pool)
 }
 
-/// Makes an empty pool of an empty file that is open, durably, and marked as open. `path` is the one that the file
-/// has or will have; the caller names it.
+/// Makes an empty pool of an empty file that is open, durably, and marked as open. `path` is the one that the
+/// file has or will have; the caller names it.
 pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Result<NewPool> {
     let geometry = options.chosen_geometry();
     geometry.validate().map_err(|what| Error::Options { what })?;
@@ -72,7 +72,8 @@ pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Res
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry, Feature::Opening.bit())?;
     let opening = Opening::mark_open(&region, Here::of(file, path)?, true, Ending::Unknown)?;
-    // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open (O1).
+    // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open
+    // (O1).
     rustix::fs::fsync(file).map_err(|e| Error::io("synchronising", path, e))?;
     let opened = Opened { opening: Some(opening), path: Some(path.to_owned()), ..Opened::default() };
     Ok((region, header, opened))

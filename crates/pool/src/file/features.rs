@@ -1,40 +1,42 @@
-//! Features: what is in a pool that earlier builds of this library do not know.
+//! Features: parts of a pool that earlier builds of this library do not know.
 //!
-//! A build that does not know something must say so, and not pass over it. So whatever is new on media (a kind of root, a size
-//! class, a word of the header) has a bit in the header's `incompatible`, which every build looks at, or a format version.
-//! The bits are in groups, so that a build can say of a bit that it does not know what kind of thing it stands for:
+//! A build that does not know something must say so, and not pass over it. So everything new on media (a kind
+//! of root, a size class, a word of the header) has a bit in the header's `incompatible`, which every build
+//! looks at, or a format version. The bits are in groups, so that a build can say of a bit that it does not
+//! know what kind of thing it stands for:
 //!
 //! | bits | stand for | a build that does not know one of them |
 //! |---|---|---|
 //! | 0 to 15 | structures of the pool itself | refuses the pool |
-//! | 16 to 23 | kinds of roots, and formats of maps and heaps | opens it, and names the roots that it does not know |
+//! | 16 to 23 | kinds of roots, formats of maps and heaps | opens it, and names the unknown roots |
 //! | 24 to 31 | size classes | opens it for reading only; a check names the class |
 //!
-//! Builds from before these groups refuse a pool with any bit. A new bit goes into [`Feature`]; nothing else is to be done for it
-//! but [`Pool::enable`], before the first thing of its kind is written. Every file has [`Feature::Opening`] from its creation on, or
-//! from its next opening for writing: a file without it, whose last opening is noted, comes from a build in between.
+//! Builds from before these groups refuse a pool with any bit. A new bit goes into [`Feature`]; nothing else
+//! is to be done for it but [`Pool::enable`], before the first thing of its kind is written. Every file has
+//! [`Feature::Opening`] from its creation on, or from its next opening for writing: a file without it, whose
+//! last opening is noted, comes from a build in between.
 //!
 //! # Media layout
 //!
-//! `PmHeader::incompatible`, under the header's checksum; and `PmHeader::features`, which has the same bits with a check of its
-//! own, 0 as long as none was set since the pool was made.
+//! `PmHeader::incompatible`, under the header's checksum; and `PmHeader::features`, which has the same bits
+//! with a check of its own, 0 as long as none was set since the pool was made.
 //!
 //! # Invariants
 //!
 //! * I1: a bit is durable in `features` before anything that it stands for is written (`Pool::enable`).
-//! * I2: the checksum is that of the header with the `incompatible` that is there, or with the bits of `features` in it
-//!   (`Header::parse`).
+//! * I2: the checksum is that of the header with the `incompatible` that is there, or with the bits of
+//!   `features` in it (`Header::parse`).
 //!
 //! # Commit point
 //!
-//! The store to `features`. The checksum and then `incompatible` follow, each durable before the next: for the builds that do not
-//! know `features`. Between these two such a build calls the header damaged; before and after, it finds the bit or a pool
-//! without the new thing.
+//! The store to `features`. The checksum and then `incompatible` follow, each durable before the next: for
+//! the builds that do not know `features`. Between these two such a build calls the header damaged; before
+//! and after, it finds the bit or a pool without the new thing.
 //!
 //! # Recovery
 //!
-//! Opening takes the bits of both words. Where `incompatible` lacks some, it stores them as `enable` does. Doing that twice
-//! stores the same.
+//! Opening takes the bits of both words. Where `incompatible` lacks some, it stores them as `enable` does.
+//! Doing that twice stores the same.
 //!
 //! # Concurrency
 //!
@@ -61,7 +63,8 @@ pub(crate) fn accept(features: u64, for_reading: bool) -> Result<()> {
 pub(crate) fn set(region: &Region, features: u64) -> Result<()> {
     let store = |off: usize, word: u64| -> Result<()> {
         region.store_u64(off as u64, word)?;
-        // PERSIST(I1): the words are stored in the order in which this is called; I2 allows for each that is not there yet.
+        // PERSIST(I1): the words are stored in the order in which this is called; I2 allows for each that is
+        // not there yet.
         region.persist(off as u64, 8)?;
         Ok(())
     };

@@ -1,23 +1,28 @@
 //! How the pool was last used: whether it was closed, and if not, in which domain, boot and file it was open.
 //!
-//! In the page cache every store of a killed process is kept. A power failure, or a crash of the system, keeps of each page
-//! what was last written back, so that pages of different ages come together, which no record can put right. So nobody may
-//! read such a pool without knowing. The same holds of a copy that was made while the pool was open.
+//! In the page cache every store of a killed process is kept. After a power failure, or a crash of the
+//! system, each page is as it was last written back, so that pages of different ages come together, which no
+//! record can put right. So no program may read such a pool without knowing. The same holds for a copy that
+//! was made while the pool was open.
 //!
 //! # Media layout
-//! `PmHeader::opening`, one word with a check, in a line of its own: bits 0 to 2 say how the pool was mapped ([`Kind`]), bit 3
-//! whether it is open. If it is, bits 4 to 23 are a hash of the file's device and inode, bits 24 to 47 one of the boot's id
-//! (`/proc/sys/kernel/random/boot_id`), never 0 unless that cannot be read. A word that is 0 says nothing: versions before this
-//! one left it so.
+//! `PmHeader::opening`, one word with a check, in a line of its own: bits 0 to 2 say how the pool was mapped
+//! ([`Kind`]), bit 3 whether it is open. If it is, bits 4 to 23 are a hash of the file's device and inode,
+//! bits 24 to 47 one of the boot's id (`/proc/sys/kernel/random/boot_id`), never 0 unless that cannot be
+//! read. A word that is 0 says nothing: versions before this one left it so.
 //! # Invariants
-//! - O1: the word says *open*, durably, before the first store of an opening for writing, but for those of the features' bits.
-//! - O2: all that an opening has stored is durable before the word says *closed*.
-//! - O3: all that earlier openings have stored is on the device before the word says *open* in a domain that outlives boots.
+//! - O1: the word says *open*, durably, before the first store of an opening for writing, but for those of
+//!   the features' bits.
+//! - O2: all stores of an opening are durable before the word says *closed*.
+//! - O3: all stores of earlier openings are on the device before the word says *open* in a domain that
+//!   outlives boots.
 //! # Commit point
-//! The store of the word, which is one aligned word: it cannot be torn. Any other value than 0 whose check does not match is damage.
+//! The store of the word, which is one aligned word: it cannot be torn. Any other value than 0 whose check
+//! does not match is damage.
 //! # Recovery
-//! Cut before the store of *open* is durable: the pool is as it was, and has the old word. Cut before the store of *closed* is:
-//! the word says *open*, which is said of a whole pool then. That costs a check and loses nothing.
+//! Cut before the store of *open* is durable: the pool is as it was, and has the old word. Cut before the
+//! store of *closed* is: the word says *open*, which is said of a whole pool then. That costs a check and
+//! loses nothing.
 //! # Concurrency
 //! Only the holder of the file's exclusive lock stores the word. Opening for reading only stores nothing.
 
@@ -55,7 +60,7 @@ enum Kind {
 impl Kind {
     const ALL: [Kind; 5] = [Kind::Dax, Kind::Synced, Kind::PageCache, Kind::Emulated, Kind::Memory];
 
-    /// Whether what is durable in it is so beyond this boot.
+    /// Whether durable stores in it outlive this boot.
     fn outlives_boots(self) -> bool {
         matches!(self, Kind::Dax | Kind::Synced)
     }
@@ -86,7 +91,7 @@ impl Here {
         })
     }
 
-    /// What the word of a pool says, seen from here.
+    /// The ending that the word of a pool tells, seen from here.
     pub(crate) fn judge(&self, word: u64) -> Result<Ending> {
         if word == 0 {
             return Ok(Ending::Unknown);
@@ -104,7 +109,7 @@ impl Here {
             (true, true) => Ending::Killed,
             (true, false) => Ending::Copy,
             (false, _) if kind.outlives_boots() => Ending::Killed,
-            // What lay in memory in another boot can only have come here as a copy.
+            // A pool that lay in memory in another boot can only have come here as a copy.
             (false, _) if kind == Kind::Memory => Ending::Copy,
             (false, _) => Ending::OtherBoot,
         })
@@ -128,8 +133,8 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Stores that the pool is open, durably, unless the file is new: that is synchronised as a whole after this.
-    /// `last` is how the last use ended.
+    /// Stores that the pool is open, durably, unless the file is new: that is synchronised as a whole after
+    /// this. `last` is how the last use ended.
     pub(crate) fn mark_open(region: &Region, here: Here, is_new: bool, last: Ending) -> Result<Opening> {
         let kind = match region.domain() {
             Domain::Dax | Domain::DaxCpuCache => Kind::Dax,
@@ -140,7 +145,8 @@ impl Opening {
         };
         let opening = Opening { kind };
         if kind.outlives_boots() && !is_new && last != Ending::Closed {
-            // PERSIST(O3): an opening in the page cache that was not closed may have left pages that are on no device.
+            // PERSIST(O3): an opening in the page cache that was not closed may have left pages that are on
+            // no device.
             region.synchronise_file()?;
         }
         region.store_u64(OPENING_OFF, here.open_word(kind))?;
@@ -153,8 +159,8 @@ impl Opening {
     /// Stores that the pool is closed; everything is synchronised before that.
     pub(crate) fn mark_closed(&self, region: &Region) -> Result<()> {
         if matches!(self.kind, Kind::PageCache | Kind::Emulated) {
-            // PERSIST(O2): all pages are on the device before the word says so. In the other domains each fence saw to that, or
-            // there is no device.
+            // PERSIST(O2): all pages are on the device before the word says so. In the other domains each
+            // fence saw to that, or there is no device.
             region.synchronise_file()?;
         }
         region.store_u64(OPENING_OFF, seal(self.kind as u64, OPENING_BITS))?;
@@ -162,10 +168,12 @@ impl Opening {
     }
 
     fn persist_word(&self, region: &Region) -> Result<(), SyncError> {
-        // PERSIST(O1): the word is durable in the domain before anything else is stored, or after everything was (O2).
+        // PERSIST(O1): the word is durable in the domain before anything else is stored, or after everything
+        // was (O2).
         region.persist(OPENING_OFF, 8)?;
         match self.kind {
-            // A fence does not reach the device in these domains, and power failures are what the word is about.
+            // A fence does not reach the device in these domains, and power failures are what the word is
+            // about.
             Kind::PageCache | Kind::Emulated => region.synchronise_pages(OPENING_OFF, 8),
             Kind::Dax | Kind::Synced | Kind::Memory => Ok(()),
         }

@@ -3,8 +3,8 @@
 //! An entry is eight words, all changed by one record. The length of the name is stored last and cleared
 //! first, so that a reader that sees it sees the rest.
 //!
-//! Objects that lost their names but still have blocks form a list, and the header has its first. The structure that
-//! puts them there knows how one leads to the next, and how its blocks are freed.
+//! Objects that lost their names but still have blocks form a list, and the header has its first. The
+//! structure that puts them there knows how one leads to the next, and how its blocks are freed.
 
 use crate::layout::{DROPPED_BITS, DROPPED_OFF, Geometry, PmRoot, ROOT_NAME_BYTES, unseal};
 use crate::{Error, Result};
@@ -15,7 +15,7 @@ use tembo_pmem::{offset_of, size_of};
 pub struct Root {
     /// Its name, 1 to 40 bytes.
     pub name: String,
-    /// What kind of object it is, chosen by its owner.
+    /// The kind of object, chosen by its owner.
     pub kind: u32,
     /// The object's offset.
     pub off: u64,
@@ -96,8 +96,8 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The words of an entry for a root whose name was [checked](check_name), with their offsets, in the order in which
-/// they are to be stored.
+/// The words of an entry for a root whose name was [checked](check_name), with their offsets, in the order in
+/// which they are to be stored.
 pub(crate) fn words(entry_off: u64, name: &str, kind: u32, off: u64) -> Vec<(u64, u64)> {
     let mut padded = [0; ROOT_NAME_BYTES];
     padded[..name.len()].copy_from_slice(name.as_bytes());

@@ -36,8 +36,8 @@ pub(crate) struct NewRecord<'r> {
 }
 
 impl Log {
-    /// Locks the lane, when no other one has a live record for any of the lines. `lines` gives those of `changes`,
-    /// as far as they are needed.
+    /// Locks the lane, when no other one has a live record for any of the lines. `lines` gives those of
+    /// `changes`, as far as they are needed.
     #[inline(always)]
     pub(crate) fn lock_lane<'s, C>(
         &self,
@@ -53,15 +53,16 @@ impl Log {
                 is_only_lane = false;
             }
             let state = slot.lock();
-            // ORDER: a thread that turns the line owners on checkpoints this lane afterwards, under its lock. If
-            // that has happened by now, this record would have no owner.
+            // ORDER: a thread that turns the line owners on checkpoints this lane afterwards, under its lock.
+            // If that has happened by now, this record would have no owner.
             if !is_only_lane || !self.line_owners.is_on() {
                 return Ok(LockedLane { state, is_only_lane, least_seq });
             }
         }
     }
 
-    /// Writes a record and makes it durable, with its new data: the commit. `tail` becomes the lane's new one.
+    /// Writes a record and makes it durable, with its new data: the commit. `tail` becomes the lane's new
+    /// one.
     #[inline(always)]
     pub(crate) fn append(
         &self,
@@ -72,12 +73,14 @@ impl Log {
     ) -> Result<()> {
         let (seq, place) = self.complete(state, &mut *record.image, record.chain, record.least_seq)?;
         self.flush(slot, state, place, &record)?;
-        // Volatile state that no other thread sees before the lock is released changes while the flushes are under
-        // way: stores that follow the fence would wait for it, and soon the processor for room for them. (If the
-        // fence fails, so does every later one, so that no checkpoint ever relies on these notes.)
+        // Volatile state that no other thread sees before the lock is released changes while the flushes are
+        // under way: stores that follow the fence would wait for it, and soon the processor for room for
+        // them. (If the fence fails, so does every later one, so that no checkpoint ever relies on these
+        // notes.)
         *tail = state.note_record(seq, place, record.home_lines);
         if !self.region.streams_single_lines() {
-            // The next record's first lines were flushed some time ago, and may have left the cache with that.
+            // The next record's first lines were flushed some time ago, and may have left the cache with
+            // that.
             let next_off = state.next_off(&self.geometry, slot.number);
             self.region.prefetch_for_store(next_off);
             self.region.prefetch_for_store(next_off + LINE_BYTES);
@@ -104,7 +107,8 @@ impl Log {
         if seq >= MAX_SEQ {
             return Err(Error::corrupt("the last sequence number", 0, format!("less than {MAX_SEQ}"), seq));
         }
-        // Summed before any flush: the checksum reads new data, whose lines would be on their way out of the cache.
+        // Summed before any flush: the checksum reads new data, whose lines would be on their way out of the
+        // cache.
         image.complete(&self.region, self.seed, seq, chain)?;
         let inline_bytes = if chain == 0 { image.payload_bytes() } else { 0 };
         Ok((seq, state.next_slot(&self.geometry, inline_bytes, chain != 0)))
@@ -127,14 +131,15 @@ impl Log {
         }
         self.region.flush_lines(record.fresh_lines);
         if record.fences_first {
-            // PERSIST(I4): without covers the record alone vouches for the new data, so that has to be durable first.
+            // PERSIST(I4): without covers the record alone vouches for the new data, so that has to be
+            // durable first.
             self.fence()?;
         }
         self.write(record.image, place.off(&self.geometry, slot.number), record.chain)
     }
 
-    /// Writes the record where no live one is, and starts its write-back. Its words may arrive in any order: it is
-    /// complete when its checksum says so.
+    /// Writes the record where no live one is, and starts its write-back. Its words may arrive in any order:
+    /// it is complete when its checksum says so.
     fn write(&self, image: &RecordImage, off: u64, chain: u64) -> Result<()> {
         // SAFETY: the place is this lane's, whose lock is held; the chain block is reserved for it.
         unsafe {

@@ -9,8 +9,9 @@ use crate::Result;
 use std::hint::select_unpredictable;
 use tembo_pmem::{LINE_BYTES, Region};
 
-/// Words that one line of stores adds to an image, at most: its words after a target, and another target where a
-/// line of the record ends among them, and where one ends just before them. (A test goes through all of them.)
+/// Words that one line of stores adds to an image, at most: its words after a target, and another target
+/// where a line of the record ends among them, and where one ends just before them. (A test goes through all
+/// of them.)
 const LINE_ENTRY_MAX: usize = 11;
 /// Words that are copied with a run and do not belong to it.
 const COPIED_BEYOND: usize = LINE_WORDS - 1;
@@ -20,8 +21,8 @@ const IMAGE_KEPT: usize = 1 << 16;
 /// Builds the image of a record. Reused between commits.
 #[derive(Debug, Default)]
 pub(crate) struct RecordImage {
-    /// The head, which means nothing until the record is complete, and the payload; little-endian, as on media.
-    /// Words from `len` on mean nothing.
+    /// The head, which means nothing until the record is complete, and the payload; little-endian, as on
+    /// media. Words from `len` on mean nothing.
     words: Vec<u64>,
     len: usize,
     /// Where the covers begin, if there are any.
@@ -84,7 +85,7 @@ impl RecordImage {
         }
     }
 
-    /// Adds stores of words. Those of one line that follow each other share an entry.
+    /// Adds stores of words. Consecutive words of one line share an entry.
     #[inline]
     fn words(&mut self, words: impl Iterator<Item = (u64, u64)>) {
         let (mut line_off, mut mask, mut values) = (0, 0u8, [0; LINE_WORDS]);
@@ -131,8 +132,8 @@ impl RecordImage {
         lines.iter().for_each(|line| self.line(line));
     }
 
-    /// Adds stores of some words of a line. No word that a user chose may begin a line of the record (`HEAD_MARK`):
-    /// where the record's line ends, the rest follows after a target of its own.
+    /// Adds stores of some words of a line. No word that a user chose may begin a line of the record
+    /// (`HEAD_MARK`): where the record's line ends, the rest follows after a target of its own.
     #[inline(always)]
     fn line(&mut self, line: &StoredLine) {
         debug_assert!(self.covers_at.is_none() && line.off.is_multiple_of(LINE_BYTES));
@@ -141,8 +142,8 @@ impl RecordImage {
         if line.mask != run_mask(first, count) || count > room + LINE_WORDS - 1 {
             return self.any_words(line);
         }
-        // A processor cannot predict whether the record's line ends among the words. So there is no branch, but a
-        // second part that may count for nothing.
+        // A processor cannot predict whether the record's line ends among the words. So there is no branch,
+        // but a second part that may count for nothing.
         let before = count.min(room);
         let mask = line.mask & run_mask(0, first + before);
         let to = &mut self.words[self.len..][..LINE_ENTRY_MAX + COPIED_BEYOND];
@@ -183,7 +184,7 @@ impl RecordImage {
         self.whole().split_at(HEAD_BYTES)
     }
 
-    /// The head with the payload behind it, of a complete record.
+    /// The head and the payload after it, of a complete record.
     #[inline]
     pub(crate) fn whole(&self) -> &[u8] {
         debug_assert!(self.complete);
@@ -284,8 +285,8 @@ mod tests {
         image
     }
 
-    /// Every line by itself at every place of a record's line has room and is read back, whatever the buffer held
-    /// before.
+    /// Every line by itself at every place of a record's line has room and is read back, whatever the buffer
+    /// held before.
     #[test]
     fn every_line_is_read_back() {
         let region = Region::simulated(&[0; 4096], 4096, None).unwrap();
@@ -315,7 +316,7 @@ mod tests {
                 let expected: Vec<_> =
                     expected.map(|word| (1024 + 8 * word, Change::Store(word + 7))).collect();
                 assert_eq!(changes, expected, "{mask:#b} after {entries} entries");
-                // No word that somebody chose begins a line of the record.
+                // No word that a user chose begins a line of the record.
                 let starts = image.words[..image.len].iter().step_by(LINE_WORDS).skip(1);
                 assert!(
                     starts.copied().all(|word| u64::from_le(word) & 7 == LINE_KIND || entries > 2),
@@ -334,8 +335,8 @@ mod tests {
         image
     }
 
-    /// Any words of a line, at any place of a record's line, with another line after it: all instruction sets make
-    /// the same image, which has room, is read back, and has none of the words at the start of a line.
+    /// Any words of a line, at any place of a record's line, with another line after it: all instruction sets
+    /// make the same image, which has room, is read back, and has none of the words at the start of a line.
     #[test]
     fn lines_are_the_same_with_all_instructions() {
         let mut longest = 0;

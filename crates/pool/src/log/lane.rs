@@ -16,8 +16,8 @@ use tembo_sync::{SpinMutex, SpinMutexGuard, hash_u64};
 pub(crate) struct LaneSlot {
     pub number: u32,
     pub in_use: AtomicBool,
-    /// Commits up to this one have no live record. Other lanes load this with each commit, so that it does not
-    /// share a line with words that change with each.
+    /// Commits up to this one have no live record. Other lanes load this with each commit, so that it does
+    /// not share a line with words that change with each.
     dead_to: CachePadded<AtomicU64>,
     state: CachePadded<SpinMutex<LaneState>>,
 }
@@ -48,7 +48,8 @@ pub(crate) struct LaneState {
     /// How often the lane has switched halves, or was checkpointed.
     switches: u64,
     pub limbo: Limbo,
-    /// Pool space for payloads that do not fit into the halves, by [`RecordSlot::chain`]. Reserved, never published.
+    /// Pool space for payloads that do not fit into the halves, by [`RecordSlot::chain`]. Reserved, never
+    /// published.
     pub chains: [Option<Block>; 4],
 }
 
@@ -75,9 +76,9 @@ pub(crate) struct RecordSlot {
     bytes: u64,
 }
 
-/// Bytes that the first record of a half leaves for the second, by the length of the half: room for one that removes
-/// a record, and, where there is much, that also frees a part of what was cleared before. So a removal finds room
-/// for that in a full pool too, whatever was committed before.
+/// Bytes that the first record of a half leaves for the second, by the length of the half: room for one that
+/// removes a record, and, where there is much, that also frees a part of what was cleared before. So a
+/// removal finds room for that in a full pool too, whatever was committed before.
 const fn second_bytes(half_bytes: u64) -> u64 {
     match half_bytes / LINE_BYTES {
         0..8 => LINE_BYTES,
@@ -85,8 +86,8 @@ const fn second_bytes(half_bytes: u64) -> u64 {
         _ => 16 * LINE_BYTES,
     }
 }
-/// A record switches halves once this many home lines have gathered: one fence waits for about as many write-backs at
-/// little more than the cost of one.
+/// A record switches halves once this many home lines have gathered: one fence waits for about as many
+/// write-backs at little more than the cost of one.
 const HOME_LINES_MAX: usize = 64;
 /// More home lines than this are not searched for one.
 const SEARCHED_MAX: usize = 4 * HOME_LINES_MAX;
@@ -107,8 +108,8 @@ impl LaneState {
         RecordSlot { half, record: records, at: used_bytes, switches: false, bytes }
     }
 
-    /// Notes that the record with this number is written to its slot, with the lines that it changes. It is durable
-    /// with the fence that follows under the same lock. Returns the new tail.
+    /// Notes that the record with this number is written to its slot, with the lines that it changes. It is
+    /// durable with the fence that follows under the same lock. Returns the new tail.
     #[inline(always)]
     pub(crate) fn note_record(&mut self, seq: u64, slot: RecordSlot, lines: &[u64]) -> Tail {
         self.seq = seq;
@@ -130,7 +131,8 @@ impl LaneState {
             }
             let is_taken = known.1 == switches;
             *known = (*line, switches);
-            // Another line of this half may have taken this one's place. (Among very many a line may be there twice.)
+            // Another line of this half may have taken this one's place. (Among very many a line may be there
+            // twice.)
             let may_repeat = is_taken && self.home_lines.len() <= SEARCHED_MAX;
             if !(may_repeat && self.home_lines.contains(line)) {
                 self.home_lines.push(*line);
@@ -146,8 +148,8 @@ impl LaneState {
 }
 
 impl Tail {
-    /// Whether a payload has to be chained: since a half could not hold it and one more record, or since this half
-    /// has no room and does not have its least number of records.
+    /// Whether a payload has to be chained: since a half could not hold it and one more record, or since this
+    /// half has no room and does not have its least number of records.
     #[inline]
     pub(crate) fn must_chain(&self, geometry: &Geometry, payload_bytes: u64) -> bool {
         if self.records == 0 || self.records >= RECORDS_MIN {
@@ -207,8 +209,8 @@ impl LaneSlot {
         commit > self.dead_to()
     }
 
-    /// Notes, under the lane's lock, that commit number `commits` was the second in its half: all records before the
-    /// first are dead.
+    /// Notes, under the lane's lock, that commit number `commits` was the second in its half: all records
+    /// before the first are dead.
     pub(crate) fn note_switched(&self, commits: u64) {
         let dead_to = self.dead_to.load(Ordering::Relaxed).max(commits.saturating_sub(RECORDS_MIN as u64));
         self.dead_to.store(dead_to, Ordering::Release);
@@ -216,8 +218,8 @@ impl LaneSlot {
 
     /// Makes the lane's home stores durable and retires its records. Returns its sequence number.
     ///
-    /// PERSIST(L3): the home lines are fenced before `retired` is stored, or a crash between them would lose a
-    /// committed record.
+    /// PERSIST(L3): the home lines are fenced before `retired` is stored, or a crash between them would lose
+    /// a committed record.
     pub(crate) fn checkpoint(&self, region: &Region, geometry: &Geometry) -> Result<u64> {
         let mut state = self.lock();
         if state.commits == self.dead_to.load(Ordering::Acquire) {

@@ -4,13 +4,15 @@ use crate::alloc::Block;
 use std::collections::VecDeque;
 use tembo_sync::Epochs;
 
-/// A commit that frees bytes makes its lane switch halves once this many wait: large blocks are to be had again soon.
+/// A commit that frees bytes makes its lane switch halves once this many wait: large blocks are to be had
+/// again soon.
 pub(super) const LIMBO_BYTES_MAX: u64 = 1 << 20;
-/// Blocks that leave limbo at once, unless an eighth of it, or twice as many as the commit frees, are more: the
-/// commit that waits for them shall not wait for many.
+/// Blocks that leave limbo at once, unless an eighth of it, or twice as many as the commit frees, are more:
+/// the commit that waits for them shall not wait for many.
 const LEAVING_MAX: usize = 64;
-/// Readers are asked for once this many blocks wait, besides those that readers kept the last time. Asking costs a
-/// barrier of all threads, which interrupts those that run, whether readers have let go of anything or not.
+/// Readers are asked for once this many blocks wait, besides those that readers kept the last time. Asking
+/// costs a barrier of all threads, which interrupts those that run, whether readers have let go of anything
+/// or not.
 const BATCH_MAX: usize = 1024;
 /// This many are enough where they are more than a thousandth of the pool.
 const BATCH_MIN: usize = 64;
@@ -49,7 +51,7 @@ impl Limbo {
         self.bytes
     }
 
-    /// Puts the blocks that a commit freed aside. Those that may be released are in their place afterwards.
+    /// Puts the blocks that a commit freed aside. Blocks that may be released are in their place afterwards.
     #[inline(always)]
     pub(crate) fn retire(
         &mut self,
@@ -79,7 +81,8 @@ impl Limbo {
         }
     }
 
-    /// Takes up to `count` blocks out of limbo that no reader, and no record of this lane, can look at any more.
+    /// Takes up to `count` blocks out of limbo that no reader, and no record of this lane, can look at any
+    /// more.
     #[inline(never)]
     pub(crate) fn leave(&mut self, rule: LeaveRule<'_>, blocks: &mut Vec<Block>, count: usize) {
         let Limbo { waiting, bytes, safe_before, .. } = &mut *self;

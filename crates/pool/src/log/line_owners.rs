@@ -1,24 +1,24 @@
 //! Line owners: which lanes may have a live record for a line (`log/mod.rs`, L3).
 //!
-//! A lane *owns* a line from the commit that changed, covered or freed it last until its record is dead. The table is
-//! volatile, and used once a second lane is. Lines are hashed, so that an entry may belong to another line: then a
-//! lane is checkpointed needlessly.
+//! A lane *owns* a line from the commit that changed, covered or freed it last until its record is dead. The
+//! table is volatile, and used once a second lane is. Lines are hashed, so that an entry may belong to
+//! another line: then a lane is checkpointed needlessly.
 //!
 //! # Two parts
 //!
-//! The first lanes have *columns*: a word for each lane and hash, with the number of the lane's last commit for such
-//! a line. No other lane stores to it, and a later commit of the lane stands for all before, so that registering is
-//! a plain store. That matters: a locked instruction after a commit's fence waits for it, where the thread's next
-//! operation could overlap with it.
+//! The first lanes have *columns*: a word for each lane and hash, with the number of the lane's last commit
+//! for such a line. No other lane stores to it, and a later commit of the lane stands for all before, so that
+//! registering is a plain store. That matters: a locked instruction after a commit's fence waits for it,
+//! where the thread's next operation could overlap with it.
 //!
-//! All other lanes share one word for each hash, with the lane and the commit that came last. A lane that overwrites
-//! another lane's entry checkpoints that lane first. Until then readers find the old entry.
+//! All other lanes share one word for each hash, with the lane and the commit that came last. A lane that
+//! overwrites another lane's entry checkpoints that lane first. Until then readers find the old entry.
 //!
 //! # Visibility
 //!
-//! A lane that changes a word holds the structure's lock for it, from before it looks here until it has registered.
-//! So it sees the entry of the lane before it. A lane that gives freed memory away looks here when all threads that
-//! had pinned it are done.
+//! A lane that changes a word holds the structure's lock for it, from before it looks here until it has
+//! registered. So it sees the entry of the lane before it. A lane that gives freed memory away looks here
+//! when all threads that had pinned it are done.
 
 use super::lane::{LaneSlot, Lanes};
 use crate::Result;
@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, prefetch_for_store};
 
 const HASH_BITS: u32 = if cfg!(miri) { 8 } else { 16 };
-/// Lanes that have columns, at most. Each makes looking up a line a little longer, and all of those of a hash lie in
-/// a quarter of a line.
+/// Lanes that have columns, at most. Each makes looking up a line a little longer, and all of those of a hash
+/// lie in a quarter of a line.
 const COLUMNS: usize = 4;
 
 /// Numbers of commits, of which the low bits are kept: another that has the same is
@@ -49,8 +49,8 @@ pub(crate) struct LineOwnerTable {
     /// How many have registered, or are going to.
     columns_used: AtomicU32,
     columns: OnceLock<Box<[Columns]>>,
-    /// The entries of all other lanes: the lane (high 16 bits) and the commit (low 48); 0: none. Made for the first
-    /// of them.
+    /// The entries of all other lanes: the lane (high 16 bits) and the commit (low 48); 0: none. Made for the
+    /// first of them.
     shared: OnceLock<Box<[AtomicU64]>>,
     /// Whether every record from before the table was turned on is dead.
     complete: Mutex<bool>,
@@ -74,7 +74,8 @@ fn hash(line: u64) -> usize {
 }
 
 impl LineOwnerTable {
-    /// For a pool with this many lanes: half of them may have columns, at least one and no more than there are.
+    /// For a pool with this many lanes: half of them may have columns, at least one and no more than there
+    /// are.
     pub(crate) fn new(lanes: u32) -> LineOwnerTable {
         LineOwnerTable {
             on: AtomicBool::new(false),
@@ -91,13 +92,13 @@ impl LineOwnerTable {
         self.on.load(Ordering::SeqCst)
     }
 
-    /// Begins to register owners, and checkpoints every lane: only the first lane writes before that is done, by
-    /// whichever thread. From then on `lane` may register, too.
+    /// Begins to register owners, and checkpoints every lane: only the first lane writes before that is done,
+    /// by whichever thread. From then on `lane` may register, too.
     pub(crate) fn turn_on(&self, lanes: Lanes<'_>, lane: u32) -> Result<()> {
         let mut complete = self.complete.lock();
         if lane < self.columns_max {
-            // ORDER: a lane that changes what this lane has changed has seen a lock that it has released, and this
-            // with it.
+            // ORDER: a lane that changes what this lane has changed has seen a lock that it has released, and
+            // this with it.
             self.columns_used.fetch_max(lane + 1, Ordering::Relaxed);
         } else {
             self.shared.get_or_init(|| (0..1 << HASH_BITS).map(|_| AtomicU64::new(0)).collect());
@@ -111,8 +112,8 @@ impl LineOwnerTable {
         Ok(())
     }
 
-    /// Prefetches the entries of lines for a commit that is going to look them up and to register: they arrive while
-    /// it makes its record.
+    /// Prefetches the entries of lines for a commit that is going to look them up and to register: they
+    /// arrive while it makes its record.
     #[inline]
     pub(crate) fn prefetch(&self, lines: &[u64]) {
         let (columns, shared) = (self.columns.get(), self.shared.get());
@@ -126,8 +127,9 @@ impl LineOwnerTable {
         }
     }
 
-    /// As [`prefetch`](Self::prefetch) for the line at `off`, long before the commit: a word that another processor
-    /// has stored to takes longer than a record to make. (Columns only; the commit prefetches the shared entries.)
+    /// As [`prefetch`](Self::prefetch) for the line at `off`, long before the commit: a word that another
+    /// processor has stored to takes longer than a record to make. (Columns only; the commit prefetches the
+    /// shared entries.)
     #[inline(always)]
     pub(crate) fn prefetch_early(&self, off: u64) {
         if self.on.load(Ordering::Relaxed)
@@ -206,7 +208,8 @@ impl LineOwnerTable {
             let word = &shared[hash(*line)];
             let mut displaced = word.load(Ordering::Acquire);
             while displaced != mine {
-                // Before it leaves the table: a lane that looks here meanwhile has to find it, or its record dead.
+                // Before it leaves the table: a lane that looks here meanwhile has to find it, or its record
+                // dead.
                 checkpoint_owner(lanes, me, displaced)?;
                 match word.compare_exchange(displaced, mine, Ordering::AcqRel, Ordering::Acquire) {
                     Ok(_) => break,

@@ -13,8 +13,8 @@ impl Log {
         LeaveRule { dead_to: slot.dead_to(), epochs: &self.epochs, pool_bytes: self.region.len() }
     }
 
-    /// Puts the blocks that the last commit freed into limbo. Blocks that may be [released](Self::release), once the
-    /// lane's lock is, are in their place.
+    /// Puts the blocks that the last commit freed into limbo. Blocks that may be [released](Self::release),
+    /// once the lane's lock is, are in their place.
     #[inline(always)]
     pub(crate) fn retire(
         &self,
@@ -27,11 +27,12 @@ impl Log {
         state.limbo.retire(freed_by, blocks, self.leave_rule(slot));
     }
 
-    /// Makes blocks available that have left limbo. If that fails, they are lost until the pool is opened again.
+    /// Makes blocks available that have left limbo. If that fails, they are lost until the pool is opened
+    /// again.
     ///
-    /// Another lane may have stored to a block, in a transaction that had begun when this lane freed it, and was
-    /// committed after that. It is over, since it was pinned; the lane owns the line, and its record is dead after
-    /// this (L2). The caller holds no lane's lock, as those of others are taken.
+    /// Another lane may have stored to a block, in a transaction that had begun when this lane freed it, and
+    /// was committed after that. It is over, since it was pinned; the lane owns the line, and its record is
+    /// dead after this (L2). The caller holds no lane's lock, as those of others are taken.
     pub(crate) fn release(
         &self,
         alloc: &Allocator,

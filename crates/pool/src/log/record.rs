@@ -77,9 +77,9 @@ pub(crate) const COVERED_MAX_SYNCED_BYTES: u64 = 8 << 20;
 pub(crate) const COVER_MAX_BYTES: u64 = 0xFFF8;
 
 /// The low bits of a head's first word. The lines of a payload begin with the target of an entry, which has a
-/// kind of change there, or with a cover or the covers' sum, which have 0. Remains of earlier records may follow
-/// the last record of a half, and users choose the words that they store: they cannot make a line look like a
-/// head.
+/// kind of change there, or with a cover or the covers' sum, which have 0. Remains of earlier records may
+/// follow the last record of a half, and users choose the words that they store: they cannot make a line look
+/// like a head.
 const HEAD_MARK: u64 = 7;
 const MARK_BITS: u32 = 3;
 
@@ -200,8 +200,8 @@ pub(crate) fn read_half<'r>(
     Ok(found)
 }
 
-/// Reads the record at `off`, if there is one, of at most `room` bytes; and how many bytes of its payload lie with
-/// its head.
+/// Reads the record at `off`, if there is one, of at most `room` bytes; and how many bytes of its payload lie
+/// with its head.
 fn read_record<'r>(
     region: &'r Region,
     geometry: &Geometry,

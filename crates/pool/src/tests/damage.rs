@@ -80,7 +80,8 @@ fn extents_that_lead_outside_their_zone_are_refused() {
     }
 }
 
-/// An extent that lies over a slab makes the slab's chunks free while its blocks are in use, or wait for readers.
+/// An extent that lies over a slab makes the slab's chunks free while its blocks are in use, or wait for
+/// readers.
 #[test]
 fn chunks_of_a_slab_in_use_are_not_given_out_again() {
     let (image, geometry) = small_image();
@@ -208,7 +209,8 @@ fn chunk_words_past_the_frontier_are_checked() {
     assert!(try_open(&image).unwrap().marks().is_err());
 }
 
-/// Where new space was last taken from is only where to look first: whatever it says, there is space, and it says the truth afterwards.
+/// Where new space was last taken from is only where to look first: whatever it says, there is space, and it
+/// says the truth afterwards.
 #[test]
 fn the_newest_zone_is_noted_and_not_relied_on() {
     let geometry = Geometry { zone_chunks: 16, ..Geometry::tiny() };

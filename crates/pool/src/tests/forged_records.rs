@@ -23,7 +23,8 @@ fn forge(image: &mut [u8], off: u64, (seq, counts, chain): (u64, u64, u64), payl
     image[off as usize..][..head.len()].copy_from_slice(&head);
 }
 
-/// Records that share one payload, each almost half as large as the pool: recovery must not hold them all in memory.
+/// Records that share one payload, each almost half as large as the pool: recovery must not hold them all in
+/// memory.
 #[test]
 fn records_larger_than_the_pool_are_refused() {
     let pool = tiny_pool(2 << 20);
@@ -91,7 +92,7 @@ fn forged_records_do_no_harm() {
             let _ = tx.alloc(bytes).and_then(|block| tx.store(block, 1));
             let _ = tx.commit();
         }
-        // What was replayed is dead.
+        // The replayed records are dead.
         drop(lane);
         let again = try_open(&image_of(&pool)).unwrap();
         assert!(again.recovery().records_replayed <= 3, "{:?}", again.recovery());
@@ -132,7 +133,7 @@ fn a_record_with_impossible_targets_is_refused_and_nothing_of_it_done() {
     }
 }
 
-/// Damage may claim the last sequence number there is. What comes after has to be refused, not wrapped around.
+/// Damage may claim the last sequence number there is. Later ones have to be refused, not wrapped around.
 #[test]
 fn sequence_numbers_end_with_an_error() {
     let (image, _) = small_image();

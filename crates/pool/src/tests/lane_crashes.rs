@@ -1,5 +1,5 @@
-//! Crashes of lanes that mostly store words. Where each transaction allocates, as in `crash.rs`, the words of the
-//! bitmaps make lanes checkpoint each other all the time.
+//! Crashes of lanes that mostly store words. Where each transaction allocates, as in `crash.rs`, the words of
+//! the bitmaps make lanes checkpoint each other all the time.
 
 use super::lanes::{MANY, store};
 use super::model::{self, LINKS, Model};
@@ -15,7 +15,7 @@ const WORDS: u64 = 96;
 enum Op {
     /// Stores a value to some words; an even one by line, here and below.
     Store { lane: usize, words: Vec<u64>, value: u64 },
-    /// As `Store`, to so many that the record is chained.
+    /// As `Store`, to enough words that the record is chained.
     Fill { lane: usize, from: u64, value: u64 },
     /// Links new blocks.
     Put { lane: usize, links: Vec<u64>, bytes: u64 },
@@ -42,11 +42,11 @@ struct Words {
 }
 
 impl Words {
-    /// In a full pool, only what fits into a half, but hardly beside another in the shortest.
+    /// In a full pool, only what fits into a half, but hardly together with another in the shortest.
     fn new(seed: u64, is_full: bool) -> Words {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let lanes = rng.random_range(1..=3);
-        // One lane does most of the work, so that it is ahead of the others, or behind.
+        // One lane does most of the work, so that it is ahead of the others, or late.
         let busy = rng.random_range(0..lanes);
         let few = if is_full { 4 } else { rng.random_range(1..=6) };
         let kinds = if is_full { 10 } else { 16 };
@@ -216,7 +216,7 @@ fn lanes_that_store_words_survive_crashes() {
     simulate(100_000, false);
 }
 
-/// Where a record finds no room behind the first of a half, one that changes nothing comes between.
+/// Where a record finds no room after the first of a half, one that changes nothing comes between.
 #[test]
 fn lanes_that_store_words_survive_crashes_in_a_full_pool() {
     simulate(2_000, true);

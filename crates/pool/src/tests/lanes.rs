@@ -44,8 +44,8 @@ fn a_lane_can_be_spared_while_less_than_half_of_them_are_in_use() {
     assert!(pool.spare_lane().unwrap().is_some());
 }
 
-/// In a full pool, where a payload that does not fit into a half has no other place: after records of all lengths, one
-/// of so many words.
+/// In a full pool, where a payload that does not fit into a half has no other place: records of all lengths
+/// after records of all lengths.
 #[test]
 fn what_fits_into_a_half_finds_room_behind_any_other_record_in_a_full_pool() {
     for (lane_bytes, small) in [(2048, 6), (16 << 10, 60)] {
@@ -69,7 +69,7 @@ fn what_fits_into_a_half_finds_room_behind_any_other_record_in_a_full_pool() {
         };
         let (mut fitted, mut refused) = (0, 0);
         for words in small + 1..u64::from(lane_bytes) / 30 {
-            // What follows each.
+            // Records that follow each.
             for next in [small, 1, words, words] {
                 match store(words) {
                     Ok(()) if refused == 0 => fitted += 1,
@@ -87,9 +87,9 @@ fn what_fits_into_a_half_finds_room_behind_any_other_record_in_a_full_pool() {
     }
 }
 
-/// The second record of a half is chained, and of its head and payload only the head arrives. Later the payload is
-/// written to the same place after all, by a lane that does the same again. That must not bring the first one to life: it would
-/// be replayed over what came after the second.
+/// The second record of a half is chained, and of its head and payload only the head arrives. Later the
+/// payload is written to the same place after all, by a lane that does the same again. That must not bring
+/// the first one to life: it would be replayed over what came after the second.
 #[test]
 fn a_chained_record_that_did_not_arrive_is_not_completed_by_a_later_one() {
     let (pool, words) = pool_with_words();
@@ -116,9 +116,9 @@ fn a_chained_record_that_did_not_arrive_is_not_completed_by_a_later_one() {
     assert_eq!(reopened.region().load_u64(words).unwrap(), 3);
 }
 
-/// What is left of earlier records after the last one is neither replayed nor counted.
+/// Remains of earlier records after the last one are neither replayed nor counted.
 #[test]
-fn what_is_left_of_earlier_records_is_not_counted() {
+fn remains_of_earlier_records_are_not_counted() {
     let (pool, words) = pool_with_words();
     let mut lane = pool.lane().unwrap();
     for commit in 0..40 {
@@ -129,8 +129,8 @@ fn what_is_left_of_earlier_records_is_not_counted() {
     }
 }
 
-/// Words that users store lie in records, at the start of lines too, where a shorter record is followed by what is left
-/// of a longer one. Whoever knows the pool's identity can store words that look like a record.
+/// Words that users store lie in records, at the start of lines too, where a shorter record is followed by
+/// remains of a longer one. A user who knows the pool's identity can store words that look like a record.
 #[test]
 fn words_that_users_store_are_no_records() {
     let pool = tiny_pool(2 << 20);

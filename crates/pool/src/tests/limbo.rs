@@ -9,7 +9,7 @@ fn free_40(pool: &Pool, lane: &mut Lane, words: u64) -> u64 {
     free(pool, lane, words, 40)
 }
 
-/// The same of so many blocks.
+/// The same with this many blocks.
 fn free(pool: &Pool, lane: &mut Lane, words: u64, count: u64) -> u64 {
     let mut tx = lane.begin();
     let blocks: Vec<u64> = (0..count).map(|_| tx.alloc(64).unwrap()).collect();
@@ -23,7 +23,7 @@ fn free(pool: &Pool, lane: &mut Lane, words: u64, count: u64) -> u64 {
     waiting
 }
 
-/// When limbo is looked through, what dead records freed comes back, and what live ones freed does not (L2).
+/// A look through limbo brings back the blocks that dead records freed, and none that live ones freed (L2).
 #[test]
 fn blocks_that_live_records_freed_stay_in_limbo() {
     let (pool, words) = pool_with_words();
@@ -31,8 +31,8 @@ fn blocks_that_live_records_freed_stay_in_limbo() {
     assert_eq!([(); 4].map(|()| free_40(&pool, &mut lane, words)), [40; 4]);
 }
 
-/// A look at limbo costs a barrier of all threads. One that a reader made fruitless is not repeated at each commit; what it finds leaves in
-/// parts.
+/// A look through limbo costs a barrier of all threads. One that a reader made fruitless is not repeated at
+/// each commit; the blocks that it finds leave in parts.
 #[test]
 fn limbo_is_not_looked_through_again_before_it_has_grown() {
     let (pool, words) = pool_with_words();
@@ -43,7 +43,7 @@ fn limbo_is_not_looked_through_again_before_it_has_grown() {
     assert_eq!([(); 3].map(|()| free_40(&pool, &mut lane, words)), [120, 80, 40]);
 }
 
-/// What readers have kept in limbo leaves it soon, also if little is freed afterwards.
+/// Blocks that readers have kept in limbo leave it soon, also if little is freed afterwards.
 #[test]
 fn a_backlog_leaves_limbo_with_few_commits() {
     let (pool, words) = pool_with_words();
@@ -59,7 +59,7 @@ fn a_backlog_leaves_limbo_with_few_commits() {
     assert!(left - asked <= 15, "{waiting:?}");
 }
 
-/// What is known of readers says nothing of blocks that were freed afterwards.
+/// A look at readers tells nothing about blocks that were freed afterwards.
 #[test]
 fn what_is_freed_after_a_look_at_limbo_waits_for_readers_who_came_before() {
     let (pool, words) = pool_with_words();
@@ -75,7 +75,7 @@ fn what_is_freed_after_a_look_at_limbo_waits_for_readers_who_came_before() {
     assert!(waiting[5] < 200, "{waiting:?}");
 }
 
-/// Allocates blocks of so many bytes, each in a commit of its own, until there is no more room.
+/// Allocates blocks of this many bytes, each in a commit of its own, until there is no more room.
 fn fill(pool: &Pool, lane: &mut Lane, bytes: u64) -> Vec<u64> {
     std::iter::from_fn(|| {
         let _pin = pool.pin();
@@ -92,7 +92,8 @@ fn fill(pool: &Pool, lane: &mut Lane, bytes: u64) -> Vec<u64> {
     .collect()
 }
 
-/// In a full pool, what a commit has freed is to be had by who begins after it, whoever pins by then.
+/// In a full pool, a transaction that begins after a commit gets the blocks that it freed, whatever is pinned
+/// by then.
 #[test]
 fn what_is_freed_in_a_full_pool_is_had_by_the_next() {
     for (bytes, beside) in [64, 1000, 40_000].into_iter().flat_map(|bytes| [(bytes, false), (bytes, true)]) {
@@ -115,7 +116,7 @@ fn what_is_freed_in_a_full_pool_is_had_by_the_next() {
     }
 }
 
-/// The same where the lane that has freed it does nothing else, and another asks.
+/// The same where the lane that has freed the block does nothing else, and another asks.
 #[test]
 fn what_a_lane_that_idles_has_freed_in_a_full_pool_is_had_by_another() {
     let pool = tiny_pool(1 << 20);
@@ -131,7 +132,8 @@ fn what_a_lane_that_idles_has_freed_in_a_full_pool_is_had_by_another() {
     }
 }
 
-/// A reader that came after the commit, but before what leads to the block in memory was changed, still finds it.
+/// A reader that came after the commit, but before the word in memory that leads to the block was changed,
+/// still finds it.
 #[test]
 fn a_block_that_was_unlinked_late_waits_for_readers_from_before_that() {
     let pool = tiny_pool(256 << 10);

@@ -77,10 +77,10 @@ impl Held {
     }
 }
 
-/// A lane that takes another's place in the touch table settles it first: who comes meanwhile would find only the
-/// new name there, and change a word for which the displaced lane still has a live record.
+/// A lane that overwrites another's entry checkpoints it first: a lane that came meanwhile would find only
+/// the new entry, and change a word for which the displaced lane still has a live record.
 #[test]
-fn a_lane_leaves_the_touch_table_only_when_it_is_settled() {
+fn an_owner_is_overwritten_only_when_its_record_is_dead() {
     let held = Held::new();
     // The last two of four have no columns.
     let mut lanes: Vec<Lane> = (0..4).map(|_| held.pool.lane().unwrap()).collect();
@@ -98,9 +98,10 @@ fn a_lane_leaves_the_touch_table_only_when_it_is_settled() {
     );
 }
 
-/// Who changes a word has the lane settled that did so before, whichever part of the touch table tells of the two.
+/// A lane that changes a word checkpoints the lane that did so before, whichever part of the table has the
+/// two.
 #[test]
-fn lanes_that_change_a_word_by_turns_settle_each_other() {
+fn lanes_that_change_a_word_by_turns_checkpoint_each_other() {
     let pool = tiny_pool(256 << 10);
     let mut lanes: Vec<Lane> = (0..4).map(|_| pool.lane().unwrap()).collect();
     let table = model::make_table(&mut lanes[0]).unwrap();
@@ -118,10 +119,10 @@ fn lanes_that_change_a_word_by_turns_settle_each_other() {
     }
 }
 
-/// Two threads take lanes at once, while the first lane has a live record that the touch table does not know. Neither
-/// may begin before that record is dead.
+/// Two threads take lanes at once, while the first lane has a live record that the table does not know.
+/// Neither may begin before that record is dead.
 #[test]
-fn nobody_writes_before_the_touch_table_is_complete() {
+fn no_lane_writes_before_the_table_is_complete() {
     let held = Held::new();
     let mut first = held.pool.lane().unwrap();
     (0..10).for_each(|i| held.store(&mut first, i));

@@ -18,7 +18,8 @@ fn writes_at_impossible_offsets_are_refused() {
 
 #[test]
 fn what_ends_with_its_block_may_have_an_empty_last_part() {
-    // An empty part at the end of a block was refused, as if it lay in other memory, and that was called damage of the pool.
+    // An empty part at the end of a block was refused, as if it lay in other memory, and that was called
+    // damage of the pool.
     let pool = tiny_pool(1 << 20);
     let mut lane = pool.lane().unwrap();
     for bytes in [16, 64, 80, 576, 1024, 4096, 32 << 10, 64 << 10, 128 << 10] {
@@ -87,7 +88,8 @@ fn a_transaction_that_was_leaked_is_taken_back_by_the_next() {
     assert!(model::read(&pool).unwrap().is_empty());
 }
 
-/// Two lanes that free one block break their contract; memory must stay sound all the same, and one be refused.
+/// Two lanes that free one block break their contract; memory must stay sound all the same, and one be
+/// refused.
 #[test]
 fn a_block_is_freed_by_one_lane_only() {
     let pool = tiny_pool(256 << 10);
@@ -142,7 +144,7 @@ fn a_record_may_be_as_large_as_a_block() {
     assert_eq!(pool.region().load_u64(block + 800).unwrap(), 100);
 }
 
-/// What a commit that failed has noted of slabs is not looked at by the next one, which may do nothing with blocks: they may be gone by then.
+/// The next commit does not look at the slabs that a failed one has noted: they may be gone by then.
 #[test]
 fn a_commit_that_failed_leaves_no_slabs_behind() {
     let pool = tiny_pool(512 << 10);

@@ -16,7 +16,8 @@ impl Observer for Slow {
     fn fence(&self, _: ThreadTag) {}
 }
 
-/// Lanes that free blocks of the same words of bitmaps at the same time lose no bit, whether a commit changes one word or many.
+/// Lanes that free blocks of the same words of bitmaps at the same time lose no bit, whether a commit changes
+/// one word or many.
 #[test]
 fn bits_of_one_word_that_several_lanes_change_at_once_are_all_there() {
     const LANES: usize = 3;
@@ -50,8 +51,8 @@ fn bits_of_one_word_that_several_lanes_change_at_once_are_all_there() {
     open(&image_of(&pool)).marks().unwrap().finish().unwrap();
 }
 
-/// As above, where one lane sets bits of a word and another clears some. (Looked at after each round: a later store to the word would make up for a
-/// lost one.)
+/// As above, where one lane sets bits of a word and another clears some. (Looked at after each round: a later
+/// store to the word would make up for a lost one.)
 #[test]
 fn bits_of_one_word_that_lanes_set_and_clear_at_once_are_all_there() {
     let region = Region::simulated(&vec![0; 4 << 20], 4 << 20, Some(Arc::new(Slow))).unwrap();

@@ -8,7 +8,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use tembo_crashsim::{Audit, Report, Scenario, SharedScenario, Simulation, campaign};
 use tembo_pmem::Region;
 
-/// What a thread does to the table, or to its lane.
+/// A step of a thread on the table, or on its lane.
 #[derive(Debug, Clone)]
 enum Step {
     Put {
@@ -158,17 +158,17 @@ fn put(link: u64, bytes: u64) -> Step {
     Step::Put { link, bytes }
 }
 
-/// Records cover the heads of the slabs that they publish. A lane that allocates from such a slab, which another
-/// lane let go, changes the bitmap in that head: it has to see the other's record dead first.
+/// Records cover the heads of the slabs that they publish. A lane that allocates from such a slab, which
+/// another lane let go, changes the bitmap in that head: it has to see the other's record dead first.
 #[test]
-fn a_slab_let_go_right_after_it_was_published_is_settled_before_others_use_it() {
+fn a_lane_is_checkpointed_before_others_use_a_slab_that_it_let_go() {
     let op = |thread, steps| Op { thread, steps };
     let scenario = Threads {
         name: "a slab handed over",
         threads: 2,
         before: vec![],
         ops: vec![
-            // The second lane is taken first, so that the slab's publication is found by touch.
+            // The second lane is taken first, so that the slab's publication has an owner.
             op(1, vec![put(40, 300)]),
             op(0, vec![put(0, 64), Step::LetGo]),
             op(1, vec![put(32, 64)]),
@@ -183,8 +183,8 @@ fn a_slab_let_go_right_after_it_was_published_is_settled_before_others_use_it() 
         .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Three threads with random transactions on links of their own, whose words, bitmap words and chunk words share
-/// lines, and which let go of their lanes now and then.
+/// Three threads with random transactions on links of their own, whose words, bitmap words and chunk words
+/// share lines, and which let go of their lanes now and then.
 fn random_threads(seed: u64) -> Threads {
     const THREADS: u64 = 3;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);

@@ -14,8 +14,8 @@ use tembo_pmem::LINE_BYTES;
 const WRITE_THROUGH_BYTES: usize = 1024;
 
 impl Tx<'_> {
-    /// Reserves a block of at least `bytes` and returns its offset: a multiple of 16, of 64 if the block's size
-    /// is. Its contents are arbitrary. The commit publishes it; costs no fence and at most one line.
+    /// Reserves a block of at least `bytes` and returns its offset: a multiple of 16, of 64 if the block's
+    /// size is. Its contents are arbitrary. The commit publishes it; costs no fence and at most one line.
     ///
     /// # Errors
     ///
@@ -40,11 +40,12 @@ impl Tx<'_> {
         Ok(self.lane.writes.fresh.add(block))
     }
 
-    /// Allocates a line, and two words somewhere else that go with it: its tag, at [`tag_off`]. For a value of 64
-    /// bytes with a head: a change of the value changes one line, and not two.
+    /// Allocates a line, and two words somewhere else that go with it: its tag, at [`tag_off`]. For a value
+    /// of 64 bytes with a head: a change of the value changes one line, and not two.
     ///
-    /// Otherwise as [`alloc`](Self::alloc). The tag is allocated and freed with the line. In this transaction only
-    /// [`set_tag_word`](Self::set_tag_word) may change it, as the record covers it; later whatever changes other words.
+    /// Otherwise as [`alloc`](Self::alloc). The tag is allocated and freed with the line. In this transaction
+    /// only [`set_tag_word`](Self::set_tag_word) may change it, as the record covers it; later whatever
+    /// changes other words.
     ///
     /// # Errors
     ///
@@ -56,8 +57,8 @@ impl Tx<'_> {
         Ok(off)
     }
 
-    /// Changes a word of the tag, 0 or 1, of a line that this transaction has [allocated](Self::alloc_tagged). Not
-    /// taken back by going back to a savepoint.
+    /// Changes a word of the tag, 0 or 1, of a line that this transaction has
+    /// [allocated](Self::alloc_tagged). Not taken back by going back to a savepoint.
     ///
     /// # Errors
     ///
@@ -73,11 +74,11 @@ impl Tx<'_> {
         Ok(self.inner().log.region.store_u64(tag_off + 8 * word as u64, value)?)
     }
 
-    /// As [`alloc`](Self::alloc), but the block's contents are zero: durably after this thread's next fence. Costs
-    /// nothing more for a block that was never in use; the others are written.
+    /// As [`alloc`](Self::alloc), but the block's contents are zero: durably after this thread's next fence.
+    /// Costs nothing more for a block that was never in use; the others are written.
     ///
-    /// The zeros are not part of the commit. A structure that changes such a block directly (and hence must not have it
-    /// covered by a record) writes to it and fences before it commits.
+    /// The zeros are not part of the commit. A structure that changes such a block directly (and hence must
+    /// not have it covered by a record) writes to it and fences before it commits.
     ///
     /// # Errors
     ///
@@ -95,18 +96,18 @@ impl Tx<'_> {
         Ok(off)
     }
 
-    /// Says how much the transaction may use, from now on, of the space that is kept for those that give some back;
-    /// until it says otherwise, or another one of the lane is [begun](Lane::begin). A structure that copies what it
-    /// changes says so before it allocates for a removal. (The record of a transaction that frees anything may take its
-    /// room from there in any case.)
+    /// Says how much the transaction may use, from now on, of the space that is kept for those that give some
+    /// back; until it says otherwise, or another one of the lane is [begun](Lane::begin). A structure that
+    /// copies what it changes says so before it allocates for a removal. (The record of a transaction that
+    /// frees anything may take its room from there in any case.)
     #[inline(always)]
     pub fn use_kept_space(&mut self, use_of_it: KeptSpace) {
         self.lane.kept_space = use_of_it;
     }
 
-    /// Frees the block at `off` with the commit. Its memory is used again only when no reader that is pinned now, and
-    /// no record, can look at it: nor that of a transaction of another lane that is under way, pinned, and stores to
-    /// it.
+    /// Frees the block at `off` with the commit. Its memory is used again only when no reader that is pinned
+    /// now, and no record, can look at it: nor that of a transaction of another lane that is under way,
+    /// pinned, and stores to it.
     ///
     /// # Errors
     ///
@@ -132,8 +133,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Writes bytes into a block that was allocated in this transaction. An empty range lies in no block, so that the
-    /// last part of a write that fills its block may be empty.
+    /// Writes bytes into a block that was allocated in this transaction. An empty range lies in no block, so
+    /// that the last part of a write that fills its block may be empty.
     ///
     /// # Errors
     ///
@@ -160,9 +161,9 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// As [`write_fresh`](Self::write_fresh), of words in two parts, from an offset that is a multiple of 8 on. They
-    /// are loaded one by one, since most likely they have just been stored so: a processor that loads two such at once
-    /// waits for all stores before them.
+    /// As [`write_fresh`](Self::write_fresh), of words in two parts, from an offset that is a multiple of 8
+    /// on. They are loaded one by one, since most likely they have just been stored so: a processor that
+    /// loads two such at once waits for all stores before them.
     ///
     /// # Errors
     ///

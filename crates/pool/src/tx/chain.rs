@@ -60,8 +60,8 @@ impl Lane {
         Ok(off)
     }
 
-    /// Lets the next record switch to the other half, if that has room for a payload of this many bytes: a half that
-    /// has but one record gets another, which changes nothing. Returns whether there is room.
+    /// Lets the next record switch to the other half, if that has room for a payload of this many bytes: a
+    /// half that has but one record gets another, which changes nothing. Returns whether there is room.
     fn leave_half(&mut self, payload_bytes: u64) -> Result<bool> {
         let geometry = self.pool.inner.log.geometry;
         if Tail::must_chain_in_new_half(&geometry, payload_bytes) {

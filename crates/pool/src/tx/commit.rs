@@ -2,8 +2,8 @@
 
 use super::gather::{build_image, gather_fresh_lines, gather_homes, gather_owned_lines};
 use super::lane::Lane;
+use super::slabs::{self, write_slab_heads};
 use super::write_set::WriteSet;
-use super::{slabs, unlogged};
 use crate::Result;
 use crate::alloc::{Allocator, Arena};
 use crate::error::Done;
@@ -31,7 +31,7 @@ pub(super) fn commit(lane: &mut Lane) -> Done {
         return finish(lane, None);
     }
     if lane.leaves_log_out {
-        return unlogged::commit(lane);
+        return commit_unlogged(lane);
     }
     prefetch_owners(lane);
     let fences_first = make_image(lane, only_stores)?;
@@ -82,9 +82,9 @@ fn append_and_store(lane: &mut Lane, only_stores: bool, fences_first: bool, chai
     let home_lines: &[u64] = &writes.gathered.home_lines;
     let record = NewRecord { image, chain, least_seq, fresh_lines, home_lines, fences_first };
     log.append(slot, &mut state, tail, record)?;
-    // No locked instruction from here to the end while this is the only lane: it would wait for the fence, which
-    // the next operation's traversal can overlap with otherwise. And few calls and stores: a processor has room for
-    // some hundred until the fence is over.
+    // No locked instruction from here to the end while this is the only lane: it would wait for the fence,
+    // which the next operation's traversal can overlap with otherwise. And few calls and stores: a processor
+    // has room for some hundred until the fence is over.
     let commits = state.commits;
     if only_stores {
         writes.lines.apply(&log.region)?;
@@ -109,9 +109,24 @@ fn owned_lines(writes: &mut WriteSet) -> &[u64] {
     &writes.gathered.owned_lines
 }
 
+/// The rest of a commit without a record (`unlogged.rs`).
+#[cold]
+fn commit_unlogged(lane: &mut Lane) -> Done {
+    let Lane { pool, number, writes, .. } = &mut *lane;
+    let log: &Log = &pool.inner.log;
+    write_slab_heads(&log.region, writes)?;
+    let is_only_lane = !log.line_owners.is_on();
+    store_homes(&log.region, writes, is_only_lane)?;
+    if !writes.freed.is_empty() {
+        let slot = log.slot(*number);
+        log.retire(slot, &mut slot.lock(), &mut writes.freed, is_only_lane);
+    }
+    release_and_finish(lane, None)
+}
+
 /// Stores the home words.
 #[inline(always)]
-pub(super) fn store_homes(region: &Region, writes: &WriteSet, is_only_lane: bool) -> Result<()> {
+fn store_homes(region: &Region, writes: &WriteSet, is_only_lane: bool) -> Result<()> {
     for (off, value) in writes.steps.redo_words() {
         region.store_u64(off, value)?;
     }
@@ -127,7 +142,7 @@ pub(super) fn store_homes(region: &Region, writes: &WriteSet, is_only_lane: bool
 
 /// Makes blocks available that have left limbo, which lie in place of the freed ones, and [finishes](finish).
 #[inline(always)]
-pub(super) fn release_and_finish(lane: &mut Lane, commit: Option<u64>) -> Done {
+fn release_and_finish(lane: &mut Lane, commit: Option<u64>) -> Done {
     if !lane.writes.freed.is_empty() { release(lane, commit) } else { finish(lane, commit) }
 }
 
@@ -140,8 +155,8 @@ fn release(lane: &mut Lane, commit: Option<u64>) -> Done {
     finish(lane, commit).and(released)
 }
 
-/// Puts the volatile state in order after a commit, and registers the lane, unless it is the only one, as owner of
-/// its lines by this commit.
+/// Puts the volatile state in order after a commit, and registers the lane, unless it is the only one, as
+/// owner of its lines by this commit.
 #[inline(always)]
 fn finish(lane: &mut Lane, commit: Option<u64>) -> Done {
     let Lane { pool, number, arena, writes, .. } = lane;
@@ -163,8 +178,8 @@ fn register(log: &Log, lane: u32, commit: u64, writes: &mut WriteSet) -> Done {
     outcome
 }
 
-/// Puts the volatile state of blocks that the transaction allocated and freed in order, and forgets them. The stores
-/// here wait for the fence.
+/// Puts the volatile state of blocks that the transaction allocated and freed in order, and forgets them. The
+/// stores here wait for the fence.
 #[inline(always)]
 fn finish_blocks(writes: &mut WriteSet, alloc: &Allocator, arena: &Arena) {
     if !writes.gathered.new_slabs.is_empty() {

@@ -26,8 +26,8 @@ pub(super) struct Fresh {
 }
 
 impl Fresh {
-    /// Extends the written range, to whole words (which lie in one line). A gap between two writes is covered as
-    /// well, hence has to be flushed.
+    /// Extends the written range, to whole words (which lie in one line). A gap between two writes is covered
+    /// as well, hence has to be flushed.
     pub(super) fn note_written(&mut self, start: u64, end: u64) {
         if start == end {
             return;
@@ -237,8 +237,8 @@ impl FreshBlocks {
         tags.into_iter().any(|tag| off.wrapping_sub(tag) < TAG_BYTES)
     }
 
-    /// The numbers, within a slab, of the blocks there that were not freed again. Takes time that follows how many
-    /// these are.
+    /// The numbers, within a slab, of the blocks there that were not freed again. Takes time that follows how
+    /// many these are.
     pub(super) fn in_slab(&self, slab: &SlabRef) -> impl Iterator<Item = u64> {
         let is_indexed = self.list.len() > SEARCH_MAX;
         let indexed = is_indexed.then(|| self.index.range(slab.blocks_span()));

@@ -18,7 +18,7 @@ pub enum KeptSpace {
     None,
     /// Half of it: for a transaction that leads to more space, if not at once.
     Half,
-    /// All of it: for what frees more than it takes.
+    /// All of it: for a transaction that frees more than it takes.
     All,
 }
 
@@ -46,16 +46,17 @@ impl Lane {
         Lane { pool, number, arena, writes, image, tail, kept_space: KeptSpace::None, leaves_log_out: false }
     }
 
-    /// Lets the blocks that the last commit freed wait for the readers of this moment: for structures that lead readers
-    /// to blocks by words in memory, which they can change only after the commit.
+    /// Lets the blocks that the last commit freed wait for the readers of this moment: for structures that
+    /// lead readers to blocks by words in memory, which they can change only after the commit.
     ///
-    /// The caller holds a pin from before the commit until this returns, so that no such block is used again meanwhile.
+    /// The caller holds a pin from before the commit until this returns, so that no such block is used again
+    /// meanwhile.
     pub fn defer_frees_to_current_epoch(&mut self) {
         self.pool.inner.log.defer_frees_to_current_epoch(self.number);
     }
 
-    /// Prefetches the allocator's words for the block at `off`, which the lane's next transaction is going to free,
-    /// while the block's own lines arrive. Any other offset does no harm.
+    /// Prefetches the allocator's words for the block at `off`, which the lane's next transaction is going to
+    /// free, while the block's own lines arrive. Any other offset does no harm.
     pub fn prefetch_for_free(&self, off: u64) {
         let inner: &PoolInner = &self.pool.inner;
         inner.alloc.prefetch_for_free(&inner.log.region, off);
@@ -89,7 +90,8 @@ pub(crate) enum LaneHold<'l> {
     Borrowed(&'l mut Lane),
     Owned(Box<Lane>),
     Locked(MutexGuard<'l, Lane>),
-    /// With lanes that nobody may write with meanwhile. In a box, since every transaction moves its `LaneHold`.
+    /// With lanes that no thread may write with meanwhile. In a box, since every transaction moves its
+    /// `LaneHold`.
     WithOthers(Box<(MutexGuard<'l, Lane>, Vec<MutexGuard<'l, Lane>>)>),
 }
 

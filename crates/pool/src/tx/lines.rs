@@ -7,13 +7,14 @@ use crate::{Error, Result};
 use tembo_pmem::LINE_BYTES;
 
 impl Tx<'_> {
-    /// Stores words from `off` on by line, without a look at the transaction's other writes: for structures that know
-    /// which words are whose. Gathering them by line is cheaper than logging each by itself. They become visible line
-    /// by line, in the order in which lines were first stored to, and in a line in any order.
+    /// Stores words from `off` on by line, without a look at the transaction's other writes: for structures
+    /// that know which words are whose. Gathering them by line is cheaper than logging each by itself. They
+    /// become visible line by line, in the order in which lines were first stored to, and in a line in any
+    /// order.
     ///
     /// None of them is stored by [`store`](Self::store), or in a block that the transaction allocates.
-    /// [`line_word`](Self::line_word) tells of them, [`load`](Self::load) does not. They are taken back with the whole
-    /// transaction, but not by going back to a savepoint.
+    /// [`line_word`](Self::line_word) tells of them, [`load`](Self::load) does not. They are taken back with
+    /// the whole transaction, but not by going back to a savepoint.
     ///
     /// # Errors
     ///
@@ -52,8 +53,8 @@ impl Tx<'_> {
     }
 
     /// Stores the words of the line at `off` that `mask` chooses, bit i word i, as
-    /// [`store_line_words`](Self::store_line_words) does. All stores of the transaction to this line become visible
-    /// from its first word to its last.
+    /// [`store_line_words`](Self::store_line_words) does. All stores of the transaction to this line become
+    /// visible from its first word to its last.
     ///
     /// # Errors
     ///
@@ -76,8 +77,8 @@ impl Tx<'_> {
         self.lane.writes.lines.get(off)
     }
 
-    /// The words of the line at `off` that are going to be stored by line, if there are any: bit i of the mask stands
-    /// for word i.
+    /// The words of the line at `off` that are going to be stored by line, if there are any: bit i of the
+    /// mask stands for word i.
     #[inline]
     pub fn line_words(&self, off: u64) -> Option<(u8, &[u64; 8])> {
         let line = self.lane.writes.lines.at(off)?;
@@ -90,8 +91,8 @@ impl Tx<'_> {
         !self.lane.writes.lines.is_empty()
     }
 
-    /// Prefetches the owners of the line at `off`, whose words are going to be stored, for the commit. Changes nothing
-    /// else.
+    /// Prefetches the owners of the line at `off`, whose words are going to be stored, for the commit.
+    /// Changes nothing else.
     #[inline(always)]
     pub fn prefetch_for_store(&self, off: u64) {
         self.lane.pool.inner.log.line_owners.prefetch_early(off);

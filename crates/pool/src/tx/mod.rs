@@ -9,9 +9,11 @@
 //! | `roots.rs` | changes of the root directory |
 //! | `savepoint.rs` | taking writes back |
 //! | `write_set.rs`, `steps.rs`, `fresh.rs` | the volatile state of a transaction |
-//! | `commit.rs`, `gather.rs`, `slabs.rs`, `unlogged.rs` | the commit |
+//! | `commit.rs`, `gather.rs`, `bits.rs`, `slabs.rs` | the commit |
+//! | `unlogged.rs` | commits without records, for measurements |
 //! | `reserve.rs`, `chain.rs` | space for blocks and long records |
 
+mod bits;
 mod blocks;
 mod chain;
 mod commit;
@@ -41,22 +43,23 @@ use write_set::WriteSet;
 
 /// A transaction on a pool.
 ///
-/// It has two ways to write words that others may see, with opposite contracts. *Logged words* ([`store`](Self::store))
-/// are seen by [`load`](Self::load) and taken back by [savepoints](Self::rollback_to); [`logged_words`](Self::logged_words)
-/// lists them. *Words stored by line* ([`store_line_words`](Self::store_line_words), [`store_line`](Self::store_line),
-/// [`store_whole_line`](Self::store_whole_line)) are cheaper, are **not** seen by `load` and **not** taken back by
-/// savepoints; [`line_word`](Self::line_word), [`line_words`](Self::line_words) and
+/// It has two ways to write words that others may see, with opposite contracts. *Logged words*
+/// ([`store`](Self::store)) are seen by [`load`](Self::load) and taken back by
+/// [savepoints](Self::rollback_to); [`logged_words`](Self::logged_words) lists them. *Words stored by line*
+/// ([`store_line_words`](Self::store_line_words), [`store_line`](Self::store_line),
+/// [`store_whole_line`](Self::store_whole_line)) are cheaper, are **not** seen by `load` and **not** taken
+/// back by savepoints; [`line_word`](Self::line_word), [`line_words`](Self::line_words) and
 /// [`has_line_words`](Self::has_line_words) tell of them. No word is stored in both ways by one transaction.
 ///
 /// Other threads see nothing of either before it is durable. Dropping the transaction takes everything back.
-/// Isolation from other writers is the caller's: words that it changes must not be changed through another lane until
-/// [`commit`](Self::commit) has returned.
+/// Isolation from other writers is the caller's: words that it changes must not be changed through another
+/// lane until [`commit`](Self::commit) has returned.
 pub struct Tx<'l> {
     lane: LaneHold<'l>,
 }
 
-/// The words of a pool as a transaction sees them ([`Tx::view`]): its logged words included, words that it stores by
-/// line not.
+/// The words of a pool as a transaction sees them ([`Tx::view`]): its logged words included, words that it
+/// stores by line not.
 #[derive(Clone, Copy)]
 pub struct TxView<'t> {
     region: &'t Region,
@@ -110,8 +113,8 @@ impl<'l> Tx<'l> {
         &self.lane.pool.inner
     }
 
-    /// Loads a word as the transaction sees it: a logged word has the value that is going to be stored, a word stored
-    /// by line its old value.
+    /// Loads a word as the transaction sees it: a logged word has the value that is going to be stored, a
+    /// word stored by line its old value.
     ///
     /// # Errors
     ///
@@ -128,8 +131,8 @@ impl<'l> Tx<'l> {
         TxView { region: lane.pool.region(), writes: &lane.writes }
     }
 
-    /// The offsets of the logged words of a range ([`store`](Self::store)), which lie outside of the transaction's own
-    /// blocks. Takes no longer than to look at each word, or at each store.
+    /// The offsets of the logged words of a range ([`store`](Self::store)), which lie outside of the
+    /// transaction's own blocks. Takes no longer than to look at each word, or at each store.
     pub fn logged_words(&self, off: u64, bytes: u64) -> Vec<u64> {
         let steps = &self.lane.writes.steps;
         if steps.len() as u64 > bytes / 8 {
@@ -139,8 +142,8 @@ impl<'l> Tx<'l> {
         steps.redo_words().map(|(word, _)| word).filter(|word| word.wrapping_sub(off) < bytes).collect()
     }
 
-    /// Stores a logged word. Other threads see it after the commit; logged words become visible in the order in which
-    /// they were stored (last stored, for a word stored twice).
+    /// Stores a logged word. Other threads see it after the commit; logged words become visible in the order
+    /// in which they were stored (last stored, for a word stored twice).
     ///
     /// # Errors
     ///
@@ -164,7 +167,8 @@ impl<'l> Tx<'l> {
         Ok(())
     }
 
-    /// As [`store`](Self::store) of a word outside of the transaction's own blocks, the root directory included.
+    /// As [`store`](Self::store) of a word outside of the transaction's own blocks, the root directory
+    /// included.
     fn store_anywhere(&mut self, off: u64, value: u64) -> Result<()> {
         self.inner().log.region.check_word(off)?;
         self.lane.writes.steps.push_redo(off, value);
@@ -182,8 +186,8 @@ impl<'l> Tx<'l> {
         2 * (writes.steps.len() + writes.fresh.len() + writes.freed.len()) + 9 * writes.lines.len()
     }
 
-    /// As [`commit`](Self::commit), and begins the next transaction of the lane. After an error too: writes that were
-    /// not committed are taken back.
+    /// As [`commit`](Self::commit), and begins the next transaction of the lane. After an error too: writes
+    /// that were not committed are taken back.
     ///
     /// # Errors
     ///
@@ -204,8 +208,8 @@ impl<'l> Tx<'l> {
         }
     }
 
-    /// Makes the transaction durable, then visible. Costs nothing if it did nothing; otherwise one fence, or two
-    /// if it wrote more than 2 KiB of new data.
+    /// Makes the transaction durable, then visible. Costs nothing if it did nothing; otherwise one fence, or
+    /// two if it wrote more than 2 KiB of new data.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Reserving blocks when the lane's own slabs have none: from other slabs, by dissolving empty ones, by growing, and
-//! in a full pool from limbo and the space that is kept.
+//! Reserving blocks when the lane's own slabs have none: from other slabs, by dissolving empty ones, by
+//! growing, and in a full pool from limbo and the space that is kept.
 
 use super::commit::commit;
 use super::lane::{KeptSpace, Lane};
@@ -11,8 +11,8 @@ use crate::{Error, Result};
 use tembo_pmem::size_of;
 
 impl Lane {
-    /// Reserves a block; when space runs out, first by dissolving empty slabs, then by growing, and then by taking
-    /// blocks back from limbo.
+    /// Reserves a block; when space runs out, first by dissolving empty slabs, then by growing, and then by
+    /// taking blocks back from limbo.
     pub(super) fn reserve(&mut self, wanted: Wanted) -> Result<Block> {
         match self.reserve_or_grow(wanted) {
             Err(full @ Error::Full { .. }) => {
@@ -73,8 +73,8 @@ impl Lane {
         }
     }
 
-    /// Makes the chunks of slabs without blocks free, with a record of its own. Returns their number. `all` looks
-    /// at every slab of the pool.
+    /// Makes the chunks of slabs without blocks free, with a record of its own. Returns their number. `all`
+    /// looks at every slab of the pool.
     pub(crate) fn dissolve_empty_slabs(&mut self, all: bool) -> Result<usize> {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;

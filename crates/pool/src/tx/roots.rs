@@ -36,8 +36,8 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// The first of the objects that have no name any more and are still to be freed, or 0, as the transaction sees
-    /// it.
+    /// The first of the objects that have no name any more and are still to be freed, or 0, as the
+    /// transaction sees it.
     ///
     /// # Errors
     ///
@@ -46,8 +46,8 @@ impl Tx<'_> {
         roots::dropped_of(self.load(DROPPED_OFF)?)
     }
 
-    /// Makes an object, or none if `off` is 0, the first of those that have no name any more and are still to be
-    /// freed. The caller lets the object lead to the one that was first before.
+    /// Makes an object, or none if `off` is 0, the first of those that have no name any more and are still to
+    /// be freed. The caller lets the object lead to the one that was first before.
     ///
     /// # Panics
     ///

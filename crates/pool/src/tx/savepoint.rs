@@ -20,8 +20,9 @@ impl Tx<'_> {
         Savepoint { steps: writes.steps.len(), fresh: writes.fresh.len(), freed: writes.freed.len() }
     }
 
-    /// Takes everything since the savepoint back, which must be of this transaction; but neither words stored by line,
-    /// nor bytes that [`write_fresh`](Self::write_fresh) wrote into a block that was allocated before it.
+    /// Takes everything since the savepoint back, which must be of this transaction; but neither words stored
+    /// by line, nor bytes that [`write_fresh`](Self::write_fresh) wrote into a block that was allocated
+    /// before it.
     pub fn rollback_to(&mut self, to: Savepoint) {
         let Lane { pool, arena, writes, .. } = &mut *self.lane;
         let inner: &PoolInner = &pool.inner;
@@ -64,7 +65,8 @@ impl Tx<'_> {
         if self.lane.pool.was_left_behind() {
             return;
         }
-        // A commit that failed may have left them. They are not to be referred to once their blocks are released.
+        // A commit that failed may have left them. They are not to be referred to once their blocks are
+        // released.
         self.lane.writes.gathered.new_slabs.clear();
         if !self.lane.writes.is_untouched() {
             self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });

@@ -1,5 +1,5 @@
-//! The steps of a transaction, in their order, so that they can be taken back: word stores that the record will log,
-//! stores to the transaction's own blocks, and frees of those.
+//! The steps of a transaction, in their order, so that they can be taken back: word stores that the record
+//! will log, stores to the transaction's own blocks, and frees of those.
 
 use tembo_sync::hash_u64_to_bits;
 
@@ -64,7 +64,8 @@ impl Steps {
         }
     }
 
-    /// The words that steps change by the record, and their values, in the order in which they are to become visible.
+    /// The words that steps change by the record, and their values, in the order in which they are to become
+    /// visible.
     #[inline(always)]
     pub(super) fn redo_words(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         self.list.iter().filter_map(|step| match step {

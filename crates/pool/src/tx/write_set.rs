@@ -1,7 +1,7 @@
 //! The volatile state of a transaction: everything that its commit will do.
 
+use super::bits::BitChange;
 use super::fresh::FreshBlocks;
-use super::slabs::BitChange;
 use super::steps::Steps;
 use crate::alloc::Block;
 use crate::alloc::slab::SlabRef;
@@ -10,7 +10,8 @@ use crate::log::record::Change;
 use crate::{Error, Result};
 use tembo_pmem::{LINE_BYTES, size_of};
 
-/// For the lines of blocks from this size on, room is made before the commit, which cannot fail for the want of memory.
+/// For the lines of blocks from this size on, room is made before the commit, which cannot fail for the want
+/// of memory.
 pub(super) const LARGE_BYTES: u64 = 1 << 20;
 /// A longer list of lines is not kept for the lane's next transaction.
 const OWNED_KEPT: usize = 1 << 16;
