@@ -2,6 +2,7 @@
 
 use tembo_pmem::OutOfBounds;
 use tembo_pool::Quoted;
+use tembo_pool::turns::WouldWait;
 
 /// Result of index operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -93,6 +94,12 @@ impl Error {
     /// Whether there was no space.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Error::Pool(tembo_pool::Error::Full { .. }))
+    }
+}
+
+impl From<WouldWait> for Error {
+    fn from(WouldWait { holds, asks }: WouldWait) -> Error {
+        Error::WouldWait { holds, asks }
     }
 }
 

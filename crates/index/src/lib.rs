@@ -18,17 +18,18 @@ mod key_edit;
 mod key_prefix;
 mod map_kind;
 mod record;
-mod turns;
 mod u64tree;
 mod versioned;
 mod wbtree;
+
+use tembo_pool::turns;
 
 pub use dropped::{check_dropped, drop_map, has_dropped, reclaim_dropped};
 pub use error::{Error, Result};
 pub use map_kind::{MapFormat, MapKind};
 pub use record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 #[doc(hidden)]
-pub use turns::HeldHere;
+pub use tembo_pool::turns::HeldHere;
 #[cfg(feature = "research")]
 pub use u64tree::DramAccess;
 pub use u64tree::{Records, U64Range, U64Tree};

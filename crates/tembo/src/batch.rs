@@ -426,7 +426,7 @@ impl Batch<'_> {
         // Dropped in this order: after a failure the transaction is taken back before other threads may write
         // to the maps.
         let Batch { mut parts, mut tx, shared, writers, held: _held, .. } = self;
-        let made = parts.for_each(|part| part.finish(&mut tx)).and_then(|()| writers.commit(tx));
+        let made = parts.for_each(|part| part.finish(&mut tx)).and_then(|()| Ok(writers.commit(tx)?));
         if let Err(e) = made {
             let e = e.into();
             if matches!(e, Error::Full { .. }) {

@@ -268,7 +268,7 @@ impl Map {
         Ok(match &self.tree {
             Tree::Plain(tree) => {
                 let writers = self.pool.shared.writers()?;
-                writers.expect_other(TURN)?;
+                writers.expect_other(TURN).map_err(tembo_index::Error::from)?;
                 tree.remove_range_in_groups(bounds, || writers.begin())?
             }
             Tree::Versioned(tree) => tree.remove_range_in_groups(bounds)?,

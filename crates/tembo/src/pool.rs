@@ -72,7 +72,7 @@ impl Shared {
     /// Waits until no other thread writes to a map; refuses if this thread does.
     pub(crate) fn begin(&self, asks: &'static str) -> Result<Tx<'_>> {
         let writers = self.writers()?;
-        writers.expect_other(asks)?;
+        writers.expect_other(asks).map_err(tembo_index::Error::from)?;
         Ok(writers.begin())
     }
 

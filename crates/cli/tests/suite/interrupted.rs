@@ -1,6 +1,6 @@
 //! What is left when a command is interrupted, or when nobody takes what it prints.
 
-use crate::support::{Workspace, Run, bytes};
+use crate::support::{Run, Workspace, bytes};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;

@@ -18,7 +18,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tembo_pmem::{OfProcess, Region, offset_of};
-use tembo_pool::{Hold, Pool};
+use tembo_pool::{OpenGuard, Pool};
 
 /// 2^15 ownership records for each processor: enough that two owned at the same time are hardly ever one, and
 /// few enough that they stay in the caches.
@@ -57,7 +57,7 @@ pub(crate) struct HeapShared {
     /// Serialises a transaction that has conflicted too often.
     pub serial_turn: Mutex<()>,
     pub is_serial: AtomicBool,
-    _leases: (Option<BrandLease>, Hold),
+    _leases: (Option<BrandLease>, OpenGuard),
 }
 
 thread_local! {
@@ -70,7 +70,7 @@ impl HeapShared {
         pool: Pool,
         off: u64,
         types: Types,
-        leases: (Option<BrandLease>, Hold),
+        leases: (Option<BrandLease>, OpenGuard),
     ) -> Result<HeapShared> {
         let region = pool.region();
         let lanes = pool.geometry().lane_count;

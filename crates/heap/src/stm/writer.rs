@@ -36,7 +36,7 @@ pub(crate) struct WriterContext {
 
 impl WriterContext {
     pub(crate) fn has_work(&self) -> bool {
-        self.ptx.has_stored_words()
+        self.ptx.has_line_words()
             || !(self.deltas.is_empty() && self.fresh.is_empty() && self.held.is_empty())
     }
 

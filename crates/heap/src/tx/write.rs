@@ -103,7 +103,7 @@ impl<'t, B: Brand> Tx<'t, B> {
                 return Ok(writer.ptx.store_whole_line(off, line)?);
             }
             self.active.note_written(off, words.len());
-            return Ok(writer.ptx.store_words(off, words)?);
+            return Ok(writer.ptx.store_line_words(off, words)?);
         }
         Ok(writer.ptx.write_fresh_words(off, &[], words)?)
     }
@@ -163,7 +163,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         let index = shared.orecs.index(key);
         shared.orecs.prefetch(index);
         let mut writer = self.writer()?;
-        writer.ptx.expect_store(off);
+        writer.ptx.prefetch_for_store(off);
         if active.owns_early {
             return active.own(shared, &mut writer, index);
         }

@@ -13,7 +13,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use tembo_pmem::Region;
-use tembo_pool::{Claim, Lane, Pool, Tx};
+use tembo_pool::{Lane, OpenGuard, Pool, Tx};
 use tembo_sync::Bias;
 
 /// An ordered map from 8-byte keys to 8-byte values in a pool, for any number of threads. Cheap to clone;
@@ -76,7 +76,7 @@ pub struct U64Tree {
 /// The state that the clones of a handle share.
 pub(super) struct Tree {
     pub(super) pool: Pool,
-    pub(super) claim: Claim,
+    pub(super) claim: OpenGuard,
     pub(super) header: u64,
     pub(super) best: Best,
     /// The bias of the leaves' locks.

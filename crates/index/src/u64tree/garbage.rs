@@ -1,7 +1,7 @@
 //! Values in DRAM that have left the tree, and wait for the readers that may still look at them.
 
 use parking_lot::Mutex;
-use tembo_pool::Claim;
+use tembo_pool::OpenGuard;
 
 /// A value that is dropped later: a node, a leaf's order, or a record.
 pub(super) type Waste = Box<dyn Send>;
@@ -16,7 +16,7 @@ pub(super) struct Garbage {
 
 impl Garbage {
     /// Drops `waste`, which nobody can reach any more, as soon as no pin from before is left.
-    pub(super) fn add(&self, claim: &Claim, waste: Waste) {
+    pub(super) fn add(&self, claim: &OpenGuard, waste: Waste) {
         let epoch = claim.end_epoch();
         let mut list = self.waste.lock();
         list.push((epoch, waste));

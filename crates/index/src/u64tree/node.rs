@@ -20,7 +20,7 @@ use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use tembo_pmem::{Region, prefetch_for_store};
-use tembo_pool::{BriefPin, Claim};
+use tembo_pool::{BriefPin, OpenGuard};
 
 /// The lock of structure changes.
 pub(super) type Structure<'s> = RwLockWriteGuard<'s, ()>;
@@ -130,7 +130,7 @@ impl Link {
     }
 
     /// Drops a node that is in no word of the tree any more, when its readers are gone.
-    pub(super) fn discard(self, garbage: &Garbage, claim: &Claim) {
+    pub(super) fn discard(self, garbage: &Garbage, claim: &OpenGuard) {
         if let Some(node) = self.take() {
             garbage.add(claim, node.into_waste());
         }
@@ -225,7 +225,7 @@ where
         }
     }
 
-    pub(super) fn set(&self, value: T, garbage: &Garbage, claim: &Claim) {
+    pub(super) fn set(&self, value: T, garbage: &Garbage, claim: &OpenGuard) {
         let old = self.0.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
         if !old.is_null() {
             // SAFETY: made of a box; the thread that exchanged it owns it, and shares it only with readers

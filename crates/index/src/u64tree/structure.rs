@@ -195,7 +195,7 @@ impl Tree {
         right_lock.retire();
         // The block of the right leaf was in reach until now, and so it has to wait for readers until now.
         // The caller's pin has kept it meanwhile.
-        lane.unlinked_only_now();
+        lane.defer_frees_to_current_epoch();
         drop(left_lock);
         // No word leads to the leaf any more: its parent's are gone, and that of the leaf to its left was
         // exchanged.

@@ -12,7 +12,7 @@ use super::view::View;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::Region;
-use tembo_pool::{Hold, Pool};
+use tembo_pool::{OpenGuard, Pool};
 
 /// The state that the clones of a handle share.
 pub(crate) struct Shared {
@@ -20,7 +20,7 @@ pub(crate) struct Shared {
     pub(super) header: u64,
     /// The seed of the hashes; 0 in a tree.
     pub(super) seed: u64,
-    _hold: Hold,
+    _hold: OpenGuard,
     /// The newest version.
     current: AtomicU64,
     /// The version that is being made, or was made last.
@@ -58,7 +58,7 @@ impl Shared {
     /// The state of a map that was just opened, or made, and has this newest version.
     pub(super) fn new(
         pool: &Pool,
-        (header, seed, hold): (u64, u64, Hold),
+        (header, seed, hold): (u64, u64, OpenGuard),
         version: Version,
         kept: Vec<KeptSnapshot>,
     ) -> Shared {

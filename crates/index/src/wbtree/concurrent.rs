@@ -1,16 +1,16 @@
 //! Changes of single records by several threads at once, each durable when its call returns.
 
 use super::WbTree;
+use super::Writers;
 use super::length::length_part;
 use super::locks::{HeldLocks, Locks};
 use super::node::{Media, View};
 use super::remove::becomes_sparse;
 use super::search::{Goal, Probe, TreePosition, descend, descend_to, find};
-use super::writers::{Turn, Writers};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key_edit::KeyEdit;
 use crate::record::{check_lengths, write_record};
-use tembo_pool::Tx;
+use tembo_pool::{Turn, Tx};
 
 /// A tree with the writers that change it, made by [`WbTree::concurrent`].
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +75,7 @@ impl ConcurrentWriter<'_> {
     /// the pool is opened again; otherwise nothing was changed. So for all changes.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[&[u8]]) -> Result<bool> {
-        let Turn { mut tx, locks } = self.writers.turn()?;
+        let Turn { mut tx, locks } = self.writers.turn::<Error>()?;
         let Some(locks) = locks else {
             let was_there = self.tree.put(&mut tx, key, value)?;
             tx.commit()?;
@@ -105,7 +105,7 @@ impl ConcurrentWriter<'_> {
     /// As for [`put`](Self::put).
     #[inline]
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        let Turn { mut tx, locks } = self.writers.turn()?;
+        let Turn { mut tx, locks } = self.writers.turn::<Error>()?;
         let Some(locks) = locks else {
             let was_there = self.tree.remove(&mut tx, key)?;
             tx.commit()?;
@@ -184,7 +184,7 @@ impl ConcurrentWriter<'_> {
         may: MayInsertOrRemove,
         decide: impl FnOnce(Option<&[u8]>) -> KeyEdit<V>,
     ) -> Result<bool> {
-        let Turn { mut tx, locks } = self.writers.turn()?;
+        let Turn { mut tx, locks } = self.writers.turn::<Error>()?;
         let Some(locks) = locks else {
             let is_there = self.tree.decide(&mut tx, key, decide)?;
             tx.commit()?;

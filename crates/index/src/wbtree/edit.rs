@@ -169,7 +169,7 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
     /// stores. They would find values of keys that the transaction changes again later, and blocks that it
     /// has given back.
     pub(crate) fn retire_node(&mut self, node: u64, bytes: u64) -> Result<()> {
-        for word in self.tx.stored_words(node, bytes) {
+        for word in self.tx.logged_words(node, bytes) {
             let before = self.region().load_u64(word).map_err(tembo_pool::Error::from)?;
             self.tx.store(word, before)?;
         }

@@ -17,7 +17,7 @@ const STRIPES: usize = 1 << 12;
 const HELD_MAX: usize = 8;
 
 /// The locks of the trees of a pool.
-pub(crate) struct Locks {
+pub struct Locks {
     leaves: Box<[Lock]>,
     /// By part of the length: lanes that share one take turns.
     lengths: [Lock; LENGTHS],
@@ -37,8 +37,8 @@ struct Line<T>(T);
 #[derive(Default)]
 struct Lock(SpinLock);
 
-impl Locks {
-    pub(crate) fn new() -> Locks {
+impl Default for Locks {
+    fn default() -> Locks {
         Locks {
             leaves: (0..STRIPES).map(|_| Lock::default()).collect(),
             lengths: Default::default(),
@@ -46,7 +46,9 @@ impl Locks {
             version: Line::default(),
         }
     }
+}
 
+impl Locks {
     fn stripe(leaf: u64) -> u32 {
         hash_u64_to_bits(leaf, STRIPES.trailing_zeros()) as u32
     }

@@ -131,7 +131,6 @@ mod snapshot_scan;
 mod split;
 #[cfg(test)]
 mod tests;
-mod writers;
 
 pub use concurrent::ConcurrentWriter;
 pub use create::WbTree;
@@ -139,4 +138,6 @@ pub use cursor::Cursor;
 pub use get::PREFETCH_KEYS_MAX;
 pub use scan::{Entry, Range, Value};
 pub use snapshot_scan::OwnedRecord;
-pub use writers::Writers;
+
+/// The writers of a pool's trees of byte strings ([`WbTree::concurrent`]).
+pub type Writers = tembo_pool::Writers<locks::Locks>;

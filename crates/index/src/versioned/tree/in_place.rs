@@ -39,7 +39,7 @@ impl TreeDrafts {
                 Form::Block => {
                     let record = leaf.field(slot, Field::Value);
                     before.region.prefetch(record);
-                    lane.expect_free(record);
+                    lane.prefetch_for_free(record);
                     Record::read(before.region, record)?.key == key
                 }
                 Form::Inline { key_bytes, .. } => key.len() == leaf.shared() + usize::from(key_bytes),
@@ -187,7 +187,7 @@ impl TreeBuilder {
             self.end_in_place(tx, off, &ended)?;
         }
         if u64::from_ne_bytes(prints) != prints_before {
-            tx.store_words(off + 8 * prints_word as u64, &[u64::from_ne_bytes(prints)])?;
+            tx.store_line_words(off + 8 * prints_word as u64, &[u64::from_ne_bytes(prints)])?;
         }
         // In a place its start is stored before its other words, and its end after them (I4), as words of
         // one line are.
@@ -201,7 +201,7 @@ impl TreeBuilder {
         if let Some((record, start)) = ended.record {
             self.give_up_record(tx, record, start)?;
         }
-        Ok(tx.store_words(off + 8 * entry_word(0, ended.slot, Field::End) as u64, &[self.version])?)
+        Ok(tx.store_line_words(off + 8 * entry_word(0, ended.slot, Field::End) as u64, &[self.version])?)
     }
 
     /// As [`touch`](Self::touch). While nobody holds a version, the stamps are only deferred.

@@ -1,31 +1,37 @@
 //! How the pool was last used: whether it was closed, and if not, in which domain, boot and file it was open.
 //!
-//! In the page cache every store of a killed process is kept. A power failure, or a crash of the system, keeps of each page
-//! what was last written back, so that pages of different ages come together, which no record can put right. So nobody may
-//! read such a pool without knowing. The same holds of a copy that was made while the pool was open.
+//! In the page cache every store of a killed process is kept. After a power failure, or a crash of the
+//! system, each page is as it was last written back, so that pages of different ages come together, which no
+//! record can put right. So no program may read such a pool without knowing. The same holds for a copy that
+//! was made while the pool was open.
 //!
 //! # Media layout
-//! `PmHeader::opening`, one word with a check, in a line of its own: bits 0 to 2 say how the pool was mapped ([`Kind`]), bit 3
-//! whether it is open. If it is, bits 4 to 23 are a hash of the file's device and inode, bits 24 to 47 one of the boot's id
-//! (`/proc/sys/kernel/random/boot_id`), never 0 unless that cannot be read. A word that is 0 says nothing: versions before this
-//! one left it so.
+//! `PmHeader::opening`, one word with a check, in a line of its own: bits 0 to 2 say how the pool was mapped
+//! ([`Kind`]), bit 3 whether it is open. If it is, bits 4 to 23 are a hash of the file's device and inode,
+//! bits 24 to 47 one of the boot's id (`/proc/sys/kernel/random/boot_id`), never 0 unless that cannot be
+//! read. A word that is 0 says nothing: versions before this one left it so.
 //! # Invariants
-//! - O1: the word says *open*, durably, before the first store of an opening for writing, but for those of the features' bits.
-//! - O2: all that an opening has stored is durable before the word says *closed*.
-//! - O3: all that earlier openings have stored is on the device before the word says *open* in a domain that outlives boots.
+//! - O1: the word says *open*, durably, before the first store of an opening for writing, but for those of
+//!   the features' bits.
+//! - O2: all stores of an opening are durable before the word says *closed*.
+//! - O3: all stores of earlier openings are on the device before the word says *open* in a domain that
+//!   outlives boots.
 //! # Commit point
-//! The store of the word, which is one aligned word: it cannot be torn. Any other value than 0 whose check does not match is damage.
+//! The store of the word, which is one aligned word: it cannot be torn. Any other value than 0 whose check
+//! does not match is damage.
 //! # Recovery
-//! Cut before the store of *open* is durable: the pool is as it was, and has the old word. Cut before the store of *closed* is:
-//! the word says *open*, which is said of a whole pool then. That costs a check and loses nothing.
+//! Cut before the store of *open* is durable: the pool is as it was, and has the old word. Cut before the
+//! store of *closed* is: the word says *open*, which is said of a whole pool then. That costs a check and
+//! loses nothing.
 //! # Concurrency
 //! Only the holder of the file's exclusive lock stores the word. Opening for reading only stores nothing.
 
+use crate::ending::Ending;
 use crate::layout::{PmHeader, seal, unseal};
 use crate::{Error, Result};
 use rustix::fs::{fstat, fstatfs};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tembo_pmem::{Domain, Region, SyncError, offset_of};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -54,58 +60,9 @@ enum Kind {
 impl Kind {
     const ALL: [Kind; 5] = [Kind::Dax, Kind::Synced, Kind::PageCache, Kind::Emulated, Kind::Memory];
 
-    /// Whether what is durable in it is so beyond this boot.
+    /// Whether durable stores in it outlive this boot.
     fn outlives_boots(self) -> bool {
         matches!(self, Kind::Dax | Kind::Synced)
-    }
-}
-
-/// How a pool's last use for writing ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ending {
-    /// The pool does not say: it is new, or its last user was a version that did not write it down.
-    Unknown,
-    /// It was closed, and everything is on its device.
-    Closed,
-    /// Its process was killed, or the machine stopped, in a domain that survives this.
-    Killed,
-    /// It was open in the page cache in another boot: pages of different ages may have come together.
-    OtherBoot,
-    /// This file is a copy that was made while the pool was open, or after its process was killed.
-    Copy,
-}
-
-impl Ending {
-    /// Whether the pool's parts may be of different ages.
-    pub fn is_unclean(self) -> bool {
-        matches!(self, Ending::OtherBoot | Ending::Copy)
-    }
-
-    /// The name used in output.
-    pub fn name(self) -> &'static str {
-        match self {
-            Ending::Unknown => "unknown",
-            Ending::Closed => "closed",
-            Ending::Killed => "killed",
-            Ending::OtherBoot => "other-boot",
-            Ending::Copy => "copy",
-        }
-    }
-
-    /// The same in words.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Ending::Unknown => "not said: the last version that wrote to it did not write that down",
-            Ending::Closed => "closed",
-            Ending::Killed => "not closed, and nothing is lost by that",
-            Ending::OtherBoot => {
-                "open in the page cache when the machine stopped: its pages may be of different ages"
-            }
-            Ending::Copy => {
-                "open: this is a copy that was made meanwhile, or after its process was killed, and its pages may be of different ages"
-            }
-        }
     }
 }
 
@@ -134,7 +91,7 @@ impl Here {
         })
     }
 
-    /// What the word of a pool says, seen from here.
+    /// The ending that the word of a pool tells, seen from here.
     pub(crate) fn judge(&self, word: u64) -> Result<Ending> {
         if word == 0 {
             return Ok(Ending::Unknown);
@@ -152,7 +109,7 @@ impl Here {
             (true, true) => Ending::Killed,
             (true, false) => Ending::Copy,
             (false, _) if kind.outlives_boots() => Ending::Killed,
-            // What lay in memory in another boot can only have come here as a copy.
+            // A pool that lay in memory in another boot can only have come here as a copy.
             (false, _) if kind == Kind::Memory => Ending::Copy,
             (false, _) => Ending::OtherBoot,
         })
@@ -176,8 +133,8 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Stores that the pool is open, durably, unless the file is new: that is synchronised as a whole after this.
-    /// `last` is how the last use ended.
+    /// Stores that the pool is open, durably, unless the file is new: that is synchronised as a whole after
+    /// this. `last` is how the last use ended.
     pub(crate) fn mark_open(region: &Region, here: Here, is_new: bool, last: Ending) -> Result<Opening> {
         let kind = match region.domain() {
             Domain::Dax | Domain::DaxCpuCache => Kind::Dax,
@@ -188,7 +145,8 @@ impl Opening {
         };
         let opening = Opening { kind };
         if kind.outlives_boots() && !is_new && last != Ending::Closed {
-            // PERSIST(O3): an opening in the page cache that was not closed may have left pages that are on no device.
+            // PERSIST(O3): an opening in the page cache that was not closed may have left pages that are on
+            // no device.
             synchronise(region)?;
         }
         region.store_u64(OPENING_OFF, here.open_word(kind))?;
@@ -201,8 +159,8 @@ impl Opening {
     /// Stores that the pool is closed; everything is synchronised before that.
     pub(crate) fn mark_closed(&self, region: &Region) -> Result<()> {
         if matches!(self.kind, Kind::PageCache | Kind::Emulated) {
-            // PERSIST(O2): all pages are on the device before the word says so. In the other domains each fence saw to that, or
-            // there is no device.
+            // PERSIST(O2): all pages are on the device before the word says so. In the other domains each
+            // fence saw to that, or there is no device.
             synchronise(region)?;
         }
         region.store_u64(OPENING_OFF, seal(self.kind as u64, OPENING_BITS))?;
@@ -210,10 +168,12 @@ impl Opening {
     }
 
     fn persist_word(&self, region: &Region) -> Result<(), SyncError> {
-        // PERSIST(O1): the word is durable in the domain before anything else is stored, or after everything was (O2).
+        // PERSIST(O1): the word is durable in the domain before anything else is stored, or after everything
+        // was (O2).
         region.persist(OPENING_OFF, 8)?;
         match self.kind {
-            // A fence does not reach the device in these domains, and power failures are what the word is about.
+            // A fence does not reach the device in these domains, and power failures are what the word is
+            // about.
             Kind::PageCache | Kind::Emulated => region.synchronise_pages(OPENING_OFF, 8),
             Kind::Dax | Kind::Synced | Kind::Memory => Ok(()),
         }
@@ -225,6 +185,25 @@ fn synchronise(region: &Region) -> Result<(), SyncError> {
     #[cfg(test)]
     tests::note_synchronisation(region);
     region.synchronise_file()
+}
+
+/// How a pool was opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub read_only: bool,
+    pub path: Option<PathBuf>,
+    /// How its last use had ended.
+    pub ending: Ending,
+    /// Where a file is opened that is to be marked as open before anything is stored.
+    pub to_mark: Option<Here>,
+    /// The opening of a file that is marked so.
+    pub opening: Option<Opening>,
+}
+
+impl Default for Opened {
+    fn default() -> Opened {
+        Opened { read_only: false, path: None, ending: Ending::Unknown, to_mark: None, opening: None }
+    }
 }
 
 /// The word of a pool that was last used elsewhere, for tests: the same in another boot, or in another file.

@@ -4,15 +4,18 @@
 //! region the magic is the last word to become durable, so that a region that was cut off in the middle is
 //! not a pool either.
 
-use crate::features::{Feature, INCOMPATIBLE_AT};
-use crate::header::{Header, explain};
+use super::features::INCOMPATIBLE_AT;
+use super::file_lock;
+use super::header::{Header, explain};
+use super::opening::{Here, Opened, Opening};
+use super::options::Options;
+use crate::ending::Ending;
+use crate::feature::Feature;
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
     WATERMARK_BITS, seal,
 };
-use crate::opening::{Ending, Here, Opening};
-use crate::pool::{Opened, Pool};
-use crate::{Error, Options, Result, lock};
+use crate::{Error, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -23,6 +26,9 @@ use tembo_pmem::{Access, Region, offset_of};
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
+/// The memory and header of a new pool, and how it was opened.
+pub(crate) type NewPool = (Region, Header, Opened);
+
 /// A new file that has no name yet, or a temporary one.
 struct NewFile {
     file: File,
@@ -30,7 +36,7 @@ struct NewFile {
 }
 
 /// Creates a pool at a path that is free.
-pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
+pub(crate) fn create_file(path: &Path, options: &Options) -> Result<NewPool> {
     if path.symlink_metadata().is_ok() {
         return Err(match (path.metadata(), path.read_link()) {
             (Err(_), Ok(target)) => Error::DanglingLink { path: path.to_owned(), target },
@@ -38,19 +44,14 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<Pool> {
         });
     }
     let new = NewFile::create(path)?;
-    let (region, header, opened) = fill(&new.file, path, options)?;
+    let pool = create_in_file(&new.file, path, options)?;
     new.publish(path)?;
-    Pool::start(region, header, opened)
+    Ok(pool)
 }
 
-/// Makes a pool of an empty file that is open, and will be at `path`; whoever opened it names it.
-pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Result<Pool> {
-    let (region, header, opened) = fill(file, path, options)?;
-    Pool::start(region, header, opened)
-}
-
-/// Makes an empty pool of an empty file, durably, and marked as open.
-fn fill(file: &File, path: &Path, options: &Options) -> Result<(Region, Header, Opened)> {
+/// Makes an empty pool of an empty file that is open, durably, and marked as open. `path` is the one that the
+/// file has or will have; the caller names it.
+pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Result<NewPool> {
     let geometry = options.chosen_geometry();
     geometry.validate().map_err(|what| Error::Options { what })?;
     let chunk = u64::from(geometry.chunk_bytes);
@@ -63,7 +64,7 @@ fn fill(file: &File, path: &Path, options: &Options) -> Result<(Region, Header, 
     {
         return Err(Error::MaximumTooSmall { needed_bytes: bytes, max_bytes });
     }
-    lock::lock(file, path, true)?;
+    file_lock::lock(file, path, true)?;
     Region::allocate_new_file(file, bytes, &options.region)?;
     let map = || file.try_clone().map_err(|e| Error::io("creating", path, e));
     let mut region_options = options.region.clone();
@@ -71,7 +72,8 @@ fn fill(file: &File, path: &Path, options: &Options) -> Result<(Region, Header, 
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry, Feature::Opening.bit())?;
     let opening = Opening::mark_open(&region, Here::of(file, path)?, true, Ending::Unknown)?;
-    // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open (O1).
+    // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open
+    // (O1).
     rustix::fs::fsync(file).map_err(|e| Error::io("synchronising", path, e))?;
     let opened = Opened { opening: Some(opening), path: Some(path.to_owned()), ..Opened::default() };
     Ok((region, header, opened))

@@ -1,15 +1,12 @@
 //! Reading a whole pool without changing it: statistics, and the proof that allocated = reachable.
 
-use crate::alloc::classes::Class;
-use crate::alloc::slab::Slab;
-use crate::alloc::zone::walk_chunks;
-use crate::layout::ChunkWord;
-use crate::pool::Pool;
+use super::classes::{Class, Classes};
+use super::slab::Slab;
+use super::zone::walk_chunks;
+use crate::layout::{ChunkWord, Geometry, PmZone};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
-use tembo_pmem::{LINE_BYTES, offset_of};
-
-use crate::layout::PmZone;
+use tembo_pmem::{LINE_BYTES, Region, offset_of};
 
 /// How the space of a pool is used, as media has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,7 +50,7 @@ struct Unit {
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     Slab(Class),
-    /// One block, with so many bytes.
+    /// One block, with this many bytes.
     Extent(u64),
 }
 
@@ -95,99 +92,101 @@ pub struct BlockInfo {
     pub is_tagged: bool,
 }
 
-impl Pool {
+impl Marks {
     /// Reads the allocator's structures and checks them. Nothing else may write meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`] with the first violation found.
-    pub fn marks(&self) -> Result<Marks> {
-        let (region, geometry, classes) = (self.region(), self.geometry(), &self.inner.alloc.classes);
+    pub(crate) fn read(region: &Region, geometry: &Geometry, classes: &Classes) -> Result<Marks> {
         let mut marks = Marks { units: BTreeMap::new(), usage: Usage::default() };
         let pool_bytes = region.len();
         marks.usage.pool_bytes = pool_bytes;
         for zone in 0..geometry.zone_count(pool_bytes) {
-            let frontier_off = geometry.zone_off(zone) + offset_of!(PmZone, frontier) as u64;
-            let (least, limit) = (geometry.zone_header_chunks(), geometry.zone_limit(zone, pool_bytes));
-            let frontier = match region.load_u64(frontier_off)? {
-                0 => least,
-                stored if (least..=limit).contains(&stored) => stored,
-                stored => {
-                    return Err(Error::corrupt(
-                        "a zone's frontier",
-                        frontier_off,
-                        format!("{least} to {limit}"),
-                        stored,
-                    ));
-                }
-            };
-            marks.usage.free_chunk_bytes += (limit - frontier) * geometry.chunk();
-            let zero_from_off = geometry.zone_off(zone) + offset_of!(PmZone, zero_from) as u64;
-            let zero_from = region.load_u64(zero_from_off)?;
-            if frontier > geometry.zone_header_chunks() && zero_from < frontier {
-                let expected = format!("at least the frontier, {frontier}");
-                return Err(Error::corrupt("where a zone is zero", zero_from_off, expected, zero_from));
-            }
-            for unused in frontier..u64::from(geometry.zone_chunks) {
-                let word_off = geometry.chunk_word_off(zone, unused);
-                let found = region.load_u64(word_off)?;
-                if found != 0 {
-                    return Err(Error::corrupt("a chunk word past the frontier", word_off, 0, found));
-                }
-            }
-            walk_chunks(region, geometry, classes, zone, frontier, |chunk, word| {
-                let off = geometry.chunk_off(zone, chunk);
-                match word {
-                    ChunkWord::Slab { class } => {
-                        let shape = *classes.get(class).expect("walk_chunks checked the class");
-                        let slab = Slab::load(region, (off, zone, chunk), class, shape)?;
-                        for (rest, expected) in slab.chunk_words().skip(1) {
-                            let rest_off = geometry.chunk_word_off(zone, rest);
-                            let found = region.load_u64(rest_off)?;
-                            if found != expected.encode() {
-                                return Err(Error::corrupt(
-                                    "a slab's later chunk",
-                                    rest_off,
-                                    expected.encode(),
-                                    found,
-                                ));
-                            }
-                        }
-                        marks.add_slab(&slab, slab_bits(self, &slab)?, geometry.chunk());
-                    }
-                    ChunkWord::Extent { chunks } => {
-                        for inner in chunk + 1..chunk + chunks {
-                            let inner_off = geometry.chunk_word_off(zone, inner);
-                            let found = region.load_u64(inner_off)?;
-                            if found != 0 {
-                                return Err(Error::corrupt(
-                                    "a chunk word inside an extent",
-                                    inner_off,
-                                    0,
-                                    found,
-                                ));
-                            }
-                        }
-                        marks.add_extent(off, chunks * geometry.chunk());
-                    }
-                    _ => marks.usage.free_chunk_bytes += geometry.chunk(),
-                }
-                Ok(())
-            })?;
+            marks.read_zone(region, geometry, classes, zone)?;
         }
-        // What there is of a zone that is too short to be used yet.
+        // The part of a zone that is too short to be used yet.
         for word_off in (geometry.zone_off(geometry.zone_count(pool_bytes))..pool_bytes).step_by(8) {
-            let found = region.load_u64(word_off)?;
-            if found != 0 {
-                return Err(Error::corrupt("a zone that is not used yet", word_off, 0, found));
-            }
+            expect_zero(region, word_off, "a zone that is not used yet")?;
         }
         Ok(marks)
     }
+
+    fn read_zone(
+        &mut self,
+        region: &Region,
+        geometry: &Geometry,
+        classes: &Classes,
+        zone: u64,
+    ) -> Result<()> {
+        let frontier = read_frontier(region, geometry, zone)?;
+        let limit = geometry.zone_limit(zone, region.len());
+        self.usage.free_chunk_bytes += (limit - frontier) * geometry.chunk();
+        check_zero_from(region, geometry, zone, frontier)?;
+        for unused in frontier..u64::from(geometry.zone_chunks) {
+            expect_zero(region, geometry.chunk_word_off(zone, unused), "a chunk word past the frontier")?;
+        }
+        walk_chunks(region, geometry, classes, zone, frontier, |chunk, word| {
+            let off = geometry.chunk_off(zone, chunk);
+            match word {
+                ChunkWord::Slab { class } => {
+                    let shape = *classes.get(class).expect("walk_chunks checked the class");
+                    let slab = Slab::load(region, (off, zone, chunk), class, shape)?;
+                    check_rest(region, geometry, &slab)?;
+                    self.add_slab(&slab, slab_bits(region, &slab)?, geometry.chunk());
+                }
+                ChunkWord::Extent { chunks } => {
+                    for inner in chunk + 1..chunk + chunks {
+                        let word_off = geometry.chunk_word_off(zone, inner);
+                        expect_zero(region, word_off, "a chunk word inside an extent")?;
+                    }
+                    self.add_extent(off, chunks * geometry.chunk());
+                }
+                _ => self.usage.free_chunk_bytes += geometry.chunk(),
+            }
+            Ok(())
+        })
+    }
 }
 
-fn slab_bits(pool: &Pool, slab: &Slab) -> Result<Vec<u64>> {
-    (0..slab.class.words() as u64).map(|word| Ok(pool.region().load_u64(slab.off + 8 + 8 * word)?)).collect()
+fn expect_zero(region: &Region, word_off: u64, what: &'static str) -> Result<()> {
+    match region.load_u64(word_off)? {
+        0 => Ok(()),
+        found => Err(Error::corrupt(what, word_off, 0, found)),
+    }
+}
+
+fn read_frontier(region: &Region, geometry: &Geometry, zone: u64) -> Result<u64> {
+    let off = geometry.zone_off(zone) + offset_of!(PmZone, frontier) as u64;
+    let (least, limit) = (geometry.zone_header_chunks(), geometry.zone_limit(zone, region.len()));
+    match region.load_u64(off)? {
+        0 => Ok(least),
+        stored if (least..=limit).contains(&stored) => Ok(stored),
+        stored => Err(Error::corrupt("a zone's frontier", off, format!("{least} to {limit}"), stored)),
+    }
+}
+
+/// Checks that the chunks of a zone from `zero_from` on were never handed out (I7).
+fn check_zero_from(region: &Region, geometry: &Geometry, zone: u64, frontier: u64) -> Result<()> {
+    let off = geometry.zone_off(zone) + offset_of!(PmZone, zero_from) as u64;
+    let zero_from = region.load_u64(off)?;
+    if frontier > geometry.zone_header_chunks() && zero_from < frontier {
+        let expected = format!("at least the frontier, {frontier}");
+        return Err(Error::corrupt("where a zone is zero", off, expected, zero_from));
+    }
+    Ok(())
+}
+
+/// Checks the chunk words of a slab after its first.
+fn check_rest(region: &Region, geometry: &Geometry, slab: &Slab) -> Result<()> {
+    for (rest, expected) in slab.chunk_words().skip(1) {
+        let off = geometry.chunk_word_off(slab.zone, rest);
+        let found = region.load_u64(off)?;
+        if found != expected.encode() {
+            return Err(Error::corrupt("a slab's later chunk", off, expected.encode(), found));
+        }
+    }
+    Ok(())
+}
+
+fn slab_bits(region: &Region, slab: &Slab) -> Result<Vec<u64>> {
+    (0..slab.class.words() as u64).map(|word| Ok(region.load_u64(slab.off + 8 + 8 * word)?)).collect()
 }
 
 impl Marks {

@@ -6,20 +6,20 @@ use tembo_sync::hash_u64;
 
 /// Words of a line.
 const WORDS: usize = 8;
-/// Words before and behind those of a line, so that eight can be copied there, or from there, whichever of them belong to the line: that
-/// costs less than copying as many as there are.
+/// Words before and after those of a line, so that eight can be copied at once, whichever of them belong to
+/// the line: that costs less than copying exactly as many as there are.
 const MARGIN: usize = WORDS - 1;
 
 /// Words of one line that are stored together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredLine {
-    /// Of the line.
+    /// The line's offset.
     pub off: u64,
     /// Bit i: word i is stored.
     pub mask: u8,
     /// Whether its words become visible from the first to the last.
     in_order: bool,
-    /// The values of those that are, between margins.
+    /// The values of the stored words, between margins.
     words: [u64; MARGIN + WORDS + MARGIN],
 }
 
@@ -28,20 +28,20 @@ impl StoredLine {
         StoredLine { off, mask: 0, in_order: false, words: [0; MARGIN + WORDS + MARGIN] }
     }
 
-    /// The eight words from word `first` on, below 8, of which those that are not stored mean nothing.
+    /// The eight words from word `first` on, below 8. Words that are not stored mean nothing.
     #[inline(always)]
     pub(crate) fn from(&self, first: usize) -> &[u64; WORDS] {
         self.words[MARGIN + first % WORDS..].first_chunk().expect("eight words")
     }
 
-    /// The eight words of which the first is `at` words behind the margin's first.
+    /// The eight words from word `at` of the margin on.
     #[inline(always)]
     fn window(&mut self, at: usize) -> &mut [u64; WORDS] {
         self.words[at..].first_chunk_mut().expect("eight words")
     }
 }
 
-/// The first word of those in a mask, and how many follow each other from there.
+/// The first word in a mask, and the length of the run that begins there.
 #[inline(always)]
 pub(crate) fn first_run(mask: u8) -> (usize, usize) {
     let first = mask.trailing_zeros() as usize & 7;
@@ -53,22 +53,24 @@ pub(crate) fn run_mask(first: usize, count: usize) -> u8 {
     (((1_u32 << count) - 1) << first) as u8
 }
 
-/// The lines of a transaction. Emptied once for every transaction, which takes no time.
+/// The lines of a transaction. Emptied for every transaction, which takes no time.
 pub(crate) struct StoredLines {
-    /// Of this transaction, and behind them those of earlier ones: a new line costs no zeros.
+    /// The lines of this transaction, followed by those of earlier ones: a new line costs no zeros.
     lines: Vec<StoredLine>,
     count: usize,
-    /// So many of them are in the table: all but a few, which are looked through. Most transactions have no more.
+    /// How many of them are in the table: all but a few, which are searched. Most transactions have no more
+    /// than those.
     indexed: usize,
-    /// The generation and the number of a line, by hash and linear probing. At most half of them are of the present generation.
+    /// The generation and the number of a line, by hash and linear probing. At most half of them are of the
+    /// present generation.
     table: Vec<(u32, u32)>,
     /// Entries of others mean nothing.
     generation: u32,
-    /// A bit for each line, by hash: of most lines it tells that they are not there.
+    /// A bit for each line, by hash: tells of most lines that they are not there.
     filter: u64,
 }
 
-/// As many lines may be there that are not in the table.
+/// Up to this many lines are not in the table.
 const UNINDEXED_MAX: usize = 8;
 const TABLE_MIN: usize = 256;
 /// A larger table is not kept for the next transaction.
@@ -105,7 +107,7 @@ impl StoredLines {
         few.map(|at| self.indexed + at).or_else(|| self.find_in_table(off).ok())
     }
 
-    /// The number of the line at `off`, or the place in the table where it belongs.
+    /// The number of the line at `off`, or the slot of the table where it belongs.
     #[inline(always)]
     fn find_in_table(&self, off: u64) -> Result<usize, usize> {
         let mask = self.table.len() - 1;
@@ -119,7 +121,7 @@ impl StoredLines {
         }
     }
 
-    /// What is going to be stored in the line at `off`, if anything.
+    /// The words that are going to be stored in the line at `off`, if any.
     #[inline]
     pub(crate) fn at(&self, off: u64) -> Option<&StoredLine> {
         if self.filter & filter_bit(off) == 0 {
@@ -314,7 +316,7 @@ impl StoredLines {
         }
     }
 
-    /// Forgets generations, and what a large transaction has left.
+    /// Forgets generations, and gives the memory of a large transaction back.
     #[cold]
     fn begin_again(&mut self) {
         *self = StoredLines::default();

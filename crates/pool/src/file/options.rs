@@ -3,7 +3,7 @@
 use crate::Geometry;
 use tembo_pmem::{Durability, FlushInstruction, RegionOptions};
 
-/// How a pool is opened or created: a builder, whose parts the crates of the ground can see too.
+/// How a pool is opened or created: a builder with public fields.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -19,8 +19,8 @@ pub struct Options {
     pub create_new: bool,
     /// Open for reading only. The file is not changed: what recovery has to do is done in private memory.
     pub read_only: bool,
-    /// Open a pool also if [its last use](crate::Ending::is_unclean) may have left pages of different ages in it. Nothing in it can
-    /// be relied on then before it was checked as a whole, as `tembo::Options` does.
+    /// Open a pool also if [its last use](crate::Ending::is_unclean) may have left pages of different ages in
+    /// it. Nothing in it can be relied on then before it was checked as a whole, as `tembo::Options` does.
     pub accept_unclean: bool,
     /// Length of a new pool in bytes, its space allocated.
     pub initial_bytes: u64,
@@ -120,7 +120,7 @@ impl Options {
     }
 }
 
-/// Whatever opens a pool takes options of any layer.
+/// Every function that opens a pool takes options of any layer.
 impl AsRef<Options> for Options {
     fn as_ref(&self) -> &Options {
         self

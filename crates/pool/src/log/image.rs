@@ -1,99 +1,17 @@
-//! Records: how they are laid out in half a lane, and when one counts.
+//! Images of records: built by a commit in DRAM, and written to the lane as they are.
 
-use crate::lane::RECORDS_MIN;
-use crate::layout::{DROPPED_OFF, Geometry, MAX_SEQ, PmEntry, PmRecord};
-use crate::lines::{StoredLine, StoredLines, first_run, run_mask};
-use crate::tx::COVERED_MAX_SYNCED_BYTES;
-use crate::{Error, Result};
+use super::lines::{StoredLine, StoredLines, first_run, run_mask};
+use super::record::{
+    COVER_MAX_BYTES, Change, Cover, HEAD_BYTES, HEAD_WORDS, LINE_WORDS, checksum, encode_seq, line_target,
+    sum_covered,
+};
+use crate::Result;
 use std::hint::select_unpredictable;
-use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use tembo_pmem::{LINE_BYTES, Region};
 
-/// What a record does to a word of the pool. Each can be repeated. No kind is [`HEAD_MARK`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    Store(u64),
-    SetBits(u64),
-    ClearBits(u64),
-    /// The larger of the old and this value stays. For zone frontiers, which several lanes may advance.
-    Max(u64),
-}
-
-impl Change {
-    fn encode(self) -> (u64, u64) {
-        match self {
-            Change::Store(v) => (0, v),
-            Change::SetBits(v) => (1, v),
-            Change::ClearBits(v) => (2, v),
-            Change::Max(v) => (3, v),
-        }
-    }
-
-    fn decode(kind: u64, operand: u64) -> Option<Change> {
-        match kind {
-            0 => Some(Change::Store(operand)),
-            1 => Some(Change::SetBits(operand)),
-            2 => Some(Change::ClearBits(operand)),
-            3 => Some(Change::Max(operand)),
-            _ => None,
-        }
-    }
-
-    /// Does it to the word's home. `alone`: no other lane is in use.
-    #[inline]
-    pub(crate) fn apply(self, region: &Region, off: u64, alone: bool) -> Result<()> {
-        match self {
-            Change::Store(v) => region.store_u64(off, v)?,
-            Change::SetBits(v) => region.change_bits(off, v, true, alone)?,
-            Change::ClearBits(v) => region.change_bits(off, v, false, alone)?,
-            Change::Max(v) => _ = region.raise_u64(off, v)?,
-        }
-        Ok(())
-    }
-}
-
-/// The kind of an entry that stores words of a line.
-const LINE_KIND: u64 = 4;
-/// Where such an entry says which words.
-const LINE_MASK_SHIFT: u32 = 56;
-
-fn line_target(off: u64, mask: u8) -> u64 {
-    off | LINE_KIND | u64::from(mask) << LINE_MASK_SHIFT
-}
-
-/// Bytes that a record vouches for: it is valid only if they arrived too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cover {
-    pub off: u64,
-    pub bytes: u64,
-}
-
-/// Covers are at most this long, so that offset and length share a word; and multiples of a word.
-pub(crate) const COVER_MAX_BYTES: u64 = 0xFFF8;
-
-/// The low bits of a head's first word. The lines of a payload begin with the target of an entry, which has a kind of
-/// change there, or with a cover or the covers' sum, which have 0. What is left of earlier records may follow the last
-/// one of a half, and users choose the words that they store: they cannot choose that a line looks like a head.
-const HEAD_MARK: u64 = 7;
-const MARK_BITS: u32 = 3;
-
-fn encode_seq(seq: u64) -> u64 {
-    seq << MARK_BITS | HEAD_MARK
-}
-
-/// The sequence number in the first word of a line, if that may be the one of a head.
-fn decode_seq(word: u64) -> Option<u64> {
-    let seq = word >> MARK_BITS;
-    (word & HEAD_MARK == HEAD_MARK && seq > 0 && seq < MAX_SEQ).then_some(seq)
-}
-
-const HEAD_BYTES: usize = size_of::<PmRecord>();
-
-const HEAD_WORDS: usize = HEAD_BYTES / 8;
-const LINE_WORDS: usize = LINE_BYTES as usize / 8;
-
-/// Words that one line of stores adds to an image, at most: its words behind a target, and a target more where a line of the record ends
-/// among them, and where one ends just before them. (A test goes through all of them.)
+/// Words that one line of stores adds to an image, at most: its words after a target, and another target
+/// where a line of the record ends among them, and where one ends just before them. (A test goes through all
+/// of them.)
 const LINE_ENTRY_MAX: usize = 11;
 /// Words that are copied with a run and do not belong to it.
 const COPIED_BEYOND: usize = LINE_WORDS - 1;
@@ -103,8 +21,8 @@ const IMAGE_KEPT: usize = 1 << 16;
 /// Builds the image of a record. Reused between commits.
 #[derive(Debug, Default)]
 pub(crate) struct RecordImage {
-    /// The head, not to be looked at until the record is complete, and the payload; as they lie on media, little-endian. What follows
-    /// means nothing.
+    /// The head, which means nothing until the record is complete, and the payload; little-endian, as on
+    /// media. Words from `len` on mean nothing.
     words: Vec<u64>,
     len: usize,
     /// Where the covers begin, if there are any.
@@ -124,7 +42,7 @@ impl RecordImage {
         self.complete = false;
     }
 
-    /// Has room for so many words more.
+    /// Makes room for this many more words.
     #[inline(always)]
     fn make_room(&mut self, words: usize) {
         if self.len + words > self.words.len() {
@@ -153,7 +71,8 @@ impl RecordImage {
         self.push(operand);
     }
 
-    /// Adds stores of words, and of words by line, after all other entries; which are a whole number of `PmEntry`s long then.
+    /// Adds stores of words, and of words by line, after all other entries. All of them together are a whole
+    /// number of `PmEntry`s long.
     #[inline]
     pub(crate) fn stores(&mut self, words: impl Iterator<Item = (u64, u64)>, lines: &StoredLines) {
         self.words(words);
@@ -166,7 +85,7 @@ impl RecordImage {
         }
     }
 
-    /// Adds stores of words. Those of one line that follow each other share an entry.
+    /// Adds stores of words. Consecutive words of one line share an entry.
     #[inline]
     fn words(&mut self, words: impl Iterator<Item = (u64, u64)>) {
         let (mut line_off, mut mask, mut values) = (0, 0u8, [0; LINE_WORDS]);
@@ -207,14 +126,14 @@ impl RecordImage {
     fn lines(&mut self, lines: &[StoredLine]) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if wide::is_here() {
-            // SAFETY: the processor has what it needs.
+            // SAFETY: the processor has these instructions.
             return unsafe { wide::lines(self, lines) };
         }
         lines.iter().for_each(|line| self.line(line));
     }
 
-    /// Adds stores of some words of a line. No word of the line that anybody else chose comes to lie at the start of a
-    /// line of the record (`HEAD_MARK`): where the record's line ends, the rest follows behind a target of its own.
+    /// Adds stores of some words of a line. No word that a user chose may begin a line of the record
+    /// (`HEAD_MARK`): where the record's line ends, the rest follows after a target of its own.
     #[inline(always)]
     fn line(&mut self, line: &StoredLine) {
         debug_assert!(self.covers_at.is_none() && line.off.is_multiple_of(LINE_BYTES));
@@ -223,8 +142,8 @@ impl RecordImage {
         if line.mask != run_mask(first, count) || count > room + LINE_WORDS - 1 {
             return self.any_words(line);
         }
-        // Whether the record's line ends among the words no processor could foresee: so there is no branch, but a second part that may count
-        // for nothing.
+        // A processor cannot predict whether the record's line ends among the words. So there is no branch,
+        // but a second part that may count for nothing.
         let before = count.min(room);
         let mask = line.mask & run_mask(0, first + before);
         let to = &mut self.words[self.len..][..LINE_ENTRY_MAX + COPIED_BEYOND];
@@ -239,7 +158,7 @@ impl RecordImage {
         self.words_of_line(line.off, line.mask, line.from(0));
     }
 
-    /// Words that fit behind a target into the rest of the record's line.
+    /// Words that fit after a target into the rest of the record's line.
     #[inline(always)]
     fn room_in_line(&self) -> usize {
         LINE_WORDS - 1 - self.len % LINE_WORDS
@@ -253,7 +172,7 @@ impl RecordImage {
         self.push(cover.off << 16 | cover.bytes);
     }
 
-    /// Bytes that the payload has, or will have when it is complete.
+    /// Bytes of the payload, as of the complete record.
     #[inline]
     pub(crate) fn payload_bytes(&self) -> u64 {
         let sum = if self.covers_at.is_some() && !self.complete { 1 } else { 0 };
@@ -265,7 +184,7 @@ impl RecordImage {
         self.whole().split_at(HEAD_BYTES)
     }
 
-    /// The head with the payload behind it, of a complete record.
+    /// The head and the payload after it, of a complete record.
     #[inline]
     pub(crate) fn whole(&self) -> &[u8] {
         debug_assert!(self.complete);
@@ -299,11 +218,11 @@ fn part(to: &mut [u64], line: &StoredLine, first: usize, mask: u8) {
     to[1..].copy_from_slice(&line.from(first).map(u64::to_le));
 }
 
-/// The same as [`RecordImage::line`] in a fourth of the instructions, where the processor has what it takes (AVX-512).
+/// [`RecordImage::line`] in a fourth of the instructions, for processors with AVX-512.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod wide {
+    use super::super::lines::StoredLine;
     use super::{COPIED_BEYOND, LINE_ENTRY_MAX, LINE_WORDS, RecordImage, line_target};
-    use crate::lines::StoredLine;
     use core::arch::x86_64::{
         __m512i, _mm512_loadu_si512, _mm512_maskz_compress_epi64, _mm512_storeu_si512, _pdep_u32,
     };
@@ -350,211 +269,15 @@ mod wide {
     }
 }
 
-/// Sums a record's fixed words and its payload.
-fn checksum(seed: u64, seq: u64, counts: u64, chain: u64, payload: &[u8]) -> u64 {
-    let mut fixed = [0; 24];
-    fixed[..8].copy_from_slice(&seq.to_le_bytes());
-    fixed[8..16].copy_from_slice(&counts.to_le_bytes());
-    fixed[16..].copy_from_slice(&chain.to_le_bytes());
-    xxh3_64_with_seed(payload, xxh3_64_with_seed(&fixed, seed))
-}
-
-/// Sums the bytes that covers name. The low bits are left out (`HEAD_MARK`).
-fn sum_covered(region: &Region, seed: u64, covers: &[u8]) -> Result<u64> {
-    let (mut sum, mut covered) = (seed, 0);
-    for word in covers.chunks_exact(8) {
-        let word = u64_at(word, 0);
-        covered += word & COVER_MAX_BYTES;
-        if covered > COVERED_MAX_SYNCED_BYTES {
-            return Err(Error::corrupt("a record's covers", word >> 16, "8 MiB at most", "more"));
-        }
-        // SAFETY: covered memory was allocated by the transaction that commits, which is the caller, or is
-        // looked at by recovery, before any other thread has the pool.
-        let bytes = unsafe { region.bytes(word >> 16, word & COVER_MAX_BYTES)? };
-        sum = xxh3_64_with_seed(bytes, sum);
-    }
-    Ok(sum & !HEAD_MARK)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
-}
-
-/// Bytes that a record takes in half a lane, given those of the payload that lie with it.
-pub(crate) fn record_bytes(inline_bytes: u64) -> u64 {
-    (size_of::<PmRecord>() as u64 + inline_bytes).next_multiple_of(LINE_BYTES)
-}
-
-/// A record whose head and payload arrived in full.
-#[derive(Debug)]
-pub(crate) struct FoundRecord<'r> {
-    pub seq: u64,
-    off: u64,
-    entries: &'r [u8],
-    /// With their sum; empty if there are none.
-    covers: &'r [u8],
-}
-
-/// What half a lane holds.
-#[derive(Debug, Default)]
-pub(crate) struct Half<'r> {
-    /// In the order in which they were written.
-    pub records: Vec<FoundRecord<'r>>,
-    /// The number of a record after them that did not arrive in full, or 0.
-    pub next_seq: u64,
-}
-
-impl Half<'_> {
-    pub(crate) fn last_seq(&self) -> Option<u64> {
-        self.records.last().map(|last| last.seq)
-    }
-
-    /// The highest number seen, of a record that did not arrive in full too.
-    pub(crate) fn highest_seq(&self) -> u64 {
-        self.next_seq.max(self.last_seq().unwrap_or(0))
-    }
-}
-
-/// Reads half a lane, as far as there are records.
-///
-/// # Errors
-///
-/// [`Error::Corrupt`] if the half begins with something else than a head. Further on there may be anything: what is left
-/// of longer records from before.
-pub(crate) fn read_half<'r>(
-    region: &'r Region,
-    geometry: &Geometry,
-    seed: u64,
-    (lane, half): (u32, usize),
-) -> Result<Half<'r>> {
-    let start = geometry.half_off(lane, half);
-    let first = region.load_u64(start + offset_of!(PmRecord, seq) as u64)?;
-    if first != 0 && decode_seq(first).is_none() {
-        let expected = format!("a number below {MAX_SEQ}, marked");
-        return Err(Error::corrupt("a record's sequence number", start, expected, format!("{first:#x}")));
-    }
-    let mut found = Half::default();
-    let mut at = 0;
-    while at + size_of::<PmRecord>() as u64 <= geometry.half_bytes() {
-        let off = start + at;
-        let seq = decode_seq(region.load_u64(off + offset_of!(PmRecord, seq) as u64)?);
-        let Some(seq) = seq.filter(|seq| Some(*seq) > found.last_seq()) else { break };
-        let place = (off, geometry.half_bytes() - at, found.records.len() < RECORDS_MIN);
-        let Some((record, inline_bytes)) = read_record(region, geometry, (seed, seq), place)? else {
-            found.next_seq = seq;
-            break;
-        };
-        at += record_bytes(inline_bytes);
-        found.records.push(record);
-    }
-    Ok(found)
-}
-
-/// Reads the record at `off`, if there is one, of at most `room` bytes; and how many bytes of its payload lie with
-/// its head.
-fn read_record<'r>(
-    region: &'r Region,
-    geometry: &Geometry,
-    (seed, seq): (u64, u64),
-    (off, room, may_be_chained): (u64, u64, bool),
-) -> Result<Option<(FoundRecord<'r>, u64)>> {
-    let word = |at: usize| region.load_u64(off + at as u64);
-    let counts = word(offset_of!(PmRecord, counts))?;
-    let chain = word(offset_of!(PmRecord, chain))?;
-    let (entry_bytes, covers) = (16 * (counts & 0xFFFF_FFFF), counts >> 32);
-    let payload_bytes = entry_bytes + if covers > 0 { 8 * covers + 8 } else { 0 };
-    let head_bytes = size_of::<PmRecord>() as u64;
-    let (payload_off, inline_bytes) = if chain != 0 { (chain, 0) } else { (off + head_bytes, payload_bytes) };
-    let is_impossible = chain != 0 && !may_be_chained || payload_bytes > geometry.zone_bytes();
-    if is_impossible || head_bytes + inline_bytes > room {
-        return Ok(None);
-    }
-    // SAFETY: recovery runs before any other thread has the pool, and reads every record before it changes anything;
-    // what it changes then are homes and not records, which `changes` makes sure of.
-    let Ok(payload) = (unsafe { region.bytes(payload_off, payload_bytes) }) else { return Ok(None) };
-    if checksum(seed, seq, counts, chain, payload) != word(offset_of!(PmRecord, checksum))? {
-        return Ok(None);
-    }
-    let (entries, covers) = payload.split_at(entry_bytes as usize);
-    Ok(Some((FoundRecord { seq, off, entries, covers }, inline_bytes)))
-}
-
-impl FoundRecord<'_> {
-    /// Whether everything arrived that the record covers.
-    pub(crate) fn covers_match(&self, region: &Region, seed: u64) -> bool {
-        let Some((covers, sum)) = self.covers.split_at_checked(self.covers.len().saturating_sub(8)) else {
-            return false;
-        };
-        sum.is_empty() || sum_covered(region, seed, covers).is_ok_and(|found| found == u64_at(sum, 0))
-    }
-
-    pub(crate) fn entry_bytes(&self) -> u64 {
-        self.entries.len() as u64
-    }
-
-    /// What the record changes.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`] if that makes no sense.
-    pub(crate) fn changes(&self, region: &Region, geometry: &Geometry) -> Result<Vec<(u64, Change)>> {
-        let mut changes = Vec::with_capacity(self.entries.len() / size_of::<PmEntry>());
-        let mut at = 0;
-        while at < self.entries.len() {
-            let target = u64_at(self.entries, at);
-            at += 8;
-            if target & 7 == LINE_KIND {
-                at = self.line_changes(target, at, &mut changes)?;
-                continue;
-            }
-            let operand = if at < self.entries.len() { u64_at(self.entries, at) } else { 0 };
-            at += 8;
-            let change = Change::decode(target & 7, operand).ok_or_else(|| {
-                Error::corrupt("a record's entry", self.off, "a kind of change from 0 to 4", target & 7)
-            })?;
-            changes.push((target & !7, change));
-        }
-        for (target, _) in &changes {
-            let target = *target;
-            let is_root = target >= geometry.roots_off() && target < geometry.lanes_off();
-            if !is_root && target != DROPPED_OFF && target < geometry.zones_off() {
-                let expected = "a word that records may change";
-                return Err(Error::corrupt("a record's target", self.off, expected, target));
-            }
-            // An error if it leads nowhere.
-            region.load_u64(target)?;
-        }
-        Ok(changes)
-    }
-
-    /// Adds the stores of an entry for words of a line, of which the first is at `at`. Returns where the next entry begins.
-    fn line_changes(&self, target: u64, mut at: usize, changes: &mut Vec<(u64, Change)>) -> Result<usize> {
-        let mask = (target >> LINE_MASK_SHIFT) as u8;
-        let line = target & !LINE_KIND & ((1 << LINE_MASK_SHIFT) - 1);
-        for word in (0..8).filter(|word| mask >> word & 1 != 0) {
-            if at >= self.entries.len() {
-                return Err(Error::corrupt(
-                    "a record's entry",
-                    self.off,
-                    "as many words as it says",
-                    "fewer",
-                ));
-            }
-            changes.push((line + 8 * word, Change::Store(u64_at(self.entries, at))));
-            at += 8;
-        }
-        Ok(at)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::record::{FoundRecord, LINE_KIND, u64_at};
     use super::*;
 
     fn image_of(lines: &StoredLines, entries: u64, old: usize) -> RecordImage {
         let mut image = RecordImage::default();
         image.clear();
-        // What an earlier record leaves in the buffer.
+        // Remains of an earlier record in the buffer.
         (0..old).for_each(|_| image.push(u64::MAX));
         image.clear();
         (0..entries).for_each(|i| image.entry(64 * i, Change::Store(i)));
@@ -562,8 +285,8 @@ mod tests {
         image
     }
 
-    /// Every line by itself at every place of a record's line: it has room, is read back as it was, and what lay in the buffer before does not
-    /// matter.
+    /// Every line by itself at every place of a record's line has room and is read back, whatever the buffer
+    /// held before.
     #[test]
     fn every_line_is_read_back() {
         let region = Region::simulated(&[0; 4096], 4096, None).unwrap();
@@ -593,7 +316,7 @@ mod tests {
                 let expected: Vec<_> =
                     expected.map(|word| (1024 + 8 * word, Change::Store(word + 7))).collect();
                 assert_eq!(changes, expected, "{mask:#b} after {entries} entries");
-                // No word that somebody chose begins a line of the record.
+                // No word that a user chose begins a line of the record.
                 let starts = image.words[..image.len].iter().step_by(LINE_WORDS).skip(1);
                 assert!(
                     starts.copied().all(|word| u64::from_le(word) & 7 == LINE_KIND || entries > 2),
@@ -612,8 +335,8 @@ mod tests {
         image
     }
 
-    /// Any words of a line, at any place of a record's line, with another line behind: all processors make the same of them, which has
-    /// room, is read back, and has none of the words at the start of a line.
+    /// Any words of a line, at any place of a record's line, with another line after it: all instruction sets
+    /// make the same image, which has room, is read back, and has none of the words at the start of a line.
     #[test]
     fn lines_are_the_same_with_all_instructions() {
         let mut longest = 0;

@@ -4,18 +4,26 @@
 //! Noted is what the callers of this library may do something else under: a batch, and what calls a
 //! closure. It is read only where a thread is about to wait, so that it costs nothing elsewhere.
 
-use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::MutexGuard;
 
+/// The thread holds the lock that it asks for, and would wait for itself for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this thread holds {holds}, and asks for {asks}, for which it would wait for ever")]
+pub struct WouldWait {
+    /// The object that it holds, in words.
+    pub holds: &'static str,
+    /// The object that it asks for, in words.
+    pub asks: &'static str,
+}
+
 thread_local! {
-    /// Locks, each by its address, and what they are held for.
+    /// Locks, each by its address and its purpose.
     static HELD: RefCell<Vec<(usize, &'static str)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// As long as this lives, its thread is known to hold a lock.
-#[doc(hidden)]
 #[derive(Debug)]
 pub struct HeldHere {
     lock: usize,
@@ -30,7 +38,8 @@ impl HeldHere {
         self.thread
     }
 
-    pub(crate) fn note(lock: usize, holds: &'static str) -> HeldHere {
+    /// Notes that the calling thread holds the lock at this address, for a purpose in words.
+    pub fn note(lock: usize, holds: &'static str) -> HeldHere {
         HELD.with_borrow_mut(|held| held.push((lock, holds)));
         HeldHere { lock, thread: this_thread(), _stays: PhantomData }
     }
@@ -49,7 +58,7 @@ impl Drop for HeldHere {
 }
 
 /// The number of the calling thread, unique among running threads; never 0.
-pub(crate) fn this_thread() -> usize {
+pub fn this_thread() -> usize {
     tembo_sync::thread_number() + 1
 }
 
@@ -57,11 +66,11 @@ pub(crate) fn this_thread() -> usize {
 ///
 /// # Errors
 ///
-/// [`Error::WouldWait`].
-pub(crate) fn expect_other(lock: usize, asks: &'static str) -> Result<()> {
+/// [`WouldWait`].
+pub fn expect_other(lock: usize, asks: &'static str) -> Result<(), WouldWait> {
     let found = HELD.try_with(|held| held.borrow().iter().rfind(|(held, _)| *held == lock).copied());
     match found.ok().flatten() {
-        Some((_, holds)) => Err(Error::WouldWait { holds, asks }),
+        Some((_, holds)) => Err(WouldWait { holds, asks }),
         None => Ok(()),
     }
 }
@@ -74,7 +83,7 @@ mod tests {
     fn a_thread_is_told_of_what_it_holds_and_of_nothing_else() {
         let outer = HeldHere::note(1, "one");
         let inner = HeldHere::note(2, "two");
-        assert!(matches!(expect_other(1, "x"), Err(Error::WouldWait { holds: "one", asks: "x" })));
+        assert!(matches!(expect_other(1, "x"), Err(WouldWait { holds: "one", asks: "x" })));
         std::thread::scope(|scope| {
             scope.spawn(|| expect_other(1, "x").unwrap());
         });

@@ -1,25 +1,25 @@
 //! Recovery: bringing the pool to the state after the last record that is complete.
 //!
-//! A lane's newest record is complete if the bytes that it vouches for match: no live record changes them (`lane.rs`, L3
-//! and L4). If they do not, the newest complete one is the record before it, which needs no such look: the next one
-//! was begun after the fence that made it durable. What is live are the records of the half that holds the newest complete
-//! one; and if that is the first of its half, those of the other half too (L6). Of these, those up to the watermark or the
-//! lane's `retired` word are dead.
+//! A lane's newest record is complete if the bytes that it covers match their sum: no live record changes
+//! them (`log/mod.rs`, L3 and L4). If they do not, the newest complete record is the one before it, which
+//! needs no such check: the next one was begun after the fence that made it durable. The live records are
+//! those of the half that holds the newest complete one; and if that is the first of its half, those of the
+//! other half too (L6). Records up to the watermark or the lane's `retired` word are dead.
 //!
 //! They are replayed in the order of their sequence numbers, and made durable together. Then one word, the
-//! watermark, declares everything up to the highest number seen dead: also a number whose record is not complete, so
-//! that no later writer reuses it and revives that record. (A later record with the same number and payload, chained
-//! through the same block, would do so.)
+//! watermark, declares everything up to the highest number seen dead: also a number whose record is not
+//! complete, so that no later writer reuses it and revives that record. (A later record with the same number
+//! and payload, chained through the same block, would do so.)
 //!
-//! A crash inside recovery finds the same records again, and what it replayed already does no harm to a second replay.
+//! After a crash inside recovery, the next one finds the same records again; a partial replay does a second
+//! replay no harm.
 
-use crate::lane::RECORDS_MIN;
+use super::record::{Change, Half, RECORDS_MIN, read_half};
 use crate::layout::{Geometry, MAX_SEQ, PmHeader, PmLane, WATERMARK_BITS, seal, unseal};
-use crate::record::{Change, Half, read_half};
 use crate::{Error, Result};
 use tembo_pmem::{Region, offset_of};
 
-/// What recovery did.
+/// The work of recovery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Records that were complete and were replayed.
@@ -30,8 +30,8 @@ pub struct Recovery {
 
 const WATERMARK_OFF: u64 = offset_of!(PmHeader, watermark) as u64;
 
-/// Replays what has to be replayed; returns the highest sequence number in use. `begin` is called when the pool is known to be one
-/// that can be recovered, and before anything is stored.
+/// Replays the live records; returns the highest sequence number in use. `begin` is called when the pool is
+/// known to be one that can be recovered, and before anything is stored.
 pub(crate) fn recover(
     region: &Region,
     geometry: &Geometry,
@@ -45,8 +45,8 @@ pub(crate) fn recover(
     let mut entry_bytes = 0;
     for lane in 0..geometry.lane_count {
         let dead_to = read_retired(region, geometry, lane)?.max(watermark);
-        // It is no higher than the number of one of the lane's records, unless it is damaged: even then later records
-        // count.
+        // No higher than the number of one of the lane's records, unless it is damaged: even then later
+        // records count.
         highest = highest.max(dead_to);
         let mut halves = [Half::default(), Half::default()];
         for (number, half) in halves.iter_mut().enumerate() {
