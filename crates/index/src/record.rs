@@ -18,6 +18,7 @@ const SMALL_RECORD_BYTES: usize = 512;
 
 /// Refuses a key or a value that is too long; returns the bytes of the value, which is the concatenation of
 /// `value`.
+#[inline]
 pub(crate) fn check_lengths(key: &[u8], value: &[&[u8]]) -> Result<u64> {
     let key_bytes = key.len() as u64;
     if key_bytes > MAX_KEY_BYTES {

@@ -1,11 +1,23 @@
 //! Nodes as DRAM knows them: descriptors of leaves and images of inner nodes.
 //!
-//! With `node/simd.rs` the only unsafe code of the tree. It holds each of them by one [`Word`], in an inner
+//! With `node/` the only unsafe code of the tree. It holds each of them by one [`Word`], in an inner
 //! image or the root word, and a leaf by that in the descriptor to its left, too, and those of children
 //! that it took the place of (`group.rs`). A node that nobody has looked at since the pool was opened is
 //! *cold*: the word holds its offset. A node that leaves the tree is freed when every earlier pin is gone.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod reporting;
+mod search;
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+mod search_tests;
 pub(super) mod simd;
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+pub(super) mod upper_halves;
 
 use super::fingerprints::{Fingerprints, NewFingerprints, fingerprint};
 use super::garbage::{Garbage, Waste};

@@ -126,6 +126,7 @@ impl Shared {
     }
 
     /// Begins to make a version, and finds which others have to be spared for it.
+    #[inline]
     pub(super) fn intend(&self, retained: &mut Retained) -> u64 {
         let current = self.current();
         // ORDER: sequentially consistent, before the readers' slots are looked at (`readers.rs`).
@@ -163,6 +164,7 @@ impl Shared {
     }
 
     /// The deferred stamps that the next version has to store, since one of these versions needs them.
+    #[inline]
     pub(super) fn due(&self, retained: &Retained) -> DeferredStamps {
         let newest = self.current();
         match retained.held() {

@@ -17,6 +17,7 @@ pub struct View<'m> {
 }
 
 /// The region in which the maps of a transaction lie.
+#[inline]
 pub(crate) fn region<'t>(tx: &'t Tx<'_>) -> &'t Region {
     tx.pool().region()
 }

@@ -8,6 +8,7 @@ use crate::error::Result;
 use tembo_pool::Tx;
 
 /// The part of the length that a transaction changes.
+#[inline]
 pub(crate) fn length_part(tx: &Tx<'_>) -> usize {
     tx.lane_number() as usize % LENGTHS
 }
@@ -61,12 +62,14 @@ impl WbTree {
     }
 
     /// Where a part of the length lies.
+    #[inline]
     pub(crate) fn length_off(&self, part: usize) -> u64 {
         debug_assert!(part < LENGTHS);
         self.header_off() + field!(PmMap.lengths) + (part * size_of::<PmLength>()) as u64
     }
 
     /// Adds to the part of the length that the transaction changes.
+    #[inline]
     pub(crate) fn change_len(&self, tx: &mut Tx<'_>, by: i64) -> Result<()> {
         let off = self.length_off(length_part(tx));
         let old = tx.load(off)?;

@@ -380,7 +380,7 @@ fn no_update_is_lost_when_a_second_thread_begins_to_write() {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[test]
 fn operations_leave_the_upper_halves_of_registers_clear() {
-    use super::node::simd::upper_halves;
+    use super::node::upper_halves;
     if !upper_halves::are_known() {
         return println!("skipped: the processor does not tell");
     }

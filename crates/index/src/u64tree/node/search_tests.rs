@@ -2,7 +2,7 @@
 
 use super::avx2::Avx2;
 use super::avx512::Avx512;
-use super::*;
+use super::simd::{GROUPS, Portable, Search, WORDS};
 use crate::u64tree::group::{Group, signed};
 use crate::u64tree::layout::SLOTS;
 use crate::u64tree::node::{Link, Word};

@@ -3,25 +3,17 @@
 //! The features of the processor are detected when a tree is opened. Each operation is compiled as a whole
 //! for each way to search, so that a search is never a call.
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-mod portable;
 #[cfg(all(test, target_arch = "x86_64"))]
-mod reporting;
-mod search;
-#[cfg(all(test, target_arch = "x86_64", not(miri)))]
-mod tests;
-#[cfg(all(test, target_arch = "x86_64", not(miri)))]
-pub(in crate::u64tree) mod upper_halves;
-
+use super::reporting;
+#[cfg(target_arch = "x86_64")]
+use super::{
+    avx2::{self, Avx2},
+    avx512::{self, Avx512},
+};
 use tembo_pmem::Region;
 
-pub(in crate::u64tree) use portable::Portable;
-pub(in crate::u64tree) use search::{GROUPS, NIBBLE_WORDS, Operation, Search, WORDS};
-#[cfg(target_arch = "x86_64")]
-use {avx2::Avx2, avx512::Avx512};
+pub(in crate::u64tree) use super::portable::Portable;
+pub(in crate::u64tree) use super::search::{GROUPS, NIBBLE_WORDS, Operation, Search, WORDS};
 
 /// The best way to search that there is here.
 #[derive(Debug, Clone, Copy)]
