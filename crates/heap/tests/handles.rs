@@ -57,7 +57,10 @@ fn a_heap_is_closed_when_it_is_dropped_whatever_handles_are_left() {
     let refused = heap.read(|tx, _| tx.get(*tx.enter(&left)?)).unwrap_err();
     assert!(matches!(refused, Error::ClosedHandle { .. }), "{refused:?}");
     let text = refused.to_string();
-    assert!(text.starts_with("the handle Handle(u64 at 0x") && text.contains("closed since"), "{text}");
+    assert!(
+        text.starts_with("the handle Handle(u64 at 0x") && text.contains("ended when its heap was closed"),
+        "{text}"
+    );
     // The use of old handles does not affect the handles of this opening.
     let held = hold(&heap, 8, false);
     drop(left);
