@@ -49,8 +49,8 @@ impl<B: NamedBrand> Graph<B> {
     }
 }
 
-/// Home lines are flushed by later commits, and several lanes settle each other's; objects that die in the
-/// transaction that made them leave lines that are never flushed.
+/// Home lines are flushed by later commits, and several lanes checkpoint each other's; objects that die in
+/// the transaction that made them leave lines that are never flushed.
 fn audit() -> Audit {
     let late = Audit::strict().flushed_within(None).fenced_within(None);
     late.allow_idle_flush(true).allow_idle_fence(true)

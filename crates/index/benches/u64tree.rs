@@ -1,7 +1,8 @@
 //! The tree of fixed-size keys beside the standard library's B-tree in DRAM, in one run, on one thread and
 //! several.
 //!
-//! `cargo bench -p tembo-index --bench u64tree -- [records] [rounds] [page-cache|emulated|synced] [directory] [threads]`
+//! `cargo bench -p tembo-index --bench u64tree -- [records] [rounds] [page-cache|emulated|synced] [directory]
+//! [threads]`
 //!
 //! Times depend on the machine; the ratios are what counts.
 

@@ -249,7 +249,7 @@ fn a_version_that_is_held_late_misses_nothing() {
         let first = late(&tree, 0..size, b"second");
         let now = tree.snapshot();
         assert!(compare_all(&tree, &[first.clone(), now.clone()]));
-        // The next version stores what was owed, in nodes that it copies too.
+        // The next version stores the deferred stamps, in nodes that it copies too.
         let second = late(&tree, count..count + size, b"third");
         assert_eq!(second.version(), now.version());
         let all = [first.clone(), now.clone(), tree.snapshot()];
@@ -274,7 +274,7 @@ fn a_version_that_is_held_late_misses_nothing() {
     }
 }
 
-/// The node above what the one version changed is copied by the next, and what it was owed goes along.
+/// The node above what the one version changed is copied by the next, and its deferred stamps go along.
 #[test]
 fn what_is_owed_goes_along_with_copies() {
     let tree = new_map::<TreeStructure>();

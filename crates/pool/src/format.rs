@@ -48,7 +48,8 @@ pub fn section<T: MediaLayout>(out: &mut String) {
 
 /// The structure that a module's types belong to: a module of the index, or a whole crate.
 ///
-/// Several structures have a type of one name, so that a table is cited as `pool::PmRecord` or `wbtree::PmRecord`.
+/// Several structures have a type of one name, so that a table is cited as `pool::PmRecord` or
+/// `wbtree::PmRecord`.
 fn structure(module: &str) -> &str {
     let path = module.strip_prefix("tembo_").unwrap_or(module);
     let path = path.strip_suffix("::layout").unwrap_or(path);

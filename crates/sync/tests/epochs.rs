@@ -377,8 +377,8 @@ fn two_readers_with_brief_pins() {
     replace(3, 2, true, |world| world.read(Epochs::pin_briefly));
 }
 
-/// As `Lane::defer_frees_to_current_epoch`: the block is retired by the commit, and what leads to it in memory is
-/// changed later.
+/// As `Lane::defer_frees_to_current_epoch`: the block is retired by the commit, and what leads to it in
+/// memory is changed later.
 fn a_block_that_is_unlinked_after_the_commit() {
     explore(4, || {
         let world = World::new();

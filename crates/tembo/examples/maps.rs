@@ -1,6 +1,7 @@
 //! Maps, batches and snapshots in one pool.
 //!
-//! `cargo run -p tembo --example maps -- data.pool`, and again. `docs/guide/maps.md` explains it step by step.
+//! `cargo run -p tembo --example maps -- data.pool`, and again. `docs/guide/maps.md` explains it step by
+//! step.
 
 use std::error::Error;
 use tembo::{Durability, Map, MapOptions, Options, Pool};

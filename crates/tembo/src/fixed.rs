@@ -20,8 +20,8 @@ use tembo_index::{Records, U64Range, U64Tree};
 /// under way.
 ///
 /// A change takes effect between its call and its return, and a thread that synchronises with its thread
-/// after the call sees it. But if two threads each change one key and then read the other's, both may find the old
-/// value, unless a lock, a message, or a sequentially consistent fence in both orders them.
+/// after the call sees it. But if two threads each change one key and then read the other's, both may find
+/// the old value, unless a lock, a message, or a sequentially consistent fence in both orders them.
 ///
 /// Keys are in the order of integers; other keys of 8 bytes keep theirs as [`u64::from_be_bytes`].
 ///

@@ -101,9 +101,9 @@ mod snapshot;
 /// # }
 /// ```
 ///
-/// `docs/guide/heap.md` is the tutorial. This module exports all of the crate `tembo-heap`, whose first page has an
-/// overview. In a program that renames this crate, types name it next to their derives: `#[persist(crate =
-/// other::heap)]`.
+/// `docs/guide/heap.md` is the tutorial. This module exports all of the crate `tembo-heap`, whose first page
+/// has an overview. In a program that renames this crate, types name it next to their derives:
+/// `#[persist(crate = other::heap)]`.
 pub mod heap {
     #[doc(inline)]
     pub use tembo_heap::*;

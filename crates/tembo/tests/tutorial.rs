@@ -1,4 +1,5 @@
-//! The guides' programs run, again on what they left. Every piece of code in a guide is a piece of its programs.
+//! The guides' programs run, again on what they left. Every piece of code in a guide is a piece of its
+//! programs.
 
 #[path = "../examples/heap_list.rs"]
 mod heap_list;

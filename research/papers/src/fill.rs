@@ -4,7 +4,7 @@
 //! folder:
 //!
 //! ```text
-//! <!-- table FILE.csv ROW COLUMN VALUE [NAME=TEXT ...] -->    a row for each text in the column ROW, a column for each in COLUMN
+//! <!-- table FILE.csv ROW COLUMN VALUE [NAME=TEXT ...] -->    a row for each ROW, a column for each COLUMN
 //! <!-- notes FILE.csv -->                                     what the figure's numbers depend on
 //! <!-- text FILE -->                                          the file as it is
 //! ```

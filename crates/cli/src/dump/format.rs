@@ -1,8 +1,8 @@
 //! The dump format: JSON lines that hold the maps of a pool.
 //!
-//! `docs/guide/dump.md` describes it for users; its example is read and written by a test here. The reader trusts
-//! nothing: a line is parsed only when it is whole and not too long, and the counts and the checksum of the
-//! last line are compared with what was read.
+//! `docs/guide/dump.md` describes it for users; its example is read and written by a test here. The reader
+//! trusts nothing: a line is parsed only when it is whole and not too long, and the counts and the checksum
+//! of the last line are compared with what was read.
 
 use super::text::{Read, Shown};
 use serde::{Deserialize, Serialize};

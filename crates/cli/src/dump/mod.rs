@@ -64,8 +64,9 @@ pub(crate) fn run(arguments: &Dump) -> Outcome {
     file.publish(path).map_err(&writing)
 }
 
-/// Standard output, unless it is closed. Before `main` begins, the runtime opens the null device for reading and
-/// writing in the place of a closed standard stream. A shell opens it for writing only, and a dump there succeeds.
+/// Standard output, unless it is closed. Before `main` begins, the runtime opens the null device for reading
+/// and writing in the place of a closed standard stream. A shell opens it for writing only, and a dump there
+/// succeeds.
 fn standard_output() -> io::Result<StdoutLock<'static>> {
     /// The device number of `/dev/null` on Linux.
     const NULL_DEVICE: (u32, u32) = (1, 3);

@@ -54,8 +54,8 @@ fn a_migration_in_a_full_pool_is_refused_and_goes_on_when_there_is_room() {
     assert_eq!(count(&place.prove(), "Person"), count(&objects, "Person"));
 }
 
-/// Pointers are led to new objects, and old objects freed, in steps as small as the room that is left: the making
-/// of new objects may be refused, and nothing after it.
+/// Pointers are led to new objects, and old objects freed, in steps as small as the room that is left: the
+/// making of new objects may be refused, and nothing after it.
 #[test]
 fn a_migration_needs_no_more_room_than_its_new_objects() {
     const STEP_BYTES: u64 = 4 << 10;

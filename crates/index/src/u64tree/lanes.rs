@@ -1,8 +1,9 @@
 //! The lanes with which changes of a tree's structure are made durable.
 //!
-//! One to begin with. A thread that finds it in use gets another of its own, if the pool can spare one, and stays with that: what a
-//! lane keeps in DRAM, and the lines of its records, would move from processor to processor otherwise. The tree keeps them until it is
-//! closed; who finds no new one takes one that is not in use just now, since its thread may have ended.
+//! One to begin with. A thread that finds it in use gets another of its own, if the pool can spare one, and
+//! stays with that: what a lane keeps in DRAM, and the lines of its records, would move from processor to
+//! processor otherwise. The tree keeps them until it is closed; who finds no new one takes one that is not in
+//! use just now, since its thread may have ended.
 
 use crate::error::{Error, Result};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
@@ -59,8 +60,8 @@ impl Lanes {
         }
     }
 
-    /// A lane for the calling thread, which has the lock of structure changes, shared or not: who waits here waits for no one who waits
-    /// for that.
+    /// A lane for the calling thread, which has the lock of structure changes, shared or not: who waits here
+    /// waits for no one who waits for that.
     pub(super) fn lock(&self, pool: &Pool) -> Result<LaneGuard<'_>> {
         let me = owner_word();
         let mine = self.owners.iter().position(|owner| owner.load(Ordering::Relaxed) == me);
@@ -97,7 +98,8 @@ impl Lanes {
         Ok(None)
     }
 
-    /// A lane that is not in use just now, and is the calling thread's from now on: that whose it was may have ended.
+    /// A lane that is not in use just now, and is the calling thread's from now on: that whose it was may
+    /// have ended.
     #[cold]
     fn take_over(&self, me: u64) -> Option<LaneGuard<'_>> {
         let (owner, lane) =

@@ -10,7 +10,7 @@
 //! PmCddsHead ──root──▶ the structure's nodes, which lead to PmCddsRecord: key, value
 //!   │ version, length
 //!   ├──kept──▶ PmCddsKept: a named snapshot (version, root, length) ──▶ the next one
-//!   └──young, old──▶ PmCddsChunk: blocks that are in the newest version no more, with the versions they were in
+//!   └──young, old──▶ PmCddsChunk: blocks that left the newest version, with their versions
 //! ```
 //!
 //! # Invariants
@@ -82,6 +82,7 @@
 //! * D1: the version word is part of a lane's redo record instead of a second flush after the data: one
 //!   fence per version instead of two or more, and recovery looks at the lanes instead of the whole
 //!   structure. Nodes are still never logged as a whole: new ones are written once, where they stay.
+//! * D2 to D4, of the tree, are in `tree/mod.rs`.
 //! * D5: dead blocks are found through queues and not by mark and sweep, so that a step of collection costs
 //!   the same in a map of any size.
 

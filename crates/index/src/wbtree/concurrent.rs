@@ -48,7 +48,8 @@ impl WbTree {
     ///         let squares = squares.concurrent(&writers);
     ///         scope.spawn(move || {
     ///             let mut numbers = (start..100).step_by(2);
-    ///             numbers.try_for_each(|i| squares.put(&i.to_be_bytes(), &[&(i * i).to_be_bytes()]).map(drop))
+    ///             let square = |i: u32| (i * i).to_be_bytes();
+    ///             numbers.try_for_each(|i| squares.put(&i.to_be_bytes(), &[&square(i)]).map(drop))
     ///         });
     ///     }
     /// });

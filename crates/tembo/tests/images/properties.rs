@@ -12,7 +12,7 @@ const FIXED: &str = "fixed";
 /// Bytes of a mutation in the input.
 const MUTATION_BYTES: usize = 13;
 
-/// The contents of a small pool with maps of several levels, large values, and records that are not settled.
+/// The contents of a small pool with maps of several levels, large values, and records that are live.
 pub(crate) fn valid_image() -> Vec<u8> {
     let bytes = 768 << 10;
     let region = Region::simulated(&vec![0; bytes], bytes as u64, None).unwrap();

@@ -1,8 +1,8 @@
 //! The CDDS B-Tree as its paper describes it: changes in place, every shift of an entry flushed by itself,
 //! the version number last.
 //!
-//! It is what Tembo's tree (`tembo_index::VersionedTree`) is compared with: keys and values are words, nodes have
-//! as many entries of the same size, and there is one thread.
+//! It is what Tembo's tree (`tembo_index::VersionedTree`) is compared with: keys and values are words, nodes
+//! have as many entries of the same size, and there is one thread.
 //!
 //! # Media layout
 //! ```text

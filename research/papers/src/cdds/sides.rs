@@ -82,7 +82,9 @@ impl SideKind {
         Ok(match self {
             SideKind::PaperSorted => Box::new(PaperCdds::create(RealMem::new(region), Order::Sorted)?),
             SideKind::PaperUnsorted => Box::new(PaperCdds::create(RealMem::new(region), Order::Unsorted)?),
-            SideKind::Tembo => Box::new(Tembo { tree: VersionedTree::create(&pool(region)?, "side")?, each: 1 }),
+            SideKind::Tembo => {
+                Box::new(Tembo { tree: VersionedTree::create(&pool(region)?, "side")?, each: 1 })
+            }
             SideKind::TemboBatches => {
                 Box::new(Tembo { tree: VersionedTree::create(&pool(region)?, "side")?, each: BATCH })
             }

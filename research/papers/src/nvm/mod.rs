@@ -3,7 +3,7 @@
 //! ```text
 //! loads, prefetches, stores ──▶ TLB ──▶ L1 ──▶ L2 ──▶ L3 ──fill──▶ bus ──▶ bank (read: per line)
 //! flushes ──────────────────────────────▶ dirty line ─┐
-//! evictions ──────────────────────────────────────────┴▶ write queue ──▶ bus ──▶ rank (write: per changed word)
+//! evictions ──────────────────────────────────────────┴▶ write queue ──▶ bus ──▶ rank (write: per word)
 //! ```
 //!
 //! A [`Model`] is told every access of one thread in program order. It keeps what the lines contain, so that
