@@ -54,11 +54,10 @@ fn every_misuse_has_a_twin_that_compiles_and_runs() {
     let twins = fs::read_to_string("tests/types.rs").unwrap();
     for case in cases() {
         let text = fs::read_to_string(&case).unwrap();
-        let head = text.lines().next().unwrap_or_default();
-        let named =
-            head.strip_prefix("//! ").and_then(|head| head.split("Twin: `").nth(1)?.strip_suffix("`."));
-        let named =
-            named.unwrap_or_else(|| panic!("{}: the first line names no twin: {head}", case.display()));
+        let head: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//! ")).collect();
+        let head = head.join(" ");
+        let named = head.split("Twin: `").nth(1).and_then(|named| named.strip_suffix("`."));
+        let named = named.unwrap_or_else(|| panic!("{}: the head names no twin: {head}", case.display()));
         let is_test = twins.contains(&format!("#[test]\nfn {named}() {{"));
         assert!(is_test, "{}: there is no test `{named}` in types.rs", case.display());
     }
