@@ -1,5 +1,5 @@
-//! Any image as a pool: changes of a valid one, or bytes of any kind. The properties are those of the store's own
-//! tests.
+//! Any image as a pool: changes of a valid one, or bytes of any kind. The properties are those of the store's
+//! own tests.
 
 #![no_main]
 

@@ -61,7 +61,8 @@ fn compile(library: &Library) {
         .std("gnu11")
         .define("PEER_VERSION", version.as_str())
         .extra_warnings(true)
-        // Variables that setjmp might clobber are volatile where it matters; the others are not used after it.
+        // Variables that setjmp might clobber are volatile where it matters; the others are not used after
+        // it.
         .flag_if_supported("-Wno-clobbered")
         .compile(&format!("peer_{}", library.name));
     println!("cargo::rustc-link-lib=dylib={}", library.link);

@@ -1,4 +1,4 @@
-// The library as an index for PiBench (https://github.com/sfu-dis/pibench): see docs/capi.md.
+// The library as an index for PiBench (https://github.com/sfu-dis/pibench): see docs/guide/capi.md.
 //
 //   c++ -std=c++17 -O2 -shared -fPIC -I PIBENCH/include -I include pibench_wrapper.cpp -ltembo_capi -o libtembo_pibench.so
 //

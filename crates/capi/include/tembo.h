@@ -1,58 +1,62 @@
 /*
- * tembo.h: ordered maps that live, once, in persistent memory or in a file mapped into memory.
+ * tembo.h: ordered maps whose only copy lies in persistent memory, or in a file mapped into memory.
  *
  * A pool is a file that holds named maps of two kinds:
  *
- *   tembo_fixed   8-byte keys and values (uint64_t), in the order of integers; any number of threads write at once;
- *   tembo_map     keys of up to 64 KiB and values of up to 512 MiB, in the order of memcmp; so too.
+ *   tembo_fixed   8-byte keys and values (uint64_t), in the order of integers;
+ *   tembo_map     keys of up to 64 KiB and values of up to 512 MiB, in the order of memcmp.
  *
- * Durability. A call that changes something returns TEMBO_OK when the change is durable; tembo_pool_survives says which
- * failures it then survives. Nothing has to be closed for that: after kill -9 everything that was acknowledged is there.
- * But a pool in the page cache of a disk that was not closed before the machine stopped is TEMBO_UNCLEAN afterwards.
- * A change is atomic: after a crash it is there as a whole or not at all. One that had not returned may be there or not.
- * Readers, too, see nothing that a crash could take back.
+ * Durability. A call that changes a map returns TEMBO_OK when the change is durable; tembo_pool_survives
+ * names the failures that it then survives. No close is needed for that: after kill -9 every acknowledged
+ * change is there. But if the machine stops while a pool is open in the page cache of a disk, the pool is
+ * TEMBO_UNCLEAN afterwards. A change is atomic: after a crash all of it is there or nothing. A change whose
+ * call had not returned may be there or not. Readers see nothing that a crash could take back.
  *
- * Keys and values. All are allowed: 0, UINT64_MAX, and byte strings of length 0. A pointer may be null where its length
- * is 0.
+ * Keys and values. All are allowed: 0, UINT64_MAX, and byte strings of length 0. A pointer may be null where
+ * its length is 0.
  *
- * Threads. All functions may be called by any number of threads at once, on the same pool and map. Two exceptions: a
- * handle must not be used after or while it is closed, and buffers belong to the call that was given them. A child
- * process made by fork cannot use what its parent opened: its calls return TEMBO_FORKED. Readers wait for nobody, except that tembo_fixed_scan and
- * tembo_fixed_count, where writers do not let them end, wait after some tries for those that are in the middle of a
- * change. A change is seen by whoever learns of it from the thread that made it. But of two threads that each change one
- * key of a tembo_fixed and then read the other's, both may find the value from before, unless a lock, a message, or a
- * sequentially consistent fence in both orders them.
+ * Threads. All functions may be called by any number of threads at once, on the same pool and map. Two
+ * exceptions: a handle must not be used after or while it is closed, and buffers belong to the call that was
+ * given them. A child process made by fork cannot use what its parent opened: its calls return TEMBO_FORKED.
+ * Any number of threads may write to a map. Readers never wait, except that tembo_fixed_scan and
+ * tembo_fixed_count, if writers keep disturbing them, wait after several attempts for changes under way. A
+ * thread that synchronises with the thread that made a change, after the call, sees the change. But if two
+ * threads each change one key of a tembo_fixed and then read the other's, both may find the old value, unless
+ * a lock, a message, or a sequentially consistent fence in both orders them.
  *
- * Errors. Functions that return int return a tembo_status. TEMBO_OK, TEMBO_NOT_FOUND and TEMBO_EXISTS are answers,
- * the others failures. A call that failed has changed nothing, unless it returned TEMBO_IO, which leaves the outcome
- * unknown until the pool is opened again. tembo_last_error has the message of the thread's last call that did not
- * return TEMBO_OK. A required pointer that is null is TEMBO_INVALID; what results are written to is then unchanged. It is
- * unchanged, too, by any other call that does not return TEMBO_OK, where nothing else is said; only the buffers of
- * tembo_fixed_scan and tembo_map_scan may then hold anything. errno is not part of any result: a call may leave any
- * value in it, and none has to be read.
+ * Errors. Functions that return int return a tembo_status. TEMBO_OK, TEMBO_NOT_FOUND and TEMBO_EXISTS are
+ * answers, the others failures. A call that failed has changed nothing, unless it returned TEMBO_IO, which
+ * leaves the outcome unknown until the pool is opened again. tembo_last_error has the message of the thread's
+ * last call that did not return TEMBO_OK. A required pointer that is null is TEMBO_INVALID. A call that does
+ * not return TEMBO_OK leaves its results unchanged, unless its description says otherwise; only the buffers
+ * of tembo_fixed_scan and tembo_map_scan may then hold anything. errno is not part of any result: a call may
+ * leave any value in it.
  *
- * Names. A name has 1 to 40 bytes of UTF-8 and ends with the first zero, so that a map whose name holds a zero, which
- * other programs can make, cannot be opened here. What is longer, as a name, a path or a key, is refused without being
- * read to its end.
+ * Names. A name has 1 to 40 bytes of UTF-8 and ends with the first zero, so a map whose name holds a zero,
+ * which other programs can create, cannot be opened here. A name, a path or a key that is too long is refused
+ * without being read to its end.
  *
- * Maps that keep versions, which the Rust library and `tembo load` make, are opened as tembo_map if they are there, and
- * have all its functions; each change makes a version. Their snapshots are not part of this interface, and TEMBO_CREATE
- * makes maps that keep none. An open one takes a lane, as a fixed map does. The name of a hash table or a heap is
- * TEMBO_WRONG_KIND.
+ * Maps that keep versions, which the Rust library and `tembo load` create, are opened as tembo_map and have
+ * all its functions; each change makes a version. Their snapshots are not part of this interface, and
+ * TEMBO_CREATE creates maps without versions. An open map with versions takes a lane, as a fixed map does.
+ * The name of a hash table or a heap is TEMBO_WRONG_KIND.
  *
- * Memory. Records go straight between the pool and the caller's buffers. But a long tembo_fixed_scan notes some 50 bytes
- * for each leaf of some 80 records while it runs, and a change 8 bytes for each 64 of a value of a megabyte or more;
- * without memory for these, or for mapping a pool, the call is TEMBO_NO_MEMORY. If a small allocation (of messages and handles) fails,
- * the process ends. 256 KiB of stack are enough for every call.
+ * Memory. Records are copied directly between the pool and the caller's buffers. But a long tembo_fixed_scan
+ * needs about 50 bytes for each leaf of about 80 records while it runs, and a change needs 8 bytes for each
+ * 64 of a value of a megabyte or more; without memory for these, or for mapping a pool, the call returns
+ * TEMBO_NO_MEMORY. If a small allocation (of messages and handles) fails, the process ends. 256 KiB of stack
+ * are enough for every call.
  *
- * Cancellation. A thread that is cancelled (pthread_cancel) does not end inside of a call, but at its next cancellation
- * point after it. Asynchronous cancellation (PTHREAD_CANCEL_ASYNCHRONOUS) must be off during a call, as for all
- * functions that are not async-cancel-safe. The functions may be called by destructors of thread-specific data.
+ * Cancellation. A thread that is cancelled (pthread_cancel) does not end inside of a call, but at its next
+ * cancellation point after it. Asynchronous cancellation (PTHREAD_CANCEL_ASYNCHRONOUS) must be off during a
+ * call, as for all functions that are not async-cancel-safe. The functions may be called by destructors of
+ * thread-specific data.
  *
- * Signals. No function may be called by a signal handler, and none may be left by longjmp. The library installs no
- * handlers and blocks no signals; calls go on where a handler interrupted them. SIGBUS comes from the file: if another
- * program makes the file shorter, or the device cannot read a page, the next access to what is gone raises it, which
- * ends the process if nothing catches it. Do not change the file of an open pool; every Tembo keeps to its lock (flock).
+ * Signals. No function may be called by a signal handler, and none may be left by longjmp. The library
+ * installs no handlers and blocks no signals; calls go on where a handler interrupted them. SIGBUS comes from
+ * the file: if another program makes the file shorter, or the device cannot read a page, the next access to
+ * the missing bytes raises it, which ends the process if nothing catches it. Do not change the file of an
+ * open pool; Tembo programs respect its lock (flock).
  */
 #ifndef TEMBO_H
 #define TEMBO_H
@@ -64,12 +68,12 @@
 extern "C" {
 #endif
 
-/* What a call came to. */
+/* The outcome of a call. */
 typedef enum tembo_status {
     TEMBO_OK = 0,
     /* There is no such key, map or pool. */
     TEMBO_NOT_FOUND = 1,
-    /* The key, or the pool, is there already. */
+    /* The key, or the pool, exists already. */
     TEMBO_EXISTS = 2,
     /* An argument is not allowed: a null pointer, a length, a name, a flag. */
     TEMBO_INVALID = 3,
@@ -79,30 +83,31 @@ typedef enum tembo_status {
     TEMBO_FULL = 5,
     /* The pool was opened for reading only. */
     TEMBO_READ_ONLY = 6,
-    /* The pool is open already, in another process or in this one; or the map that is to be dropped is. */
+    /* The pool is open already, in another process or in this one; or the map to be dropped is open. */
     TEMBO_LOCKED = 7,
-    /* The file is no pool, or not one that this version can read, or the name belongs to the other kind of map. */
+    /* The file is no pool that this version can read, or the name belongs to another kind of structure. */
     TEMBO_WRONG_KIND = 8,
     /* The pool is damaged. */
     TEMBO_DAMAGED = 9,
     /* The operating system or the device failed. */
     TEMBO_IO = 10,
-    /* Too much is open (fixed maps and maps that keep versions), or there are too many names in the pool. */
+    /* Too many fixed maps and maps that keep versions are open, or the pool has too many names. */
     TEMBO_NO_ROOM = 11,
     /* A defect of the library; the message says where. Close what you can, and report it. */
     TEMBO_BUG = 12,
     /*
-     * The pool was open in the page cache when the machine stopped, or is a copy that was made while it was open, so that its
-     * pages may be of different ages. Restore it from a copy, or open it with TEMBO_ACCEPT_UNCLEAN.
+     * The pool was open in the page cache when the machine stopped, or is a copy that was made while it was
+     * open, and its pages may be of different ages. Restore it from a copy, or open it with
+     * TEMBO_ACCEPT_UNCLEAN.
      */
     TEMBO_UNCLEAN = 13,
     /* The handle belongs to the process that this one was forked from. Open the pool in this process. */
     TEMBO_FORKED = 14,
-    /* The process has no memory for what the call has to gather. Nothing was changed. */
+    /* The process has no memory for the records that the call has to collect. Nothing was changed. */
     TEMBO_NO_MEMORY = 15
 } tembo_status;
 
-/* Which failures an acknowledged change shall survive. */
+/* The failures that an acknowledged change has to survive. */
 typedef enum tembo_durability {
     /* Persistent memory where the file lies on it, else the page cache. */
     TEMBO_AUTO = 0,
@@ -118,13 +123,13 @@ typedef enum tembo_durability {
 
 /* Flags of tembo_fixed_open and tembo_map_open, and of tembo_options. */
 enum {
-    /* A map that is not there is created, durably. */
+    /* A map that does not exist is created, durably. */
     TEMBO_CREATE = 1,
     /* The pool is opened for reading only; the file is not changed. */
     TEMBO_READ_ONLY_POOL = 2,
     /*
-     * A pool that would be TEMBO_UNCLEAN is checked as a whole, and opened if that proves its structure; else TEMBO_DAMAGED. Its
-     * values cannot be proved: any of them may be an older one, or partly so.
+     * A pool that would be TEMBO_UNCLEAN is checked as a whole, and opened if that proves its structure; else
+     * TEMBO_DAMAGED. Its values cannot be proved: any of them may be an older one, or partly so.
      */
     TEMBO_ACCEPT_UNCLEAN = 4
 };
@@ -139,7 +144,7 @@ typedef struct tembo_options {
     uint32_t flags;
     /* Length of a new pool; 0 is 64 MiB. A pool grows by itself. */
     uint64_t initial_bytes;
-    /* The length up to which the pool may grow; 0 is as far as the file system goes. */
+    /* The length up to which the pool may grow; 0 is the limit of the file system. */
     uint64_t max_bytes;
 } tembo_options;
 
@@ -148,9 +153,9 @@ typedef struct tembo_pool tembo_pool;
 typedef struct tembo_fixed tembo_fixed;
 typedef struct tembo_map tembo_map;
 
-/* What has a name in a pool. */
+/* The kinds of named structures in a pool. */
 typedef enum tembo_kind {
-    /* Something that this version of the library cannot read. */
+    /* A structure that this version of the library cannot read. */
     TEMBO_KIND_UNKNOWN = 0,
     /* A map of byte strings. */
     TEMBO_KIND_MAP = 1,
@@ -188,8 +193,8 @@ typedef struct tembo_record_size {
 /* ---- messages ---- */
 
 /*
- * The message of this thread's last call that did not return TEMBO_OK, in UTF-8; empty if there was none. Valid until
- * the thread's next call that does not return TEMBO_OK. Never null.
+ * The message of this thread's last call that did not return TEMBO_OK, in UTF-8; empty if there was none.
+ * Valid until the thread's next call that does not return TEMBO_OK. Never null.
  */
 const char *tembo_last_error(void);
 
@@ -202,56 +207,58 @@ const char *tembo_version(void);
 /* ---- pools ---- */
 
 /*
- * Creates a pool; TEMBO_EXISTS if there is something at the path. Creation is atomic: a crash leaves the whole pool or
- * none. `options` may be null.
+ * Creates a pool; TEMBO_EXISTS if there is something at the path. Creation is atomic: a crash leaves the
+ * whole pool or none. `options` may be null.
  */
 int tembo_pool_create(const char *path, const tembo_options *options, tembo_pool **pool);
 
 /*
- * Opens a pool; TEMBO_NOT_FOUND if there is none. Takes milliseconds at any size, also after a crash. `options` may be
- * null.
+ * Opens a pool; TEMBO_NOT_FOUND if there is none. Takes milliseconds at any size, also after a crash.
+ * `options` may be null.
  */
 int tembo_pool_open(const char *path, const tembo_options *options, tembo_pool **pool);
 
 /*
- * Gives the handle back; null is allowed. The pool itself is closed with the last handle of it or of one of its maps.
+ * Gives the handle back; null is allowed. The pool itself is closed with the last handle of it or of one of
+ * its maps.
  */
 void tembo_pool_close(tembo_pool *pool);
 
 /*
- * Which failures an acknowledged change survives, for people. Valid as long as the handle. Null if `pool` is null.
+ * The failures that an acknowledged change survives, in words. Valid as long as the handle. Null if `pool` is
+ * null.
  */
 const char *tembo_pool_survives(const tembo_pool *pool);
 
 /* ---- names ---- */
 
 /*
- * Copies the names in the pool, in ascending order, into `names`, which has room for `limit` of them, and their number into
- * `count`; the first `skip` are left out. Fewer than `limit` if there are no more. A pool has room for 128 names, or 64 if it was
- * created with a `max_bytes` below 64 MiB.
+ * Copies the names in the pool, in ascending order, into `names`, which has room for `limit` of them, and
+ * their number into `count`; the first `skip` are left out. Fewer than `limit` if there are no more. A pool
+ * has room for 128 names, or 64 if it was created with a `max_bytes` below 64 MiB.
  */
 int tembo_pool_list(const tembo_pool *pool, size_t skip, size_t limit, tembo_name *names, size_t *count);
 
 /*
- * Drops the map of this name, of any kind, durably, with all that is in it; TEMBO_NOT_FOUND if there is none. The name can be
- * given again at once. The space comes back by tembo_pool_reclaim. TEMBO_LOCKED if the map has a handle, and TEMBO_WRONG_KIND if the
- * name is that of a heap, or of something that this version cannot read. Takes the same time for a map of any size and needs no space.
- * Versions of this library from before this function refuse the pool afterwards.
+ * Drops the map of this name, of any kind, durably, with its records; TEMBO_NOT_FOUND if there is none. The
+ * name is free at once. tembo_pool_reclaim frees the space. TEMBO_LOCKED if the map has a handle, and
+ * TEMBO_WRONG_KIND if the name belongs to a heap, or to a structure that this version cannot read. Takes
+ * constant time and no space. Versions of this library older than this function refuse the pool afterwards.
  */
 int tembo_pool_drop(tembo_pool *pool, const char *name);
 
 /*
- * Gives space of dropped maps back, up to `steps` nodes of them, and stores into `is_left` 1 if there is more, else 0.
- * A crash in the middle loses nothing: who calls it later goes on.
+ * Frees up to `steps` nodes of dropped maps, and stores into `is_left` 1 if there are more, else 0. A crash
+ * in the middle loses nothing: a later call continues.
  */
 int tembo_pool_reclaim(tembo_pool *pool, size_t steps, int *is_left);
 
 /* ---- maps of 8-byte keys and values ---- */
 
 /*
- * Opens the map of this name, 1 to 40 bytes of UTF-8. If there is none: TEMBO_NOT_FOUND, or with the flag TEMBO_CREATE
- * it is created. Handles of the same name are the same map. An open map, all its handles together, takes one of the
- * pool's lanes, usually 64; without one TEMBO_NO_ROOM.
+ * Opens the map of this name, 1 to 40 bytes of UTF-8. If there is none: TEMBO_NOT_FOUND, or with the flag
+ * TEMBO_CREATE it is created. Handles of the same name are the same map. All handles of an open map together
+ * take one of the pool's lanes, usually 64; TEMBO_NO_ROOM if none is left.
  */
 int tembo_fixed_open(tembo_pool *pool, const char *name, unsigned flags, tembo_fixed **map);
 
@@ -274,10 +281,10 @@ int tembo_fixed_put(tembo_fixed *map, uint64_t key, uint64_t value);
 int tembo_fixed_remove(tembo_fixed *map, uint64_t key);
 
 /*
- * Copies the first `limit` records from the key `from` on into `records`, in ascending order, all as they were at one
- * moment, and their number into `count`. Fewer than `limit`, none even, if the map ends there; that is no failure.
- * `records` has room for `limit` records and needs no alignment; it may be null if `limit` is 0. All of it may have been
- * written to, also beyond `count`, when the call returns.
+ * Copies the first `limit` records from the key `from` on into `records`, in ascending order, all as they
+ * were at one moment, and their number into `count`. Fewer than `limit`, none even, if the map ends there;
+ * that is no failure. `records` has room for `limit` records and needs no alignment; it may be null if
+ * `limit` is 0. All of it may have been written to, also beyond `count`, when the call returns.
  */
 int tembo_fixed_scan(const tembo_fixed *map, uint64_t from, size_t limit, tembo_fixed_record *records, size_t *count);
 
@@ -293,9 +300,9 @@ int tembo_map_open(tembo_pool *pool, const char *name, unsigned flags, tembo_map
 void tembo_map_close(tembo_map *map);
 
 /*
- * Copies the value of a key into `value`, which has room for `capacity` bytes, and its length into `value_bytes`.
- * TEMBO_NOT_FOUND if the key is absent. TEMBO_TOO_SMALL if there is no room: `value_bytes` has the length then, and
- * nothing is copied. `value` may be null if `capacity` is 0.
+ * Copies the value of a key into `value`, which has room for `capacity` bytes, and its length into
+ * `value_bytes`. TEMBO_NOT_FOUND if the key is absent. TEMBO_TOO_SMALL if there is no room: `value_bytes` has
+ * the length then, and nothing is copied. `value` may be null if `capacity` is 0.
  */
 int tembo_map_find(const tembo_map *map, const void *key, size_t key_bytes, void *value, size_t capacity,
                    size_t *value_bytes);
@@ -313,13 +320,14 @@ int tembo_map_put(tembo_map *map, const void *key, size_t key_bytes, const void 
 int tembo_map_remove(tembo_map *map, const void *key, size_t key_bytes);
 
 /*
- * Copies up to `limit` records from the key `from` on into `buffer`, in ascending order: key, value, key, value, with
- * nothing in between. Their number goes into `count`, and their sizes into `sizes`, which has room for `limit` of them
- * or is null. A record that is there all the while is met exactly once; one that comes or goes meanwhile is met or not.
+ * Copies up to `limit` records from the key `from` on into `buffer`, in ascending order: key, value, key,
+ * value, with nothing in between. Their number goes into `count`, and their sizes into `sizes`, which has
+ * room for `limit` of them or is null. A record that exists during the whole scan is met exactly once; one
+ * that is added or removed meanwhile is met or not.
  *
- * TEMBO_TOO_SMALL if the next record does not fit into the `capacity` bytes: the `count` records before it were copied.
- * `count` may be 0 then; tembo_map_find says how long the value is. To go on after a scan, scan from the last key with
- * one byte 0 behind it.
+ * TEMBO_TOO_SMALL if the next record does not fit into the `capacity` bytes: the `count` records before it
+ * were copied. `count` may be 0 then; tembo_map_find says how long the value is. To go on after a scan, scan
+ * from the last key with one byte 0 behind it.
  */
 int tembo_map_scan(const tembo_map *map, const void *from, size_t from_bytes, size_t limit, void *buffer,
                    size_t capacity, tembo_record_size *sizes, size_t *count);

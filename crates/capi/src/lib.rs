@@ -1,8 +1,8 @@
-//! The store as a C library: what `include/tembo.h` declares, which also documents it.
+//! The store as a C library, declared and documented in `include/tembo.h`.
 //!
-//! [`ffi`] has the functions, a file per kind of handle; it is the only unsafe code, and consists of pointer checks and
-//! copies. `status` is what every call goes through: it turns errors into codes, keeps the messages, and lets no panic
-//! across. `docs/capi.md` says how the library is built and used.
+//! [`ffi`] has the functions, a file per kind of handle; it is the only unsafe code, and consists of pointer
+//! checks and copies. Every call goes through `status`: it turns errors into codes, keeps the messages, and
+//! lets no panic across. `docs/guide/capi.md` says how the library is built and used.
 
 pub mod ffi;
 mod status;

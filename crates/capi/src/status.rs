@@ -1,4 +1,4 @@
-//! What calls come to: codes, messages, and a wall against panics.
+//! The outcomes of calls: codes, messages, and a wall against panics.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -9,7 +9,7 @@ use tembo::{Error, IndexError, PoolError};
 
 macro_rules! statuses {
     ($($name:ident = $value:literal, $constant:literal, $text:literal;)*) => {
-        /// What a call came to: the `tembo_status` of the header.
+        /// The outcome of a call: the `tembo_status` of the header.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(i32)]
         pub enum Status {
@@ -45,21 +45,21 @@ statuses! {
     NoMemory = 15, c"TEMBO_NO_MEMORY", "The process has no memory for what the call has to gather.";
 }
 
-/// Why a call did not return [`Status::Ok`].
+/// The reason why a call did not return [`Status::Ok`].
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: Status,
     message: Message,
 }
 
-/// Answers that are met often have messages that cost nothing.
+/// Frequent failures have constant messages, which cost nothing.
 #[derive(Debug)]
 enum Message {
     Fixed(&'static CStr),
     Made(CString),
 }
 
-/// Result of what is done in a call.
+/// The result of a call's work.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
@@ -167,7 +167,7 @@ thread_local! {
     static LAST: RefCell<Message> = const { RefCell::new(Message::Fixed(c"")) };
 }
 
-/// Does what a call is for; returns its status and remembers its message. No panic gets past this.
+/// Runs the work of a call; returns its status and remembers its message. No panic gets past this.
 #[inline]
 pub(crate) fn call(body: impl FnOnce() -> Outcome) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -175,7 +175,7 @@ pub(crate) fn call(body: impl FnOnce() -> Outcome) -> c_int {
         Ok(Err(failure)) => remember(failure),
         Err(panic) => {
             let status = remember(Failure::from_panic(&*panic));
-            // What a panic carries may panic itself when it is dropped.
+            // The payload of a panic may panic itself when it is dropped.
             std::mem::forget(panic);
             status
         }
@@ -183,7 +183,7 @@ pub(crate) fn call(body: impl FnOnce() -> Outcome) -> c_int {
 }
 
 fn remember(failure: Failure) -> c_int {
-    // A thread that is ending has no place for the message any more.
+    // A thread that is ending has no room for the message any more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = failure.message);
     failure.status as c_int
 }

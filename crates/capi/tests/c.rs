@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use tembo::{CheckReport, Options};
 
 const STRICT: &[&str] = &["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1"];
-/// What Rust's standard library needs of the system when it is linked statically.
+/// The system libraries that Rust's standard library needs when it is linked statically.
 const SYSTEM: &[&str] = &["-lpthread", "-ldl", "-lm", "-lrt", "-lutil"];
 
 fn here() -> &'static Path {

@@ -1,4 +1,4 @@
-//! What can be asked for on the command line.
+//! The arguments of the command line.
 
 use crate::size::Size;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
@@ -24,7 +24,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage; `tembo check --help` has more.";
 #[derive(Debug, Parser)]
 #[command(name = "tembo", version, max_term_width = 100, after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Arguments {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve a pool to Redis clients
     Serve(Serve),
-    /// Say what a pool is and holds
+    /// Describe a pool and its contents
     Info(Info),
     /// Prove that a pool is undamaged, without changing it
     Check(Check),
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     Maps(Maps),
     /// Drop maps of a pool
     Drop(DropMaps),
-    /// List, keep, drop and go back to snapshots of maps that keep versions
+    /// List, keep, drop and roll back to snapshots of maps that keep versions
     Snapshot(Snapshot),
     /// Measure this machine, or run the workload that crash tests use
     Bench(Bench),
@@ -89,10 +89,12 @@ impl Command {
 /// How a pool is opened.
 #[derive(Debug, Args)]
 pub(crate) struct PoolChoices {
-    /// Which failures an acknowledged write survives; `auto` is `dax` on persistent memory and `page-cache` elsewhere
+    /// Which failures an acknowledged write survives; `auto` is `dax` on persistent memory and `page-cache`
+    /// elsewhere
     #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = durability())]
     pub(crate) durability: Durability,
-    /// Write cache lines back with this instruction, even if the processor does not report it (also: TEMBO_FLUSH)
+    /// Write cache lines back with this instruction, even if the processor does not report it (also:
+    /// TEMBO_FLUSH)
     #[arg(long, value_name = "INSTRUCTION", value_parser = flush_instruction())]
     pub(crate) flush: Option<FlushInstruction>,
     /// Write large values through the caches, not past them (also: TEMBO_NON_TEMPORAL=0)
@@ -101,10 +103,12 @@ pub(crate) struct PoolChoices {
     /// Map every page when the pool is opened or grows; opening takes longer, and no page fault comes later
     #[arg(long)]
     pub(crate) prefault: bool,
-    /// Keep a pool on tmpfs in huge pages; large pools are read faster, and grow more slowly in some virtual machines
+    /// Keep a pool on tmpfs in huge pages; large pools are read faster, and grow more slowly in some virtual
+    /// machines
     #[arg(long)]
     pub(crate) huge_pages: bool,
-    /// Use a pool that was open when the machine stopped, or was copied meanwhile: it is checked first, which proves its structure and not its values
+    /// Use a pool that was open when the machine stopped, or was copied meanwhile: it is checked first, which
+    /// proves its structure and not its values
     #[arg(long)]
     pub(crate) accept_unclean: bool,
 }
@@ -161,7 +165,7 @@ pub(crate) struct Serve {
     /// and change everything
     #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = yes_or_no(), action = ArgAction::Set)]
     pub(crate) protected_mode: bool,
-    /// Log nothing that is less important than this, to standard error
+    /// Log messages of this importance and above to standard error
     #[arg(long, value_name = "LEVEL", default_value = "notice", value_parser = log_level())]
     pub(crate) log_level: LogLevel,
 }
@@ -284,7 +288,8 @@ pub(crate) struct Dump {
     /// Leave out maps that this program does not know, and say so in the dump
     #[arg(long)]
     pub(crate) skip_unknown: bool,
-    /// Dump a pool that was open when the machine stopped, or was copied meanwhile: it is checked first, which proves its structure and not its values
+    /// Dump a pool that was open when the machine stopped, or was copied meanwhile: it is checked first,
+    /// which proves its structure and not its values
     #[arg(long)]
     pub(crate) accept_unclean: bool,
 }
@@ -313,7 +318,8 @@ pub(crate) struct Load {
     /// How many maps a new pool has names for, at most 4096 [default: 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) root_count: Option<u32>,
-    /// Add to a pool that was open when the machine stopped, or was copied meanwhile: it is checked first, which proves its structure and not its values
+    /// Add to a pool that was open when the machine stopped, or was copied meanwhile: it is checked first,
+    /// which proves its structure and not its values
     #[arg(long, requires = "merge")]
     pub(crate) accept_unclean: bool,
     /// Which failures the pool survives while it is filled
@@ -333,7 +339,7 @@ Examples:
 A snapshot is a map as it was when the snapshot was kept. It takes room only for what has changed since. \
 No other process may have the pool open; `list` goes on beside others that only read.")]
 pub(crate) struct Snapshot {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub(crate) action: SnapshotAction,
 }
@@ -361,10 +367,10 @@ Examples:
   tembo snapshot keep a.pool stock monday
   tembo snapshot keep a.pool stock 2026-01-31 --durability synced")]
     Keep(NamedSnapshot),
-    /// Give up a snapshot, and free what only it had
+    /// Drop a snapshot, and free the space that only it used
     #[command(after_help = "Examples:\n  tembo snapshot drop a.pool stock monday")]
     Drop(NamedSnapshot),
-    /// Make a map what it was in a snapshot, which stays
+    /// Roll a map back to a snapshot, which is kept
     #[command(after_help = "Examples:\n  tembo snapshot rollback a.pool stock monday")]
     Rollback(NamedSnapshot),
 }
@@ -379,7 +385,8 @@ pub(crate) struct NamedSnapshot {
     /// The snapshot's name, 1 to 255 bytes
     #[arg(value_parser = snapshot_name)]
     pub(crate) name: String,
-    /// Use a pool that was open when the machine stopped, or was copied meanwhile: it is checked first, which proves its structure and not its values
+    /// Use a pool that was open when the machine stopped, or was copied meanwhile: it is checked first, which
+    /// proves its structure and not its values
     #[arg(long)]
     pub(crate) accept_unclean: bool,
     /// Which failures the change survives

@@ -10,7 +10,7 @@ use std::time::Instant;
 use tembo::heap::Summary;
 use tembo::{CheckReport, Ending, Options};
 
-/// What a check found out.
+/// The findings of a check.
 #[derive(Debug, Serialize)]
 struct Verdict {
     path: String,
@@ -18,7 +18,7 @@ struct Verdict {
     /// How the last use for writing ended, if that could be read.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "ending_name")]
     last_use: Option<Ending>,
-    /// What is wrong, if something is.
+    /// The damage, if there is any.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// Which kind of failure that is.
@@ -35,16 +35,16 @@ fn ending_name<S: serde::Serializer>(ending: &Option<Ending>, serializer: S) -> 
     ending.map(Ending::name).serialize(serializer)
 }
 
-/// What was looked at.
+/// The checked structures.
 #[derive(Debug, Serialize)]
 struct Seen {
-    /// Of all kinds.
+    /// Maps of all kinds.
     maps: usize,
-    /// In the newest versions.
+    /// Entries of the newest versions.
     entries: u64,
     /// Named snapshots, each read as a whole.
     snapshots: usize,
-    /// Maps that were dropped, and whose space has not all come back.
+    /// Dropped maps that still hold space.
     #[serde(skip_serializing_if = "is_zero")]
     dropped_maps: u64,
     /// Live objects of the heap, if there is one.
@@ -60,11 +60,12 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What was looked at in a heap.
+/// The checked objects of a heap.
 #[derive(Debug, Serialize)]
 struct HeapSeen {
     objects: u64,
-    /// Objects that died and are still to be released, those that only handles kept alive, and those that only weak pointers lead to.
+    /// Dead objects that are not released yet, objects that only handles kept alive, and objects that only
+    /// weak pointers reach.
     dying: u64,
     orphans: u64,
     shells: u64,
@@ -128,7 +129,7 @@ pub(crate) fn run(arguments: &Check) -> Outcome {
         print(&verdict.text(begun.elapsed().as_secs_f64()))
     };
     match printed {
-        // Whoever went away without reading the verdict, as `head` does, may still want the exit code.
+        // A reader that went away before the verdict, as `head` does, may still want the exit code.
         Err(Failure::OutputClosed) | Ok(()) if code != 0 => Err(Failure::Answered(code)),
         printed => printed,
     }

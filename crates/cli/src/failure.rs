@@ -18,7 +18,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 pub(crate) enum Failure {
     /// It was tried and failed: exit code 1, with this message.
     Failed(String),
-    /// The store refused, or holds something wrong: exit code 1, with this message, and what kind of failure it is.
+    /// The store refused, or is damaged: exit code 1, with this message and this kind of failure.
     Store(Kind, String),
     /// The same, where the message says already which file it is about.
     Named(Kind, String),
@@ -26,11 +26,11 @@ pub(crate) enum Failure {
     Answered(u8),
     /// The arguments contradict each other: exit code 2.
     Usage(String),
-    /// Whoever read our output went away, as `head` does: the process ends as others do then, by SIGPIPE.
+    /// The reader of the output went away, as `head` does: the process ends by SIGPIPE, as others do.
     OutputClosed,
 }
 
-/// What kind of failure it is, for programs.
+/// The kind of failure, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -121,7 +121,7 @@ impl Failure {
         }
     }
 
-    /// What kind it is.
+    /// The kind of the failure.
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Failure::Store(kind, _) | Failure::Named(kind, _) => *kind,
@@ -171,15 +171,15 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What a command that was asked for JSON prints if it fails.
+/// The output of a failed command that was asked for JSON.
 #[derive(Serialize)]
 struct Refusal {
     error: String,
     kind: Kind,
 }
 
-/// Says what went wrong on standard error, with `json` on standard output too, and gives the exit code: 0 done, 1 failed, 2 wrong usage;
-/// `tembo check` has more.
+/// Says what went wrong on standard error, with `json` on standard output too, and gives the exit code: 0
+/// done, 1 failed, 2 wrong usage; `tembo check` has more.
 pub(crate) fn exit_code(outcome: Outcome, pool: Option<&Path>, json: bool) -> ExitCode {
     let Err(failure) = outcome else { return ExitCode::SUCCESS };
     let message = failure.about(pool);
@@ -195,7 +195,7 @@ pub(crate) fn exit_code(outcome: Outcome, pool: Option<&Path>, json: bool) -> Ex
         Failure::Answered(code) => ExitCode::from(code),
         Failure::Usage(_) => ExitCode::from(2),
         Failure::OutputClosed => {
-            // Ends the process, unless somebody blocks the signal.
+            // Ends the process, unless the signal is blocked.
             let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
             ExitCode::FAILURE
         }

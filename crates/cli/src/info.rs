@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use tembo::{Ending, Options, Pool};
 
-/// What is known of a pool without reading its entries.
+/// The facts about a pool that are known without reading its entries.
 #[derive(Debug, Serialize)]
 struct Description {
     path: String,
@@ -20,20 +20,20 @@ struct Description {
     #[serde(skip)]
     ending: Ending,
     pool_bytes: u64,
-    /// Of them, in chunks that hold nothing.
+    /// The part of the bytes that lies in empty chunks.
     unused_bytes: u64,
     maps: Vec<MapDescription>,
     #[serde(skip_serializing_if = "Option::is_none")]
     heap: Option<HeapDescription>,
-    /// What this program does not know.
+    /// Structures that this program does not know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unknown: Vec<UnknownDescription>,
-    /// Whether space of maps that were dropped has not come back yet.
+    /// Whether dropped maps still hold space.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     has_dropped_maps: bool,
 }
 
-/// Something that this program does not know.
+/// A structure that this program does not know.
 #[derive(Debug, Serialize)]
 struct UnknownDescription {
     name: String,
@@ -71,7 +71,7 @@ struct MapDescription {
     snapshots: Vec<Named>,
 }
 
-/// What a map's keys and values are.
+/// The types of a map's keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
@@ -146,7 +146,7 @@ fn describe_heap(pool: &Pool) -> Outcome<Option<HeapDescription>> {
 }
 
 impl MapDescription {
-    /// Of a map that keeps no versions.
+    /// Describes a map that keeps no versions.
     fn new(name: String, kind: Kind, entries: Option<u64>) -> MapDescription {
         MapDescription { name, kind, entries, version: None, snapshots: Vec::new() }
     }

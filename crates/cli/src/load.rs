@@ -1,14 +1,14 @@
 //! `tembo load`: a pool from a dump.
 //!
-//! A new pool is filled without a name and gets its own when everything is in it and on the device, so that nobody
-//! ever sees a part of it, and a load that is interrupted leaves nothing behind (`unfinished`).
+//! A new pool is filled without a name, and gets its name when all of it is on the device. So no program ever
+//! sees a part of it, and an interrupted load leaves nothing behind (`unfinished`).
 
-use crate::accept;
 use crate::args::Load;
 use crate::dump::{Item, ReadError, Reader};
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::maps::note_unknown;
 use crate::progress::Progress;
+use crate::unclean;
 use crate::unfinished::Unfinished;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -16,9 +16,9 @@ use std::path::Path;
 use tembo::{FixedMap, HashTable, Map, MapOptions, Options, Pool, Quoted};
 
 const BUFFER_BYTES: usize = 1 << 20;
-/// So many entries go into a map together, ...
+/// Most entries that go into a map together.
 const GROUP_ENTRIES: usize = 64;
-/// ... or as many as have this many bytes.
+/// Bytes of entries after which they go into the map, even if they are fewer.
 const GROUP_BYTES: usize = 1 << 20;
 
 /// Loads from the file or the standard input that was asked for.
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Load) -> Outcome {
 fn load(arguments: &Load, options: &Options, input: impl BufRead) -> Outcome {
     let entries = if arguments.merge {
         let mut reader = reader(input)?;
-        let pool = accept::open(&options.clone().create(true), &arguments.pool)?;
+        let pool = unclean::open(&options.clone().create(true), &arguments.pool)?;
         note_unknown(&pool)?;
         fill(&pool, &mut reader)?
     } else {
@@ -76,7 +76,7 @@ fn create_from(path: &Path, options: &Options, input: impl BufRead) -> Outcome<u
     Ok(entries)
 }
 
-/// What the entries that come belong to.
+/// The structure that the next entries belong to.
 enum Target {
     None,
     Map(Map),

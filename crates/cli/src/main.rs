@@ -1,10 +1,9 @@
 //! The `tembo` command: a server and the tools for its pools.
 //!
-//! `args` says what can be asked for; each subcommand is a module with a `run` that returns an `Outcome`, from
+//! `args` has the arguments; each subcommand is a module with a `run` that returns an `Outcome`, from
 //! which `failure` makes the exit code.
 #![forbid(unsafe_code)]
 
-mod accept;
 mod args;
 mod bench;
 mod check;
@@ -20,6 +19,7 @@ mod serve;
 mod size;
 mod snapshot;
 mod texts;
+mod unclean;
 mod unfinished;
 
 use args::{Arguments, Command};

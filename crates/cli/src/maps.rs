@@ -15,7 +15,7 @@ const RECLAIM_STEPS: usize = 16;
 struct Named {
     name: String,
     kind: &'static str,
-    /// What it is that this program does not know, and what to do.
+    /// A description of a structure that this program does not know, with advice.
     #[serde(skip_serializing_if = "Option::is_none")]
     unknown: Option<String>,
 }
@@ -66,7 +66,8 @@ pub(crate) fn drop_maps(arguments: &DropMaps) -> Outcome {
     Ok(())
 }
 
-/// Says on standard error what is in the pool that this program does not know, for commands that do something else there.
+/// Prints on standard error the structures in the pool that this program does not know, for commands that
+/// skip them.
 pub(crate) fn note_unknown(pool: &Pool) -> Outcome {
     pool.unknown()?.iter().for_each(|unknown| eprintln!("note: in this pool {unknown}"));
     Ok(())

@@ -14,7 +14,7 @@ pub(crate) struct Progress {
 const STRIDE: u64 = 1024;
 
 impl Progress {
-    /// Work called `what` of `total` steps, or of a number nobody knows.
+    /// Work called `what` of `total` steps, or of an unknown number.
     pub(crate) fn new(what: &'static str, total: Option<u64>) -> Progress {
         let (bar, template) = match total {
             Some(total) => (ProgressBar::new(total), "{msg} {wide_bar} {human_pos}/{human_len} {eta}"),

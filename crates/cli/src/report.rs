@@ -1,4 +1,4 @@
-//! What subcommands print: lines of `name  value` for people, one JSON object for programs.
+//! The output of subcommands: lines of `name  value` for people, one JSON object for programs.
 
 use crate::failure::{Failure, Outcome};
 use serde::Serialize;

@@ -1,11 +1,11 @@
 //! `tembo serve`: a pool for Redis clients.
 
-use crate::accept;
 use crate::args::Serve;
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::maps::note_unknown;
 use crate::report::{Lines, print};
 use crate::size::human_bytes;
+use crate::unclean;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::ErrorKind;
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let greeting = greeting(arguments, existed, &pool, &server, begun.elapsed());
     note_unknown(&pool)?;
     match print(&greeting) {
-        // Nobody reads what we say; clients are served all the same.
+        // The output has no reader; clients are served all the same.
         Err(Failure::OutputClosed) => {}
         printed => printed?,
     }
@@ -65,7 +65,7 @@ fn open(arguments: &Serve) -> Outcome<Pool> {
     if let Some(max) = arguments.max_bytes {
         options = options.max_bytes(max.bytes).initial_bytes(INITIAL_BYTES.min(max.bytes));
     }
-    accept::open(&options, &arguments.pool)
+    unclean::open(&options, &arguments.pool)
 }
 
 fn cannot_serve(error: tembo_server::Error) -> Failure {
@@ -98,7 +98,7 @@ fn stop_on_signals(handle: Handle) -> Outcome {
     thread.map(drop).map_err(Failure::during("starting the thread for signals"))
 }
 
-/// What is served, what that survives, and how to end it.
+/// The first output: the pool, the failures that a write survives, and how to stop the server.
 fn greeting(arguments: &Serve, existed: bool, pool: &Pool, server: &Server, took: Duration) -> String {
     let stats = pool.stats();
     let mut lines = Lines::default();

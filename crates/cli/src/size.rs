@@ -46,7 +46,7 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = None;
     for letter in UNITS.chars() {
-        // What would be rounded to 1024 of a unit is shown as 1 of the next.
+        // A value that would be rounded to 1024 of a unit is shown as 1 of the next.
         if value < 1023.5 {
             break;
         }

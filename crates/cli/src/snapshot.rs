@@ -1,10 +1,10 @@
 //! `tembo snapshot`: named snapshots of maps that keep versions, and of hash tables.
 
-use crate::accept;
 use crate::args::{NamedSnapshot, Snapshot, SnapshotAction};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::maps::note_unknown;
 use crate::report::{print, print_json};
+use crate::unclean;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) struct Named {
     entries: u64,
 }
 
-/// What has snapshots.
+/// A structure that has snapshots.
 enum Versioned {
     Map(Map),
     Table(HashTable),
@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &Snapshot) -> Outcome {
 /// The map, in a pool that is open for writing as long as the map is.
 fn open(named: &NamedSnapshot) -> Outcome<Versioned> {
     let options = Options::new().durability(named.durability).accept_unclean(named.accept_unclean);
-    find(&accept::open(&options, &named.pool)?, &named.map)
+    find(&unclean::open(&options, &named.pool)?, &named.map)
 }
 
 fn find(pool: &Pool, name: &str) -> Outcome<Versioned> {
@@ -195,7 +195,7 @@ pub(crate) fn listed(kept: Vec<KeptSnapshot>) -> Vec<Named> {
 }
 
 impl Named {
-    /// What there is to say of it but its name.
+    /// The description of a snapshot, without its name.
     pub(crate) fn text(&self) -> String {
         let entries = if self.entries == 1 { "entry" } else { "entries" };
         format!("{} {entries}, version {}", self.entries, self.version)

@@ -1,4 +1,4 @@
-//! The texts of errors, as far as the command says them in other words than the library: in those of its own arguments.
+//! Texts of errors that differ from the library's, because they name the command's own arguments.
 //!
 //! `tests/suite/errors.rs` has every text with what leads to it.
 
@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use tembo::{Error, PoolError, Quoted, RegionError};
 
-/// What an error of the store is called here.
+/// The command's text for an error of the store.
 pub(crate) fn of_store(error: &Error) -> String {
     match error {
         Error::MapKind { name, is_versioned } => {

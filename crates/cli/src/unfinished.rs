@@ -1,7 +1,9 @@
-//! Files that get their names when everything is in them: nobody ever sees a part of one, and what is interrupted leaves nothing behind.
+//! Files that get their names when everything is in them: nobody ever sees a part of one, and what is
+//! interrupted leaves nothing behind.
 //!
-//! The file is made without a name. Where the file system cannot do that, it has another name meanwhile, which a signal that ends the
-//! process removes; one that a killed process left is taken away by the next that wants the name.
+//! The file is made without a name. Where the file system cannot do that, it has another name meanwhile,
+//! which a signal that ends the process removes; one that a killed process left is taken away by the next
+//! that wants the name.
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat, open};
 use rustix::io::Errno;
@@ -24,7 +26,7 @@ impl Unfinished {
     ///
     /// # Errors
     ///
-    /// Those of the system; [`io::ErrorKind::AlreadyExists`].
+    /// Errors of the system; [`io::ErrorKind::AlreadyExists`].
     pub(crate) fn new(path: &Path) -> io::Result<Unfinished> {
         if path.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -44,7 +46,7 @@ impl Unfinished {
             || open(&temporary, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC, mode());
         let file: File = match create() {
             Err(Errno::EXIST) => {
-                // Whoever still fills it has its lock.
+                // A process that still fills it has its lock.
                 flock(File::open(&temporary)?, FlockOperation::NonBlockingLockExclusive)?;
                 remove_file(&temporary)?;
                 create()?
@@ -62,11 +64,11 @@ impl Unfinished {
         &self.file
     }
 
-    /// Gives the file its name, durably. What somebody else has made there meanwhile stays.
+    /// Gives the file its name, durably. A file that another program has created there meanwhile stays.
     ///
     /// # Errors
     ///
-    /// Those of the system; [`io::ErrorKind::AlreadyExists`].
+    /// Errors of the system; [`io::ErrorKind::AlreadyExists`].
     pub(crate) fn publish(self, path: &Path) -> io::Result<()> {
         self.file.sync_all()?;
         match &self.temporary {

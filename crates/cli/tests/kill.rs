@@ -1,4 +1,5 @@
-//! Real processes, killed with SIGKILL under load: what was acknowledged is there, whole, and nothing else is.
+//! Real processes, killed with SIGKILL under load: every acknowledged write is there, whole, and nothing else
+//! is.
 //!
 //! `TEMBO_KILLS=500 cargo test --release -p tembo-cli --test kill -- --nocapture` is the long campaign;
 //! `TEMBO_KILL_SEED` repeats one, `TEMBO_KILL_DURABILITY` names the domain.
@@ -21,7 +22,7 @@ const CLIENTS: usize = 6;
 const KEYS: u64 = 60;
 const PIPELINE: usize = 24;
 
-/// What a key may hold: nothing, or the value of a write with this number.
+/// The possible contents of a key: nothing, or the value of a write with this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Absent,

@@ -1,4 +1,4 @@
-//! What an operation may leave undone or do in vain, judged from its trace alone.
+//! The audit of an operation: missing and useless flushes and fences, judged from its trace alone.
 
 use crate::replay::{Flushed, Pending, Replay};
 use crate::session::Session;

@@ -84,7 +84,7 @@ impl Config {
     }
 }
 
-/// What `CRASHSIM_IMAGES` asks for, else `default`.
+/// The value of `CRASHSIM_IMAGES`, else `default`.
 pub(crate) fn wanted_images(default: u64) -> u64 {
     env_number(ENV_IMAGES).unwrap_or(default)
 }

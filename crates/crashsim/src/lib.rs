@@ -17,7 +17,7 @@
 //!
 //! * a **store** enters the queue of its line; at most 8 bytes in one aligned word, and those are atomic;
 //! * a **flush** of a line by a thread marks the current end of the queue for that thread;
-//! * a **fence** by a thread makes durable what lies before that thread's marks, nobody else's;
+//! * a **fence** by a thread makes durable the stores before that thread's marks, and no others;
 //! * a **crash** shows of each line, independently of the others, any prefix of its queue.
 //!
 //! Between two fences the set of possible images only grows, so the images just before a fence include
@@ -49,7 +49,7 @@
 //!
 //! `trace.rs` (what is recorded), `replay.rs` (the failure model), `choices.rs` (which images),
 //! `session.rs` and `record.rs` (what a crash may leave at which place), `trial.rs` (one image),
-//! `explore.rs` (all of them), `shrink.rs` and `story.rs` (failures), `audit.rs`, `mutate.rs` and
+//! `exploration.rs` (all of them), `shrink.rs` and `story.rs` (failures), `audit.rs`, `mutation.rs` and
 //! `mutants.rs`, `schedule.rs` (interleavings), `simulation.rs` (the entry points).
 
 #![forbid(unsafe_code)]
@@ -57,9 +57,9 @@
 mod audit;
 mod choices;
 mod config;
-mod explore;
+mod exploration;
 mod mutants;
-mod mutate;
+mod mutation;
 mod record;
 mod replay;
 mod report;
@@ -75,7 +75,7 @@ mod trial;
 
 pub use audit::Audit;
 pub use mutants::{MutantOutcome, MutantReport};
-pub use mutate::{Mutation, Target};
+pub use mutation::{Mutation, Target};
 pub use report::Report;
 pub use scenario::{Scenario, SharedScenario};
 pub use schedule::{Member, Schedule};

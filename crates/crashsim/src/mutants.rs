@@ -2,15 +2,15 @@
 
 use crate::audit::violations;
 use crate::config::Config;
-use crate::explore::{Explorer, Share};
-use crate::mutate::{Mutant, Mutated, Mutation, Target};
+use crate::exploration::{Explorer, Share};
+use crate::mutation::{Mutant, Mutated, Mutation, Target};
 use crate::scenario::Scenario;
 use crate::session::Session;
 use crate::story::FailureKind;
 use crate::trace::{Event, Mark};
 use std::ops::Range;
 
-/// What became of a mutant.
+/// The fate of a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MutantOutcome {
     /// Its class.
@@ -21,13 +21,13 @@ pub struct MutantOutcome {
     pub place: usize,
     /// The event that was changed and the step that it belongs to.
     pub what: String,
-    /// What noticed it; `None` for a survivor.
+    /// The kind of failure that caught it; `None` for a survivor.
     pub caught_by: Option<FailureKind>,
-    /// What was said of it, or for a survivor how hard it was tried.
+    /// The verdict, or for a survivor the number of attempts.
     pub verdict: String,
 }
 
-/// What became of all mutants of a simulation.
+/// The fates of all mutants of a simulation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MutantReport {
     /// In order of class and place.
@@ -141,7 +141,7 @@ pub(crate) fn try_mutants<S: Scenario>(
 ) -> MutantReport {
     let mut report = MutantReport::default();
     for &mutation in mutations {
-        // What recovery does depends on the image, so the number of places there is not known beforehand.
+        // Recovery depends on the image, so the number of its places is not known beforehand.
         let places = match target {
             Target::Operations => mutation.count(&session, operations(&session)),
             Target::Recovery => config.mutant_limit,

@@ -69,7 +69,7 @@ impl Tape {
     }
 }
 
-/// What both kinds of run share.
+/// The parts that both kinds of run share.
 struct Run<'a, S: Scenario> {
     scenario: &'a S,
     config: &'a Config,
@@ -97,12 +97,12 @@ impl<'a, S: Scenario> Run<'a, S> {
         self.tape.recorder.mark(Mark::Begin(0));
         let state = guarded(|| self.scenario.setup(region)).map_err(|e| self.fail(0, e))?;
         self.tape.recorder.mark(Mark::End(0));
-        self.settle(0, &state, &self.scenario.initial())?;
+        self.check_step(0, &state, &self.scenario.initial())?;
         Ok(state)
     }
 
-    /// After a step: the contents are those of the model, and nothing changed unrecorded.
-    fn settle(&mut self, step: usize, state: &S::State, model: &S::Model) -> Result<(), Box<Failure>> {
+    /// Checks after a step that the contents are those of the model, and that nothing changed unrecorded.
+    fn check_step(&mut self, step: usize, state: &S::State, model: &S::Model) -> Result<(), Box<Failure>> {
         let region = self.scenario.region(state);
         self.lengths.push(region.len());
         self.tape.verify(region).map_err(|verdict| {
@@ -159,7 +159,7 @@ pub(crate) fn sequential<S: Scenario>(
         run.tape.recorder.mark(Mark::End(i + 1));
         let mut model = models[i].clone();
         scenario.apply_model(&mut model, op);
-        run.settle(i + 1, &state, &model)?;
+        run.check_step(i + 1, &state, &model)?;
         models.push(model);
     }
     run.close(state);
@@ -224,7 +224,7 @@ pub(crate) fn shared<S: SharedScenario>(
     let mut model = scenario.initial();
     ops.iter().for_each(|op| scenario.apply_model(&mut model, op));
     run.lengths.resize(ops.len().max(1), scenario.region(&state).len());
-    run.settle(ops.len(), &state, &model)?;
+    run.check_step(ops.len(), &state, &model)?;
     run.close(state);
     let phases = shared_phases(scenario, config, &run.tape.trace, &run.names, &run.lengths);
     Ok(run.session(phases, true))

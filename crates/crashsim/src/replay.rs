@@ -1,4 +1,4 @@
-//! What is durable, what is visible, and what lies between, at a place of a trace.
+//! The durable and the visible contents at a place of a trace, and the images between them.
 //!
 //! Per line, the stores that are not yet durable form a queue in the order in which they became visible.
 //! A flush marks the end of the queue for the thread that flushes; a fence makes everything durable up to
@@ -110,7 +110,7 @@ impl Queue {
     }
 }
 
-/// What a flush found.
+/// The outcome of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flushed {
     /// Stores that this thread had not flushed yet.
@@ -228,12 +228,13 @@ impl Replay {
         }
     }
 
-    /// What is on media for certain (or, between two calls of [`choose`](Self::choose), is assumed to be).
+    /// The contents that are on media for certain (or, between two calls of [`choose`](Self::choose), are
+    /// assumed to be).
     pub(crate) fn durable(&self) -> &Image {
         &self.durable
     }
 
-    /// What a reader sees while the program runs.
+    /// The contents that a reader sees while the program runs.
     pub(crate) fn volatile(&self) -> &Image {
         &self.volatile
     }

@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 pub struct Report {
     /// Images that were recovered and judged, all different or judged differently, nested ones included.
     pub images: u64,
-    /// Of these, images of a crash that followed another crash.
+    /// The number of those images that come from a crash after another crash.
     pub nested_images: u64,
     /// Crash points.
     pub points: u64,

@@ -1,4 +1,4 @@
-//! What a component tells the simulator about itself.
+//! A scenario: a component as the simulator sees it.
 
 use std::fmt::Debug;
 use tembo_pmem::Region;
@@ -53,7 +53,7 @@ pub trait Scenario: Sync {
     /// The model of the starting state.
     fn initial(&self) -> Self::Model;
 
-    /// What an operation does to the model.
+    /// Applies an operation to the model.
     fn apply_model(&self, model: &mut Self::Model, op: &Self::Op);
 
     /// States other than before and after that a crash inside `op` may leave, for an operation that is

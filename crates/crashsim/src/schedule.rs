@@ -123,7 +123,7 @@ impl Schedule {
         state
     }
 
-    /// Gives the baton to one of those that wait, or to nobody.
+    /// Gives the baton to one of the waiting threads, if there is one.
     fn hand_over<'s>(&'s self, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         // Threads that lost the baton on a lock may be awake by now; they take part once they wait again,
         // so that the choice does not depend on how fast they are.

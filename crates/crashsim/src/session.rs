@@ -23,7 +23,8 @@ impl<M> Clone for Allowed<M> {
 }
 
 impl<M> Allowed<M> {
-    /// The states in between that a crash inside `op`, which comes next, may leave. From there one goes on with `op` again.
+    /// The intermediate states that a crash inside the next operation, `op`, may leave. The program then
+    /// repeats `op`.
     pub(crate) fn between<S: Scenario<Model = M>>(
         &self,
         scenario: &S,
@@ -49,7 +50,7 @@ pub(crate) struct Phase<M> {
     pub(crate) region_bytes: u64,
     /// Equal for phases in which an image is judged alike.
     pub(crate) key: u64,
-    /// What is going on, for reports.
+    /// A description of the present work, for reports.
     pub(crate) what: String,
     /// Whether crashes here are of interest.
     pub(crate) tested: bool,
@@ -70,16 +71,16 @@ pub(crate) struct Step<M> {
     pub(crate) uncreated: bool,
 }
 
-/// What was recorded, with what crashes in it may leave.
+/// A recording, with the states that crashes in it may leave.
 pub(crate) struct Session<M> {
-    /// What was durable when the recording began.
+    /// The durable contents when the recording began.
     pub(crate) base: Vec<u8>,
     /// The hash of `base`, by which images of different sessions are compared.
     pub(crate) base_hash: u64,
     pub(crate) trace: Vec<Event>,
     /// One per mark, in order.
     pub(crate) phases: Vec<Phase<M>>,
-    /// What the steps are called, by their numbers in marks.
+    /// The names of the steps, by their numbers in marks.
     pub(crate) names: Vec<String>,
     /// The steps that are operations of the scenario.
     pub(crate) ops: Range<usize>,

@@ -12,7 +12,7 @@ pub(crate) struct Shrinker<'a> {
     /// The smallest failing choice so far; always the one that `replay` holds between calls.
     choice: &'a mut Vec<usize>,
     verdict: String,
-    /// What is wrong with an image, if anything is.
+    /// The verdict on an image; `None` if it is sound.
     trial: &'a mut dyn FnMut(&[u8]) -> Option<String>,
     trials_left: usize,
 }
@@ -53,7 +53,7 @@ impl<'a> Shrinker<'a> {
         self.verdict
     }
 
-    /// What is wrong when line `i` shows `stop` stores; `None` also when enough has been tried.
+    /// The verdict when line `i` shows `stop` stores; `None` also after enough attempts.
     fn verdict_with(&mut self, i: usize, stop: usize, region_bytes: u64) -> Option<String> {
         self.trials_left = self.trials_left.checked_sub(1)?;
         let before = self.choice[i];

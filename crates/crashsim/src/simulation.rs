@@ -2,9 +2,9 @@
 
 use crate::audit::{Audit, violations};
 use crate::config::{Config, first_seed, wanted_images};
-use crate::explore::{Explorer, Share};
+use crate::exploration::{Explorer, Share};
 use crate::mutants::{MutantReport, try_mutants};
-use crate::mutate::{Mutation, Target};
+use crate::mutation::{Mutation, Target};
 use crate::record;
 use crate::report::Report;
 use crate::rng::combine;

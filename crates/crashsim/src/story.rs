@@ -5,7 +5,7 @@ use crate::replay::{Pending, PendingLine};
 use crate::trace::Event;
 use std::fmt::{Debug, Display, Formatter, Write};
 
-/// What kind of rule was broken.
+/// The kind of rule that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -54,12 +54,12 @@ impl Failure {
         self
     }
 
-    /// What kind of rule was broken.
+    /// The kind of rule that was broken.
     pub fn kind(&self) -> FailureKind {
         self.kind
     }
 
-    /// What the component or the oracle said.
+    /// The verdict of the component or the oracle.
     pub fn verdict(&self) -> &str {
         &self.verdict
     }

@@ -1,4 +1,4 @@
-//! What a program did to persistent memory: the events, and the observer that records them.
+//! The trace of a program's accesses to persistent memory: the events, and the observer that records them.
 
 use crate::schedule::Schedule;
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use tembo_pmem::{Observer, ThreadTag};
 pub enum Event {
     /// A store of `bytes` (at most 8, inside one aligned word) at byte offset `off`.
     Store {
-        /// Who stored.
+        /// The thread that stored.
         thread: u32,
         /// Byte offset in the region.
         off: u64,
@@ -21,19 +21,19 @@ pub enum Event {
     },
     /// The write-back of a line was started.
     Flush {
-        /// Who flushed.
+        /// The thread that flushed.
         thread: u32,
         /// Byte offset / 64.
         line: u64,
     },
     /// A thread waited for the write-backs that it had started.
     Fence {
-        /// Who waited.
+        /// The thread that waited.
         thread: u32,
     },
     /// Not an event of the memory: where a step of the recorded session begins or ends.
     Mark {
-        /// Who runs the step.
+        /// The thread that runs the step.
         thread: u32,
         /// Which boundary.
         mark: Mark,
@@ -47,7 +47,7 @@ pub enum Mark {
     Begin(usize),
     /// The step returned: it is acknowledged, and its effects are durable from here on.
     End(usize),
-    /// Somebody read the effects of the step, so that they are durable from here on.
+    /// A reader saw the effects of the step, so they have to be durable from here on.
     Seen(usize),
 }
 
@@ -86,7 +86,8 @@ impl std::fmt::Display for Event {
 }
 
 thread_local! {
-    /// Whether the next store of this thread belongs to a step that has begun, hence is not a turn of its own.
+    /// Whether the next store of this thread belongs to a step that has begun, and hence is not a turn of its
+    /// own.
     static IN_UPDATE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -124,7 +125,7 @@ impl Recorder {
         Arc::new(Recorder { log: Mutex::default(), schedule: None })
     }
 
-    /// An empty recorder under which `schedule` decides who runs between two events.
+    /// An empty recorder under which `schedule` decides which thread runs between two events.
     pub fn scheduled(schedule: Arc<Schedule>) -> Arc<Recorder> {
         Arc::new(Recorder { log: Mutex::default(), schedule: Some(schedule) })
     }

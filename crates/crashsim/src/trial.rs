@@ -19,7 +19,7 @@ struct Recovered<S: Scenario> {
     region_bytes: u64,
 }
 
-/// What was done after a crash, for a nested session.
+/// The work after a crash, for a nested session.
 struct Afterwards<M> {
     steps: Vec<Step<M>>,
     names: Vec<String>,
@@ -30,7 +30,7 @@ struct Afterwards<M> {
 ///
 /// # Errors
 ///
-/// What the component or the oracle said.
+/// The verdict of the component or the oracle.
 pub(crate) fn try_image<S: Scenario>(
     scenario: &S,
     config: &Config,

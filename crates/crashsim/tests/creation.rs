@@ -32,7 +32,7 @@ const MAGIC_VALUE: u64 = 0x7374_6163_6b00_0001;
 const MAGIC: u64 = 0;
 const HEAD: u64 = 64;
 const USED: u64 = 128;
-/// What is under way: 0 nothing, else the block whose bit is to agree with whether it is linked.
+/// The change under way: 0 for none, else the block whose bit has to agree with whether it is linked.
 const INTENT: u64 = 192;
 /// How many blocks are in use, which recovery keeps.
 const USED_COUNT: u64 = 256;

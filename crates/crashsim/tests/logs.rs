@@ -378,7 +378,7 @@ impl Scenario for Redo {
     }
 }
 
-/// What the redo toy promises at the end of an operation: homes flushed, durable one operation later.
+/// The promise of the redo toy at the end of an operation: homes flushed, durable one operation later.
 fn lazy() -> Audit {
     Audit::strict().fenced_within(Some(1))
 }

@@ -1,4 +1,4 @@
-//! Accessors: how a transaction goes from the place of a value to the places of its fields.
+//! Accessors: from the place of a value to the places of its fields.
 
 use crate::input::{Field, Input, Shape, Style, Variant, quiet};
 use crate::persist::{asked_before, struct_offset, tag_of, variant_offset};
@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use syn::ext::IdentExt;
 use syn::{Attribute, Generics, Lifetime, Visibility, parse_quote};
 
-/// What `#[derive(Persist)]` adds to the implementation.
+/// The accessors that `#[derive(Persist)]` adds to the implementation.
 #[derive(Default)]
 pub(crate) struct Accessors {
-    /// Beside the type, with names of their own.
+    /// Items next to the type, with names of their own.
     pub items: TokenStream,
-    /// Where the names of the derive's helpers are known.
+    /// Items in the scope of the derive's helper names.
     pub implementations: TokenStream,
 }
 
@@ -24,12 +24,12 @@ pub(crate) fn accessors(input: &Input) -> Accessors {
         Shape::Enum { tag, variants } if variants.iter().any(|variant| !variant.fields.is_empty()) => {
             of_enum(input, tag, variants)
         }
-        // It has a tag and nothing else: it is read as a whole, if it is plain.
+        // It has a tag only: it is read as a whole, if it is plain.
         Shape::Enum { .. } => Accessors::default(),
     }
 }
 
-/// The transaction's lifetime and the heap's brand, beside the parameters of the type.
+/// The transaction's lifetime and the heap's brand, with the parameters of the type.
 struct Scope {
     tx: Lifetime,
     brand: Ident,
@@ -97,14 +97,14 @@ fn of_struct(input: &Input, fields: &[Field]) -> Accessors {
     accessors
 }
 
-/// Fields that the same code sees.
+/// Fields with the same visibility.
 struct Group<'a> {
     suffix: String,
     vis: Visibility,
     fields: Vec<&'a Field>,
 }
 
-/// Who sees a field, as the end of a trait's name, and the visibility of that trait.
+/// The visibility of a field: the end of its trait's name, and the visibility of that trait.
 fn seen_by(input: &Input, vis: &Visibility) -> (String, Visibility) {
     let path = match vis {
         Visibility::Public(_) => return ("Fields".to_owned(), input.vis.clone()),
@@ -155,7 +155,7 @@ fn fields_of_place(input: &Input, scope: &Scope, group: &Group<'_>) -> TokenStre
     let methods = group.fields.iter().map(|Field { accessor, ty, member, .. }| {
         let place = struct_offset(input, member);
         let asked = asked_before(heap, ty);
-        // SAFETY (of the code below): that is the field's type, and where it lies in every value.
+        // SAFETY (of the code below): this is the field's type and its offset in every value.
         quote! {
             #[inline(always)]
             fn #accessor(self) -> #heap::Ref<#tx, #brand, #ty> {
@@ -174,26 +174,23 @@ fn fields_of_place(input: &Input, scope: &Scope, group: &Group<'_>) -> TokenStre
 
 fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
     let scope = Scope::new(input);
-    let Scope { tx, brand, generics } = &scope;
+    Accessors {
+        items: variant_items(input, &scope, variants),
+        implementations: variant_implementations(input, &scope, tag, variants),
+    }
+}
+
+/// The enum of places and the trait that returns it.
+fn variant_items(input: &Input, scope: &Scope, variants: &[Variant]) -> TokenStream {
+    let Scope { tx, brand, generics } = scope;
     let Input { ident, heap, vis, .. } = input;
     let (by_place, by_variant) = (input.item("Ref"), input.item("Variant"));
     let conditions = &generics.where_clause;
-    let (parameters, all_arguments, _) = generics.split_for_impl();
-    let (_, arguments, _) = input.generics.split_for_impl();
-    let about =
-        format!("What lies where a [`{0}`] is: the variant, and the places of its fields.", ident.unraw());
-    let about_trait = format!("Tells which variant of [`{0}`] lies at a place.", ident.unraw());
-    let of_variants = variants.iter().map(|variant| variant_of_places(input, &scope, variant));
-    let arms = variants.iter().map(|variant| {
-        let (name, value) = (&variant.ident, tag_of(variant));
-        let fields = variant.fields.iter().enumerate().map(|(at, Field { member, ty, .. })| {
-            let place = variant_offset(input, variant, at);
-            let asked = asked_before(heap, ty);
-            quote!(#member: { #asked unsafe { #heap::Ref::__project::<#ty>(place, #place) } })
-        });
-        quote!(#value => #by_place::#name { #(#fields),* },)
-    });
-    let items = quote! {
+    let (_, all_arguments, _) = generics.split_for_impl();
+    let about = format!("The variant of a [`{0}`] at a place, with the places of its fields.", ident.unraw());
+    let about_trait = format!("Returns the variant of the [`{0}`] at a place.", ident.unraw());
+    let of_variants = variants.iter().map(|variant| variant_of_places(input, scope, variant));
+    quote! {
         #[doc = #about]
         #[allow(dead_code)]
         #vis enum #by_place #generics #conditions {
@@ -207,13 +204,31 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
             ///
             /// # Errors
             ///
-            /// That another transaction is changing it; that media is damaged, if no variant has the tag that is there.
+            /// A conflict with another transaction; corruption if no variant has the tag.
             fn variant(self, tx: &#heap::ReadTx<#tx, #brand>) -> #heap::Result<#by_place #all_arguments>;
         }
-    };
-    // SAFETY (of the code below): every value begins with its tag, and the tag, which has just been read, says that this variant is there, whose
-    // fields have these types and lie at these places.
-    let implementations = quote! {
+    }
+}
+
+fn variant_implementations(input: &Input, scope: &Scope, tag: &Ident, variants: &[Variant]) -> TokenStream {
+    let Scope { tx, brand, generics } = scope;
+    let Input { ident, heap, .. } = input;
+    let (by_place, by_variant) = (input.item("Ref"), input.item("Variant"));
+    let conditions = &generics.where_clause;
+    let (parameters, all_arguments, _) = generics.split_for_impl();
+    let (_, arguments, _) = input.generics.split_for_impl();
+    let arms = variants.iter().map(|variant| {
+        let (name, value) = (&variant.ident, tag_of(variant));
+        let fields = variant.fields.iter().enumerate().map(|(at, Field { member, ty, .. })| {
+            let place = variant_offset(input, variant, at);
+            let asked = asked_before(heap, ty);
+            quote!(#member: { #asked unsafe { #heap::Ref::__project::<#ty>(place, #place) } })
+        });
+        quote!(#value => #by_place::#name { #(#fields),* },)
+    });
+    // SAFETY (of the code below): every value begins with its tag. The tag was just read, and names this
+    // variant, whose fields have these types at these offsets.
+    quote! {
         #[automatically_derived]
         impl #parameters ::core::marker::Copy for #by_place #all_arguments #conditions {}
 
@@ -237,8 +252,7 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Accessors {
                 })
             }
         }
-    };
-    Accessors { items, implementations }
+    }
 }
 
 /// The variant with places for fields.
@@ -259,7 +273,7 @@ fn variant_of_places(input: &Input, scope: &Scope, variant: &Variant) -> TokenSt
     }
 }
 
-/// The user's own words about an item, or else these.
+/// The user's own documentation of an item, or else this.
 fn docs_or(docs: &[Attribute], otherwise: &str) -> TokenStream {
     if docs.is_empty() { quote!(#[doc = #otherwise]) } else { quote!(#(#docs)*) }
 }

@@ -1,4 +1,4 @@
-//! A definition as the derives understand it, after everything that they refuse was refused.
+//! A definition as the derives understand it, after they have refused everything that they cannot accept.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
@@ -10,19 +10,19 @@ use syn::{
     Visibility, parse_quote,
 };
 
-/// The type that the derive stands at.
+/// The type with the derive.
 pub(crate) struct Input {
     pub ident: Ident,
     pub vis: Visibility,
     /// Its name in heaps.
     pub name: String,
-    /// Where `tembo_heap` is.
+    /// The path of `tembo_heap`.
     pub heap: Path,
     pub generics: Generics,
     pub shape: Shape,
 }
 
-/// What the type is made of.
+/// The fields or variants of the type.
 pub(crate) enum Shape {
     Struct(Vec<Field>),
     Enum {
@@ -41,7 +41,7 @@ pub(crate) struct Variant {
     pub discriminant: Option<Expr>,
 }
 
-/// How the fields of a variant are written.
+/// The syntax of a variant's fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Named,
@@ -56,7 +56,7 @@ pub(crate) struct Field {
     pub key: String,
     /// Its accessor: like the field, or `f0` of a field without a name.
     pub accessor: Ident,
-    /// What it is bound to in patterns; nothing of the user's can have this name.
+    /// Its binding in patterns, which no name of the user's equals.
     pub binding: Ident,
     /// Its type, without `Self`.
     pub ty: TokenStream,
@@ -65,7 +65,7 @@ pub(crate) struct Field {
 }
 
 impl Input {
-    /// `heap` is where `tembo_heap` is, unless the type says otherwise.
+    /// `heap` is the path of `tembo_heap`, unless the type names another.
     pub(crate) fn new(input: DeriveInput, heap: Path) -> Result<Input> {
         let options = Options::parse(&input.attrs, heap)?;
         let repr = Repr::parse(&input.attrs)?;
@@ -111,7 +111,7 @@ impl Input {
         own_path(&self.ident, &self.generics)
     }
 
-    /// A name made of the type's, for an item beside it.
+    /// A name made of the type's, for an item next to it.
     pub(crate) fn item(&self, suffix: &str) -> Ident {
         format_ident!("{}{suffix}", self.ident, span = quiet(self.ident.span()))
     }
@@ -133,7 +133,7 @@ impl Variant {
     }
 }
 
-/// A place in the source, for messages, that does not make the code there the user's: its lints are not reported.
+/// A span for messages that does not count as the user's code, so that lints do not report it.
 pub(crate) fn quiet(span: Span) -> Span {
     Span::call_site().located_at(span)
 }
@@ -157,10 +157,10 @@ fn fields(fields: &syn::Fields, own: &TokenStream) -> Vec<Field> {
     fields.iter().zip(fields.members()).enumerate().map(field).collect()
 }
 
-/// Methods that all places and objects have wherever they are, since the traits are in the prelude.
+/// Methods that all places and objects have everywhere, since their traits are in the prelude.
 const METHODS: [&str; 8] = ["clone", "clone_from", "clone_into", "eq", "into", "ne", "to_owned", "try_into"];
 
-/// Refuses fields whose accessors would be taken for methods of the place, or hide those.
+/// Refuses fields whose accessors would clash with methods of places.
 fn refuse_names_of_methods(fields: &syn::Fields) -> Result<()> {
     let names = fields.iter().filter_map(|field| field.ident.as_ref());
     let errors = names.filter(|name| METHODS.iter().any(|method| name.unraw() == method)).map(|name| {
@@ -189,7 +189,7 @@ fn docs(attributes: &[Attribute]) -> Vec<Attribute> {
     attributes.iter().filter(|attribute| attribute.path().is_ident("doc")).cloned().collect()
 }
 
-/// `Self` is another type in the items that the derive makes.
+/// Replaces `Self`, which is another type in the items that the derive makes.
 fn without_self(tokens: TokenStream, own: &TokenStream) -> TokenStream {
     let replaced = tokens.into_iter().map(|token| match token {
         TokenTree::Ident(ident) if ident == "Self" => own.clone(),
@@ -228,7 +228,7 @@ fn persistent_parameters(mut generics: Generics, heap: &Path) -> Generics {
     generics
 }
 
-/// What `#[persist(...)]` says.
+/// The contents of `#[persist(...)]`.
 struct Options {
     name: Option<String>,
     heap: Path,
@@ -258,7 +258,7 @@ impl Options {
     }
 }
 
-/// What `#[repr(...)]` says.
+/// The contents of `#[repr(...)]`.
 #[derive(Default)]
 struct Repr {
     c: Option<Ident>,

@@ -16,9 +16,9 @@ pub(crate) fn implement(input: &Input) -> TokenStream {
         Shape::Struct(fields) => of_struct(input, fields),
         Shape::Enum { tag, variants } => of_enum(input, tag, variants),
     };
-    // SAFETY (of the code below): `Input` saw the representation, and `no_drop` excludes `Drop`. The fields are named by
-    // exhaustive patterns, lie where `offset_of!` says, and have to be `Persist` themselves; `hash`, `describe` and
-    // `encode` are made from the same list.
+    // SAFETY (of the code below): `Input` saw the representation, and `no_drop` excludes `Drop`. The fields
+    // are named by exhaustive patterns, lie where `offset_of!` says, and have to be `Persist` themselves;
+    // `hash`, `describe` and `encode` are made from the same list.
     quote! {
         #[automatically_derived]
         unsafe impl #parameters #heap::Persist for #ident #arguments #conditions {
@@ -48,7 +48,7 @@ pub(crate) fn implement(input: &Input) -> TokenStream {
     }
 }
 
-/// What the implementations for an enum lean on: its tags, and where the fields of its variants lie.
+/// The facts that the implementations for an enum rely on: its tags, and the offsets of its variants' fields.
 pub(crate) fn helpers(input: &Input) -> TokenStream {
     let Shape::Enum { tag, variants } = &input.shape else { return TokenStream::new() };
     let mut helpers = tags(tag, variants);
@@ -56,7 +56,7 @@ pub(crate) fn helpers(input: &Input) -> TokenStream {
     helpers
 }
 
-/// What differs between structs and enums.
+/// The differences between structs and enums.
 struct Body {
     hash: TokenStream,
     describe: TokenStream,
@@ -84,7 +84,7 @@ fn of_struct(input: &Input, fields: &[Field]) -> Body {
     }
 }
 
-/// Where a field of the struct lies in it.
+/// The offset of a field of the struct.
 pub(crate) fn struct_offset(input: &Input, member: &syn::Member) -> TokenStream {
     let own = input.own_path();
     quote!(::core::mem::offset_of!(#own, #member))
@@ -127,7 +127,7 @@ fn of_enum(input: &Input, tag: &Ident, variants: &[Variant]) -> Body {
     }
 }
 
-/// A constant for the tag of each variant, numbered as the compiler does.
+/// A constant for the tag of each variant, with the numbers that the compiler gives.
 fn tags(tag: &Ident, variants: &[Variant]) -> TokenStream {
     let mut before: Option<Ident> = None;
     let mut tags = TokenStream::new();
@@ -152,8 +152,8 @@ pub(crate) fn tag_of(variant: &Variant) -> Ident {
     format_ident!("__tag_{}", variant.ident, span = quiet(variant.ident.span()))
 }
 
-/// A struct that lies as the variant does: an enum with `repr(u32)` is a union of structs with `repr(C)`, each of which begins
-/// with the tag.
+/// A struct with the layout of the variant: an enum with `repr(u32)` is a union of structs with `repr(C)`,
+/// each of which begins with the tag.
 fn variant_layout(input: &Input, tag: &Ident, variant: &Variant) -> TokenStream {
     if variant.fields.is_empty() {
         return TokenStream::new();
@@ -173,15 +173,15 @@ fn layout_of(variant: &Variant) -> Ident {
     format_ident!("__Layout{}", variant.ident, span = quiet(variant.ident.span()))
 }
 
-/// Where the field `at` of a variant lies.
+/// The offset of the field `at` of a variant.
 pub(crate) fn variant_offset(input: &Input, variant: &Variant, at: usize) -> TokenStream {
     let (name, (_, arguments, _)) = (layout_of(variant), input.generics.split_for_impl());
     let member = syn::Index::from(at + 1);
     quote!(::core::mem::offset_of!(#name #arguments, #member))
 }
 
-/// Asks for the field type's `Persist` as `HASH` and `encode` do, before a function with that bound does: the compiler then
-/// says once, and in one form, that a field is not persistent.
+/// Requires `Persist` of the field's type as `HASH` and `encode` do, before a function with that bound does:
+/// the compiler then reports a field that is not persistent once, and in one form.
 pub(crate) fn asked_before(heap: &syn::Path, ty: &TokenStream) -> TokenStream {
     quote!(let _ = <#ty as #heap::Persist>::HASH;)
 }
@@ -259,7 +259,8 @@ fn parameter_names(generics: &Generics, heap: &syn::Path) -> Vec<TokenStream> {
     generics.params.iter().filter_map(name).collect()
 }
 
-/// Two implementations of one trait, which are in conflict if the type has `Drop`. The trait's name is what the compiler says then.
+/// Two implementations of one trait, which conflict if the type has `Drop`. The compiler's message has the
+/// trait's name.
 pub(crate) fn no_drop(input: &Input) -> TokenStream {
     let Input { ident, generics, .. } = input;
     let (parameters, arguments, conditions) = generics.split_for_impl();

@@ -38,7 +38,8 @@ pub(crate) fn implement(input: &Input) -> TokenStream {
             }
         }
     };
-    // SAFETY (of the code below): every field has to be plain, and each is read where `#[derive(Persist)]` writes it.
+    // SAFETY (of the code below): every field has to be plain, and each is read where `#[derive(Persist)]`
+    // writes it.
     quote! {
         const _: () = {
             #helpers

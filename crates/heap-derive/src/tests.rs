@@ -1,5 +1,5 @@
-//! What the derives write, where a program that uses it would not show a mistake. How they are used, and what they refuse, is
-//! tested with `tembo-heap`.
+//! The derives' output, where a program would not show a mistake. The tests of `tembo-heap` cover their use,
+//! and what they refuse.
 
 use crate::input::Input;
 use crate::{access, persist};
@@ -16,7 +16,7 @@ fn traits(input: DeriveInput) -> Vec<ItemTrait> {
     items.filter_map(|item| if let Item::Trait(item) = item { Some(item) } else { None }).collect()
 }
 
-/// Each trait: who sees it, its name, and its methods.
+/// Each trait: its visibility, its name, and its methods.
 fn outline(input: DeriveInput) -> Vec<String> {
     let methods = |item: &ItemTrait| {
         let names = item.items.iter().filter_map(|item| match item {
@@ -208,7 +208,8 @@ fn every_mistake_is_said_at_its_place() {
     );
 }
 
-/// Types said where the heap's crate is, or else had to depend on `tembo-heap`, whichever crate the derive came from.
+/// Types had to name the path of the heap's crate, or depend on `tembo-heap`, whichever crate the derive came
+/// from.
 #[test]
 fn the_code_names_the_crate_that_the_derive_was_taken_from() {
     let of_tembo: syn::Path = parse_quote!(::tembo::heap);

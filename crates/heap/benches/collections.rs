@@ -1,9 +1,9 @@
-//! What operations of collections cost, each in a transaction of its own.
+//! The costs of operations of collections, each in a transaction of its own.
 //!
 //! `cargo bench -p tembo-heap --bench collections -- [directory] [keys]`
 //!
-//! Times depend on the machine: compare them with those of the `heap` bench in the same run of it, whose hash table has as many buckets as
-//! it needs from the start.
+//! Times depend on the machine: compare them with those of the `heap` bench in the same run of it, whose hash
+//! table has as many buckets as it needs from the start.
 
 use std::hint::black_box;
 use std::time::Instant;

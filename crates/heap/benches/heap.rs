@@ -1,8 +1,9 @@
-//! What transactions on objects cost.
+//! The costs of transactions on objects.
 //!
 //! `cargo bench -p tembo-heap --bench heap -- [page-cache|emulated|synced] [directory]`
 //!
-//! A third argument is the number of keys of the hash table, a fourth a part of the names of the rows that are wanted.
+//! A third argument is the number of keys of the hash table, a fourth a part of the names of the rows that
+//! are wanted.
 //!
 //! Times depend on the machine; beside them stands the time of a bare flush and fence of one line in the same
 //! run, which is the floor of any durable operation.

@@ -1,18 +1,18 @@
-//! What can go wrong with a heap, and in a transaction on it.
+//! The errors of a heap, and of transactions on it.
 
-use crate::describe::TypeInfo;
 use tembo_pmem::OutOfBounds;
 
 /// Result of heap operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong with a heap, and in a transaction on it.
+/// The errors of a heap, and of transactions on it.
 ///
-/// In a transaction, give it back with `?`: a transaction that met another one's changes
-/// ([`Conflict`](Self::Conflict)) is then run again; any other error ends it, with nothing changed.
+/// Return it from a transaction with `?`. After a [`Conflict`](Self::Conflict) the transaction is run again;
+/// any other error ends it with nothing changed.
 ///
-/// A program's own errors pass through a transaction as [`User`](Self::User): [`Error::user`] makes one of any error or text, and
-/// [`downcast`](Self::downcast) gives it back. With `impl From<MyError> for Error` `?` does that by itself.
+/// A program's own errors pass through a transaction as [`User`](Self::User): [`Error::user`] makes one of
+/// any error or text, and [`downcast`](Self::downcast) returns it. With `impl From<MyError> for Error` `?`
+/// does that by itself.
 ///
 /// ```
 /// use tembo_heap::{Error, Heap, Options};
@@ -50,26 +50,27 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// # }
 /// ```
 ///
-/// It is small, since every read of a transaction returns a word or an error: what a variant has to say lies in a box.
+/// It is small, since every read of a transaction returns a word or an error: the contents of variants are
+/// boxed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction changed what this one had looked at, or is changing it. Whatever the transaction does next, it is run
-    /// again from the start.
+    /// Another transaction changed what this one had read, or is changing it. Whatever this transaction does
+    /// next, it is run again from the start.
     #[error(
-        "another transaction changed the same objects, or may have; this one is run again if its closure returns the error"
+        "another transaction changed the same objects, or may have; return this error from the closure, and the transaction runs again"
     )]
     Conflict,
     /// The pool holds something else, or no heap.
-    #[error("there is no heap in this pool: {found}; open a pool that was created as a heap")]
+    #[error("the pool holds no heap: {found}; open a pool that was created as a heap")]
     NotAHeap {
-        /// What there is.
+        /// The contents of the pool.
         found: Box<str>,
     },
     /// The heap is in the format of another version of this library.
     #[error(
         "the heap in this pool has format {found}, and this program reads format {supported}; {}",
-        if found > supported { "use a newer Tembo" } else { "open it with the Tembo that made it, and copy its objects by a program of your own" }
+        if found > supported { "use a newer Tembo" } else { "open it with the Tembo that made it, and copy its objects with a program of your own" }
     )]
     Format {
         /// The version of the heap's format.
@@ -77,145 +78,147 @@ pub enum Error {
         /// The version that this library reads.
         supported: u64,
     },
-    /// A type of the program is not laid out as the heap has it.
+    /// A type of the program has another layout in the heap.
     #[error(
-        "the type {} has another layout in this heap: {}; there it is `{}`, in this program `{}`; open it with a \
-         program that has that one, or say with `Migrate` how old values become new ones",
+        "the heap has another layout of the type {}: {}; the heap has `{}`, this program `{}`; open it with a program \
+         that has the heap's layout, or convert its values with `Migrate`",
         .0.name, .0.difference, .0.stored, .0.ours
     )]
     Layout(Box<OtherLayout>),
     /// The heap begins with an object of another type.
     #[error(
-        "the root of this heap is a `{}`, not a `{}`; open it with a program that has that type for its root",
+        "the root of this heap is a `{}`, not a `{}`; open it with a program whose root has that type",
         .0.stored, .0.ours
     )]
     OtherRoot(Box<OtherRoot>),
     /// Two types of the program have the same name.
     #[error(
-        "two types of this program are named {} in heaps: `{}` and `{}`; give one of them another name with \
+        "this program has two types named {} in heaps: `{}` and `{}`; rename one of them with \
          #[persist(name = \"...\")]",
         .0.name, .0.one, .0.other
     )]
     SameName(Box<SameName>),
     /// A migration of the heap was interrupted.
-    #[error("a migration of this heap was interrupted; run the same migrations again, and open it then")]
+    #[error("a migration of this heap was interrupted; run the same migrations again, then open it")]
     Migrating,
-    /// A migration changed something else than what it was to make.
+    /// A migration changed older objects.
     #[error(
-        "a migration changed what was in the heap before; it may change the new value only, and what it allocates"
+        "a migration changed older objects of the heap; change only the new value, and what the migration allocates"
     )]
     MigrationChanges,
-    /// A migration cannot tell objects from what else is in the pool.
-    #[error("besides the heap there is `{root}` in this pool; a heap is migrated where it is alone")]
+    /// A migration cannot tell objects from other structures of the pool.
+    #[error("the pool holds `{root}` besides the heap; migrate a heap in a pool of its own")]
     NotAlone {
         /// The name of the pool's other root.
         root: Box<str>,
     },
-    /// The type cannot be reached from the heap's root.
+    /// No pointers lead from the root's type to the type.
     #[error(
-        "a {name} was allocated, which no pointer of the root's type leads to, however far; give the root a pointer to it"
+        "the transaction allocated a {name}, but no pointer leads there from the root's type, however far; add a pointer to it to the root"
     )]
     UnknownType {
         /// The type's name.
         name: Box<str>,
     },
     /// Too many pointers lead to one object.
-    #[error("more than {} pointers lead to the object at {off:#x}", u32::MAX)]
+    #[error(
+        "more than {} pointers lead to the object at {off:#x}; let some of them lead to a copy",
+        u32::MAX
+    )]
     TooManyPointers {
         /// The object's offset.
         off: u64,
     },
     /// Too many types.
-    #[error("a heap can hold objects of {max} types")]
+    #[error("a heap can hold objects of {max} types; put objects of further types into another heap")]
     TooManyTypes {
-        /// The most there can be.
+        /// The most types.
         max: u64,
     },
     /// The pool's heap is open already.
-    #[error("the heap in this pool is open already; use the handle that is open, which threads can share")]
+    #[error("the heap in this pool is open already; use that `Heap`, which threads can share")]
     InUse,
     /// A heap with this named brand is open already.
-    #[error("a heap with the brand {brand} is open already; close it, or make another brand")]
+    #[error("a heap with the brand {brand} is open already; close it, or declare another brand")]
     BrandInUse {
         /// The brand's name.
         brand: &'static str,
     },
-    /// A transaction that only reads cannot change anything, and neither can one that is nested in it.
+    /// A transaction that only reads, or one nested in it, tried to write.
     #[error("this transaction only reads; run the change in one that writes, from the outermost on")]
     ReadTransaction,
-    /// A place in a variant of an enum was used after the transaction had written values that have variants.
+    /// The program used a place in a variant of an enum after the transaction had written values with
+    /// variants.
     #[error(
-        "an enum was written since its variant was looked at, so that another may lie there; look again with `variant`"
+        "the transaction wrote an enum after it looked at this variant, so that another may lie there; look again with `variant`"
     )]
     StaleVariant,
-    /// A transaction that runs inside this one has all that it had, until it ends.
+    /// The program used the token of a transaction while another runs inside it.
     #[error(
-        "a transaction runs inside this one, and has its place until it ends; use what that one was given, not what the outer one was"
+        "a transaction runs inside this one, and has its place until it ends; use the token of the inner transaction"
     )]
     InnerRuns,
-    /// A transaction that was nested in this one changed the map that this one was looking at.
+    /// A nested transaction changed the map in the middle of an operation.
     #[error(
-        "a transaction that ran in the middle of this operation changed the map; look again, and let comparisons of keys and what runs \
-         between the steps of an iterator leave the map as it is"
+        "a transaction that ran in the middle of this operation changed the map; look again, and change the map neither in comparisons \
+         of keys nor between the steps of an iterator"
     )]
     MapChanged,
     /// The order of a map's keys contradicts itself.
     #[error(
-        "the order of the keys of type {key} contradicts itself: the same search ended in two places; its `Ord` has to be total, and to \
-         say the same each time"
+        "the order of the keys of type {key} contradicts itself: the same search ended in two places; make their `Ord` total, and the \
+         same each time"
     )]
     KeyOrder {
         /// The keys' type.
         key: Box<str>,
     },
-    /// Something was asked for inside a transaction of the heap that can be done between transactions only.
+    /// The program called inside a transaction of the heap what can run between transactions only.
     #[error(
-        "{what} waits for transactions of this heap to end, and runs inside one; do it after the transaction"
+        "{what} waits for transactions of this heap to end, and runs inside one; call it after the transaction"
     )]
     InsideTransaction {
-        /// What was asked for.
+        /// The call.
         what: &'static str,
     },
-    /// A transaction was nested in another while a value was borrowed mutably there, and the borrow would have been written over its changes.
+    /// A transaction began inside another in which a value was borrowed mutably: the end of the borrow would
+    /// overwrite its changes.
     #[error(
-        "a value is borrowed mutably in the outer transaction; let the borrow end before another transaction begins in it"
+        "the outer transaction has borrowed a value mutably; end the borrow before another transaction begins inside it"
     )]
     Borrowed,
     /// A nested transaction failed, and the outer one went on.
-    #[error(
-        "a transaction that was nested in this one failed, so that this one cannot be committed; give the inner error back"
-    )]
+    #[error("a transaction inside this one failed, so that this one cannot commit; return the inner error")]
     NestedFailed,
-    /// The transaction was ended by the program.
-    #[error("the transaction was cancelled")]
+    /// The program ended the transaction.
+    #[error("the program cancelled the transaction")]
     Cancelled,
-    /// The transaction was ended by the program, with an error of its own ([`Error::user`]).
+    /// The program ended the transaction with an error of its own ([`Error::user`]).
     #[error(transparent)]
     User(Box<dyn std::error::Error + Send + Sync>),
-    /// A pointer was followed that leads to nothing.
+    /// The program followed a null pointer.
     #[error(
-        "the {pointer} that was followed is null; link it first, or ask with `load` or `array` whether it leads anywhere"
+        "the {pointer} is null, and the program followed it; link it first, or read it with `load` or `array`"
     )]
     NullPointer {
-        /// The pointer's type, and where it lies.
+        /// The pointer's type and offset.
         pointer: Box<str>,
     },
-    /// A handle was used with another opening of the heap than the one that it was made in.
+    /// The program used a handle after its heap was closed, in a later opening.
     #[error(
-        "the handle {handle} is of a heap that was closed since, and ended with it; find the object by a pointer, and make \
-         another handle"
+        "the handle {handle} ended when its heap was closed; find the object by a pointer, and make another handle"
     )]
     ClosedHandle {
-        /// The object's type, and where it lay.
+        /// The object's type and its offset.
         handle: Box<str>,
     },
     /// The array is longer than arrays may be.
-    #[error("an array of {len} elements is longer than a heap can hold")]
+    #[error("an array of {len} elements is longer than a heap can hold; divide it")]
     ArrayTooLong {
         /// Its length.
         len: u64,
     },
-    /// The pool failed: it is full, damaged, in use, or its device is.
+    /// An error of the pool: it is full, damaged, in use, or its device failed.
     #[error(transparent)]
     Pool(Box<tembo_pool::Error>),
 }
@@ -227,7 +230,7 @@ const _: () = assert!(size_of::<Error>() <= 24);
 pub struct OtherLayout {
     /// The type's name.
     pub name: String,
-    /// Which fields differ, and in what.
+    /// The differences of the fields.
     pub difference: String,
     /// Its layout on media.
     pub stored: String,
@@ -263,7 +266,8 @@ impl From<tembo_pool::Error> for Error {
 }
 
 impl Error {
-    /// An error of the program's own, or a text, that ends a transaction: it comes out of [`Heap::write`](crate::Heap::write) as it went in.
+    /// An error of the program's own, or a text, that ends a transaction. [`Heap::write`](crate::Heap::write)
+    /// returns it unchanged.
     #[cold]
     pub fn user(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error::User(error.into())
@@ -294,16 +298,6 @@ impl Error {
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Error::Pool(e) if matches!(**e, tembo_pool::Error::Full { .. }))
     }
-
-    #[cold]
-    pub(crate) fn layout(stored: &TypeInfo, ours: &TypeInfo) -> Error {
-        Error::Layout(Box::new(OtherLayout {
-            name: ours.name.clone(),
-            difference: ours.difference(stored),
-            stored: stored.text.clone(),
-            ours: ours.text.clone(),
-        }))
-    }
 }
 
 impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
@@ -314,7 +308,7 @@ impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
 }
 
 impl From<OutOfBounds> for Error {
-    /// Offsets come from media, so one that leads nowhere is damage.
+    /// Offsets come from media, so that one outside the region is damage.
     #[cold]
     fn from(e: OutOfBounds) -> Error {
         tembo_pool::Error::from(e).into()

@@ -1,14 +1,15 @@
 //! Generational locks: held from one transaction to later ones, and free after a crash.
 //!
-//! A lock is a word: the number of the heap's generation if it is held, anything else if not. Opening a heap for writing makes the
-//! next generation, which frees all locks of those before at once, wherever they are (NV-heaps 3.3). Transactions need no such
-//! locks for themselves; they are for what takes longer than one: a job that a worker has taken, a document that is being edited.
+//! A lock is a word: the heap's generation if it is held, any other value if not. Opening a heap for writing
+//! starts the next generation, which frees all earlier locks at once, wherever they are (NV-heaps 3.3).
+//! Transactions need no such locks. They are for work longer than a transaction: a job that a worker has
+//! taken, or a document that is being edited.
 
 use crate::Persist;
-use crate::brand::Brand;
 use crate::error::Result;
+use crate::objects::brand::Brand;
 
-use crate::place::Ref;
+use crate::objects::place::Ref;
 use crate::tx::{ReadTx, Tx};
 
 /// A lock in an object, which no crash leaves held.
@@ -48,17 +49,17 @@ pub struct GenLock {
 }
 
 impl<'t, B: Brand> Ref<'t, B, GenLock> {
-    /// Whether somebody holds the lock.
+    /// Whether the lock is held.
     ///
     /// # Errors
     ///
     /// [`Error::Conflict`](crate::Error::Conflict).
     pub fn is_locked(self, tx: &ReadTx<'t, B>) -> Result<bool> {
-        Ok(tx.get(self.generation())? == tx.core.generation)
+        Ok(tx.get(self.generation())? == tx.shared.generation)
     }
 
-    /// Takes the lock with the commit, if nobody holds it. It stays held until it is [unlocked](Self::unlock), or the heap is opened
-    /// again. Whoever unlocks it is not checked.
+    /// Takes the lock with the commit, if it is free. It stays held until it is [unlocked](Self::unlock), by
+    /// any thread, or until the heap is opened again.
     ///
     /// # Errors
     ///
@@ -67,7 +68,7 @@ impl<'t, B: Brand> Ref<'t, B, GenLock> {
         if self.is_locked(tx)? {
             return Ok(false);
         }
-        let generation = tx.core.generation;
+        let generation = tx.shared.generation;
         tx.set(self.generation(), generation)?;
         Ok(true)
     }

@@ -1,23 +1,26 @@
 //! The heap: opening, creating, and running transactions.
 
-use crate::brand::{Brand, BrandLease, NamedBrand, Scoped};
 use crate::check::{Summary, check, is_migrating};
-use crate::core::Core;
-use crate::current::Running;
-use crate::describe::{TargetFn, TypeInfo};
+use crate::counts::dying;
 use crate::error::{Error, OtherRoot, Result, corrupt};
-use crate::handle::Of;
-use crate::layer::Layer;
+use crate::handles::Of;
 use crate::layout::{
     Kind, LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME, has_line, kind_off, tagged_object,
 };
-use crate::node::Room;
-use crate::persist::Persist;
-use crate::place::Obj;
-use crate::run;
-use crate::tx::first_head;
+use crate::objects::brand::{Brand, BrandLease, NamedBrand, Scoped};
+use crate::objects::persist::Persist;
+use crate::objects::persist::TargetFn;
+use crate::objects::place::Obj;
+use crate::objects::type_info::TypeInfo;
+use crate::objects::types::{Types, layout_error};
+use crate::objects::value_buffer::ValueBuffer;
+#[cfg(feature = "research")]
+use crate::research::Layer;
+use crate::retry;
+use crate::stm::running::Running;
+use crate::stm::shared::HeapShared;
+use crate::tx::alloc::first_head;
 use crate::tx::{ReadTx, Tx};
-use crate::types::Types;
 use std::marker::PhantomData;
 use std::panic::UnwindSafe;
 use std::path::Path;
@@ -25,12 +28,13 @@ use std::sync::Arc;
 use tembo_pmem::{OfProcess, offset_of};
 use tembo_pool::{Options, Pool, Stats};
 
-/// What may be run again, and given up in the middle: a closure that holds nothing that it could change. Whatever is
-/// [`UnwindSafe`] is.
+/// A closure that may be run again, and abandoned in the middle: it captures nothing that it could change.
+/// Everything [`UnwindSafe`] is `Repeatable`.
 ///
-/// The compiler does not see everything. A `Mutex`, an atomic, a channel, a file and anything else that the program shares with the rest of the world can be
-/// captured, and so can a `Cell` in an [`AssertUnwindSafe`](std::panic::AssertUnwindSafe): what a closure does with them, as what it prints, sends or stores in
-/// statics, happens each time that it is run, and stays when the transaction is taken back.
+/// The compiler does not see everything. A closure can capture a `Mutex`, an atomic, a channel, a file and
+/// anything else that the program shares with the rest of the world, or a `Cell` in an
+/// [`AssertUnwindSafe`](std::panic::AssertUnwindSafe). Its effects on them, and its output and its changes of
+/// statics, happen each time that it runs, and stay when the transaction is taken back.
 #[diagnostic::on_unimplemented(
     message = "a transaction cannot change anything outside of its heap",
     label = "holds something outside that it could change",
@@ -44,9 +48,9 @@ impl<T: UnwindSafe> Repeatable for T {}
 
 /// An open heap, with a root of type `R`.
 ///
-/// It may be shared by any number of threads, each of which runs transactions of its own.
+/// Any number of threads may share it. Each of them runs transactions of its own.
 pub struct Heap<B: Brand, R: Persist> {
-    pub(crate) core: Arc<OfProcess<Core>>,
+    pub(crate) shared: Arc<OfProcess<HeapShared>>,
     of: Of<B, R>,
 }
 
@@ -56,17 +60,18 @@ impl<B: Brand, R: Persist> std::panic::RefUnwindSafe for Heap<B, R> {}
 
 impl<B: Brand, R: Persist> std::fmt::Debug for Heap<B, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Heap").field("pool", &self.core.pool).field("root", &R::name()).finish()
+        f.debug_struct("Heap").field("pool", &self.shared.pool).field("root", &R::name()).finish()
     }
 }
 
 impl<R: Persist + Default> Heap<Scoped<'static>, R> {
-    /// Opens the heap in a file, or creates it, for the length of a closure. The brand of such a heap is no other's, so that nothing of it can get
-    /// anywhere else.
+    /// Opens the heap in a file, or creates it, for the length of a closure. No other heap has its brand, so
+    /// that nothing of it can get into another.
     ///
     /// # Errors
     ///
-    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`]; and those of the closure.
+    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`]; and those of the
+    /// closure.
     pub fn with<O>(
         path: impl AsRef<Path>,
         options: impl AsRef<Options>,
@@ -86,7 +91,7 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
         let pool = open_pool(path.as_ref(), options.as_ref())?;
-        body(Heap { core: open_core::<R>(pool, None, Layer::ConcurrentTx)?, of: PhantomData })
+        body(Heap::of(open_shared::<R>(pool, None)?))
     }
 
     /// As [`with`](Self::with), in a pool that is open already.
@@ -110,51 +115,56 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
         pool: Pool,
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
-        body(Heap { core: open_core::<R>(pool, None, Layer::ConcurrentTx)?, of: PhantomData })
+        body(Heap::of(open_shared::<R>(pool, None)?))
     }
 
-    /// As [`try_with_pool`](Self::try_with_pool), with some parts of the heap left out: for measuring what they cost. The pool is good for
-    /// nothing else afterwards.
-    #[cfg(feature = "layers")]
+    /// As [`try_with_pool`](Self::try_with_pool), with some parts of the heap left out, to measure what they
+    /// cost. Nothing else can use the pool afterwards.
+    #[cfg(feature = "research")]
     pub fn try_with_layer<O, E: From<Error>>(
         pool: Pool,
         layer: Layer,
         body: impl for<'h> FnOnce(Heap<Scoped<'h>, R>) -> Result<O, E>,
     ) -> Result<O, E> {
-        body(Heap { core: open_core::<R>(pool, None, layer)?, of: PhantomData })
+        let mut shared = open_shared::<R>(pool, None)?;
+        shared.parts = layer.parts();
+        body(Heap::of(shared))
     }
 }
 
 impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
     /// Opens the heap in a file, or creates it, as the options say.
     ///
-    /// Takes time that does not depend on the heap's size. At most one heap with the brand may be open. It is closed when it is dropped, whatever
-    /// [handles](crate::Handle) there still are.
+    /// The time does not depend on the size of the heap. At most one heap with the brand may be open.
+    /// Dropping the heap closes it, even if there are [handles](crate::Handle) left.
     ///
     /// # Errors
     ///
-    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`], [`Error::BrandInUse`].
+    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`],
+    /// [`Error::BrandInUse`].
     pub fn open(path: impl AsRef<Path>, options: impl AsRef<Options>) -> Result<Heap<B, R>> {
         let lease = lease::<B>()?;
         let pool = open_pool(path.as_ref(), options.as_ref())?;
-        Ok(Heap { core: open_core::<R>(pool, Some(lease), Layer::ConcurrentTx)?, of: PhantomData })
+        Ok(Heap::of(open_shared::<R>(pool, Some(lease))?))
     }
 
-    /// As [`open`](Self::open), in a pool that is open already, and in which nobody else opens a heap.
+    /// As [`open`](Self::open), in a pool that is open already, and in which no other heap is open.
     ///
-    /// Whoever has a clone of the pool can write anything anywhere with it, past all that keeps a heap sound: for programs that have a pool of their own, and
-    /// leave the heap in it alone. A program without the pool's crate cannot come to one.
+    /// A clone of the pool can write anything anywhere, past everything that keeps a heap sound. This is for
+    /// programs that have a pool of their own, and do not write to the heap in it. A program without the
+    /// pool's crate cannot get one.
     ///
     /// # Errors
     ///
     /// As for [`open`](Self::open).
     pub fn open_pool(pool: Pool) -> Result<Heap<B, R>> {
         let lease = lease::<B>()?;
-        Ok(Heap { core: open_core::<R>(pool, Some(lease), Layer::ConcurrentTx)?, of: PhantomData })
+        Ok(Heap::of(open_shared::<R>(pool, Some(lease))?))
     }
 }
 
-/// Opens the pool. If its parts may be of different ages, and that is accepted, the heap in it is checked first.
+/// Opens the pool. If its parts may be of different ages, and the options accept that, the heap in it is
+/// checked first.
 pub(crate) fn open_pool(path: &Path, options: &Options) -> Result<Pool> {
     let plain = Options { accept_unclean: false, ..options.clone() };
     match Pool::open(path, &plain) {
@@ -166,7 +176,7 @@ pub(crate) fn open_pool(path: &Path, options: &Options) -> Result<Pool> {
     let mut marks = reader.marks()?;
     check(&reader, &mut marks)?;
     if reader.roots()?.len() == 1 {
-        // Maps beside it are not the heap's, which does not read them either.
+        // Maps in the same pool are not the heap's, and the heap does not read them.
         marks.finish()?;
     }
     drop(reader);
@@ -178,20 +188,26 @@ fn lease<B: NamedBrand>() -> Result<BrandLease> {
 }
 
 impl<B: Brand, R: Persist> Heap<B, R> {
-    /// Runs a transaction that may write. It is committed when the closure returns `Ok`, and then durable; changes nothing
-    /// if it returns an error or panics; and is run again if it met another transaction's changes. So the closure must have no effects of its own, which
-    /// `Fn` and [`Repeatable`] see to as far as the compiler can.
+    fn of(shared: HeapShared) -> Heap<B, R> {
+        Heap { shared: Arc::new(OfProcess::new(shared)), of: PhantomData }
+    }
+
+    /// Runs a transaction that may write. It is committed, and durable, when the closure returns `Ok`. It
+    /// changes nothing if the closure returns an error or panics. It is run again after a conflict with
+    /// another transaction. So the closure must have no effects of its own, which `Fn` and [`Repeatable`]
+    /// ensure as far as the compiler can.
     ///
-    /// In a transaction of the same heap it becomes a part of that, which fails as a whole if this one fails. Until it ends the outer one's token does nothing
-    /// ([`Error::InnerRuns`]). In a transaction of another heap, or in a batch of maps, it is a transaction of its own, and durable when it returns, whatever
-    /// becomes of the other; if that is made again, so is this one.
+    /// Inside a transaction of the same heap it becomes part of that one, which fails as a whole if this one
+    /// fails. Until it ends, the outer token does nothing ([`Error::InnerRuns`]). Inside a transaction of
+    /// another heap, or a batch of maps, it is a transaction of its own, and durable when it returns,
+    /// whatever becomes of the other. If the other is retried, so is this one.
     ///
-    /// One fence; none if nothing was written.
+    /// It costs one fence, or none if nothing was written.
     ///
     /// # Errors
     ///
-    /// The closure's, errors of the program's own among them ([`Error::user`]); the pool's own (full, device failed);
-    /// [`Error::ReadTransaction`], [`Error::Borrowed`] and [`Error::NestedFailed`] of nested ones.
+    /// The closure's, errors of the program's own among them ([`Error::user`]); the pool's own (full, device
+    /// failed); [`Error::ReadTransaction`], [`Error::Borrowed`] and [`Error::NestedFailed`] of nested ones.
     #[inline(always)]
     pub fn write<O>(
         &self,
@@ -200,8 +216,8 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         self.try_write(body)
     }
 
-    /// As [`write`](Self::write), with an error type of the program's own that can be made from the heap's. It waits for others as `write` does:
-    /// to try is said here as in [`Iterator::try_for_each`].
+    /// As [`write`](Self::write), with an error type of the program's own that can be made from the heap's.
+    /// It waits as `write` does; the `try` is that of [`Iterator::try_for_each`].
     ///
     /// # Errors
     ///
@@ -212,15 +228,14 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         body: impl for<'t> Fn(&mut Tx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + Repeatable,
     ) -> Result<O, E> {
         let run = |running: &Running<'_>| {
-            let mut tx = Tx::new(&self.core, running.state());
-            let root = ReadTx::object_before(self.core.root);
+            let mut tx = Tx::new(&self.shared, running.active());
+            let root = ReadTx::object_before(self.shared.root);
             body(&mut tx, root)
         };
-        run::write(&self.core, run)
+        retry::write(&self.shared, run)
     }
 
-    /// Runs a transaction that reads. It writes nothing anywhere, and waits for nobody but transactions that are just storing
-    /// what they have committed.
+    /// Runs a transaction that reads. It writes nothing, and waits only for commits that are storing.
     ///
     /// # Errors
     ///
@@ -244,57 +259,54 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         body: impl for<'t> Fn(&ReadTx<'t, B>, Obj<'t, B, R>) -> Result<O, E> + Repeatable,
     ) -> Result<O, E> {
         let run = |running: &Running<'_>| {
-            let tx = ReadTx::new(&self.core, running.state());
-            let root = ReadTx::object_before(self.core.root);
+            let tx = ReadTx::new(&self.shared, running.active());
+            let root = ReadTx::object_before(self.shared.root);
             body(&tx, root)
         };
-        run::read(&self.core, run)
+        retry::read(&self.shared, run)
     }
 
-    /// Releases all objects that have died but have not been released yet. Commits do that too, each a bounded part of it. In a pool that is full to the
-    /// last byte as well: where there is no room for the record of a large step, smaller ones are taken.
+    /// Releases all objects that have died but have not been released. Every commit releases a bounded part
+    /// of them too. Both work in a pool that is full to the last byte: where the record of a large step finds
+    /// no room, smaller ones are tried.
     ///
     /// # Errors
     ///
     /// The pool's own; [`Error::InsideTransaction`] in a transaction of this heap.
     pub fn collect(&self) -> Result<()> {
-        run::collect_all(&self.core)
+        dying::collect_all(&self.shared)
     }
 
-    /// Why objects that died could not be released after a commit, if that has happened since this was asked last. The commit itself is durable, and
-    /// commits after it try again; so does [`collect`](Self::collect).
+    /// Returns the error of a release after a commit, if there was one since the last call. The commit itself
+    /// is durable. Later commits, and [`collect`](Self::collect), try again.
     pub fn left_behind(&self) -> Option<Error> {
-        self.core.left.lock().take()
+        self.shared.left.lock().take()
     }
 
-    /// Reads the whole heap without changing it, and proves that every pointer leads to an object of its type, every count is exact, and nothing is lost.
-    /// Nobody may write meanwhile, nor be in a transaction.
+    /// Reads the whole heap without changing it, and proves that every pointer leads to an object of its
+    /// type, every count is exact, and nothing is lost. No transaction may run meanwhile.
     ///
     /// # Errors
     ///
-    /// That the heap is damaged.
+    /// Corruption.
     pub fn check(&self) -> Result<Summary> {
-        let mut marks = self.core.pool.marks()?;
-        let summary = check(&self.core.pool, &mut marks)?;
+        let mut marks = self.shared.pool.marks()?;
+        let summary = check(&self.shared.pool, &mut marks)?;
         marks.finish()?;
         Ok(summary)
     }
 
-    /// How large the heap's file is, and how much of that is not used.
+    /// The size of the heap's file, and its unused part.
     pub fn stats(&self) -> Stats {
-        self.core.pool.stats()
+        self.shared.pool.stats()
     }
 }
 
 /// Opens the heap of a pool, or makes it if the pool has no roots yet.
-fn open_core<R: Persist + Default>(
-    pool: Pool,
-    brand: Option<BrandLease>,
-    layer: Layer,
-) -> Result<Arc<OfProcess<Core>>> {
+fn open_shared<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>) -> Result<HeapShared> {
     pool.check_process()?;
-    // Who owns what is noted in memory, so that there must be one such memory. No structure lies at 0: that stands for the pool's
-    // heap, also before there is one.
+    // Ownership records are in memory, so that there must be one set of them. No structure lies at 0, which
+    // stands for the pool's heap, also before there is one.
     let hold = pool.hold(0).ok_or(Error::InUse)?;
     let root = pool.roots()?.into_iter().find(|root| root.name == ROOT_NAME);
     let (off, types) = match root {
@@ -313,7 +325,7 @@ fn open_core<R: Persist + Default>(
             None => create::<R>(&pool)?,
         },
     };
-    Core::open(pool, off, types, (brand, hold), layer)
+    HeapShared::open(pool, off, types, (brand, hold))
 }
 
 fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
@@ -327,8 +339,8 @@ fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
     pool.region().fence().map_err(tembo_pool::Error::Sync)?;
     let mut types = Types::default();
     types.add_reachable(&mut tx, off, vec![TargetFn(TypeInfo::of::<R>)], |_| false)?;
-    let mut room = Room::new();
-    let words = room.of(&R::default());
+    let mut buffer = ValueBuffer::new();
+    let words = buffer.of(&R::default());
     let head = first_head(types.number_of::<R>()?, false);
     let root = match has_line::<R>() {
         true => {
@@ -377,7 +389,7 @@ fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
                 ours: ours.text,
             })));
         }
-        return Err(Error::layout(stored, &ours));
+        return Err(layout_error(stored, &ours));
     }
     let generation_off = off + offset_of!(PmHeap, generation) as u64;
     let generation = region.load_u64(generation_off)?;

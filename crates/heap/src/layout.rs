@@ -1,4 +1,4 @@
-//! Every structure that a heap keeps on media, and how its words are packed.
+//! Media layout: every structure that a heap keeps on media, and the packing of its words.
 
 use tembo_pmem::media_struct;
 use tembo_pool::{TAG_BYTES, tag_off};
@@ -9,13 +9,15 @@ const _: () = assert!(TAG_BYTES == OBJECT_HEAD_BYTES);
 pub const ROOT_KIND: u32 = 0x4845_4150;
 /// The name of that root.
 pub(crate) const ROOT_NAME: &str = "heap";
-/// The first word of a heap; the last digits are the version of its layout.
+/// The first word of a heap. Its last digit is the version of the layout.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TMBHEAP3");
-/// In place of it, of the same version, while objects are made anew with the layouts of another program (`migrate.rs`).
+/// The first word while objects are converted to the layouts of another program (`migrate`). Of the same
+/// version.
 pub(crate) const MAGIC_MIGRATING: u64 = u64::from_le_bytes(*b"TMBHEAM3");
 
 media_struct! {
-    /// The heap, found by the pool's root `heap`. A line per lane ([`PmDying`]) and the orphan slots follow in blocks of their own.
+    /// The heap, found by the pool's root `heap`. A line per lane ([`PmDying`]) and the orphan slots follow
+    /// in blocks of their own.
     pub(crate) struct PmHeap: 64 {
         /// The bytes `TMBHEAP3`; `TMBHEAM3` as long as a migration is not over.
         0 => magic: u64,
@@ -37,8 +39,8 @@ media_struct! {
 }
 
 media_struct! {
-    /// The head of a lane's list of dying objects: those that no pointer leads to any more, and whose pointers and memory
-    /// are still to be released.
+    /// The head of a lane's list of dying objects: those that no pointer leads to any more, and whose
+    /// pointers and memory are still to be released.
     pub(crate) struct PmDying: 64 {
         /// The object that died last, or 0. Linked by the first words of their heads.
         0 => first: u64,
@@ -48,10 +50,12 @@ media_struct! {
 }
 
 media_struct! {
-    /// The head of an object. Its value follows; that of an array is a [`PmArray`] and the elements, which begin with a line if each takes whole lines. A value of 64 bytes has a line for itself, and
-    /// the head is that line's tag: pointers to such an object lead to 8 bytes before the value, others to the head.
+    /// The head of an object. Its value follows; that of an array is a [`PmArray`] and the elements, which
+    /// begin with a line if each takes whole lines. A value of 64 bytes has a line for itself, and the head
+    /// is that line's tag: pointers to such an object lead to 8 bytes before the value, others to the head.
     pub(crate) struct PmObject: 16 {
-        /// Type number (16 bits), flags (array 16, dying 17, shell 18, moved 19), and, of a dying object, the pointer to the next one, of a moved one that to its successor, divided by 8 (bits 20 to 63).
+        /// Type number (16 bits), flags (array 16, dying 17, shell 18, moved 19), and, of a dying object, the
+        /// pointer to the next one, of a moved one that to its successor, divided by 8 (bits 20 to 63).
         0 => kind: u64,
         /// Strong pointers to it (low 32 bits), weak pointers (high 32 bits).
         8 => counts: u64,
@@ -61,13 +65,15 @@ media_struct! {
 media_struct! {
     /// Between an array's head and its elements.
     pub(crate) struct PmArray: 8 {
-        /// Number of elements (low 32 bits), and, while it is dying, how many of them have been released (high 32 bits). They begin 24 bytes after the object's start, or, if each takes whole lines, 64.
+        /// Number of elements (low 32 bits), and, while it is dying, how many of them have been released
+        /// (high 32 bits). They begin 24 bytes after the object's start, or, if each takes whole lines, 64.
         0 => len: u64,
     }
 }
 
 media_struct! {
-    /// A type whose objects are in the heap. Its pointers follow ([`PmPointer`], each with its [`PmCondition`]s), then its name and its description.
+    /// A type whose objects are in the heap. Its pointers follow ([`PmPointer`], each with its
+    /// [`PmCondition`]s), then its name and its description.
     pub(crate) struct PmType: 64 {
         /// The next type record, or 0.
         0 => next: u64,
@@ -111,7 +117,8 @@ media_struct! {
 }
 
 media_struct! {
-    /// A block of orphan slots: a word each, the offset of an object that only handles of the running process keep alive, or 0.
+    /// A block of orphan slots: a word each, the offset of an object that only handles of the running process
+    /// keep alive, or 0.
     pub(crate) struct PmOrphans: 512 {
         /// The next such block, or 0.
         0 => next: u64,
@@ -120,12 +127,13 @@ media_struct! {
     }
 }
 
-/// From an object to its value, where the head is before that.
+/// From an object to its value, where the head precedes the value.
 pub(crate) const OBJECT_HEAD_BYTES: u64 = size_of::<PmObject>() as u64;
-/// From an object to its value, where the head is a line's tag. So the offsets of these objects, and of no others, are no multiples of 16.
+/// From an object to its value, where the head is a line's tag. The offsets of these objects, and of no
+/// others, are no multiples of 16.
 const TAGGED_HEAD_BYTES: u64 = 8;
-/// From an array object to its first element, which takes so many bytes: if these are whole lines, elements begin with lines, as does the
-/// block, whose length then is a multiple of lines too.
+/// From an array object to its first element. Elements of whole lines begin with lines, as does their block,
+/// whose length then is a multiple of lines too.
 #[inline(always)]
 pub(crate) const fn array_head_bytes(element_bytes: u64) -> u64 {
     match element_bytes != 0 && element_bytes.is_multiple_of(LINE) {
@@ -173,19 +181,19 @@ pub(crate) const fn value_off(object: u64) -> u64 {
     object.wrapping_add(if is_tagged(object) { TAGGED_HEAD_BYTES } else { OBJECT_HEAD_BYTES })
 }
 
-/// Where the first word of an object's head lies.
+/// The offset of the first word of an object's head.
 #[inline(always)]
 pub(crate) const fn kind_off(object: u64) -> u64 {
     if is_tagged(object) { tag_off(block_of(object)) } else { object }
 }
 
-/// Where an object's counts lie.
+/// The offset of an object's counts.
 #[inline(always)]
 pub(crate) const fn counts_off(object: u64) -> u64 {
     kind_off(object).wrapping_add(8)
 }
 
-/// What the first word of an object says.
+/// The first word of an object: its type and state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind(pub u64);
 
@@ -228,7 +236,7 @@ impl Kind {
         (self.0 >> NEXT_SHIFT) << NEXT_UNIT
     }
 
-    /// As it is in the list, before `next`.
+    /// The word in the list, before `next`.
     pub(crate) fn dying(self, next: u64) -> Kind {
         debug_assert!(next.is_multiple_of(1 << NEXT_UNIT));
         Kind(self.0 & (TYPE_BITS | ARRAY) | DYING | (next >> NEXT_UNIT) << NEXT_SHIFT)
@@ -243,13 +251,13 @@ impl Kind {
         (self.0 & MOVED != 0).then_some((self.0 >> NEXT_SHIFT) << NEXT_UNIT)
     }
 
-    /// As it is when a migration has made `successor` of it.
+    /// The word after a migration has made `successor` of the object.
     pub(crate) fn moved(self, successor: u64) -> Kind {
         debug_assert!(successor.is_multiple_of(1 << NEXT_UNIT));
         Kind(self.0 & (TYPE_BITS | ARRAY) | MOVED | (successor >> NEXT_UNIT) << NEXT_SHIFT)
     }
 
-    /// Of another type.
+    /// The word with another type.
     pub(crate) fn with_type(self, type_number: u16) -> Kind {
         Kind(self.0 & !TYPE_BITS | u64::from(type_number))
     }
@@ -277,7 +285,7 @@ impl Counts {
         u64::from(self.strong) | u64::from(self.weak) << 32
     }
 
-    /// After these changes; `None` past the numbers there are.
+    /// The counts after these changes; `None` on overflow.
     pub(crate) fn changed(self, strong: i64, weak: i64) -> Option<Counts> {
         let strong = u32::try_from(i64::from(self.strong) + strong).ok()?;
         let weak = u32::try_from(i64::from(self.weak) + weak).ok()?;

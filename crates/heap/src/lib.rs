@@ -1,8 +1,10 @@
-//! Persistent objects in a Tembo pool: a program's own structs, linked by pointers, changed in transactions, and there again after a crash.
+//! Persistent objects in a Tembo pool: a program's own structs, linked by pointers, and changed in
+//! transactions.
 //!
-//! What may lie in a heap, and what may point where, the compiler checks: nothing leads from the heap to ordinary memory or into
-//! another heap, nothing is changed outside of a transaction, and nothing of a transaction outlives it. The rest is automatic: objects die with
-//! their last pointer, and a commit costs one fence.
+//! The compiler checks the types of objects and the targets of pointers. No pointer leads from the heap to
+//! ordinary memory or into another heap, no change happens outside a transaction, and nothing of a
+//! transaction outlives it. The rest is automatic: objects die with their last pointer, and a commit costs
+//! one fence.
 //!
 //! ```
 //! use tembo_heap::{Error, Heap, Options, PRc, Persist, brand};
@@ -47,106 +49,100 @@
 //!
 //! # Media layout
 //!
-//! `PmHeap`, named by the pool's root `heap`, leads to the root object, the type records (`PmType`), the heads of the lists of dying
-//! objects (`PmDying`), and the orphan slots (`PmOrphans`). An object is a block: its head (`PmObject`, 16 bytes) and its value; an array has a `PmArray` and elements
-//! instead. A value of 64 bytes is a line by itself, whose tag is its head ([`Tx::alloc_tagged`](tembo_pool::Tx::alloc_tagged)). A pointer is the offset of an object, eight bytes; where the
-//! head is a tag, that of the value less 8. See `layout.rs`.
+//! `PmHeap`, named by the pool's root `heap`, leads to the root object, the type records (`PmType`), the
+//! heads of the lists of dying objects (`PmDying`), and the orphan slots (`PmOrphans`). An object is a block:
+//! its head (`PmObject`, 16 bytes) and its value. An array has a `PmArray` and elements in place of a value.
+//! A value of 64 bytes is a line of its own, whose tag is its head
+//! ([`Tx::alloc_tagged`](tembo_pool::Tx::alloc_tagged)). A pointer is the offset of an object, eight bytes;
+//! where the head is a tag, it is the offset of the value less 8. See `layout.rs`.
 //!
 //! # Invariants
 //!
-//! - I1: an object's counts are those of the pointers that lead to it: from objects that are alive, or dying and not released yet. The root has
-//!   one more.
+//! - I1: an object's counts are those of the pointers that lead to it: from objects that are alive, or dying
+//!   and not released yet. The root has one more.
 //! - I2: an object without strong pointers is an orphan, dying or a shell, and exactly one of these.
-//! - I3: the lists of dying objects end, and have each once.
+//! - I3: the lists of dying objects end, and have each object once.
 //! - I4: a pointer leads to an object of its type.
 //!
-//! `check.rs` walks all of them.
+//! `check/walk.rs` checks all of them.
 //!
 //! # Commit point
 //!
-//! The fence of the pool's transaction (`commit.rs`); the pool's record holds all words that a transaction changes, the counts included.
+//! The fence of the pool's transaction (`commit.rs`). The pool's record holds all words that a transaction
+//! changes, the counts included.
 //!
 //! # Recovery
 //!
-//! The pool's alone: records are replayed or not. Objects that were dying, and the orphans of a process that is gone, are released by the
-//! commits after, a bounded number by each.
+//! The pool's alone: records are replayed or not. Later commits release dying objects, and the orphans of an
+//! ended process, a bounded number each.
 //!
 //! # Concurrency
 //!
-//! Any number of threads; each transaction sees one state of the heap, and commits as if it had run alone (`orec.rs`). Count records are owned after data records, in the
-//! order of their numbers, and nobody waits for a data record without giving up in the end.
+//! Any number of threads. Each transaction sees one state of the heap, and commits as if it ran alone
+//! (`orec.rs`). Count records are owned after data records, in the order of their numbers. A wait for a data
+//! record is bounded.
 //!
 //! # Source
 //!
-//! NV-heaps, all of section 3. D1: what its run-time checks guard is guarded by types. D2: pointers have 8 bytes instead of 16, and
-//! objects 16 bytes of metadata instead of 80. D3: changes are redone from one record with one fence, rather than undone from copies with one fence
-//! each. D4: weak pointers lead to the object itself, whose memory stays until the last of them is gone, rather than to a proxy. D5: dying objects wait in a list
-//! through the first words of their own heads, so that destruction needs no stack, and goes on where it was after a crash.
+//! NV-heaps, all of section 3. D1: types guard what its run-time checks guard. D2: pointers have 8 bytes
+//! instead of 16, and objects 16 bytes of metadata instead of 80. D3: changes are redone from one record with
+//! one fence, rather than undone from copies with one fence each. D4: weak pointers lead to the object
+//! itself, whose memory stays until the last of them is gone, rather than to a proxy. D5: dying objects wait
+//! in a list through the first words of their own heads, so that destruction needs no stack, and resumes
+//! after a crash.
 //!
-//! # Reading order
+//! # Order of the modules
 //!
-//! `persist.rs`, `slots.rs` and `place.rs` (types), `layout.rs` (media), `orec.rs` (isolation), `tx.rs`, `commit.rs`, `collect.rs`, `run.rs`, `handle.rs`, `heap.rs`, `check.rs`, `migrate.rs`.
+//! Each module uses only those above it:
+//!
+//! 1. `error`
+//! 2. `layout`, then `objects`: persistent types, pointers and places (`persist.rs`, `slots.rs`, `place.rs`)
+//! 3. `handles`
+//! 4. `stm`: isolation, and the volatile state of transactions (`orec.rs`, `clock.rs`, `active_tx.rs`)
+//! 5. `counts`: the commit, and objects that die (`commit.rs`, `resolve.rs`, `dying.rs`)
+//! 6. `retry`: attempts of transactions (`run.rs`)
+//! 7. `tx`: transactions as programs see them (`read.rs`, `write.rs`), then `collections` and `gen_lock`
+//! 8. `check`
+//! 9. `heap`
+//! 10. `migrate`
 
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code, reason = "declares an unsafe trait")]
-mod brand;
 mod check;
-mod collect;
 pub mod collections;
-mod commit;
-mod core;
-#[expect(unsafe_code, reason = "finds the running transaction of a thread again")]
-mod current;
-mod describe;
+mod counts;
 mod error;
 pub mod format;
 mod gen_lock;
-mod handle;
+mod handles;
 mod heap;
-mod layer;
 mod layout;
-mod look;
 mod migrate;
-mod moves;
-#[expect(unsafe_code, reason = "values as words")]
-mod node;
-mod orec;
-#[allow(unsafe_code, reason = "implementations of unsafe traits")]
-mod persist;
-#[allow(unsafe_code, reason = "projections")]
-mod place;
-mod run;
-mod session;
-#[expect(unsafe_code, reason = "boxes in atomic pointers")]
-mod sessions;
-#[allow(unsafe_code, reason = "implementations of unsafe traits")]
-mod slots;
-#[allow(unsafe_code, reason = "implementations of unsafe traits")]
-mod standard;
-mod sync;
+mod objects;
+#[cfg(feature = "research")]
+mod research;
+mod retry;
+mod stm;
 mod tx;
-mod types;
 
-pub use brand::{Brand, NamedBrand, SameHeap, Scoped};
 pub use check::{
     Circle, Description, HeapFormat, Summary, TypeUsage, check, check_beside_unknown, describe, format_at,
 };
-pub use describe::Describe;
 pub use error::{Error, OtherLayout, OtherRoot, Result, SameName};
 pub use gen_lock::GenLock;
-pub use handle::Handle;
+pub use handles::Handle;
 pub use heap::{Heap, Repeatable};
-#[cfg(feature = "layers")]
-pub use layer::Layer;
 pub use layout::ROOT_KIND;
 pub use migrate::{Migrate, Migrations};
-pub use persist::{LayoutHash, Persist, Plain};
-pub use place::{Arr, Obj, Ref, Target};
-pub use slots::{PArr, PRc, PWeak};
-pub use standard::Optional;
+pub use objects::brand::{Brand, NamedBrand, SameHeap, Scoped};
+pub use objects::persist::{Describe, LayoutHash, Persist, Plain};
+pub use objects::place::{Arr, Obj, Ref, Target};
+pub use objects::slots::{PArr, PRc, PWeak};
+pub use objects::standard::Optional;
+#[cfg(feature = "research")]
+pub use research::Layer;
 pub use tembo_heap_derive::{Persist, Plain};
-/// The derives for programs that know `tembo` only, which has them under the names of those of this crate.
+/// The derives for programs that use `tembo` only, which exports them under their usual names.
 #[doc(hidden)]
 pub mod derives_of_tembo {
     pub use tembo_heap_derive::{PersistOfTembo, PlainOfTembo};

@@ -1,10 +1,12 @@
 //! Programs that misuse a heap do not compile, and are told why in words that are pinned here.
 //!
-//! Each file in `compile_fail/` is such a program; the text beside it is what the compiler says. Its first line names the *twin*: a test in
-//! `types.rs` that does the same rightly, and runs. After a change of the messages, look at what
-//! `TEMBO_BLESS=1 cargo test -p tembo-heap --test compile_fail` has written, and commit it.
+//! Each file in `compile_fail/` is such a program; the text beside it is what the compiler says. Its first
+//! line names the *twin*: a test in `types.rs` that does the same rightly, and runs. After a change of the
+//! messages, look at what `TEMBO_BLESS=1 cargo test -p tembo-heap --test compile_fail` has written, and
+//! commit it.
 //!
-//! The texts are those of one version of the compiler. Others are held to the codes of the errors, and say so.
+//! The texts are those of one version of the compiler. Others are held to the codes of the errors, and say
+//! so.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -52,11 +54,10 @@ fn every_misuse_has_a_twin_that_compiles_and_runs() {
     let twins = fs::read_to_string("tests/types.rs").unwrap();
     for case in cases() {
         let text = fs::read_to_string(&case).unwrap();
-        let head = text.lines().next().unwrap_or_default();
-        let named =
-            head.strip_prefix("//! ").and_then(|head| head.split("Twin: `").nth(1)?.strip_suffix("`."));
-        let named =
-            named.unwrap_or_else(|| panic!("{}: the first line names no twin: {head}", case.display()));
+        let head: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//! ")).collect();
+        let head = head.join(" ");
+        let named = head.split("Twin: `").nth(1).and_then(|named| named.strip_suffix("`."));
+        let named = named.unwrap_or_else(|| panic!("{}: the head names no twin: {head}", case.display()));
         let is_test = twins.contains(&format!("#[test]\nfn {named}() {{"));
         assert!(is_test, "{}: there is no test `{named}` in types.rs", case.display());
     }
@@ -176,7 +177,7 @@ fn codes(text: &str) -> BTreeSet<String> {
     text.lines().filter(|line| line.starts_with("error")).map(code).collect()
 }
 
-/// What the compiler says about the case, without what has nothing to do with it: lines of other files, lists of types, the summary.
+/// The compiler's message about the case, without lines of other files, lists of types, and the summary.
 fn normalized(raw: &str, case: &Path) -> String {
     let mut errors: Vec<String> = Vec::new();
     for error in raw.split("\n\n").filter(|error| error.starts_with("error")) {
@@ -246,7 +247,7 @@ enum Line<'a> {
     Gap,
     /// `= note: ...`
     Note(&'a str),
-    /// What goes on with the line before.
+    /// A line that continues the one before.
     More(&'a str),
 }
 
@@ -270,7 +271,8 @@ impl Line<'_> {
     }
 }
 
-/// A place in another file, without what differs from machine to machine and from change to change: directories above the library, and the line.
+/// A place in another file, without what differs from machine to machine and from change to change:
+/// directories above the library, and the line.
 fn place_elsewhere(place: &str) -> String {
     let path = place.split(".rs:").next().unwrap_or(place);
     let root = ["crates/", "library/"].iter().filter_map(|root| path.find(root)).min().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What transactions cost: fences and lines, which do not depend on the machine.
+//! The costs of transactions in fences and lines, which do not depend on the machine.
 
 use tembo_heap::collections::PHashMap;
 use tembo_heap::{Error, Heap, Options, PArr, PRc, Persist, Plain};
@@ -125,7 +125,7 @@ fn a_change_of_a_small_entry_of_a_hash_map_is_one_line_and_its_record() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options::new().durability(Durability::Emulated).create(true).count(true);
     Heap::<_, Root>::with(dir.path().join("counts.heap"), &options, |heap| {
-        // So many that the map is not about to grow.
+        // This many, so that the map is not about to grow.
         (0..KEYS).try_for_each(|key| heap.write(|tx, root| root.map().insert(tx, &key, key).map(drop)))?;
         let key = |round: u64| round * 7 % KEYS;
         let update =
@@ -136,10 +136,11 @@ fn a_change_of_a_small_entry_of_a_hash_map_is_one_line_and_its_record() {
         println!("update {update:?}, remove {remove:?}, insert {insert:?}");
         assert_eq!((update.0, remove.0, insert.0), (1.0, 1.0, 1.0), "fences");
         assert_eq!(read, (0.0, 0.0));
-        // A line of the record, and the bucket, or rather less, since home lines that changed twice are flushed once.
+        // A line of the record, and the bucket, or rather less, since home lines that changed twice are
+        // flushed once.
         assert!((1.9..=2.0).contains(&update.1), "{update:?}");
-        // Besides, one of the sixteen lines of counts, now and then; an insertion has two lines of the record, and in one of ten a bucket behind
-        // another is made.
+        // Besides, one of the sixteen lines of counts, now and then; an insertion has two lines of the
+        // record, and in one of ten a bucket behind another is made.
         assert!(remove.1 < 2.4 && insert.1 < 3.7, "{remove:?} {insert:?}");
         Ok(())
     })

@@ -1,4 +1,5 @@
-//! Crashes at every flush and fence of a heap: each kind of change, deaths in parts, orphans, recovery itself, and writing after it.
+//! Crashes at every flush and fence of a heap: each kind of change, deaths in parts, orphans, recovery
+//! itself, and writing after it.
 //!
 //! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-heap --release --test crash` is the long campaign.
 
@@ -18,7 +19,8 @@ use tembo_heap::{NamedBrand, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
-/// Operations on the graph. Only one heap with the brand is open at a time, so that one worker tries the images.
+/// Operations on the graph. Only one heap with the brand is open at a time, so that one worker tries the
+/// images.
 struct Graph<B> {
     name: String,
     start: Vec<Op>,
@@ -47,8 +49,8 @@ impl<B: NamedBrand> Graph<B> {
     }
 }
 
-/// Home lines are flushed by later commits, and several lanes settle each other's; objects that die in the transaction that made them leave lines
-/// that are never flushed.
+/// Home lines are flushed by later commits, and several lanes checkpoint each other's; objects that die in
+/// the transaction that made them leave lines that are never flushed.
 fn audit() -> Audit {
     let late = Audit::strict().flushed_within(None).fenced_within(None);
     late.allow_idle_flush(true).allow_idle_fence(true)
@@ -387,8 +389,8 @@ fn seeded_bugs_are_caught() {
         Op::Unlink { at: slot(0) },
         Op::Keep { at: slot(2) },
         Op::Value { base: Base::Root, value: 4 },
-        // The one before begins a half of the lane. That the homes of the other half are late there does harm once a
-        // second record follows.
+        // The one before begins a half of the lane. That the homes of the other half are late there does harm
+        // once a second record follows.
         Op::Value { base: Base::Root, value: 5 },
     ];
     let graph = Graph::<Seeded>::new("seeded bugs", start, ops);

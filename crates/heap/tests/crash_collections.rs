@@ -1,5 +1,6 @@
-//! Crashes at every flush and fence of changes of collections: vectors that grow and shrink, texts that move out of their field, hash maps
-//! that grow, small and large, ordered maps whose nodes divide and become one; with several lanes, and with threads at once.
+//! Crashes at every flush and fence of changes of collections: vectors that grow and shrink, texts that move
+//! out of their field, hash maps that grow, small and large, ordered maps whose nodes divide and become one;
+//! with several lanes, and with threads at once.
 //!
 //! `CRASHSIM_IMAGES=300000 cargo test -p tembo-heap --release --test crash_collections` is the long campaign.
 
@@ -23,7 +24,7 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What values lead to, so that counts are at stake wherever a value moves.
+/// The targets of values, so that a move of a value puts counts at stake.
 #[derive(Default, Persist)]
 #[repr(C)]
 struct Item {
@@ -340,7 +341,7 @@ impl Store {
                     let (key, place) = entry?;
                     model.names.insert(key, tx.get(place)?);
                 }
-                // What is counted, and what can be looked up.
+                // The count, and the entries that lookups find.
                 assert_eq!(shelf.by_key().len(tx)?, model.by_key.len());
                 assert_eq!(shelf.in_order().len(tx)?, model.in_order.len());
                 for key in model.by_key.keys() {
@@ -500,7 +501,8 @@ fn hash_maps_that_grow_survive_crashes() {
     Stock::new("hash maps", vec![], ops).survives(6);
 }
 
-/// From 128 buckets on maps grow a little with each insertion: the crash comes while some of the buckets are divided.
+/// From 128 buckets on maps grow a little with each insertion: the crash comes while some of the buckets are
+/// divided.
 #[test]
 fn large_hash_maps_that_grow_survive_crashes() {
     let _turn = turn();

@@ -1,4 +1,5 @@
-//! Heaps that are full to the last byte: whatever gives space back works there, and the space can be used again.
+//! Heaps that are full to the last byte: whatever gives space back works there, and the space can be used
+//! again.
 
 use std::sync::Mutex;
 use tembo_heap::collections::{PBox, PHashMap, PMap, PString, PVec};
@@ -140,7 +141,7 @@ fn no_wide() -> Wide {
 
 type Change = for<'t> fn(&mut Tx<'t, Filled>, Obj<'t, Filled, Root>, u64) -> Result<()>;
 
-/// What fills the heap, and what empties it again.
+/// The operations that fill the heap, and those that empty it again.
 const KINDS: [(&str, Change, Change); 13] = [
     (
         "a vector of pointers",
@@ -269,8 +270,8 @@ brand!(Filled);
 /// A brand is one heap's at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// `clear` went through, but what had died could never be released: the records of that had no room, and the commits kept it to themselves. A map was not even
-/// cleared.
+/// `clear` went through, but what had died could never be released: the records of that had no room, and the
+/// commits kept it to themselves. A map was not even cleared.
 #[test]
 fn what_is_emptied_in_a_full_heap_gives_its_space_back() {
     let _turn = TURN.lock();
@@ -283,8 +284,8 @@ fn what_is_emptied_in_a_full_heap_gives_its_space_back() {
         heap.write(|tx, root| empty(tx, root, 0)).unwrap_or_else(|e| panic!("{name}: {e}"));
         heap.collect().unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(prove(&pool).dying, 0, "{name}");
-        // The filler has what was free beside a text, which is there twice while it is replaced by a longer one: the space of one is
-        // to be had, but for what the pool keeps for removals.
+        // The filler has what was free beside a text, which is there twice while it is replaced by a longer
+        // one: the space of one is to be had, but for what the pool keeps for removals.
         let is_text = name == "a long text";
         let held = |times: u64| times - KEPT_BYTES / 1000;
         if is_text {
@@ -308,7 +309,7 @@ fn what_is_emptied_in_a_full_heap_gives_its_space_back() {
         if number % 3 != 0 {
             continue;
         }
-        // What a process leaves is released by the next.
+        // The next process releases the dying objects that one leaves.
         fill(&heap, 0, add);
         fill_up(&heap);
         heap.write(|tx, root| empty(tx, root, 0)).unwrap_or_else(|e| panic!("{name}: {e}"));

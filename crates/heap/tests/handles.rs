@@ -38,8 +38,8 @@ fn hold<B: NamedBrand>(heap: &Heap<B, Root>, number: u64, is_linked: bool) -> Ha
     held.unwrap()
 }
 
-/// A handle in some struct or thread kept the brand and the file locked after its heap was dropped, and the error said no more than that the heap
-/// is open.
+/// A handle in some struct or thread kept the brand and the file locked after its heap was dropped, and the
+/// error said no more than that the heap is open.
 #[test]
 fn a_heap_is_closed_when_it_is_dropped_whatever_handles_are_left() {
     let file = File::new();
@@ -57,8 +57,11 @@ fn a_heap_is_closed_when_it_is_dropped_whatever_handles_are_left() {
     let refused = heap.read(|tx, _| tx.get(*tx.enter(&left)?)).unwrap_err();
     assert!(matches!(refused, Error::ClosedHandle { .. }), "{refused:?}");
     let text = refused.to_string();
-    assert!(text.starts_with("the handle Handle(u64 at 0x") && text.contains("closed since"), "{text}");
-    // What was done with them has nothing to do with the handles of this opening.
+    assert!(
+        text.starts_with("the handle Handle(u64 at 0x") && text.contains("ended when its heap was closed"),
+        "{text}"
+    );
+    // The use of old handles does not affect the handles of this opening.
     let held = hold(&heap, 8, false);
     drop(left);
     elsewhere.thread().unpark();
@@ -67,7 +70,8 @@ fn a_heap_is_closed_when_it_is_dropped_whatever_handles_are_left() {
     assert_eq!(heap.read(|tx, _| tx.get(*tx.enter(&held)?)).unwrap(), 8);
 }
 
-/// What handles alone had kept alive is released by the next opening, also while some of them are still there.
+/// The next opening releases the objects that handles alone had kept alive, even while some of the handles
+/// exist.
 #[test]
 fn what_a_handle_kept_alive_dies_with_the_heap_that_was_closed() {
     let file = File::new();

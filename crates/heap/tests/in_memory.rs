@@ -76,7 +76,7 @@ fn pool() -> Pool {
     Pool::create_in(region, &Geometry::tiny()).unwrap()
 }
 
-/// What a crash at this moment would leave that loses nothing, opened.
+/// A heap opened from the image of a crash at this moment that loses nothing.
 fn again(pool: Pool) -> Pool {
     let words = pool.region().words(0, pool.region().len() / 8).unwrap();
     let image: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
@@ -98,8 +98,8 @@ fn reopen<B: NamedBrand, R: Persist + Default>(heap: Heap<B, R>, pool: Pool) -> 
     Heap::open_pool(again(pool)).unwrap()
 }
 
-/// The bytes that are nobody's were hashed and compared with the others, and were what memory held there: programs that were not optimised
-/// did not find such keys.
+/// The bytes that are nobody's were hashed and compared with the others, and were what memory held there:
+/// programs that were not optimised did not find such keys.
 #[test]
 fn keys_with_gaps_are_found() {
     brand!(Keys);

@@ -1,5 +1,5 @@
-//! A transaction whose commit is under way while another lets an object die that it writes: what becomes of the object's memory is safe from
-//! its record.
+//! A transaction whose commit is under way while another lets an object die that it writes: what becomes of
+//! the object's memory is safe from its record.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -117,7 +117,7 @@ fn a_late_record_does_no_harm_to_what_comes_after_a_dead_object() {
         heap.write(|tx, root| tx.link(root.x(), None)).unwrap();
         stop.goes_on.store(true, Ordering::SeqCst);
         late.join().unwrap();
-        // So many die that what died first is used again.
+        // This many die, so that the memory of the first is reused.
         (0..600).for_each(|_| fill(1));
         // By the lane that has the late record.
         scope.spawn(|| fill(LEAVES)).join().unwrap();

@@ -20,7 +20,7 @@ struct Knot {
     lines: PArr<Line>,
 }
 
-/// Of 64 bytes itself.
+/// A value of 64 bytes.
 #[derive(Default, Persist)]
 #[repr(C)]
 struct Root {
@@ -69,7 +69,8 @@ fn they_are_as_all_other_objects() -> Result<(), Error> {
             tx.link(root.first(), new)
         })?;
     }
-    // One that is linked and gone in one transaction, one that is never linked, and one that only a weak pointer leads to.
+    // One that is linked and gone in one transaction, one that is never linked, and one that only a weak
+    // pointer leads to.
     heap.write(|tx, root| {
         let (gone, lost, seen) = (tx.alloc(knot(100))?, tx.alloc(knot(101))?, tx.alloc(knot(102))?);
         tx.link(lost.next(), gone)?;
@@ -129,7 +130,7 @@ fn they_are_as_all_other_objects() -> Result<(), Error> {
     Ok(())
 }
 
-/// Of these nodes some have 64 bytes, those above them more.
+/// Some of these nodes have 64 bytes, those above them more.
 #[test]
 fn maps_may_have_nodes_of_this_size_below_others() -> Result<(), Error> {
     brand!(Small);

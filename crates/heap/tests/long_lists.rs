@@ -1,6 +1,7 @@
 //! A list of many nodes dies: without a stack as deep as the list is long, and in records that are bounded.
 //!
-//! `TEMBO_LIST_NODES=10000000 cargo test --release -p tembo-heap --test long_lists -- --nocapture` is the long form.
+//! `TEMBO_LIST_NODES=10000000 cargo test --release -p tembo-heap --test long_lists -- --nocapture` is the
+//! long form.
 
 use std::time::Instant;
 use tembo_heap::{Error, Heap, Options, PRc, Persist};
@@ -22,7 +23,8 @@ struct List {
 
 /// Nodes that a transaction adds.
 const BATCH: u64 = 1000;
-/// Words that a transaction stores which destroys nodes, at most, on average: its record and what is stored at home.
+/// Words that a transaction stores which destroys nodes, at most, on average: its record and what is stored
+/// at home.
 const WORDS_MAX: u64 = 1000;
 
 fn add<'t, B: tembo_heap::Brand>(

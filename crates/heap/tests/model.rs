@@ -37,7 +37,8 @@ fn at(slot: usize, depth: usize) -> Base {
     Base::Nth { slot, depth }
 }
 
-/// Parents died before their children, so that the heads of those with weak pointers from their children were never freed.
+/// Parents died before their children, so that the heads of those with weak pointers from their children were
+/// never freed.
 #[test]
 fn parents_that_die_with_their_children_are_freed() {
     brand!(Parents);
@@ -179,8 +180,8 @@ fn chain(to: usize, id: u64, count: u64) -> Op {
     Op::Chain { at: slot(to), id, count }
 }
 
-/// A list of so many nodes dies in part, then in another process, without room of its own: neither its commits' records nor anything else
-/// makes the pool longer.
+/// A list of so many nodes dies in part, then in another process, without room of its own: neither its
+/// commits' records nor anything else makes the pool longer.
 fn long<B: NamedBrand>(count: u64) {
     let region = Region::simulated(&vec![0; 4 << 20], (64 << 20) + 200 * count, None).unwrap();
     let mut store = Store::<B>::open(Pool::create_in(region, &Geometry::default()).unwrap()).unwrap();

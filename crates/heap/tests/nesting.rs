@@ -87,8 +87,8 @@ fn nothing_is_written_in_a_transaction_that_reads() {
     });
 }
 
-/// What lasts of transactions in each other's heaps is what each of them has committed; and no panic leaves anything behind that the next one
-/// would find.
+/// Transactions in each other's heaps leave exactly what each of them has committed, and no panic leaves
+/// anything that a later one finds.
 #[test]
 fn transactions_of_other_heaps_are_their_own() {
     with_heap(|outer| {
@@ -219,7 +219,7 @@ fn no_transaction_leaves_anything_to_the_next() {
         });
         assert!(matches!(cancelled, Err(Error::Cancelled)));
         is_next()?;
-        // What was written is read from where it lies afterwards.
+        // The written value is read from its place afterwards.
         heap.write(|tx, root| {
             let spare = tx.alloc(7)?;
             tx.link(root.spare(), spare)
@@ -270,7 +270,8 @@ fn increment_elsewhere<B: tembo_heap::Brand>(heap: &Heap<B, Root>) {
     std::thread::scope(|scope| scope.spawn(|| increment(heap)).join().unwrap()).unwrap();
 }
 
-/// What a body gave back is dropped when its attempt is over, and does not become a part of what is not committed.
+/// The result of a body is dropped when its attempt ends, and does not outlive an attempt that is not
+/// committed.
 #[test]
 fn what_is_dropped_with_a_failed_attempt_runs_transactions_of_its_own() {
     for others in [false, true] {

@@ -1,5 +1,6 @@
-//! Programs whose own code runs in the middle of an operation: closures, comparisons and hashes of keys, iterators, and tokens of outer
-//! transactions that inner ones get hold of. Whatever they do there, the heap stays sound, and nobody is told that the pool is damaged.
+//! Programs whose own code runs in the middle of an operation: closures, comparisons and hashes of keys,
+//! iterators, and tokens of outer transactions that inner ones get hold of. Whatever they do there, the heap
+//! stays sound, and nobody is told that the pool is damaged.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
@@ -28,7 +29,7 @@ fn prove<B: Brand, R: Persist>(heap: &Heap<B, R>, pool: &Pool) {
 }
 
 thread_local! {
-    /// What keys do when they are compared or hashed, and how often that goes well before.
+    /// The behaviour of keys when they are compared or hashed, and the number of calls before it starts.
     static HOOK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     static LEFT: Cell<usize> = const { Cell::new(0) };
 }
@@ -145,13 +146,15 @@ struct Maps {
 
 const LONG: &str = "a text that is too long to lie in its field";
 
-/// A closure that fills the map was overtaken by what had been read before it ran: a table that was not the map's any more was written to, entries were
-/// lost where there had been none, and the same key was there twice.
+/// A closure that fills the map was overtaken by what had been read before it ran: a table that was not the
+/// map's any more was written to, entries were lost where there had been none, and the same key was there
+/// twice.
 #[test]
 fn closures_that_make_values_may_change_the_map() {
     brand!(Closures);
     for before in [0_u64, 3, 5, 40, 90, 400] {
-        // How many the closure inserts; whether the key that is looked for is among them; whether it removes all first.
+        // How many the closure inserts; whether the key that is looked for is among them; whether it removes
+        // all first.
         for (more, same, clears) in
             [(1, true, false), (0, false, true), (5, false, false), (600, true, false), (600, false, true)]
         {
@@ -249,7 +252,7 @@ fn closures_that_make_values_may_change_the_map() {
 brand!(Hooks);
 type HookHeap = Arc<Heap<Hooks, Maps>>;
 
-/// What a key's code does in the middle: changes of the map that is being looked at.
+/// The action of a key's code in the middle: changes of the map that is being searched.
 const MEDDLINGS: [fn(&Heap<Hooks, Maps>, u64); 4] = [
     // It grows.
     |heap, _| {
@@ -357,7 +360,7 @@ fn meddle(what: (u64, &str, usize, u64), op: Op, meddling: fn(&Heap<Hooks, Maps>
     .unwrap();
     let meddler = heap.clone();
     arm(after, move || meddling(&meddler, key));
-    // What it says is kept to itself, so that all that was done is committed.
+    // The error is not returned, so that all changes are committed.
     let outcome = heap.write(|tx, root| Ok(op(tx, root, key)));
     let met = !disarm();
     match outcome.unwrap() {
@@ -380,7 +383,7 @@ fn go_on(heap: &Heap<Hooks, Maps>, what: &str) {
     }
 }
 
-/// What iterators show is what is counted, found, and in order.
+/// Iterators show the entries that are counted, found, and in order.
 fn agree(heap: &Heap<Hooks, Maps>, what: &str) {
     heap.read(|tx, root| {
         let evil: Vec<Evil> = root.evil().iter(tx)?.map(|entry| Ok(entry?.0)).collect::<Result<_>>()?;
@@ -408,7 +411,8 @@ fn agree(heap: &Heap<Hooks, Maps>, what: &str) {
     .unwrap_or_else(|e| panic!("{what}: {e}"));
 }
 
-/// An iterator went on where a nested transaction had taken the nodes away, and said that the pool is damaged.
+/// An iterator went on where a nested transaction had taken the nodes away, and said that the pool is
+/// damaged.
 #[test]
 fn iterators_end_when_their_map_changes_and_go_on_when_another_does() {
     brand!(Iterators);
@@ -603,8 +607,8 @@ fn with_root(body: impl for<'h> FnOnce(&Heap<tembo_heap::Scoped<'h>, Root>)) {
     .unwrap();
 }
 
-/// The outer token, which came through a mutex, put a pointer where the inner transaction had a number borrowed; the borrow then wrote its number over
-/// the pointer.
+/// The outer token, which came through a mutex, put a pointer where the inner transaction had a number
+/// borrowed; the borrow then wrote its number over the pointer.
 #[test]
 fn an_outer_token_cannot_retype_what_an_inner_transaction_has_borrowed() {
     with_root(|heap| {
@@ -684,7 +688,8 @@ fn use_token<'t, B: Brand>(tx: &mut Tx<'t, B>, root: Obj<'t, B, Root>, is_inside
     }
 }
 
-/// A token that an inner transaction has got hold of worked: its changes were lost, and transactions that read saw them.
+/// A token that an inner transaction has got hold of worked: its changes were lost, and transactions that
+/// read saw them.
 #[test]
 fn an_outer_token_does_nothing_while_an_inner_transaction_runs() {
     with_root(|heap| {
@@ -774,7 +779,7 @@ fn tokens_in_channels_and_of_transactions_that_read_are_refused_as_well() {
     });
 }
 
-/// What an inner transaction had was not given back when it panicked.
+/// The state of an inner transaction was not given back when it panicked.
 #[test]
 fn an_outer_token_works_again_after_an_inner_panic_and_its_transaction_fails() {
     with_root(|heap| {
@@ -815,7 +820,8 @@ fn an_outer_token_works_again_after_an_inner_panic_and_its_transaction_fails() {
     });
 }
 
-/// A transaction of another heap has nothing of this one's, so that this one's token works in it; as a part of it comes again, it does not.
+/// A transaction of another heap has nothing of this one's, so that this one's token works in it; as a part
+/// of it comes again, it does not.
 #[test]
 fn transactions_of_other_heaps_leave_a_token_as_it_is() {
     with_root(|heap| {
@@ -856,7 +862,8 @@ fn nothing_is_collected_inside_a_transaction() {
     });
 }
 
-/// Two threads that nest transactions of two heaps, each the other way round, waited for each other: the one that was alone in a heap for the turn in the other.
+/// Two threads that nest transactions of two heaps, each the other way round, waited for each other: the one
+/// that was alone in a heap for the turn in the other.
 #[test]
 fn two_heaps_nested_both_ways_end() {
     with_root(|one| {

@@ -1,4 +1,5 @@
-//! Threads that run transactions at once: what they see is one state of the heap, also in a transaction that is going to be run again.
+//! Threads that run transactions at once: what they see is one state of the heap, also in a transaction that
+//! is going to be run again.
 //!
 //! `HEAP_ROUNDS=1000 cargo test -p tembo-heap --release --test threads` is the long form.
 
@@ -185,8 +186,8 @@ fn transfers_keep_the_sum_in_every_transaction() {
     open.check();
 }
 
-/// One register of three kinds: an object's value, an element of an array, and a node's number in place of which another
-/// node is linked.
+/// One register of three kinds: an object's value, an element of an array, and a node's number in place of
+/// which another node is linked.
 const REGISTERS: usize = 9;
 const KINDS: usize = 3;
 
@@ -238,7 +239,7 @@ fn write_register<'t, B: NamedBrand>(
     }
 }
 
-/// What a thread notes while its transactions run.
+/// The record of a thread while its transactions run.
 struct Notes<'c> {
     clock: &'c AtomicU64,
     attempts: Mutex<Vec<Attempt>>,
@@ -444,7 +445,7 @@ fn changed_histories_are_rejected() {
         rejected += usize::from(judge(&changed).is_err());
     }
     println!("{rejected} of {tried} stale reads rejected");
-    // Of those that ran beside the writer, a reader may as well have been before it.
+    // A reader may precede any writer that ran concurrently.
     assert!(tried > 100 && rejected * 10 > tried * 9, "{rejected} of {tried}");
 }
 
@@ -583,7 +584,8 @@ fn handles_go_to_other_threads_and_are_dropped_there() {
     assert_eq!((open.objects(), open.check().orphans), (0, 0), "nothing keeps them alive");
 }
 
-/// A transaction went on with the object of a handle that was dropped meanwhile, and linked it although it had been freed.
+/// A transaction went on with the object of a handle that was dropped meanwhile, and linked it although it
+/// had been freed.
 #[test]
 fn what_dies_with_its_handle_is_not_linked() {
     brand!(Dropped);
@@ -601,7 +603,7 @@ fn what_dies_with_its_handle_is_not_linked() {
         let heap = AssertUnwindSafe(heap);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Whatever commits next releases it; and another object takes its place.
+                // The next commit releases it, and another object takes its place.
                 for _ in 0..3 {
                     heap.write(|tx, _| tx.alloc(new_node(2)).map(drop)).unwrap();
                     heap.collect().unwrap();
@@ -701,8 +703,8 @@ fn counts_that_all_threads_change_are_exact() {
     open.check();
 }
 
-/// Bytes of a word, each of which is one thread's: who writes one keeps what others have written to its neighbours meanwhile, also without
-/// having read anything.
+/// Bytes of a word, each of which is one thread's: who writes one keeps what others have written to its
+/// neighbours meanwhile, also without having read anything.
 #[test]
 fn bytes_of_a_word_are_written_by_different_threads() {
     brand!(Neighbours);
@@ -824,7 +826,7 @@ fn panics_and_errors_change_nothing() {
         tx.get(root.count())
     });
     assert_eq!(count.unwrap(), 0);
-    // What the transaction owned is free again, for other threads too.
+    // The transaction's records are free again, for other threads too.
     std::thread::scope(|scope| {
         scope.spawn(|| heap.write(|tx, root| tx.set(root.count(), 1)).unwrap());
     });
@@ -925,10 +927,11 @@ fn a_long_transaction_is_committed_among_short_ones() {
     open.check();
 }
 
-/// So many replacements free so much that its memory is used again.
+/// This many replacements free so much that its memory is used again.
 const REPLACED: u64 = 400;
 
-/// What a reader has found may be freed while it runs, and its memory be something else's as soon as nobody can come to it any more.
+/// An object that a reader has found may be freed while it runs. Its memory is reused as soon as no
+/// transaction can reach it any more.
 #[test]
 fn memory_that_is_used_again_is_not_read() {
     brand!(UsedAgain);

@@ -1,15 +1,18 @@
-//! Ownership and versions under a model checker: `src/orec.rs` itself, with loom's atomics in place of the processor's, so that every
-//! interleaving and every value that the orderings allow is tried.
+//! Ownership and versions under a model checker: `stm/orec.rs` and `stm/clock.rs` themselves, with loom's
+//! atomics in place of the processor's, so that it tries every interleaving and every value that the
+//! orderings allow.
 //!
-//! What surrounds it is modelled: reads, writes and commits with the steps of `tx.rs`, `session.rs` and `commit.rs` in their order, on two
-//! words. Each of a list of weakenings has to be caught.
+//! The rest is modelled: reads, writes and commits with the steps of `stm/validate.rs`, `tx/read.rs` and
+//! `counts/commit.rs` in their order, on two words. The test has to catch each of a list of weakenings.
 //!
 //! `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-heap --test threads_protocol` is the long form.
 
-#[path = "../src/orec.rs"]
+#[path = "../src/stm/clock.rs"]
+mod clock;
+#[path = "../src/stm/orec.rs"]
 mod orec;
 
-/// What `orec.rs` is built on, with weakenings.
+/// The atomics of `orec.rs` and `clock.rs`, with weakenings.
 mod sync {
     use super::{Mutant, Sharing, WAY, is};
     pub(super) use std::sync::atomic::Ordering;
@@ -74,8 +77,9 @@ mod sync {
         }
     }
 
-    /// Loom takes sequentially consistent loads for ones that acquire. That a record is loaded after the clock in the order that all agree about is what a fence
-    /// between the two gives as well. Where the clock is never shared it need only acquire.
+    /// Loom takes sequentially consistent loads for ones that acquire. That a record is loaded after the
+    /// clock in the order that all agree about is what a fence between the two gives as well. Where the clock
+    /// is never shared it need only acquire.
     pub(super) fn load_in_order(word: &AtomicU64) -> u64 {
         if WAY.get().sharing != Sharing::Never && !is(Mutant::LoadsOutOfOrder) {
             loom::sync::atomic::fence(Ordering::SeqCst);
@@ -84,10 +88,11 @@ mod sync {
     }
 }
 
+use clock::{Clock, Storing};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
-use orec::{Clock, Orecs, Storing};
+use orec::Orecs;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -97,7 +102,8 @@ enum Mutant {
     LoadsRelaxed,
     ReleasesRelaxed,
     ClockRelaxed,
-    /// Nothing orders the loads of places before the second look at the record. (Loads with acquire would do, and so would the fence alone.)
+    /// Nothing orders the loads of places before the second look at the record. (Loads with acquire would do,
+    /// and so would the fence alone.)
     NoOrderOfLoads,
     /// A commit does not say that it is going to store.
     NoMark,
@@ -121,7 +127,8 @@ enum Mutant {
     OwnsLate,
     /// A read of what the transaction has written, and does not own yet, gives what was there before.
     ForgetsOwn,
-    /// A read by a record of which the transaction has written something, and does not own it yet, is not noted.
+    /// A read by a record of which the transaction has written something, and does not own it yet, is not
+    /// noted.
     NotesNoneOfWritten,
     /// A transaction whose clock nobody advanced validates nothing, although it was read before.
     ExtendsBlindly,
@@ -143,7 +150,7 @@ enum Mutant {
     EndsUnfenced,
     /// Loads of the clock and of records are not in one order for all.
     LoadsOutOfOrder,
-    /// Who meets a version that is newer than its clock does not raise that.
+    /// A transaction that meets a version newer than its clock does not raise the clock.
     NeverRaises,
     /// A transaction takes the clock for one that every commit advances.
     NeverSeesSharing,
@@ -243,7 +250,7 @@ impl Shared {
         shared
     }
 
-    /// What the main thread does before a transaction.
+    /// The actions of the main thread before a transaction.
     fn change_sharing(&self) {
         match WAY.get().sharing {
             Sharing::Never | Sharing::Always => (),
@@ -651,7 +658,7 @@ fn no_write_is_skewed() {
     });
 }
 
-/// Who has written reads that; and what else it reads under the same record is still there when it commits.
+/// A writer reads its own writes, and its other reads under the same record still hold when it commits.
 fn who_writes_sees_it_and_loses_nothing() {
     explore(3, || {
         let shared = Arc::new(Shared::of_one_record());
@@ -682,7 +689,8 @@ fn who_writes_sees_it_and_loses_nothing() {
     });
 }
 
-/// A reader has met a version of somebody else's, and raised the clock to it; the commit that goes on meanwhile has the same.
+/// A reader has met a version of somebody else's, and raised the clock to it; the commit that goes on
+/// meanwhile has the same.
 fn readers_see_one_state_after_raising_the_clock() {
     explore(3, || {
         let shared = Arc::new(Shared::new());

@@ -1,4 +1,5 @@
-//! What the type system of heaps allows: for each program that does not compile (`compile_fail/`), one that does the same rightly, and runs.
+//! Programs that the type system of heaps allows: for each that does not compile (`compile_fail/`), one that
+//! does the same rightly, and runs.
 
 #![forbid(unsafe_code)]
 #![deny(warnings, missing_docs, unreachable_pub)]
@@ -44,7 +45,7 @@ impl File {
 #[derive(Debug, Default, Persist)]
 #[repr(C)]
 pub struct Node {
-    /// What it is sorted by.
+    /// The sort key.
     pub key: u64,
     /// Smaller keys.
     pub left: PRc<Node>,
@@ -816,7 +817,8 @@ fn the_hash_tells_every_change_of_a_layout() {
     assert_ne!(Value::HASH, Colour::HASH);
 }
 
-/// A place in a variant could be kept while another variant was put there: a number written to it became a pointer.
+/// A place in a variant could be kept while another variant was put there: a number written to it became a
+/// pointer.
 #[test]
 fn a_place_in_a_variant_ends_with_the_variant() -> Result<(), Error> {
     #[derive(Persist)]

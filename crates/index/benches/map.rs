@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p tembo-index --bench map -- [records] [rounds] [page-cache|emulated|synced] [directory]`
 //!
-//! Prints nanoseconds per operation and their ratio to the map's. The ratio is what counts: times depend on the
-//! machine and its neighbours, and both sides suffer from them alike, because they take turns.
+//! Prints nanoseconds per operation and their ratio to the map's. The ratio is what counts: times depend on
+//! the machine and its neighbours, and both sides suffer from them alike, because they take turns.
 //!
 //! Then the tree with two threads beside the tree with one, both with a commit for each change.
 
@@ -206,14 +206,14 @@ struct Shared {
     writers: Writers,
 }
 
-/// What one thread does with one key.
+/// The work of one thread with one key.
 type Work = fn(&Shared, &[u8; 20]) -> tembo_index::Result<()>;
 
 const WORK: [(&str, Work); 4] = [
-    ("insert", |shared, key| shared.tree.beside(&shared.writers).put(key, &[&[1; 8]]).map(drop)),
-    ("replace", |shared, key| shared.tree.beside(&shared.writers).put(key, &[&[2; 8]]).map(drop)),
+    ("insert", |shared, key| shared.tree.concurrent(&shared.writers).put(key, &[&[1; 8]]).map(drop)),
+    ("replace", |shared, key| shared.tree.concurrent(&shared.writers).put(key, &[&[2; 8]]).map(drop)),
     ("lookup", |shared, key| shared.tree.get_pinned(key).map(|value| assert!(black_box(value).is_some()))),
-    ("remove", |shared, key| shared.tree.beside(&shared.writers).remove(key).map(|found| assert!(found))),
+    ("remove", |shared, key| shared.tree.concurrent(&shared.writers).remove(key).map(|found| assert!(found))),
 ];
 
 /// Seconds of each kind of work, all keys divided among so many threads.

@@ -6,20 +6,24 @@
 //! PmHeader::dropped ──▶ head of a map ──next_dropped──▶ head of a map ──▶ 0
 //! ```
 //!
-//! A head is that of a map of any kind, as its first word says, and leads to what is left of the map. In an ordered map without versions
-//! the tree is one of those that were cleared (`wbtree/clear.rs`). In the others the word of an inner node that leads to a child is 0
-//! once that is freed; queues and named snapshots are taken off their fronts, as ever.
+//! A head is that of a map of any kind, as its first word says, and leads to what is left of the map. In an
+//! ordered map without versions the tree is one of those that were cleared (`wbtree/clear.rs`). In the
+//! others the word of an inner node that leads to a child is 0 once that is freed; queues and named
+//! snapshots are taken off their fronts, as ever.
 //!
 //! # Invariants
 //!
-//! * I1: what is left of a dropped map leads to each of its blocks exactly once, and to nothing else (`check_dropped`).
-//! * I2: an inner node is there as long as one of its children is, and a leaf as long as one of its records is.
+//! * I1: what is left of a dropped map leads to each of its blocks exactly once, and to nothing else
+//!   (`check_dropped`).
+//! * I2: an inner node is there as long as one of its children is, and a leaf as long as one of its records
+//!   is.
 //!
 //! # Commit point
 //!
-//! Dropping is one record: the name goes, the head joins the list, and the tree of an ordered map without versions becomes a cleared
-//! one. It allocates nothing, so that it works in a full pool, and takes the same time for a map of any size. A step of freeing
-//! takes one node with its records off what is left, or one block of another kind, and is part of its caller's record.
+//! Dropping is one record: the name goes, the head joins the list, and the tree of an ordered map without
+//! versions becomes a cleared one. It allocates nothing, so that it works in a full pool, and takes the
+//! same time for a map of any size. A step of freeing takes one node with its records off what is left, or
+//! one block of another kind, and is part of its caller's record.
 //!
 //! # Recovery
 //!
@@ -27,122 +31,26 @@
 //!
 //! # Concurrency
 //!
-//! Who drops a map, or frees, is the only one that gives or takes names, and nobody has a handle of the map. Blocks are freed as
-//! ever, so that readers who are pinned may look at them.
+//! The thread that drops a map, or frees one, is the only one that gives or takes names, and nobody has a
+//! handle of the map. Blocks wait for pinned readers before they are reused, as always.
 
-use crate::cdds::{self, CddsHashed, CddsOrdered, CddsStructure};
 use crate::error::{Error, Result, corrupt};
-use crate::{FixedTree, WbTree, fixed, wbtree};
+use crate::map_kind::{MapFormat, MapKind};
+use crate::versioned::{self, HashStructure, TreeStructure};
+use crate::{U64Tree, WbTree, u64tree, wbtree};
 use tembo_pool::{Feature, Marks, Pool, Tx};
 
-/// A kind of map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MapKind {
-    /// [`WbTree`].
-    Plain,
-    /// [`CddsTree`](crate::CddsTree).
-    Versioned,
-    /// [`CddsHash`](crate::CddsHash).
-    Hash,
-    /// [`FixedTree`].
-    Fixed,
-}
-
-/// What the root of a map leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MapFormat {
-    /// A map that this library can read.
-    Known(MapKind),
-    /// A map of a known kind, in a format of another version of this library.
-    Other {
-        /// Its kind.
-        kind: MapKind,
-        /// The version of its format.
-        found: u64,
-        /// The version that this library reads.
-        supported: u64,
-    },
-}
-
-impl MapKind {
-    const ALL: [MapKind; 4] = [MapKind::Plain, MapKind::Versioned, MapKind::Hash, MapKind::Fixed];
-
-    /// The kind of maps that such a root leads to, if this library knows it.
-    pub fn of_root(kind: u32) -> Option<MapKind> {
-        MapKind::ALL.into_iter().find(|known| known.root_kind() == kind)
-    }
-
-    /// What kind of root leads to such a map.
-    pub fn root_kind(self) -> u32 {
-        match self {
-            MapKind::Plain => wbtree::layout::ROOT_KIND,
-            MapKind::Versioned => CddsOrdered::ROOT_KIND,
-            MapKind::Hash => CddsHashed::ROOT_KIND,
-            MapKind::Fixed => fixed::layout::ROOT_KIND,
-        }
-    }
-
-    /// The first word of such a map's head.
-    fn format(self) -> u64 {
-        match self {
-            MapKind::Plain => wbtree::layout::FORMAT,
-            MapKind::Versioned => CddsOrdered::FORMAT,
-            MapKind::Hash => CddsHashed::FORMAT,
-            MapKind::Fixed => fixed::layout::FORMAT,
-        }
-    }
-
-    /// Which byte of the first word has the version, and what is 0 there.
-    fn version_at(self) -> (usize, u8) {
-        if self == MapKind::Fixed { (6, b'0') } else { (6, 0) }
-    }
-
-    fn of_format(word: u64) -> Option<MapKind> {
-        MapKind::ALL.into_iter().find(|known| known.format() == word)
-    }
-
-    /// Where the word lies by which the head of a dropped map leads to the next.
-    fn next_off(self, header: u64) -> u64 {
-        header.saturating_add(match self {
-            MapKind::Plain => wbtree::layout::field!(PmMap.next_dropped),
-            MapKind::Fixed => fixed::layout::NEXT_DROPPED_AT,
-            MapKind::Versioned | MapKind::Hash => cdds::layout::at!(PmCddsHead.next_dropped),
-        })
-    }
-
-    /// The format of the map whose head lies at `header`, by a root of this kind.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pool`] if that is no map's head.
-    pub fn format_at(self, pool: &Pool, header: u64) -> Result<MapFormat> {
-        let (ours, word) = (self.format(), pool.region().load_u64(header)?);
-        if word == ours {
-            return Ok(MapFormat::Known(self));
-        }
-        let (at, zero) = self.version_at();
-        let [supported, found] = [ours, word].map(|word| word.to_ne_bytes()[at]);
-        let of_version = 0xFF_u64 << (8 * at);
-        if (word ^ ours) & !of_version == 0 && found > zero {
-            let [supported, found] = [supported, found].map(|byte| u64::from(byte - zero));
-            return Ok(MapFormat::Other { kind: self, found, supported });
-        }
-        let [expected, found] = [ours, word].map(|word| word.to_ne_bytes().escape_ascii().to_string());
-        Err(corrupt("the head of a map", header, expected, found))
-    }
-}
-
-/// Takes the name off a map, of any kind, and leaves its blocks to [`reclaim_dropped`]; returns whether there was one. Needs no space,
-/// and takes the same time for a map of any size. The name can be given again at once. [`Feature::Dropped`] has to be
-/// [enabled](Pool::enable).
+/// Takes the name off a map, of any kind, and leaves its blocks to [`reclaim_dropped`]; returns whether
+/// there was one. Needs no space, and takes the same time for a map of any size. The name can be given
+/// again at once. [`Feature::Dropped`] has to be [enabled](Pool::enable).
 ///
-/// No handle of the map may be in use, and none may be opened before the commit has returned. That of a map that keeps state in memory is
-/// found ([`Error::InUse`]); that of a [`WbTree`] is not.
+/// No handle of the map may be in use, and none may be opened before the commit has returned. That of a map
+/// that keeps state in memory is found ([`Error::InUse`]); that of a [`WbTree`] is not.
 ///
 /// # Errors
 ///
-/// [`Error::InUse`]; [`Error::Pool`] if the name is that of something else, or the head is damaged; [`Error::FormatVersion`]. The transaction
-/// then is as it was.
+/// [`Error::InUse`]; [`Error::Pool`] if the name is that of something else, or the head is damaged;
+/// [`Error::FormatVersion`]. The transaction then is as it was.
 pub fn drop_map(tx: &mut Tx<'_>, name: &str) -> Result<bool> {
     let pool = tx.pool().clone();
     let Some(root) = pool.root(name)? else { return Ok(false) };
@@ -175,7 +83,8 @@ fn unname(tx: &mut Tx<'_>, name: &str, kind: MapKind, header: u64) -> Result<()>
     Ok(())
 }
 
-/// Frees up to `steps` nodes, and the records in them, of maps that were dropped; returns whether any are left.
+/// Frees up to `steps` nodes, and the records in them, of maps that were dropped; returns whether any are
+/// left.
 ///
 /// # Errors
 ///
@@ -207,9 +116,9 @@ fn step(tx: &mut Tx<'_>, header: u64) -> Result<()> {
     let kind = kind_at(tx.pool(), header)?;
     let has_freed = match kind {
         MapKind::Plain => WbTree::at(tx.pool(), header).reclaim_doomed(tx)?,
-        MapKind::Versioned => cdds::dropped::step::<CddsOrdered>(tx, header)?,
-        MapKind::Hash => cdds::dropped::step::<CddsHashed>(tx, header)?,
-        MapKind::Fixed => fixed::dropped::step(tx, header)?,
+        MapKind::Versioned => versioned::dropped::step::<TreeStructure>(tx, header)?,
+        MapKind::Hash => versioned::dropped::step::<HashStructure>(tx, header)?,
+        MapKind::Fixed => u64tree::dropped::step(tx, header)?,
     };
     if !has_freed {
         let next = tx.load(kind.next_off(header))?;
@@ -219,7 +128,8 @@ fn step(tx: &mut Tx<'_>, header: u64) -> Result<()> {
     Ok(())
 }
 
-/// Proves I1 of all dropped maps, whose blocks are ticked off; returns how many maps there are. Nobody may write meanwhile.
+/// Proves I1 of all dropped maps, whose blocks are ticked off; returns how many maps there are. Nobody may
+/// write meanwhile.
 ///
 /// # Errors
 ///
@@ -231,9 +141,13 @@ pub fn check_dropped(pool: &Pool, marks: &mut Marks) -> Result<u64> {
         let kind = kind_at(pool, header)?;
         match kind {
             MapKind::Plain => WbTree::at(pool, header).check_dropped(marks)?,
-            MapKind::Versioned => cdds::dropped::check::<CddsOrdered>(pool.region(), header, marks)?,
-            MapKind::Hash => cdds::dropped::check::<CddsHashed>(pool.region(), header, marks)?,
-            MapKind::Fixed => FixedTree::check_dropped(pool, header, marks)?,
+            MapKind::Versioned => {
+                versioned::dropped::check::<TreeStructure>(pool.region(), (header, kind.format()), marks)?
+            }
+            MapKind::Hash => {
+                versioned::dropped::check::<HashStructure>(pool.region(), (header, kind.format()), marks)?
+            }
+            MapKind::Fixed => U64Tree::check_dropped(pool, header, marks)?,
         }
         count += 1;
         header = pool.region().load_u64(kind.next_off(header))?;

@@ -1,12 +1,13 @@
-//! What can go wrong in an index.
+//! Errors of indexes.
 
 use tembo_pmem::OutOfBounds;
 use tembo_pool::Quoted;
+use tembo_pool::turns::WouldWait;
 
 /// Result of index operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong in an index. An operation that fails has changed nothing.
+/// An error of an index. An operation that fails has changed nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -46,7 +47,8 @@ pub enum Error {
         /// The longest name allowed.
         max_bytes: u64,
     },
-    /// A batch went on after one of its changes had failed; or a thread panicked that made a change together with those of others.
+    /// A batch went on after one of its changes had failed; or a thread panicked that made a change
+    /// together with those of others.
     #[error(
         "a change failed half-way that was made together with this one, so that neither was made; make it again"
     )]
@@ -62,7 +64,8 @@ pub enum Error {
         /// The version that can be read.
         supported: u64,
     },
-    /// The process has no memory for what the operation has to gather, in proportion to what it was given or asked for.
+    /// The process has no memory for what the operation has to gather, in proportion to what it was given
+    /// or asked for.
     #[error("there is no memory for {bytes} bytes; ask for less at a time, or let the process have more")]
     OutOfMemory {
         /// How much was needed at once.
@@ -76,12 +79,13 @@ pub enum Error {
         "this thread holds {holds}, and asks for {asks}, for which it would wait for ever; make the change by what it holds, or end that first"
     )]
     WouldWait {
-        /// What it holds.
+        /// The lock or turn that the thread holds.
         holds: &'static str,
-        /// What it asks for.
+        /// The lock or turn that it asks for.
         asks: &'static str,
     },
-    /// The pool failed: it is full, damaged, or its device is; or there is a bug ([`Internal`](tembo_pool::Error::Internal)).
+    /// The pool failed: it is full, damaged, or its device is; or there is a bug
+    /// ([`Internal`](tembo_pool::Error::Internal)).
     #[error(transparent)]
     Pool(#[from] tembo_pool::Error),
 }
@@ -90,6 +94,12 @@ impl Error {
     /// Whether there was no space.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Error::Pool(tembo_pool::Error::Full { .. }))
+    }
+}
+
+impl From<WouldWait> for Error {
+    fn from(WouldWait { holds, asks }: WouldWait) -> Error {
+        Error::WouldWait { holds, asks }
     }
 }
 

@@ -1,9 +1,9 @@
 //! The format document, made from the code: `docs/format.md` is checked against this.
 
-use crate::cdds::hash::layout::{PmCddsTrieEntry, PmCddsTrieNode};
-use crate::cdds::layout::{PmCddsChunk, PmCddsDead, PmCddsHead, PmCddsKept, PmCddsQueue, PmCddsRecord};
-use crate::cdds::tree::layout::{PmCddsEntry, PmCddsNode, PmCddsStamps};
-use crate::fixed::layout::{PmFixedChild, PmFixedInner, PmFixedLeaf, PmFixedLine, PmFixedTree};
+use crate::u64tree::layout::{PmFixedChild, PmFixedInner, PmFixedLeaf, PmFixedLine, PmFixedTree};
+use crate::versioned::hash::layout::{PmCddsTrieEntry, PmCddsTrieNode};
+use crate::versioned::layout::{PmCddsChunk, PmCddsDead, PmCddsHead, PmCddsKept, PmCddsQueue, PmCddsRecord};
+use crate::versioned::tree::layout::{PmCddsEntry, PmCddsNode, PmCddsStamps};
 use crate::wbtree::layout::{PmEntry, PmInner, PmLeaf, PmLength, PmMap, PmRecord, PmSeparator};
 use tembo_pool::format::section;
 

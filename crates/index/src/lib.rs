@@ -1,34 +1,44 @@
 //! Ordered persistent indexes in a Tembo pool.
 //!
-//! The only copy of an index lies in the pool: there is nothing to load when the pool is opened and nothing to write when
-//! it is closed. Lookups never wait; what reads several records as they were at one moment may ([`WbTree::scan`], [`FixedTree`]).
+//! The only copy of an index lies in the pool: there is nothing to load when the pool is opened and nothing
+//! to write when it is closed. Lookups never wait; what reads several records as they were at one moment
+//! may ([`WbTree::scan`], [`U64Tree`]).
 //!
-//! [`WbTree`] maps byte strings to byte strings, and is changed by transactions, or record by record by many threads that share
-//! [`Writers`]. [`FixedTree`] maps 8-byte keys to 8-byte
-//! values, and is changed by any number of threads at once, each change a transaction of its own. [`CddsTree`] maps byte strings
-//! to byte strings and keeps every version that a snapshot holds: each change, or batch of changes, makes a version. [`CddsHash`] does
-//! the same without an order. Start with
-//! the module essays in `wbtree/mod.rs`, `fixed/mod.rs` and `cdds/mod.rs`.
+//! [`WbTree`] maps byte strings to byte strings, and is changed by transactions, or record by record by
+//! many threads that share [`Writers`]. [`U64Tree`] maps 8-byte keys to 8-byte values, and is changed by
+//! any number of threads at once, each change a transaction of its own. [`VersionedTree`] maps byte strings
+//! to byte strings and keeps every version that a snapshot holds: each change, or batch of changes, makes a
+//! version. [`VersionedHash`] does the same without an order. Start with the module essays in
+//! `wbtree/mod.rs`, `u64tree/mod.rs` and `versioned/mod.rs`.
 
-mod cdds;
 mod dropped;
 mod error;
-mod fixed;
 pub mod format;
-mod turns;
+mod key_edit;
+mod key_prefix;
+mod map_kind;
+mod record;
+mod u64tree;
+mod versioned;
 mod wbtree;
 
-pub use cdds::{
-    CddsBatch, CddsBytes, CddsChange, CddsCursor, CddsEntry, CddsHash, CddsHashIter, CddsHashed, CddsKept,
-    CddsMap, CddsOrdered, CddsPart, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsReader, CddsReport,
-    CddsSnapshot, CddsStats, CddsStructure, CddsTree, CddsValue,
-};
-pub use dropped::{MapFormat, MapKind, check_dropped, drop_map, has_dropped, reclaim_dropped};
+use tembo_pool::turns;
+
+pub use dropped::{check_dropped, drop_map, has_dropped, reclaim_dropped};
 pub use error::{Error, Result};
+pub use map_kind::{MapFormat, MapKind};
+pub use record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 #[doc(hidden)]
-pub use fixed::DramAccess;
-pub use fixed::{FixedRange, FixedTree, Records};
-#[doc(hidden)]
-pub use turns::HeldHere;
-pub use wbtree::layout::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-pub use wbtree::{Beside, Cursor, Entry, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers};
+pub use tembo_pool::turns::HeldHere;
+#[cfg(feature = "research")]
+pub use u64tree::DramAccess;
+pub use u64tree::{Records, U64Range, U64Tree};
+pub use versioned::{
+    HashStructure, KeptVersion, TreeStructure, VersionedBatch, VersionedBytes, VersionedChange,
+    VersionedCursor, VersionedEntry, VersionedHash, VersionedHashIter, VersionedMap, VersionedPart,
+    VersionedPinnedEntry, VersionedPinnedRange, VersionedRange, VersionedReader, VersionedReport,
+    VersionedSnapshot, VersionedStats, VersionedStructure, VersionedTree, VersionedValue,
+};
+pub use wbtree::{
+    ConcurrentWriter, Cursor, Entry, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers,
+};

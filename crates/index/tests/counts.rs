@@ -7,7 +7,7 @@ use tembo_index::WbTree;
 use tembo_pmem::{Counts, Region, snapshot};
 use tembo_pool::{Geometry, Lane, Pool, Tx};
 
-/// What is done in a transaction, with its name.
+/// An operation in a transaction, with its name.
 type Operation<'a> = (&'a str, &'a dyn Fn(&WbTree, &mut Tx<'_>));
 
 struct Bench {
@@ -61,8 +61,8 @@ fn with_room() -> Bench {
     bench
 }
 
-/// Asserts what commits cost in lines by themselves, and what those cost that flush the home lines of all since the last
-/// such one.
+/// Asserts what commits cost in lines by themselves, and what those cost that flush the home lines of all
+/// since the last such one.
 fn assert_lines(lines: &[u64], own: std::ops::RangeInclusive<u64>, with_homes: u64) {
     let switches = lines.iter().filter(|lines| !own.contains(lines)).count();
     assert!(switches <= lines.len() / 20 + 1, "{lines:?}");
@@ -92,13 +92,14 @@ fn a_new_record_costs_one_fence() {
     let (mut bench, mut lines) = (with_room(), Vec::new());
     for i in 8..28 {
         let cost = bench.put(&key(i), 1);
-        // The record of 36 bytes is 5 words, the redo record 16: its head, and prefix with offset, fingerprint with state,
-        // length, the allocator's bit, and the cover with its sum. The same six are then stored at home.
+        // The record of 36 bytes is 5 words, the redo record 16: its head, and prefix with offset,
+        // fingerprint with state, length, the allocator's bit, and the cover with its sum. The same six are
+        // then stored at home.
         assert_eq!((cost.fences, cost.words), (1, 5 + 16 + 6), "record {i}");
         lines.push(cost.lines);
     }
-    // Two for the redo record, one or two for the record. Now and then a half of the lane is full, and the lines that
-    // many insertions changed are flushed once.
+    // Two for the redo record, one or two for the record. Now and then a half of the lane is full, and the
+    // lines that many insertions changed are flushed once.
     assert_lines(&lines, 3..=4, 12);
 }
 

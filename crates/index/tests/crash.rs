@@ -1,7 +1,8 @@
 //! Crashes at every flush and fence of every operation of the tree, and of what recovers from them.
 //!
-//! The directed scenarios bring a tree to the edge of a change of structure and do the operation that makes it;
-//! how many blocks that gains or loses proves that it was the change meant. The campaign does operations at random:
+//! The directed scenarios bring a tree to the edge of a change of structure and do the operation that makes
+//! it; how many blocks that gains or loses proves that it was the change meant. The campaign does
+//! operations at random:
 //! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-index --release --test crash campaign` is the long one.
 
 mod crashes;
@@ -29,7 +30,7 @@ enum Edit {
     RemoveRange(Vec<u8>, Vec<u8>),
 }
 
-/// What one transaction, or a reader, does.
+/// The operation of one transaction, or of a reader.
 #[derive(Debug, Clone)]
 enum Op {
     Edits(Vec<Edit>),
@@ -51,7 +52,7 @@ enum Op {
 
 struct Trees {
     script: Script<Op>,
-    /// What is there before the operations, done by few transactions.
+    /// The edits before the operations, made by few transactions.
     start: Vec<Edit>,
     clear_after_start: bool,
 }
@@ -199,7 +200,7 @@ impl Scenario for Trees {
         }
     }
 
-    /// Of a range that is removed in groups, any first part may be gone.
+    /// If a range is removed in groups, any first part may be gone.
     fn between(&self, before: &Model, op: &Op) -> Vec<Model> {
         let Op::RemoveInGroups(low, high) = op else { return Vec::new() };
         let mut model = before.clone();
@@ -222,8 +223,8 @@ impl Scenario for Trees {
     }
 }
 
-/// Home stores are flushed and fenced when the lane's half is full; until then their records stand for them. What was
-/// written to a block that the same operation gave up again is never flushed.
+/// Home stores are flushed and fenced when the lane's half is full; until then their records stand for
+/// them. Words of a block that the same operation gave up again are never flushed.
 fn audit(gives_up_blocks: bool) -> Audit {
     let within = if gives_up_blocks { None } else { Some(RECORDS_OF_A_HALF) };
     Audit::strict().flushed_within(within).fenced_within(within).allow_idle_flush(gives_up_blocks)

@@ -1,4 +1,5 @@
-//! Maps of every kind that are dropped: the name goes at once, the blocks step by step, through crashes and in a full pool.
+//! Maps of every kind that are dropped: the name goes at once, the blocks step by step, through crashes and
+//! in a full pool.
 //!
 //! A pool had room for 128 maps, and none could be dropped.
 
@@ -8,7 +9,7 @@ use crashes::{InPool, Script, scripted_in_a_pool, survived, text};
 use std::collections::BTreeMap;
 use tembo_crashsim::{Audit, Mutation, Scenario, Simulation, Target};
 use tembo_index::{
-    CddsHash, CddsTree, Error, FixedTree, MapKind, WbTree, check_dropped, drop_map, has_dropped,
+    Error, MapKind, U64Tree, VersionedHash, VersionedTree, WbTree, check_dropped, drop_map, has_dropped,
     reclaim_dropped,
 };
 use tembo_pmem::Region;
@@ -74,10 +75,10 @@ fn make(pool: &Pool, kind: MapKind, name: &str, count: u64) -> Result<(), String
             }
             Ok(())
         }
-        MapKind::Versioned => fill_versions!(CddsTree::create(pool, name).map_err(text)?, count),
-        MapKind::Hash => fill_versions!(CddsHash::create_with_seed(pool, name, 7).map_err(text)?, count),
+        MapKind::Versioned => fill_versions!(VersionedTree::create(pool, name).map_err(text)?, count),
+        MapKind::Hash => fill_versions!(VersionedHash::create_with_seed(pool, name, 7).map_err(text)?, count),
         MapKind::Fixed => {
-            let tree = FixedTree::create(pool, name).map_err(text)?;
+            let tree = U64Tree::create(pool, name).map_err(text)?;
             (0..count).try_for_each(|i| tree.put(i, i * i).map(drop)).map_err(text)
         }
     }
@@ -95,21 +96,21 @@ fn read(pool: &Pool, kind: MapKind, name: &str) -> Result<Contents, String> {
             }
         }
         MapKind::Versioned => {
-            let tree = CddsTree::open(pool, name).map_err(text)?.ok_or_else(none)?;
+            let tree = VersionedTree::open(pool, name).map_err(text)?.ok_or_else(none)?;
             for entry in tree.snapshot().iter() {
                 let entry = entry.map_err(text)?;
                 contents.insert(entry.key().to_vec(), entry.value().to_vec());
             }
         }
         MapKind::Hash => {
-            let table = CddsHash::open(pool, name).map_err(text)?.ok_or_else(none)?;
+            let table = VersionedHash::open(pool, name).map_err(text)?.ok_or_else(none)?;
             for entry in table.snapshot().iter() {
                 let entry = entry.map_err(text)?;
                 contents.insert(entry.key().to_vec(), entry.value().to_vec());
             }
         }
         MapKind::Fixed => {
-            let tree = FixedTree::open(pool, name).map_err(text)?.ok_or_else(none)?;
+            let tree = U64Tree::open(pool, name).map_err(text)?.ok_or_else(none)?;
             for record in tree.iter() {
                 let (key, value) = record.map_err(text)?;
                 contents.insert(key.to_be_bytes().to_vec(), value.to_be_bytes().to_vec());
@@ -125,9 +126,9 @@ fn check_maps(pool: &Pool, marks: &mut Marks) -> Result<u64, String> {
             MapKind::Plain => {
                 WbTree::open(pool, &root.name).map_err(text)?.ok_or("none")?.check(marks).map_err(text)?
             }
-            MapKind::Versioned => _ = CddsTree::check_at(pool, root.off, marks).map_err(text)?,
-            MapKind::Hash => _ = CddsHash::check_at(pool, root.off, marks).map_err(text)?,
-            MapKind::Fixed => _ = FixedTree::check_at(pool, root.off, marks).map_err(text)?,
+            MapKind::Versioned => _ = VersionedTree::check_at(pool, root.off, marks).map_err(text)?,
+            MapKind::Hash => _ = VersionedHash::check_at(pool, root.off, marks).map_err(text)?,
+            MapKind::Fixed => _ = U64Tree::check_at(pool, root.off, marks).map_err(text)?,
         }
     }
     check_dropped(pool, marks).map_err(text)
@@ -329,7 +330,7 @@ fn a_map_that_is_open_is_not_dropped() {
     let writer = Writer::new(pool.lane().unwrap());
     make(&pool, MapKind::Fixed, "fixed", 10).unwrap();
     pool.enable(Feature::Dropped).unwrap();
-    let open = FixedTree::open(&pool, "fixed").unwrap();
+    let open = U64Tree::open(&pool, "fixed").unwrap();
     let mut tx = writer.begin();
     assert!(matches!(drop_map(&mut tx, "fixed"), Err(Error::InUse)));
     drop(open);

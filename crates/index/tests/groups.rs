@@ -1,15 +1,16 @@
-//! Children are added to a group of an inner node, and taken out, while it is searched: `src/fixed/group.rs` itself under a model checker, with
-//! loom's atomics in place of the processor's, so that every interleaving and every value that the orderings allow is
-//! tried. Weaker orderings have to be caught.
+//! Children are added to a group of an inner node, and taken out, while it is searched:
+//! `src/u64tree/group.rs` itself under a model checker, with loom's atomics in place of the processor's, so
+//! that every interleaving and every value that the orderings allow is tried. Weaker orderings have to be
+//! caught.
 //!
-//! The checker takes a thread's own load for the only one that its later store to the same word may conflict with. So here
-//! the writer, who is alone, reads what it stored last beside the checked words.
+//! The checker takes a thread's own load for the only one that its later store to the same word may
+//! conflict with. So here the writer, who is alone, reads what it stored last beside the checked words.
 
-#[path = "../src/fixed/group.rs"]
+#[path = "../src/u64tree/group.rs"]
 #[expect(dead_code, reason = "what needs no model: the rest of a node, and where words lie")]
 mod group;
 
-/// What `group.rs` is built on, with weakenings.
+/// The atomics under `group.rs`, with weakenings.
 mod sync {
     use super::{Mutant, is};
     pub(super) use std::sync::atomic::Ordering;
@@ -48,7 +49,7 @@ enum Mutant {
     None,
     LoadsRelaxed,
     StoresRelaxed,
-    /// What is behind a child that is taken out moves up.
+    /// The children behind one that is taken out move up.
     MovesUp,
     /// A search is led to the next group before the child that moves there is.
     FirstTooEarly,
@@ -152,8 +153,8 @@ fn children_are_moved() {
     });
 }
 
-/// The second of three children and then the third is taken out, and one is added where they were. A leaf that has left
-/// the tree says so, and who comes there starts again.
+/// The second of three children and then the third is taken out, and one is added where they were. A leaf
+/// that has left the tree says so, and who comes there starts again.
 fn children_are_taken_out() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));

@@ -1,7 +1,7 @@
 //! Every index once, in few steps, with threads beside each other: what Miri can run (docs/testing.md).
 
 use std::collections::BTreeMap;
-use tembo_index::{CddsHashed, CddsMap, CddsOrdered, CddsStructure, FixedTree, WbTree, Writers};
+use tembo_index::{HashStructure, TreeStructure, U64Tree, VersionedMap, VersionedStructure, WbTree, Writers};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Marks, Pool};
 
@@ -22,7 +22,7 @@ fn prove(pool: &Pool, check: impl FnOnce(&mut Marks)) {
     marks.finish().unwrap();
 }
 
-/// Of all lengths, some with a long beginning in common.
+/// Keys of all lengths, some with a long common prefix.
 fn key(i: u64) -> Vec<u8> {
     let head: &[u8] = if i.is_multiple_of(3) { b"a beginning of some length, " } else { b"" };
     [head, &i.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()[..(i % 8 + 1) as usize], &i.to_be_bytes()]
@@ -92,7 +92,7 @@ fn writers_of_a_tree_of_byte_strings_go_beside_each_other() {
     tx.commit().unwrap();
     let rounds = few(20, 2000);
     let write = |me: u64| {
-        let tree = tree.beside(&writers);
+        let tree = tree.concurrent(&writers);
         for i in 0..rounds {
             tree.put(&key(2 * i + me), &[&value(i)]).unwrap();
             if i % 3 == 2 {
@@ -125,7 +125,7 @@ fn writers_of_a_tree_of_byte_strings_go_beside_each_other() {
 #[test]
 fn writers_of_a_tree_of_8_byte_keys_go_beside_each_other() {
     let pool = pool();
-    let tree = FixedTree::create(&pool, "tree").unwrap();
+    let tree = U64Tree::create(&pool, "tree").unwrap();
     let rounds = few(60, 4000);
     let write = |me: u64| {
         for i in 0..rounds {
@@ -158,11 +158,11 @@ fn writers_of_a_tree_of_8_byte_keys_go_beside_each_other() {
 }
 
 /// A thread makes versions, and another holds some: they stay what they were.
-fn versions_stay<S: CddsStructure + Send + Sync>() {
+fn versions_stay<S: VersionedStructure + Send + Sync>() {
     let pool = pool();
-    let map = CddsMap::<S>::create(&pool, "map").unwrap();
+    let map = VersionedMap::<S>::create(&pool, "map").unwrap();
     let rounds = few(16, 1000);
-    let sum = |snapshot: &tembo_index::CddsSnapshot<S>| {
+    let sum = |snapshot: &tembo_index::VersionedSnapshot<S>| {
         let entries = snapshot.iter().map(|entry| entry.unwrap().value().len());
         entries.fold((0, 0), |(count, bytes), len| (count + 1, bytes + len))
     };
@@ -203,10 +203,10 @@ fn versions_stay<S: CddsStructure + Send + Sync>() {
 
 #[test]
 fn versions_of_a_cdds_tree_stay() {
-    versions_stay::<CddsOrdered>();
+    versions_stay::<TreeStructure>();
 }
 
 #[test]
 fn versions_of_a_cdds_table_stay() {
-    versions_stay::<CddsHashed>();
+    versions_stay::<HashStructure>();
 }

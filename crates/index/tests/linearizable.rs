@@ -1,22 +1,23 @@
-//! Recorded histories of threads that change and read a tree at once, that of fixed-size keys or that of byte strings: is
-//! there one order of all operations that explains every answer, in which no operation comes before one that had ended when it
-//! began?
+//! Recorded histories of threads that change and read a tree at once, that of fixed-size keys or that of
+//! byte strings: is there one order of all operations that explains every answer, in which no operation
+//! comes before one that had ended when it began?
 //!
 //! # Method
 //!
-//! A clock that all threads share numbers the invocation and the response of each operation. Every write has a value of its
-//! own (thread and count), so that an answer names the write that it saw.
+//! A clock that all threads share numbers the invocation and the response of each operation. Every write
+//! has a value of its own (thread and count), so that an answer names the write that it saw.
 //!
-//! From these an order is searched for as Wing and Gong do: one of the operations that began before the first of the others
-//! ended comes next, if its answer is what the state so far gives; sets of operations done, with the state then, are
-//! not tried twice. The state is that of all keys which are recorded, and a scan is one operation on it, so that the search
-//! is exact: it finds an order if there is one, for scans as for the rest. A scan says what it covered, from where it
-//! began to the last record that it returned; of the records there, those of keys that are not recorded are left out.
-//! The tree of byte strings is also cleared, by transactions that are alone.
+//! From these an order is searched for as Wing and Gong do: one of the operations that began before the
+//! first of the others ended comes next, if its answer is what the state so far gives; sets of operations
+//! done, with the state then, are not tried twice. The state is that of all keys which are recorded, and a
+//! scan is one operation on it, so that the search is exact: it finds an order if there is one, for scans
+//! as for the rest. A scan says what it covered, from where it began to the last record that it returned;
+//! of the records there, those of keys that are not recorded are left out. The tree of byte strings is also
+//! cleared, by transactions that are alone.
 //!
-//! Long histories are kept tractable by a barrier that all threads pass every few operations. Nothing is under way
-//! then: an order of the whole is an order of each group after the other. All states that some order of a group
-//! leads to are what the next may begin with.
+//! Long histories are kept tractable by a barrier that all threads pass every few operations. Nothing is
+//! under way then: an order of the whole is an order of each group after the other. All states that some
+//! order of a group leads to are what the next may begin with.
 //!
 //! `TEMBO_HISTORIES=100000 cargo test --release -p tembo-index --test linearizable` is the long form.
 
@@ -26,7 +27,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
-use tembo_index::{FixedTree, WbTree, Writers};
+use tembo_index::{U64Tree, WbTree, Writers};
 use tembo_pmem::{Observer, Region, ThreadTag};
 use tembo_pool::{Geometry, Pool};
 
@@ -40,8 +41,8 @@ enum Op {
     Swap(u64, u64, u64),
     Remove(u64),
     Get(u64),
-    /// The watched records of a range, both ends included. A scan stops after so many records: how far it came is what it
-    /// says of the keys that it covers.
+    /// The watched records of a range, both ends included. A scan stops after so many records: how far it
+    /// came is what it says of the keys that it covers.
     Scan(u64, u64),
     /// As `Scan`, downwards.
     ScanBack(u64, u64),
@@ -66,7 +67,7 @@ struct Event {
     ended: u64,
 }
 
-/// What a map does that performs one operation after the other.
+/// A map that performs one operation after the other.
 fn perform(state: &mut State, op: &Op) -> Answer {
     match *op {
         Op::Put(key, value) => Answer::Old(state.insert(key, value)),
@@ -96,7 +97,8 @@ fn perform(state: &mut State, op: &Op) -> Answer {
     }
 }
 
-/// All states that a linearization of the events leads to from one of `starts`. None: the history is not linearizable.
+/// All states that a linearization of the events leads to from one of `starts`. None: the history is not
+/// linearizable.
 fn linearize(starts: &HashSet<State>, events: &[Event]) -> HashSet<State> {
     assert!(events.len() <= 64, "a group fits into a word");
     let all = u64::MAX.checked_shr(64 - events.len() as u32).unwrap_or(0);
@@ -147,8 +149,9 @@ const GROUPS: usize = 40;
 /// Operations of a thread between two barriers.
 const STEPS: usize = 5;
 
-/// The keys whose history is recorded lie far from each other, so that a scan covers several leaves. Those between them
-/// belong to threads that only make leaves divide and join, and are left out of what scans show.
+/// The keys whose history is recorded lie far from each other, so that a scan covers several leaves. Those
+/// between them belong to threads that only make leaves divide and join, and are left out of what scans
+/// show.
 const SPREAD: u64 = 150;
 
 fn is_watched(key: u64) -> bool {
@@ -187,7 +190,7 @@ trait Subject: Sync {
     fn remove_beside(&self, key: u64);
 }
 
-impl Subject for FixedTree {
+impl Subject for U64Tree {
     fn apply(&self, op: &mut Op) -> Answer {
         apply(self, op)
     }
@@ -223,14 +226,14 @@ impl Bytes {
             old = found.map(number);
             new(old).map(u64::to_le_bytes)
         };
-        self.tree.beside(&self.writers).modify(&key.to_be_bytes(), change).unwrap();
+        self.tree.concurrent(&self.writers).modify(&key.to_be_bytes(), change).unwrap();
         Answer::Old(old)
     }
 }
 
 impl Subject for Bytes {
     fn apply(&self, op: &mut Op) -> Answer {
-        let tree = self.tree.beside(&self.writers);
+        let tree = self.tree.concurrent(&self.writers);
         match *op {
             Op::Scan(from, ref mut limit) => {
                 let records = tree_scan(self, from, *limit);
@@ -270,11 +273,11 @@ impl Subject for Bytes {
     }
 
     fn put_beside(&self, key: u64, value: u64) {
-        self.tree.beside(&self.writers).put(&key.to_be_bytes(), &[&value.to_le_bytes()]).unwrap();
+        self.tree.concurrent(&self.writers).put(&key.to_be_bytes(), &[&value.to_le_bytes()]).unwrap();
     }
 
     fn remove_beside(&self, key: u64) {
-        self.tree.beside(&self.writers).remove(&key.to_be_bytes()).unwrap();
+        self.tree.concurrent(&self.writers).remove(&key.to_be_bytes()).unwrap();
     }
 }
 
@@ -287,7 +290,7 @@ fn tree_scan(bytes: &Bytes, from: u64, limit: u64) -> Vec<(u64, u64)> {
     records
 }
 
-fn apply(tree: &FixedTree, op: &mut Op) -> Answer {
+fn apply(tree: &U64Tree, op: &mut Op) -> Answer {
     let mut records = Vec::new();
     match op {
         Op::Put(key, value) => Answer::Old(tree.put(*key, *value).unwrap()),
@@ -401,10 +404,11 @@ fn record_bytes(seed: u64, churn: bool) -> History {
     history
 }
 
-/// Lets threads work on a tree, and records what they did to the watched keys. `churn`: others divide and join leaves.
+/// Lets threads work on a tree, and records what they did to the watched keys. `churn`: others divide and
+/// join leaves.
 fn record(seed: u64, churn: bool) -> History {
     let (pool, hold_up) = new_pool(seed.is_multiple_of(2));
-    let tree = FixedTree::create(&pool, "tree").unwrap();
+    let tree = U64Tree::create(&pool, "tree").unwrap();
     let mut start = State::new();
     for i in 0..3 {
         tree.put(i * SPREAD, i).unwrap();
@@ -415,7 +419,7 @@ fn record(seed: u64, churn: bool) -> History {
     hold_up.is_on.store(true, Ordering::Relaxed);
     if seed.is_multiple_of(3) {
         drop(tree);
-        let tree = FixedTree::open(&pool, "tree").unwrap().unwrap();
+        let tree = U64Tree::open(&pool, "tree").unwrap().unwrap();
         return record_on(seed, churn, &pool, &tree, start);
     }
     record_on(seed, churn, &pool, &tree, start)
@@ -449,8 +453,8 @@ fn record_on(seed: u64, churn: bool, pool: &Pool, tree: &dyn Subject, start: Sta
     let disturb = || {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(!seed);
         while finished.load(Ordering::Acquire) < THREADS {
-            // One gap is emptied and filled again: its leaves join, then divide. In bursts, since a scan starts again for
-            // each change in one of its leaves.
+            // One gap is emptied and filled again: its leaves join, then divide. In bursts, since a scan
+            // starts again for each change in one of its leaves.
             let gap = rng.random_range(0..5) * SPREAD;
             let mut change = |remove: bool| {
                 for key in gap + 1..gap + SPREAD {

@@ -1,17 +1,19 @@
-//! The version protocol of leaves under a model checker: `src/fixed/lock.rs` itself, with loom's atomics in place of
-//! the processor's, so that every interleaving and every value that the orderings allow is tried.
+//! The version protocol of leaves under a model checker: `src/u64tree/lock.rs` itself, with loom's atomics
+//! in place of the processor's, so that every interleaving and every value that the orderings allow is
+//! tried.
 //!
-//! What surrounds it is modelled: leaves of one slot, lookups, changes, a division, a join and a scan of two leaves, each
-//! with the steps of `get.rs`, `edit.rs`, `structure.rs` and `scan.rs` in their order. Words of records are read
-//! and written without any ordering here, which is less than the tree's own accesses have. Durability is a word as well:
-//! what was flushed and fenced last. Each of a list of weakenings has to be caught.
+//! Its surroundings are modelled: leaves of one slot, lookups, changes, a division, a join and a scan of
+//! two leaves, each with the steps of `get.rs`, `edit.rs`, `structure.rs` and `scan.rs` in their order.
+//! Words of records are read and written without any ordering here, which is less than the tree's own
+//! accesses have. Durability is a word as well: what was flushed and fenced last. Each of a list of
+//! weakenings has to be caught.
 //!
 //! `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-index --test protocol` is the long form.
 
-#[path = "../src/fixed/lock.rs"]
+#[path = "../src/u64tree/lock.rs"]
 mod lock;
 
-/// What `lock.rs` is built on, with weakenings.
+/// The atomics under `lock.rs`, with weakenings.
 mod sync {
     use super::{Mutant, is};
     pub(super) use std::sync::atomic::Ordering;
@@ -98,7 +100,7 @@ mod node {
     }
 }
 
-use lock::{Locked, Version, begin, is_settled, is_unchanged};
+use lock::{Locked, Version, begin, is_durable_since, is_unchanged};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
@@ -131,7 +133,7 @@ enum Mutant {
     UnlocksBeforeRetiring,
     /// Writers use obsolete leaves.
     WritesToTheDead,
-    /// Who finds a key absent does not look whether the leaf was changed meanwhile.
+    /// A reader that finds a key absent does not check whether the leaf was changed meanwhile.
     AnswersWithoutLookingAgain,
 }
 
@@ -228,7 +230,7 @@ fn seems_absent(leaf: &Leaf, key: u64) -> bool {
     if is(Mutant::AnswersWithoutLookingAgain) {
         version.is_quiet()
     } else {
-        is_settled(&leaf.version, version)
+        is_durable_since(&leaf.version, version)
     }
 }
 
@@ -241,7 +243,8 @@ fn put(leaves: &[Leaf], parent: &AtomicU64, key: u64, new: impl Fn(u64) -> u64) 
             if is(Mutant::WritesToTheDead) {
                 return leaf.value.store(new(leaf.value.load(Relaxed)), Relaxed);
             }
-            // That it is obsolete was read without ordering, so that the way there may seem to be the old one for a while.
+            // That it is obsolete was read without ordering, so that the way there may seem to be the old
+            // one for a while.
             thread::yield_now();
             at = parent.load(Acquire);
             continue;
@@ -353,7 +356,8 @@ fn two_writers_take_turns() {
     });
 }
 
-/// Two writers of one key, which is there or not. Each looks before it locks, and takes more care if that fails.
+/// Two writers of one key, which is there or not. Each looks before it locks, and takes more care if that
+/// fails.
 fn two_writers_look_first() {
     for is_there in [false, true] {
         explore(3, move || {
@@ -435,7 +439,8 @@ fn scan_leaf(leaf: &Leaf, key: u64) -> Option<(Version, u64, Option<u64>)> {
     is_same.then_some((version, value, changing))
 }
 
-/// One try to read key 5, in the leaf that `parent` names, and then key 6 in leaf 2, as `Tree::try_scan` does.
+/// One try to read key 5, in the leaf that `parent` names, and then key 6 in leaf 2, as `Tree::try_scan`
+/// does.
 fn scan(leaves: &[Leaf], parent: &AtomicU64) -> Option<(u64, u64)> {
     let first = &leaves[parent.load(Acquire) as usize];
     let (version, value, changing) = scan_leaf(first, 5)?;
@@ -450,7 +455,8 @@ fn scan(leaves: &[Leaf], parent: &AtomicU64) -> Option<(u64, u64)> {
     Some((value, other_value))
 }
 
-/// Key 5 is updated by a writer that is stopped before it unlocks; somebody sees that and updates key 6 in another leaf.
+/// Key 5 is updated by a writer that is stopped before it unlocks; somebody sees that and updates key 6 in
+/// another leaf.
 fn a_scan_beside_cause_and_effect() {
     explore(3, || {
         let leaves = Arc::new([leaf(5, 1, 100, NONE), leaf(0, 0, 100, NONE), leaf(6, 1, 100, NONE)]);
@@ -514,7 +520,8 @@ fn a_key_is_sought_beside_a_join() {
     });
 }
 
-/// A leaf that is being changed is not locked by who looked at it then, though nothing of its version has changed since.
+/// A leaf that is being changed is not locked by who looked at it then, though nothing of its version has
+/// changed since.
 fn a_leaf_is_locked_once() {
     explore(0, || {
         let leaf = leaf(5, 1, 100, NONE);

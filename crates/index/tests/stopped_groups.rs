@@ -1,8 +1,9 @@
-//! A child is added to a group of an inner node, and another moves to the next group for that, by a writer that is stopped behind each of
-//! its stores in turn, while a reader looks for what was there: `src/fixed/group.rs` itself, with stores that tell. `groups.rs` is about what
-//! readers see of a writer that is not stopped.
+//! A child is added to a group of an inner node, and another moves to the next group for that, by a writer
+//! that is stopped behind each of its stores in turn, while a reader looks for what was there:
+//! `src/u64tree/group.rs` itself, with stores that tell. `groups.rs` is about what readers see of a writer
+//! that is not stopped.
 
-#[path = "../src/fixed/group.rs"]
+#[path = "../src/u64tree/group.rs"]
 #[expect(dead_code, reason = "what needs no test: the rest of a node, and where words lie")]
 mod group;
 
@@ -68,7 +69,8 @@ fn look() {
     }
 }
 
-/// Who comes to the left of a child that was there may find no link that leads on from there yet, and would wait for the writer.
+/// A reader that comes to the left of an existing child may find no link that leads on yet, and would wait
+/// for the writer.
 #[test]
 fn a_search_finds_what_was_there_wherever_the_writer_is_stopped() {
     let groups = [(); 2].map(|()| Group::new(|| Begins(sync::AtomicU64::new(0))));

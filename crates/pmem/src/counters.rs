@@ -1,4 +1,4 @@
-//! Per-thread counters of what persistence costs: words stored, lines flushed, fences.
+//! Per-thread counters of the cost of persistence: words stored, lines flushed, fences.
 //!
 //! They advance only for regions opened with [`RegionOptions::count`](crate::RegionOptions), and
 //! for simulated ones; other regions pay one predictable branch per store.
@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::ops::Sub;
 
-/// How many words, lines and fences this thread has spent so far, in counting regions.
+/// The words, lines and fences of this thread so far, in counting regions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// 8-byte words stored to persistent memory (a partial word counts as one).

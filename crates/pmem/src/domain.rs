@@ -1,4 +1,4 @@
-//! Durability domains: what a flush and a fence are made of, and which failures are survived.
+//! Durability domains: the meaning of a flush and a fence, and the failures that a write survives.
 
 use std::fmt;
 use std::fs::File;
@@ -24,7 +24,7 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// Which failures an acknowledged write survives, for people.
+    /// The failures that an acknowledged write survives, in words.
     pub fn survives(self) -> &'static str {
         match self {
             Domain::Dax | Domain::DaxCpuCache => {
@@ -68,7 +68,7 @@ impl fmt::Display for Domain {
     }
 }
 
-/// Which durability is asked for when a pool is opened.
+/// The durability asked for when a pool is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// `Dax` where the file supports it, else the page cache.

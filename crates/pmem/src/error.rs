@@ -9,14 +9,14 @@ use std::io;
 pub struct OutOfBounds {
     /// The first byte asked for.
     pub off: u64,
-    /// How many bytes were asked for.
+    /// The number of bytes asked for.
     pub bytes: u64,
     /// The length of the region at that time.
     pub region_bytes: u64,
 }
 
 impl OutOfBounds {
-    /// Whether the region is one of the process that this one was forked from, of which nothing is left here.
+    /// Whether the region belongs to the process that this one was forked from, and is empty here.
     pub fn was_left_behind(&self) -> bool {
         self.region_bytes == 0
     }
@@ -50,7 +50,7 @@ pub enum RegionError {
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// The operating system's error.
         #[source]
@@ -59,7 +59,7 @@ pub enum RegionError {
     /// The file system is full, or a quota is.
     #[error("{} for {needed_bytes} more bytes; free some space there", NO_SPACE)]
     NoSpace {
-        /// How many bytes growth asked for.
+        /// The number of bytes that growth asked for.
         needed_bytes: u64,
     },
     /// The process's file-size limit (`ulimit -f`) is smaller than the new length.
@@ -102,13 +102,13 @@ pub enum RegionError {
         name: &'static str,
         /// Its value.
         value: String,
-        /// What would be accepted.
+        /// The accepted values.
         expected: &'static str,
     },
 }
 
 impl RegionError {
-    /// What happened, without what to do about it: for an error that says that itself.
+    /// The failure without the advice, for an error that gives its own.
     pub fn reason(&self) -> String {
         match self {
             RegionError::NoSpace { .. } => NO_SPACE.to_owned(),

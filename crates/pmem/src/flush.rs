@@ -157,8 +157,8 @@ pub(crate) unsafe fn copy_non_temporal(dst: *mut u8, src: &[u8]) {
     debug_assert!((dst as usize).is_multiple_of(8) && src.len().is_multiple_of(8));
     let mut at = 0;
     let is_aligned = (dst as usize).is_multiple_of(16);
-    // SAFETY: the source has as many readable bytes as are read from `at` on, and the destination as many writable ones by the
-    // caller's promise; its alignment is that of the instruction.
+    // SAFETY: the source has as many readable bytes as are read from `at` on, and the destination as many
+    // writable ones by the caller's promise; its alignment is that of the instruction.
     unsafe {
         let step = |at: usize| {
             let (from, to) = (src.as_ptr().add(at).cast::<__m128i>(), dst.add(at).cast::<__m128i>());
@@ -180,8 +180,8 @@ pub(crate) unsafe fn copy_non_temporal(dst: *mut u8, src: &[u8]) {
     }
 }
 
-/// Whether a line that is written past the caches is durable sooner than one that is stored and written back: on AMD's
-/// processors, where it takes two thirds of the time. `TEMBO_NON_TEMPORAL=1` tries it on others.
+/// Whether a line that is written past the caches is durable sooner than one that is stored and written back:
+/// on AMD's processors, where it takes two thirds of the time. `TEMBO_NON_TEMPORAL=1` tries it on others.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn streams_single_lines() -> bool {
     let vendor = core::arch::x86_64::__cpuid(0);

@@ -1,20 +1,23 @@
-//! What a child of `fork` must not reach: the regions of its parent.
+//! Regions are out of reach for children of `fork`.
 //!
-//! A child has its parent's memory, and so every handle that the parent has, but none of its threads: locks that those held stay
-//! locked, and what they were changing stays half changed. It shares the mapped file, and the descriptor that has the file's lock.
-//! Nothing that the parent has open can be used by both.
+//! A child has its parent's memory, and so every handle that the parent has, but none of its threads: locks
+//! that those held stay locked, and what they were changing stays half changed. It shares the mapped file,
+//! and the descriptor that has the file's lock. Nothing that the parent has open can be used by both.
 //!
-//! So a handler that runs in every child before `fork` returns (`pthread_atfork`) takes away what could do harm: it makes each region's
-//! address range inaccessible, so that no store reaches the file; it sets the lengths of those that asked for it to zero, so
-//! that every checked access fails ([`OutOfBounds::was_left_behind`](crate::OutOfBounds::was_left_behind)) at no cost elsewhere; and it puts
-//! another descriptor in the place of the file's, so that the child does not hold the lock for its parent. What is dropped there later is
-//! left as it is ([`OfProcess`]).
+//! So a handler runs in every child before `fork` returns (`pthread_atfork`). It makes each region's address
+//! range inaccessible, so that no store reaches the file. It sets the lengths of regions that asked for it to
+//! zero, so that every checked access fails
+//! ([`OutOfBounds::was_left_behind`](crate::OutOfBounds::was_left_behind)) at no cost elsewhere. And it
+//! replaces the file's descriptor by another, so that the child does not hold the lock for its parent. Values
+//! that are dropped there later are left as they are ([`OfProcess`]).
 //!
-//! The handler allocates nothing and takes no lock. It finds regions in a list to which entries are only added; entries of regions that
-//! are gone are used again. An entry is armed after its range is mapped, and disarmed before it is unmapped, so that a handler that
-//! runs while another thread is doing this replaces nothing of anybody else's.
+//! The handler allocates nothing and takes no lock. It finds regions in a list to which entries are only
+//! added; entries of dropped regions are reused. An entry is armed after its range is mapped, and disarmed
+//! before it is unmapped, so a handler that runs while another thread maps or unmaps replaces only mappings
+//! of regions.
 //!
-//! A child that is made without these handlers (`_Fork`, `vfork`, or the system call itself) may do no more than run another program.
+//! A child that is made without these handlers (`_Fork`, `vfork`, or the system call itself) may do no more
+//! than run another program.
 
 use crate::RegionError;
 use rustix::io::{Errno, FdFlags};
@@ -25,19 +28,20 @@ use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// How often this process is a child: it has as many ancestors that had opened a region.
+/// The number of this process's ancestors that had opened a region.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// The last entry that was added.
 static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(null_mut());
 static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
 
-/// A number that is another one in every child process.
+/// A number that differs in every child process.
 #[inline(always)]
 pub fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Panics if the bytes lie in a region of the process that this one was forked from, where a read would end it. One load elsewhere.
+/// Panics if the bytes lie in a region of the process that this one was forked from, where a read would end
+/// it. One load elsewhere.
 #[inline(always)]
 #[track_caller]
 pub fn assert_not_left_behind(bytes: &[u8]) {
@@ -60,19 +64,19 @@ fn refuse_left_behind(at: *const u8) {
     }
 }
 
-/// What is said to whoever uses a handle in a child.
+/// The message for the use of a handle in a child.
 pub(crate) const FORKED: &str = "this process was forked from the one that opened the pool, and cannot use what that one has \
                                  open; open the pool in this process, when the other one has closed it";
 
-/// A value that only the process drops that made it. In a child of that it is left as it is when its time comes: other threads may
-/// have been changing it, or have held its locks.
+/// A value that is dropped only in the process that made it. In a child it is left as it is: other threads of
+/// the parent may have been changing it, or have held its locks.
 pub struct OfProcess<T> {
     forks: u32,
     value: ManuallyDrop<T>,
 }
 
 impl<T> OfProcess<T> {
-    /// Of this process.
+    /// A value of this process.
     pub fn new(value: T) -> OfProcess<T> {
         OfProcess { forks: forks(), value: ManuallyDrop::new(value) }
     }
@@ -109,9 +113,9 @@ impl<T: std::fmt::Debug> std::fmt::Debug for OfProcess<T> {
 /// A region, as the handler needs it.
 pub(crate) struct Entry {
     is_taken: AtomicBool,
-    /// Whether the rest is good.
+    /// Whether the other fields are valid.
     is_armed: AtomicBool,
-    /// Whether it is one of the parent's.
+    /// Whether it is a region of the parent.
     is_left_behind: AtomicBool,
     /// The reserved range.
     raw: AtomicPtr<c_void>,
@@ -119,7 +123,7 @@ pub(crate) struct Entry {
     descriptor: AtomicI32,
     /// Words that become zero in a child, or null.
     lengths: [AtomicPtr<AtomicU64>; 2],
-    /// The entry that was added before this one. Not changed once this can be found.
+    /// The entry that was added before this one. Not changed once this one is in the list.
     next: AtomicPtr<Entry>,
 }
 
@@ -155,11 +159,12 @@ impl Entry {
 
     /// From here on the handler leaves the range alone.
     pub(crate) fn disarm(&self) {
-        // ORDER: sequentially consistent, so that the range is unmapped after this for whoever forks meanwhile.
+        // ORDER: sequentially consistent, so that a thread that forks meanwhile sees this before the
+        // unmapping.
         self.is_armed.store(false, Ordering::SeqCst);
     }
 
-    /// Lets others have the entry, which is disarmed.
+    /// Frees the entry, which is disarmed, for another region.
     pub(crate) fn give_back(&self) {
         self.is_left_behind.store(false, Ordering::Relaxed);
         self.is_taken.store(false, Ordering::Release);
@@ -188,7 +193,7 @@ impl Entry {
         let mut next = ENTRIES.load(Ordering::Relaxed);
         loop {
             new.next.store(next, Ordering::Relaxed);
-            // ORDER: release, for whoever comes to the entry by the list.
+            // ORDER: release, for threads that reach the entry through the list.
             match ENTRIES.compare_exchange(next, place, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return new,
                 Err(found) => next = found,
@@ -202,7 +207,8 @@ impl Entry {
             return;
         }
         for length in &self.lengths {
-            // SAFETY: null, or a word that is where it was when the entry was armed, by the contract of `clear_too`.
+            // SAFETY: null, or a word that is where it was when the entry was armed, by the contract of
+            // `clear_too`.
             if let Some(length) = unsafe { length.load(Ordering::Acquire).as_ref() } {
                 length.store(0, Ordering::Relaxed);
             }
@@ -211,7 +217,8 @@ impl Entry {
         hide(self.raw.load(Ordering::Relaxed), self.raw_bytes.load(Ordering::Relaxed));
         let descriptor = self.descriptor.load(Ordering::Relaxed);
         if let Ok(nothing) = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) {
-            // SAFETY: the number is that of the region's open file, which is not closed here but replaced; it is not dropped.
+            // SAFETY: the number is that of the region's open file, which is not closed here but replaced; it
+            // is not dropped.
             let mut file = unsafe { ManuallyDrop::new(OwnedFd::from_raw_fd(descriptor)) };
             // If it fails, the child shares the file's lock until it ends.
             if rustix::io::dup2(&nothing, &mut file).is_ok() {
@@ -225,8 +232,8 @@ impl Entry {
 fn hide(raw: *mut c_void, bytes: usize) {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     let reserved = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: the range is the region's, of which an armed entry says so; nothing but the region's own mappings is replaced. References
-    // into it are of the parent's handles, and a use of them ends the child.
+    // SAFETY: the range is the region's, of which an armed entry says so; nothing but the region's own
+    // mappings is replaced. References into it are of the parent's handles, and a use of them ends the child.
     let _ = unsafe { mmap_anonymous(raw, bytes, ProtFlags::empty(), reserved) };
 }
 
@@ -241,7 +248,7 @@ extern "C" fn in_child() {
     }
 }
 
-/// Threads that come here at once install it more than once, which does no harm: what it does can be done again.
+/// Threads that run this at once install the handler more than once, which does no harm: it is idempotent.
 fn install_handler() -> Result<(), RegionError> {
     // Miri has no such call.
     if cfg!(miri) || HAS_HANDLER.load(Ordering::Acquire) {

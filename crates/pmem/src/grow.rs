@@ -17,8 +17,8 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`RegionError::NoSpace`], [`RegionError::FileSizeLimit`], [`RegionError::AtMaximum`] or another failure
-    /// of the system.
+    /// [`RegionError::NoSpace`], [`RegionError::FileSizeLimit`], [`RegionError::AtMaximum`] or another
+    /// failure of the system.
     pub fn grow(&self, bytes: u64) -> Result<(), RegionError> {
         if self.is_empty() {
             return Err(RegionError::Forked);
@@ -53,7 +53,7 @@ impl Region {
         Ok(())
     }
 
-    /// Forgets everything from `bytes` (a multiple of 4 KiB) on, before anyone else has the region; growing again
+    /// Forgets everything from `bytes` (a multiple of 4 KiB) on, before the region is shared; growing again
     /// brings zeros.
     pub fn truncate(&mut self, bytes: u64) {
         assert!(bytes.is_multiple_of(PAGE_BYTES), "a region's length is whole pages");
@@ -66,8 +66,8 @@ impl Region {
         }
     }
 
-    /// Maps the pages of a range that will be stored to soon, all at once, which takes a fraction of the time that their page faults
-    /// would take. Changes no contents. Where that cannot be done, nothing happens.
+    /// Maps the pages of a range that will be stored to soon, all at once, which takes a fraction of the time
+    /// of their page faults. Changes no contents. Does nothing where the system cannot do that.
     pub fn populate(&self, off: u64, bytes: u64) {
         let end = off.saturating_add(bytes).min(self.len()) & !(PAGE_BYTES - 1);
         let start = off & !(PAGE_BYTES - 1);
@@ -80,8 +80,9 @@ impl Region {
         }
     }
 
-    /// Gives up the advisory lock (`flock`) that the region's descriptor has on the file. Closing the descriptor does so only when
-    /// nobody else has it: a child of this process that was just forked has, until it runs its program.
+    /// Releases the advisory lock (`flock`) that the region's descriptor has on the file. Closing the
+    /// descriptor does so only if no other process has it: a child that was just forked has it until it runs
+    /// its program.
     pub fn unlock_file(&self) {
         if let Some(file) = &self.file {
             // A failure leaves it to the closing.
@@ -89,7 +90,8 @@ impl Region {
         }
     }
 
-    /// Writes the pages of a range back to their device, whatever the domain. Does nothing where there is no file.
+    /// Writes the pages of a range back to their device, whatever the domain. Does nothing where there is no
+    /// file.
     ///
     /// # Errors
     ///
@@ -103,8 +105,8 @@ impl Region {
         self.write_back(start, end).map_err(|e| SyncError { message: e.to_string() })
     }
 
-    /// Writes everything that was stored, by whomever, and the file's length back to its device, whatever the domain. Takes as long
-    /// as the device needs for the pages that changed. Does nothing where there is no file.
+    /// Writes all changed pages of the file, by any process, and its length back to the device, whatever the
+    /// domain. Takes as long as the device needs. Does nothing where there is no file.
     ///
     /// # Errors
     ///
@@ -183,7 +185,7 @@ pub(crate) fn allocate_file(file: &File, old: u64, new: u64, huge_pages: bool) -
         Ok(()) => Ok(()),
     };
     if outcome.is_err() {
-        // The file may have been extended in part; give that back so that nothing is held in vain.
+        // The file may have been extended in part; give that space back.
         let _ = file.set_len(old);
     }
     outcome
@@ -194,10 +196,10 @@ fn is_on_tmpfs(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type as u64 == MAGIC)
 }
 
-/// Gathers what lies between 0 and `bytes` of a file that is mapped in huge pages, as far as that can be done: on tmpfs, if the system has any, and
-/// where anything is allocated.
+/// Moves the first `bytes` bytes of a mapped file into huge pages, where that is possible: on tmpfs, if the
+/// system has any, and where anything is allocated.
 pub(crate) fn gather_into_huge(file: &File, range: &AddressRange, bytes: u64) {
-    /// After so many that cannot be had, and none that can, the rest is not asked for.
+    /// After this many failures without a success, the rest is not tried.
     const FAILURES_MAX: u64 = 8;
     if !is_on_tmpfs(file) {
         return;
@@ -211,7 +213,8 @@ pub(crate) fn gather_into_huge(file: &File, range: &AddressRange, bytes: u64) {
     }
 }
 
-/// Allocates what lies between `old` and `new` in huge pages, as far as that can be done: on tmpfs, if the system has any.
+/// Allocates the bytes from `old` to `new` in huge pages, where that is possible: on tmpfs, if the system has
+/// any.
 fn allocate_huge(file: &File, old: u64, new: u64) {
     let (from, to) = (round_up(old, HUGE_PAGE_BYTES), new & !(HUGE_PAGE_BYTES - 1));
     if from >= to || !is_on_tmpfs(file) || file.set_len(new).is_err() {
@@ -222,7 +225,7 @@ fn allocate_huge(file: &File, old: u64, new: u64) {
         return;
     }
     for at in (from..to).step_by(HUGE_PAGE_BYTES as usize) {
-        // Of no page at all the system makes no huge one.
+        // The system makes a huge page only where there is a page already.
         let first = rustix::fs::fallocate(file, FallocateFlags::empty(), at, PAGE_BYTES);
         if first.is_err() || !range.collapse(at) {
             return;
@@ -254,7 +257,8 @@ fn space_error(errno: Errno, needed_bytes: u64) -> RegionError {
 }
 
 impl Region {
-    /// Gives the new, empty `file` an allocated length of `bytes`, before it is mapped; in huge pages if `options` say so.
+    /// Gives the new, empty `file` an allocated length of `bytes`, before it is mapped; in huge pages if
+    /// `options` say so.
     ///
     /// # Errors
     ///
@@ -279,7 +283,7 @@ mod tests {
         512 * file.metadata().unwrap().blocks()
     }
 
-    /// Whatever the system does about huge pages: what is grown is allocated and zero, and a part of it can be given back.
+    /// With huge pages or without, new space is allocated and zero, and a part of it can be given back.
     #[test]
     fn memory_of_a_file_on_tmpfs_is_there_and_zero_and_can_be_given_back() {
         let Some(file) = shared_memory_file() else { return };

@@ -12,17 +12,17 @@
 //! # Failure model
 //!
 //! Only aligned 8-byte stores are atomic. A dirty line may reach media at any moment, in any order
-//! with other lines; inside one line the stores reach media in program order, but for those of
-//! [`Region::write_and_flush`], whose words come in any order. A write is durable once
-//! its line was flushed and a fence by the same thread followed. Nothing else is known. What a crash
-//! is depends on the [`Domain`] of the region; code above this crate is written for the strictest one
-//! and pays only for what its domain needs.
+//! with other lines. Inside one line the stores reach media in program order, except for those of
+//! [`Region::write_and_flush`], whose words arrive in any order. A write is durable once
+//! its line was flushed and a fence by the same thread followed. Nothing else is guaranteed. The [`Domain`]
+//! of a region says which failures count as a crash; code above this crate is written for the strictest
+//! domain and pays only for its own.
 //!
 //! # Reading order
 //!
-//! `domain.rs` (which failures are survived), `flush.rs` (the instructions), `region.rs` (the
-//! mapping and the verbs), `fork.rs` (what children do not get), `grow.rs` (space), `observer.rs` (how simulators listen),
-//! `media.rs` (layout assertions), `counters.rs` (what an operation costs).
+//! `domain.rs` (which failures are survived), `flush.rs` (the instructions), `region/` (the mapping, and a
+//! file for each kind of access), `fork.rs` (children do not reach regions), `grow.rs` (space), `observer.rs`
+//! (how simulators listen), `media.rs` (layout assertions), `counters.rs` (the cost of an operation).
 
 mod counters;
 mod domain;

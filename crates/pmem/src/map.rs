@@ -46,9 +46,10 @@ pub(crate) struct AddressRange {
     bytes: usize,
     /// Where the anonymous part ends, if there is one. Only grows.
     anonymous_end: AtomicU64,
-    /// Whether somebody else's memory may lie in the range. Then nothing more is mapped there, and it is not given back.
+    /// Whether a foreign mapping may lie in the range. Then nothing more is mapped there, and the range is
+    /// not unmapped.
     has_hole: AtomicBool,
-    /// What keeps children of this process away, where a file is mapped.
+    /// The entry that keeps children of this process away, where a file is mapped.
     entry: Option<&'static Entry>,
 }
 
@@ -126,7 +127,7 @@ impl AddressRange {
             entry: None,
         };
         let idle = std::mem::replace(self, empty);
-        // At the end of a thread there is no next range, and this one is given back.
+        // When a thread ends there is no next range, and this one is unmapped.
         let _ = IDLE.try_with(|slot| slot.replace(Some(idle)));
     }
 
@@ -137,7 +138,7 @@ impl AddressRange {
         Ok(())
     }
 
-    /// What keeps them away.
+    /// The entry that keeps children away.
     pub(crate) fn entry(&self) -> Option<&'static Entry> {
         self.entry
     }
@@ -196,8 +197,8 @@ impl AddressRange {
         Ok(())
     }
 
-    /// Reserves a part again: a mapping at a fixed address that fails may already have taken the reservation away, and then
-    /// anybody's mapping may come there.
+    /// Reserves a part again: a failed mapping at a fixed address may already have removed the reservation,
+    /// and then a foreign mapping may get the address.
     fn reserve_again(&self, from: u64, to: u64) {
         let reserved = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: this replaces nothing.
@@ -211,23 +212,24 @@ impl AddressRange {
         };
         match outcome {
             Ok(at) if at.cast() == self.base.wrapping_add(from as usize) => return,
-            // An old kernel took the address for a wish.
+            // An old kernel took the address for a hint.
             // SAFETY: it was mapped just now.
             Ok(elsewhere) => _ = unsafe { mm::munmap(elsewhere, (to - from) as usize) },
             Err(_) => {}
         }
-        // The reservation is still there, whole, or somebody else has some of it. Which, is not to be found out.
+        // Either the whole reservation is still there, or a foreign mapping has a part of it. There is no way
+        // to tell.
         self.has_hole.store(true, Ordering::Relaxed);
         // A child has the region's pages then, and of the file nothing but them.
         self.entry.iter().for_each(|entry| entry.disarm());
     }
 
-    /// Whether a file can be mapped with `MAP_SYNC`, as on a DAX file system. Asked with a mapping anywhere, since one
-    /// at a fixed address takes away what is there even if it fails.
+    /// Whether a file can be mapped with `MAP_SYNC`, as on a DAX file system. Tried with a mapping at any
+    /// address, since one at a fixed address removes the mapping there even if it fails.
     pub(crate) fn maps_sync(file: &File) -> bool {
         let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: this replaces nothing, and nobody learns the address.
+        // SAFETY: this replaces nothing, and the address is not given out.
         match unsafe { mm::mmap(core::ptr::null_mut(), PAGE_BYTES as usize, prot, flags, file, 0) } {
             // SAFETY: it was mapped just now.
             Ok(at) => unsafe { mm::munmap(at, PAGE_BYTES as usize) }.is_ok(),
@@ -320,8 +322,8 @@ mod tests {
     use super::*;
     use crate::{Access, Region, RegionOptions};
 
-    /// Threads that open, use and close files at once: no mapping of one may come to lie where another's is. (It did when the
-    /// attempt to map with `MAP_SYNC` was made at the fixed address.)
+    /// Threads that open, use and close files at once: no mapping of one may come to lie where another's is.
+    /// (It did when the attempt to map with `MAP_SYNC` was made at the fixed address.)
     #[test]
     fn files_that_threads_map_at_once_do_not_meet() {
         const ROUNDS: u64 = 300;
@@ -359,7 +361,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 20).unwrap();
         range.map_file(&file, 0, 1 << 20, Sharing::Shared).unwrap();
-        // As if somebody else had come to be there.
+        // As if a foreign mapping had got the address.
         range.reserve_again(0, 1 << 20);
         assert!(range.map_file(&file, 1 << 20, 2 << 20, Sharing::Shared).is_err());
     }

@@ -17,6 +17,8 @@ pub struct Field {
 pub trait MediaLayout {
     /// The type's name.
     const NAME: &'static str;
+    /// The path of the module that declares it.
+    const MODULE: &'static str;
     /// Its size in bytes.
     const BYTES: usize;
     /// Its fields in order, without gaps.
@@ -61,6 +63,7 @@ macro_rules! media_struct {
         };
         impl $crate::MediaLayout for $name {
             const NAME: &'static str = stringify!($name);
+            const MODULE: &'static str = module_path!();
             const BYTES: usize = $size;
             const FIELDS: &'static [$crate::Field] = &[
                 $( $crate::Field {

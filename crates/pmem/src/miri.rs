@@ -1,9 +1,9 @@
-//! What the system does for a region, as far as it can be had under Miri.
+//! The system calls of a region, as far as Miri supports them.
 //!
-//! Miri runs a program in the language's own model of memory, finds what is undefined there, and knows few calls of the system and no
-//! instructions but the language's. Under it, memory that is reserved is an allocation, which has no contents until it is made accessible: so loads
-//! of what was not, or no longer is, are reported. No file can be mapped; and with that all domains but the simulated one are out of reach, and the
-//! instructions that only they use.
+//! Miri runs a program in the language's own model of memory and finds undefined behaviour. It supports few
+//! system calls and no processor instructions. Under it, reserved memory is an allocation without contents
+//! until it is made accessible, so loads from inaccessible memory are reported. No file can be mapped, so
+//! only the simulated domain can be tested, and not the instructions that the others use.
 
 use crate::map::PAGE_BYTES;
 use rustix::io::Errno;

@@ -1,4 +1,4 @@
-//! How the crash simulator and models of memory listen to a simulated region.
+//! The interface by which the crash simulator and models of memory observe a simulated region.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,12 +24,13 @@ impl ThreadTag {
     }
 }
 
-/// Receives every store, flush and fence of a simulated region, and if it wants them loads, in program order per thread.
+/// Receives every store, flush and fence of a simulated region, and loads if it wants them, in program order
+/// for each thread.
 pub trait Observer: Send + Sync {
     /// A store of at most 8 bytes that does not cross an aligned word, about to be performed.
     fn store(&self, thread: ThreadTag, off: u64, new: &[u8]);
-    /// `thread` is about to load a word to which its next [`store`](Self::store) goes, as one atomic step: until
-    /// then no other thread may be let run.
+    /// `thread` is about to load a word that its next [`store`](Self::store) changes, as one atomic step:
+    /// until then no other thread may run.
     fn update(&self, thread: ThreadTag) {
         let _ = thread;
     }
@@ -37,7 +38,8 @@ pub trait Observer: Send + Sync {
     fn flush(&self, thread: ThreadTag, line: u64);
     /// `thread` waits for the write-backs that it started; called before it returns.
     fn fence(&self, thread: ThreadTag);
-    /// Whether [`load`](Self::load) and [`prefetch`](Self::prefetch) are called; asked once, when the region is made.
+    /// Whether [`load`](Self::load) and [`prefetch`](Self::prefetch) are called; asked once, when the region
+    /// is made.
     fn wants_loads(&self) -> bool {
         false
     }
@@ -116,7 +118,7 @@ mod tests {
         let mut orders = std::collections::BTreeSet::new();
         let (mut firsts, mut lasts) = ([0; 8], [0; 8]);
         for _ in 0..200 {
-            // SAFETY: nobody else has the region.
+            // SAFETY: no other thread has the region.
             unsafe { region.write_and_flush(64, &[7; 64]).unwrap() };
             let seen = std::mem::take(&mut *words.0.lock().unwrap());
             let places: Vec<usize> = seen.iter().map(|(off, _)| (off / 8 - 8) as usize).collect();

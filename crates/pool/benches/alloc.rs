@@ -1,4 +1,4 @@
-//! What blocks, transactions and opening cost.
+//! The costs of blocks, transactions and opening.
 //!
 //! `cargo bench -p tembo-pool --bench alloc -- [page-cache|emulated|synced] [directory]`
 //!

@@ -1,6 +1,6 @@
-//! What can go wrong with a pool, said so that a person knows what to do.
+//! Errors of a pool, worded so that a person knows what to do.
 
-use crate::opening::Ending;
+use crate::ending::Ending;
 use std::io;
 use std::path::PathBuf;
 use tembo_pmem::{OutOfBounds, RegionError, SyncError};
@@ -8,18 +8,19 @@ use tembo_pmem::{OutOfBounds, RegionError, SyncError};
 /// Result of pool operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// How something ended behind a commit's fence, or what is called there: it goes in a register. An [`Error`] by itself would be written to memory
-/// by words and copied by more than a word at a time, and a load of what two stores have written waits for both, hence for the fence.
+/// The result of code that runs after a commit's fence: it fits into a register. An [`Error`] by itself would
+/// be written to memory by words and copied by more than a word at a time, and a load of bytes that two
+/// stores have written waits for both, hence for the fence.
 pub(crate) type Done = std::result::Result<(), Box<Error>>;
 
-/// What can go wrong with a pool.
+/// An error of a pool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed.
     #[error("{what} {}: {source}", path.display())]
     Io {
-        /// What was being done.
+        /// The attempted operation.
         what: &'static str,
         /// To which file.
         path: PathBuf,
@@ -32,7 +33,7 @@ pub enum Error {
     NotAFile {
         /// The path given.
         path: PathBuf,
-        /// What it is.
+        /// The kind of thing that it is.
         found: &'static str,
     },
     /// There is no such file, and creation was not asked for.
@@ -47,7 +48,7 @@ pub enum Error {
         if *exists { "is not a directory; move it away" } else { "does not exist; make that directory" }
     )]
     NoDirectory {
-        /// What should be a directory.
+        /// The path that should be a directory.
         directory: PathBuf,
         /// Whether there is something else.
         exists: bool,
@@ -104,7 +105,7 @@ pub enum Error {
     /// The file uses features that this version does not know.
     #[error(
         "the pool has {} that this program does not know (feature bits {unknown:#x}); use a newer Tembo",
-        crate::features::in_words(*unknown)
+        crate::feature::in_words(*unknown)
     )]
     UnknownFeatures {
         /// The unknown bits.
@@ -123,7 +124,7 @@ pub enum Error {
     /// The header does not match its checksum, or holds impossible values.
     #[error("the pool's header is damaged ({what}); restore the file from a copy")]
     HeaderDamaged {
-        /// What is wrong with it.
+        /// The damage.
         what: String,
     },
     /// The file is shorter than the pool in it.
@@ -136,7 +137,7 @@ pub enum Error {
         /// The bytes that there are.
         found_bytes: u64,
     },
-    /// The pool was open, and what is in the file may be pages of different ages.
+    /// The pool was open, and the file's pages may be of different ages.
     #[error(
         "the pool {} was last {}; restore it from a copy that was made when it was closed, or open it with \
          Options::accept_unclean, which proves its structure first, and cannot prove its values",
@@ -157,24 +158,24 @@ pub enum Error {
         what: &'static str,
         /// Where, in bytes from the start of the file.
         off: u64,
-        /// What should be there.
+        /// The right contents.
         expected: String,
-        /// What is there.
+        /// The actual contents.
         found: String,
     },
-    /// The program broke a rule of this library, or the library one of its own. Nothing on media is wrong, and what was under way
-    /// has not been made.
+    /// The program broke a rule of this library, or the library one of its own. Nothing on media is wrong,
+    /// and the operation has not been made.
     #[error(
         "internal error: {what} at offset {off:#x}: expected {expected}, found {found}; this is a bug of the program, not damage of the pool: please report it"
     )]
     Internal {
-        /// What was done.
+        /// The operation.
         what: &'static str,
         /// Where, in bytes from the start of the file.
         off: u64,
-        /// What should have been there.
+        /// The contents that the operation needs.
         expected: String,
-        /// What was there.
+        /// The actual contents.
         found: String,
     },
     /// The pool has no room and may not grow.
@@ -192,12 +193,12 @@ pub enum Error {
         "a block of {asked_bytes} bytes was asked for; this pool holds blocks of up to {max_bytes} bytes"
     )]
     TooLarge {
-        /// What was asked for.
+        /// The size asked for.
         asked_bytes: u64,
         /// The largest possible block.
         max_bytes: u64,
     },
-    /// The process has no memory for what a transaction notes of its large blocks.
+    /// The process has no memory for a transaction's notes on its large blocks.
     #[error("there is no memory for {bytes} bytes; change less at a time, or let the process have more")]
     OutOfMemory {
         /// How much was needed at once.
@@ -259,7 +260,7 @@ pub enum Error {
     /// The options contradict each other or are out of range.
     #[error("{what}")]
     Options {
-        /// What is wrong.
+        /// The contradiction, in words.
         what: String,
     },
     /// Mapping or growing the file failed.
@@ -290,7 +291,8 @@ impl Error {
         Error::Corrupt { what, off, expected: expected.to_string(), found: found.to_string() }
     }
 
-    /// A bug: of this library, or of a structure built on it. Media has no part in it; what media leads to is [`corrupt`](Self::corrupt).
+    /// A bug: of this library, or of a structure built on it. Damage on media is [`corrupt`](Self::corrupt)
+    /// instead.
     #[cold]
     pub fn internal(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
         Error::Internal { what, off, expected: expected.to_string(), found: found.to_string() }
@@ -308,8 +310,9 @@ impl From<Box<Error>> for Error {
 }
 
 impl From<OutOfBounds> for Error {
-    /// Offsets come from media, so one that leads nowhere is damage; unless none leads anywhere, after a fork. (Writes to a
-    /// transaction's own blocks, whose offsets are the program's, give [`Error::Internal`] instead.)
+    /// Offsets come from media, so one that leads nowhere is damage; unless none leads anywhere, after a
+    /// fork. (Writes to a transaction's own blocks, whose offsets are the program's, give [`Error::Internal`]
+    /// instead.)
     #[cold]
     fn from(e: OutOfBounds) -> Error {
         if e.was_left_behind() {

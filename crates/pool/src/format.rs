@@ -14,8 +14,14 @@ pub fn describe() -> String {
     section::<PmEntry>(&mut out);
     section::<PmZone>(&mut out);
     section::<PmSlab>(&mut out);
+    out
+}
+
+/// The table of the offsets in a pool of the default geometry, in Markdown.
+pub fn describe_offsets() -> String {
+    let mut out = String::new();
     let g = Geometry::default();
-    let _ = writeln!(out, "## Where things lie in a pool of the default geometry\n");
+    let _ = writeln!(out, "## Offsets in a pool of the default geometry\n");
     let _ = writeln!(out, "| what | offset | bytes |\n|---|---:|---:|");
     let rows = [
         ("header", 0, g.roots_off()),
@@ -32,10 +38,33 @@ pub fn describe() -> String {
 
 /// One struct's table, in Markdown.
 pub fn section<T: MediaLayout>(out: &mut String) {
-    let _ = writeln!(out, "## {} ({} bytes)\n", T::NAME, T::BYTES);
+    let _ = writeln!(out, "## {}::{} ({} bytes)\n", structure(T::MODULE), T::NAME, T::BYTES);
     let _ = writeln!(out, "| offset | bytes | field | meaning |\n|---:|---:|---|---|");
     for Field { name, off, bytes, doc } in T::FIELDS {
         let _ = writeln!(out, "| {off} | {bytes} | `{name}` | {} |", doc.trim());
     }
     out.push('\n');
+}
+
+/// The structure that a module's types belong to: a module of the index, or a whole crate.
+///
+/// Several structures have a type of one name, so that a table is cited as `pool::PmRecord` or
+/// `wbtree::PmRecord`.
+fn structure(module: &str) -> &str {
+    let path = module.strip_prefix("tembo_").unwrap_or(module);
+    let path = path.strip_suffix("::layout").unwrap_or(path);
+    path.strip_prefix("index::").unwrap_or_else(|| path.split("::").next().unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::structure;
+
+    #[test]
+    fn a_type_is_named_by_its_structure() {
+        assert_eq!(structure("tembo_pool::layout"), "pool");
+        assert_eq!(structure("tembo_heap::objects::layout"), "heap");
+        assert_eq!(structure("tembo_index::wbtree::layout"), "wbtree");
+        assert_eq!(structure("tembo_index::versioned::tree::layout"), "versioned::tree");
+    }
 }

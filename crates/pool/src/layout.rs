@@ -18,8 +18,8 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 pub(crate) const HEADER_SUMMED_BYTES: usize = 120;
 
 media_struct! {
-    /// The header page, at offset 0. Written once, except for the words from `committed` on, and for `incompatible` and
-    /// `checksum` where a feature is added (`features.rs`).
+    /// The header page, at offset 0. Written once, except for the words from `committed` on, and for
+    /// `incompatible` and `checksum` where a feature is added (`features.rs`).
     pub(crate) struct PmHeader: 4096 {
         /// The bytes `TEMBOPM\n`.
         0 => magic: [u8; 8],
@@ -27,7 +27,8 @@ media_struct! {
         8 => version: u32,
         /// 0x01020304 in the byte order of the writing machine.
         12 => byte_order: u32,
-        /// Features that a program must know (bits 0 to 15 of the pool itself, 16 to 23 kinds of roots, 24 to 31 size classes).
+        /// Features that a program must know (bits 0 to 15 of the pool itself, 16 to 23 kinds of roots, 24 to
+        /// 31 size classes).
         16 => incompatible: u64,
         /// Features that may be ignored.
         24 => compatible: u64,
@@ -51,7 +52,8 @@ media_struct! {
         80 => reserved_b: [u8; 40],
         /// XXH3-64 of bytes 0 to 119.
         120 => checksum: u64,
-        /// Length in use: 4 KiB pages in the low 40 bits, a check in the high 24. Changes when the pool grows.
+        /// Length in use: 4 KiB pages in the low 40 bits, a check in the high 24. Changes when the pool
+        /// grows.
         128 => committed: u64,
         /// Zero.
         136 => reserved_c: [u8; 56],
@@ -59,14 +61,17 @@ media_struct! {
         192 => watermark: u64,
         /// Zero.
         200 => reserved_d: [u8; 56],
-        /// How the pool was last used for writing (low 48 bits; a check above): in bits 0 to 2 the domain (1 DAX, 2 synced, 3 page cache, 4 emulated, 5 a file system in memory), bit 3 whether it is open; if so, in bits 4 to 23 a hash of the file's device and inode, in bits 24 to 47 one of the boot's id. 0 says nothing.
+        /// How the pool was last used for writing (low 48 bits; a check above): in bits 0 to 2 the domain (1
+        /// DAX, 2 synced, 3 page cache, 4 emulated, 5 a file system in memory), bit 3 whether it is open; if
+        /// so, in bits 4 to 23 a hash of the file's device and inode, in bits 24 to 47 one of the boot's id.
+        /// 0 says nothing.
         256 => opening: u64,
         /// Zero.
         264 => reserved_e: [u8; 56],
         /// As `incompatible` is, or is about to be (low 32 bits; a check above); 0 if it never changed.
         320 => features: u64,
-        /// The first of the objects that have no name any more and are freed step by step (low 48 bits; a check above), or 0.
-        /// Changed by records only.
+        /// The first of the objects that have no name any more and are freed step by step (low 48 bits; a
+        /// check above), or 0. Changed by records only.
         328 => dropped: u64,
         /// Zero.
         336 => reserved_f: [u8; 3760],
@@ -98,17 +103,19 @@ media_struct! {
 }
 
 media_struct! {
-    /// The head of a record, at the start of a line. The payload follows it, or lies at `chain`: entries, then
-    /// covers (offset << 16 | bytes, both multiples of 8), then, if there are covers, the XXH3-64 of the bytes that they
-    /// name, its low 3 bits cleared.
+    /// The head of a record, at the start of a line. The payload follows it, or lies at `chain`: entries,
+    /// then covers (offset << 16 | bytes, both multiples of 8), then, if there are covers, the XXH3-64 of the
+    /// bytes that they name, its low 3 bits cleared.
     pub(crate) struct PmRecord: 32 {
-        /// The mark of a head, 7 (low 3 bits), and the sequence number; higher than the one before in its half, or else this is no record.
+        /// The mark of a head, 7 (low 3 bits), and the sequence number; higher than the one before in its
+        /// half, or else this is no record.
         0 => seq: u64,
         /// XXH3-64 over `seq`, `counts`, `chain` and the payload.
         8 => checksum: u64,
         /// Number of entries (low 32 bits) and of covers (high 32 bits).
         16 => counts: u64,
-        /// Where the payload lies if it does not fit into the half, else 0. Only the first two of a half have one.
+        /// Where the payload lies if it does not fit into the half, else 0. Only the first two of a half have
+        /// one.
         24 => chain: u64,
     }
 }
@@ -116,9 +123,12 @@ media_struct! {
 media_struct! {
     /// A payload entry: one change of one word, or, as the last entries, stores of words of a line.
     pub(crate) struct PmEntry: 16 {
-        /// The word's offset; its low 3 bits say what to do: 0 store, 1 set bits, 2 clear bits, 3 maximum; 4 store words of the line at this offset: those of the mask in the high 8 bits.
+        /// The word's offset; its low 3 bits say what to do: 0 store, 1 set bits, 2 clear bits, 3 maximum; 4
+        /// store words of the line at this offset: those of the mask in the high 8 bits.
         0 => target: u64,
-        /// The value or the bits. With 4, the first of the values, all of which follow the target; the next target follows these. No value begins a line of the record. A target 4 without words fills up the last entry.
+        /// The value or the bits. With 4, the first of the values, all of which follow the target; the next
+        /// target follows these. No value begins a line of the record. A target 4 without words fills up the
+        /// last entry.
         8 => operand: u64,
     }
 }
@@ -145,14 +155,16 @@ media_struct! {
     }
 }
 
-/// Lines of a group that share one line for their tags, which comes first. Groups begin at multiples of their length.
+/// Lines of a group that share one line for their tags, which comes first. Groups begin at multiples of their
+/// length.
 pub(crate) const TAGGED_GROUP: u64 = 4;
 /// Bytes of such a group.
 pub(crate) const TAGGED_GROUP_BYTES: u64 = (1 + TAGGED_GROUP) * LINE_BYTES;
 /// Bytes of a tag.
 pub const TAG_BYTES: u64 = LINE_BYTES / TAGGED_GROUP;
 
-/// Where the tag of a line lies that [`Tx::alloc_tagged`](crate::Tx::alloc_tagged) allocated: of any other offset that says nothing.
+/// Where the tag of a line lies that [`Tx::alloc_tagged`](crate::Tx::alloc_tagged) allocated: of any other
+/// offset that says nothing.
 #[inline(always)]
 pub const fn tag_off(line_off: u64) -> u64 {
     let within = line_off % TAGGED_GROUP_BYTES;
@@ -233,8 +245,8 @@ impl Default for Geometry {
 }
 
 impl Geometry {
-    /// For pools that stay below 64 MiB: 4 KiB chunks, zones of 64 MiB, 16 lanes of 4 KiB, 64 roots. No block can be
-    /// larger than a zone, also if the pool is later allowed to grow beyond that.
+    /// For pools that stay below 64 MiB: 4 KiB chunks, zones of 64 MiB, 16 lanes of 4 KiB, 64 roots. No block
+    /// can be larger than a zone, also if the pool is later allowed to grow beyond that.
     pub fn small() -> Geometry {
         Geometry { chunk_bytes: 4096, zone_chunks: 1 << 14, lane_count: 16, lane_bytes: 4096, root_count: 64 }
     }

@@ -3,8 +3,8 @@
 //! A pool is a header, a directory of named roots, lanes, and zones of blocks. Everything in it changes by
 //! **transactions** ([`Tx`]): a transaction's new data and a checksummed redo record become durable with one
 //! fence, then its changes are made at their homes. After any crash, opening the pool replays the last few
-//! records of each lane, in time that does not depend on the pool's size; every block is then allocated exactly if
-//! it is reachable.
+//! records of each lane, in time that does not depend on the pool's size; every block is then allocated
+//! exactly if it is reachable.
 //!
 //! ```
 //! # fn main() -> Result<(), tembo_pool::Error> {
@@ -26,6 +26,20 @@
 //! # }
 //! ```
 //!
+//! # Layers
+//!
+//! Each imports only from those above it in this list:
+//!
+//! 1. `feature.rs`, `ending.rs`, `error.rs`, `layout.rs`: names, errors and media types (`format.rs`
+//!    documents these);
+//! 2. `file/`: the file as a whole, without an open pool;
+//! 3. `alloc/`: blocks, and the check of them (`alloc/check.rs`);
+//! 4. `log/`: records, lanes, their owners of lines, limbo, and recovery; reached by a `Log` handle;
+//! 5. `inner.rs`: the state that all users of an open pool share; `pin.rs`: guards of it;
+//! 6. `tx/`: lanes as writers have them, and transactions;
+//! 7. `turns.rs`, `writers.rs`: the lane manager of a pool;
+//! 8. `pool.rs`: opening and creating, and the methods of [`Pool`] that need all of these.
+//!
 //! # Media layout
 //!
 //! Header page, root directory, lanes, zones; `layout.rs` has the structs, `docs/format.md` their tables.
@@ -33,75 +47,75 @@
 //! # Invariants
 //!
 //! * I1: a block is allocated exactly if its bitmap bit is set, or its extent is named in the chunk table
-//!   (`check.rs`); I2 and I3, of slabs and bitmaps, are in `alloc/mod.rs`.
+//!   (`alloc/check.rs`); I2 and I3, of slabs and bitmaps, are in `alloc/mod.rs`.
 //! * I4: allocated = reachable after every crash ([`Marks`]).
 //! * I5: the header's magic is durable after everything that makes an empty pool, the file's name after its
 //!   contents, and the header's length word after the space that it counts.
-//! * I6: a number that any record has is at most the watermark, or its record is live: the watermark is raised after
-//!   the home words of what it declares dead are durable (`recover.rs`).
-//! * O1 and O2, of the word that says whether the pool was closed, are in `opening.rs`.
+//! * I6: a number that any record has is at most the watermark, or its record is live: the watermark is
+//!   raised after the home words of the records that it declares dead are durable (`log/recover.rs`).
 //! * I7: chunks from a zone's `zero_from` on read as zero on media (`alloc/zone.rs`).
-//! * L1 to L6 make one fence per commit enough; `lane.rs` states them in full, and why.
+//! * L1 to L6 make one fence per commit enough; `log/mod.rs` states them in full, and why.
 //! * L2: memory that a live record changes or covers is not handed out again.
 //! * L4: a record never changes bytes that it covers itself.
 //! * L6: a record is written over only when it is dead.
+//! * O1 and O2, of the word that tells whether the pool was closed, are in `file/opening.rs`.
 //!
 //! # Commit point
 //!
-//! The fence after a record was flushed together with the new data that it covers (`tx/commit.rs`, `lane.rs`).
+//! The fence after a record was flushed together with the new data that it covers (`log/commit.rs`).
 //!
 //! # Recovery
 //!
-//! Live records, those of each lane's last half, are replayed in the order of their numbers (`recover.rs`).
-//! Replaying twice does no harm, since records hold values, bits and maxima.
+//! Live records, those of each lane's last half, are replayed in the order of their numbers
+//! (`log/recover.rs`). Replaying twice does no harm, since records hold values, bits and maxima.
 //!
 //! # Concurrency
 //!
-//! A lane has one writer at a time; lanes commit side by side (`lane.rs`). Readers pin an epoch and never wait
-//! (`tembo_sync::Epochs`). The allocator's lock is taken once per slab (`alloc/mod.rs`).
+//! A lane has one writer at a time; lanes commit concurrently, and `log/mod.rs` lists their locks. Readers
+//! pin an epoch and never wait (`tembo_sync::Epochs`). The allocator's lock is taken once per slab
+//! (`alloc/mod.rs`). Locks of the words that a transaction changes are the structure's; [`Writers`] keeps
+//! them for the structures of a pool.
 //!
 //! # Source
 //!
 //! NV-heaps 3.3 (operation descriptors, allocation, recovery independent of the heap's size) and wB+-Tree 3.1
-//! (redo-only logging); the deviations are in `lane.rs` and `alloc/mod.rs`.
+//! (redo-only logging); the deviations are in `log/mod.rs` and `alloc/mod.rs`.
 //!
 //! # Reading order
 //!
-//! `layout.rs` (what is on media), `tx.rs` (transactions), `tx/commit.rs`, `lane.rs` (records), `recover.rs`, `alloc/` (blocks),
-//! `create.rs` and `header.rs` (files), `check.rs`.
+//! `layout.rs` (media), `tx/mod.rs` (transactions), `tx/commit.rs`, `log/mod.rs` (records and lanes),
+//! `log/recover.rs`, `alloc/mod.rs` (blocks), `file/create.rs` and `file/header.rs`, `alloc/check.rs`.
 
 mod alloc;
-mod check;
-mod create;
+mod ending;
 mod error;
-mod features;
+mod feature;
+mod file;
 pub mod format;
-mod header;
-mod lane;
+mod inner;
 mod layout;
-mod lines;
-mod lock;
-mod opening;
-mod options;
+mod log;
+mod pin;
 mod pool;
-mod record;
-mod recover;
-mod roots;
-mod touch;
+pub mod turns;
 mod tx;
+mod writers;
 
 #[cfg(test)]
 mod tests;
 
-pub use check::{BlockInfo, Marks, Usage};
-pub(crate) use error::Done;
+pub use alloc::check::{BlockInfo, Marks, Usage};
+pub use ending::Ending;
 pub use error::{Error, Quoted, Result};
-pub use features::Feature;
-pub use lane::{Lane, Writer};
+pub use feature::Feature;
+pub use file::options::Options;
+pub use file::roots::Root;
+pub use inner::Pool;
 pub use layout::{Geometry, TAG_BYTES, tag_off};
-pub use opening::Ending;
-pub use options::Options;
-pub use pool::{BriefPin, Claim, Hold, Pin, Pool, Stats};
-pub use recover::Recovery;
-pub use roots::Root;
-pub use tx::{KeptSpace, Savepoint, Tx, TxView};
+pub use log::recover::Recovery;
+pub use pin::{BriefPin, OpenGuard, Pin};
+pub use pool::Stats;
+pub use tx::lane::{KeptSpace, Lane};
+pub use tx::writer::Writer;
+pub use tx::{Savepoint, Tx, TxView};
+pub use writers::{HeldBack, Turn, Writers};

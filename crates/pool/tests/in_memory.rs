@@ -13,7 +13,7 @@ fn pool() -> Pool {
     Pool::create_in(region(&[0; 64 << 10]), &Geometry::tiny()).unwrap()
 }
 
-/// What a crash at this moment would leave that loses nothing.
+/// The image that a crash at this moment leaves if it loses nothing.
 fn image_of(pool: &Pool) -> Vec<u8> {
     let region = pool.region();
     // SAFETY: the test that uses this has no other thread.
@@ -34,7 +34,8 @@ fn prove(pool: &Pool, sizes: &[u64]) {
     marks.finish().unwrap();
 }
 
-/// Of slabs, of runs of chunks, and more than the pool has before it grows. The longer ones are fenced before their record.
+/// Blocks of slabs, of runs of chunks, and larger than the pool before it grows. The longer ones are fenced
+/// before their record.
 const SIZES: [u64; 8] = [16, 24, 64, 200, 1500, 3000, 9000, 20_000];
 
 #[test]
@@ -82,7 +83,8 @@ fn blocks_of_all_sizes_are_there_after_a_crash_and_can_be_freed() {
     assert_eq!(pool.limbo_bytes(), 0);
 }
 
-/// Two threads replace blocks that two others look at: nothing that is found is written to while its finder has a pin.
+/// Two threads replace blocks that two others look at: nothing that is found is written to while its finder
+/// has a pin.
 #[test]
 fn blocks_are_not_used_again_under_those_who_look_at_them() {
     const ROUNDS: u64 = if cfg!(miri) { 40 } else { 4000 };

@@ -1,7 +1,7 @@
 //! A connection's input and output.
 //!
-//! A buffer is lent to a connection while it holds bytes and taken back when it is empty, so that idle clients cost
-//! no buffers and busy ones share few, which stay in the processor's cache.
+//! A buffer is lent to a connection while it holds bytes and taken back when it is empty, so that idle
+//! clients cost no buffers and busy ones share few, which stay in the processor's cache.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -78,12 +78,12 @@ pub(crate) struct Input {
     end: usize,
 }
 
-/// What one read brought.
+/// The outcome of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// So many bytes, and there may be more.
+    /// The bytes read; there may be more.
     More(usize),
-    /// So many bytes, and for now no more.
+    /// The bytes read; there are no more for now.
     Drained(usize),
     /// The client will send no more.
     Closed,
@@ -128,8 +128,8 @@ impl Input {
         }
     }
 
-    /// Makes room for a read: for what is needed, but at most doubling, since `needed` is only a claim, and growing
-    /// by half at least, since what follows may be small and come often.
+    /// Makes room for a read: for what is needed, but at most doubling, since `needed` is only a claim, and
+    /// growing by half at least, since what follows may be small and come often.
     fn make_room(&mut self, needed: usize, pool: &mut BufferPool) {
         if self.bytes.is_empty() {
             self.bytes = pool.inputs.take(READ_BYTES).unwrap_or_else(|| vec![0; READ_BYTES]);
@@ -208,7 +208,8 @@ impl Output {
         }
     }
 
-    /// Writes once to `sink` and returns how much it took; less than asked, or nothing, means that it is full.
+    /// Writes once to `sink` and returns how much it took; less than asked, or nothing, means that it is
+    /// full.
     pub(crate) fn flush(&mut self, sink: &mut impl Write) -> io::Result<Flushed> {
         let flushed = if self.queue.is_empty() {
             let unsent = &self.bytes[self.sent..];
@@ -309,7 +310,7 @@ fn write_once(asked: usize, mut write: impl FnMut() -> io::Result<usize>) -> io:
     }
 }
 
-/// What one write did.
+/// The outcome of one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flushed {
     pub(crate) bytes: usize,

@@ -1,5 +1,5 @@
-//! All connections, by slot. A connection that is being served is out of its slot, so that commands can look at
-//! the others.
+//! All connections, by slot. A connection that is being served is out of its slot, so that commands can look
+//! at the others.
 
 use crate::conn::Conn;
 
@@ -34,7 +34,7 @@ impl Clients {
     }
 
     /// [`Clients::put_back`] at the end of a round, when the connection's memory may be another.
-    pub(crate) fn settle(&mut self, slot: usize, mut conn: Box<Conn>) {
+    pub(crate) fn put_back_and_count(&mut self, slot: usize, mut conn: Box<Conn>) {
         let memory = conn.memory_bytes();
         self.memory_bytes = self.memory_bytes + memory - std::mem::replace(&mut conn.counted_bytes, memory);
         self.put_back(slot, conn);
@@ -61,8 +61,8 @@ impl Clients {
         self.memory_bytes
     }
 
-    /// The connections that have the most memory, so many that the others have at most `limit_bytes`
-    /// together; none of those that are exempt. With their slots, largest first.
+    /// The slots of the connections that have the most memory, largest first: as few as leave the others at
+    /// most `limit_bytes` together. Exempt connections are not among them.
     pub(crate) fn largest(&self, limit_bytes: u64) -> Vec<usize> {
         let mut sizes: Vec<_> = (0..self.slots.len())
             .filter_map(|slot| self.slots[slot].as_ref().map(|conn| (conn, slot)))

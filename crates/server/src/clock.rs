@@ -1,6 +1,9 @@
-//! The time of day.
+//! The time of day, and the rhythm of periodic work.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often per second the event loop looks at idle clients and expired keys.
+pub(crate) const HZ: u32 = 10;
 
 /// Time since the Unix epoch; zero before it.
 pub(crate) fn unix_time() -> Duration {

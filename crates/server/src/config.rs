@@ -1,4 +1,4 @@
-//! What an operator can choose.
+//! The settings of a server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tembo_wire::Limits;
 
 use crate::machine;
 
-/// How a server listens and what it allows its clients. Those marked *settable* can be changed while it runs, by
-/// CONFIG SET.
+/// How a server listens and what it allows its clients. Those marked *settable* can be changed while it runs,
+/// by CONFIG SET.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
@@ -20,8 +20,8 @@ pub struct Config {
     /// Most clients at a time, *settable* as `maxclients`. 10000; fewer if the process may not open as many
     /// files.
     pub max_clients: usize,
-    /// A client that neither sends nor takes anything for so long is disconnected, *settable* as `timeout` (in
-    /// seconds, 0 for never). Never.
+    /// A client that neither sends nor takes anything for so long is disconnected, *settable* as `timeout`
+    /// (in seconds, 0 for never). Never.
     pub idle_timeout: Option<Duration>,
     /// A silent connection is probed by TCP after so long, *settable* as `tcp-keepalive`. 300 s.
     pub tcp_keepalive: Option<Duration>,
@@ -39,9 +39,9 @@ pub struct Config {
     pub turn_reply_bytes: usize,
     /// Longest reply to one command, *settable* as `reply-max-bytes`; a longer one becomes an error. 1 GiB.
     pub reply_bytes_max: usize,
-    /// A batch with more pending words than this (an ordinary SET is about four) is committed in the middle of a
-    /// turn. `None`: what suits the pool's domain, which is few where a commit is cheap and many where it waits
-    /// for a disk.
+    /// A batch with more pending words than this (an ordinary SET is about four) is committed in the middle
+    /// of a turn. `None`: what suits the pool's domain, which is few where a commit is cheap and many where
+    /// it waits for a disk.
     pub batch_words_max: Option<usize>,
     /// Expired keys that one turn may remove. 128.
     pub expire_per_turn: usize,
@@ -55,7 +55,7 @@ pub struct Config {
 /// How important a message of the log is, by Redis's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// For those who look for a fault in the server or a client.
+    /// For the search for a fault in the server or a client.
     Debug,
     /// Clients that come and go.
     Verbose,
@@ -123,9 +123,9 @@ impl Default for OutputLimits {
 /// How much memory all clients may have together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientMemory {
-    /// So many bytes; 0 for no limit.
+    /// A number of bytes; 0 for no limit.
     Bytes(u64),
-    /// So many hundredths of what the pool may grow to.
+    /// A percentage of the pool's maximum size.
     Percent(u8),
 }
 
@@ -145,9 +145,9 @@ const CLIENT_MEMORY_SHARE: u64 = 4;
 /// Clients may have so much where that share is less, or the memory is not known.
 const CLIENT_MEMORY_MIN: u64 = 256 << 20;
 
-/// Where a commit costs a fence or two: some thirty SETs. What more of them would save by sharing is less than what
-/// a larger record costs to put together (measured at 1 KiB values: 1.58 us of CPU time per SET up to 64 words,
-/// 1.72 us at 400).
+/// Where a commit costs a fence or two: some thirty SETs. What more of them would save by sharing is less
+/// than what a larger record costs to put together (measured at 1 KiB values: 1.58 us of CPU time per SET up
+/// to 64 words, 1.72 us at 400).
 const BATCH_WORDS_IN_MEMORY: usize = 128;
 /// Where a commit waits for the disk.
 const BATCH_WORDS_SYNCED: usize = 4096;

@@ -1,14 +1,14 @@
 //! The cursors of SCAN: short names for the keys at which scans stopped.
 //!
-//! Redis's cursor is a position in a hash table and fits into 64 bits. A position between ordered keys is a key
-//! and does not; so the server remembers it and the client gets a number for it:
+//! Redis's cursor is a position in a hash table and fits into 64 bits. A position between ordered keys is a
+//! key and does not; so the server remembers it and the client gets a number for it:
 //!
 //! ```text
 //!   cursor = nonce (52 bits) slot (10 bits)        never 0, which begins and ends a scan
 //! ```
 //!
-//! Each scan under way has a slot, which holds its last two positions: the client may repeat its last call. When
-//! slots or memory run out the scan that was idle for longest is forgotten, and all are when the server
+//! Each scan under way has a slot, which holds its last two positions: the client may repeat its last call.
+//! When slots or memory run out the scan that was idle for longest is forgotten, and all are when the server
 //! stops. A forgotten cursor is refused, so that no client takes half a scan for a whole one.
 
 use crate::random::Random;

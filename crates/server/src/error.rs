@@ -3,20 +3,20 @@
 use std::io;
 use std::net::SocketAddr;
 
-/// Why a server could not be started or had to stop. What goes wrong with one client or one command is answered
-/// to that client and never ends up here.
+/// Why a server could not be started or had to stop. What goes wrong with one client or one command is
+/// answered to that client and never ends up here.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be listened on. Choose another, or stop who has it.
+    /// The address cannot be listened on. Choose another, or stop the program that has it.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The address can be reached from other machines, and whoever reaches it could read and change
+    /// The address can be reached from other machines, and anyone who reaches it could read and change
     /// everything: there are no passwords. Listen on a loopback address, or switch
     /// [`protected_mode`](crate::Config::protected_mode) off.
     #[error(

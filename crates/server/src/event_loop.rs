@@ -8,8 +8,8 @@
 //!          for each ready client:     send the replies, once
 //! ```
 //!
-//! The last three steps are done in rounds if the ready clients have very many requests. A large batch is also
-//! committed between two commands; the replies wait for the end of the round all the same.
+//! The last three steps are done in rounds if the ready clients have very many requests. A large batch is
+//! also committed between two commands; the replies wait for the end of the round all the same.
 //!
 //! # Fairness
 //!
@@ -20,15 +20,15 @@
 //! # Memory
 //!
 //! A client that takes its replies later than it sends requests is read from and served all the same:
-//! clients that send a whole pipeline before they read would wait for ever otherwise. What it does not take
+//! clients that send a whole pipeline before they read would wait for ever otherwise. The rest of its replies
 //! is kept, up to its limit on output. All clients together have a limit too; beyond it the largest are
 //! disconnected, after each round.
 //!
 //! # System calls
 //!
-//! Events are edge-triggered and registered once per connection; readiness is remembered until a call finds none,
-//! and a read that fills less than its buffer is not repeated. A request that arrives alone costs
-//! one read and one write, and its share of the poll.
+//! Events are edge-triggered and registered once per connection; readiness is remembered until a call finds
+//! none, and a read that fills less than its buffer is not repeated. A request that arrives alone costs one
+//! read and one write, and its share of the poll.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -39,18 +39,16 @@ use mio::{Events, Interest, Poll, Token};
 use tembo_wire::{Protocol, ReplyWriter};
 
 use crate::buffer::BufferPool;
-use crate::clock;
+use crate::clock::{self, HZ};
 use crate::config::LogLevel;
 use crate::conn::{Conn, OverOutput};
 use crate::executor::Executor;
-use crate::hostile;
+use crate::foreign_input;
 use crate::idle::Idle;
 use crate::log::Kind;
 use crate::server::{LISTENER, Stop, WAKER};
 use crate::state::Space;
 
-/// How often per second it looks at idle clients and expired keys.
-pub(crate) const HZ: u32 = 10;
 const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
 /// How long a client that sends no more may take nothing of what is left for it.
 const LINGER_MAX: Duration = Duration::from_secs(60);
@@ -114,7 +112,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
     }
 
-    /// Serves until it is told to stop. Then all commands that were run are committed, and their replies sent as
+    /// Serves until it is told to stop. Then commits all commands that were run, and sends their replies as
     /// far as the sockets take them at once.
     ///
     /// # Errors
@@ -173,7 +171,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         state.log(LogLevel::Notice, Kind::SlowTurn, message);
     }
 
-    /// Remembers what events say.
+    /// Remembers which sockets are ready.
     fn note(&mut self, events: &Events) {
         for event in events {
             match event.token() {
@@ -218,7 +216,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         while !rest.is_empty() {
             rest = self.round(rest);
         }
-        self.executor.settle(None);
+        self.executor.commit_batch(None);
         for slot in self.executor.clients.take_killed() {
             self.finish(slot);
         }
@@ -237,7 +235,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             reply_bytes += self.serve(ready[served]);
             served += 1;
         }
-        self.executor.settle(None);
+        self.executor.commit_batch(None);
         let (served, rest) = ready.split_at(served);
         served.iter().for_each(|&slot| self.finish(slot));
         let limit = self.executor.state.client_memory_limit();
@@ -269,7 +267,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         largest.into_iter().for_each(|slot| self.finish(slot));
     }
 
-    /// Does for a client what can be done before the commit; returns the size of its replies.
+    /// Serves a client up to the commit: sends earlier output, receives, runs. Returns the size of its
+    /// replies.
     fn serve(&mut self, slot: usize) -> usize {
         let Some(mut conn) = self.executor.clients.take(slot) else {
             return 0;
@@ -284,7 +283,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     }
 
     fn serve_taken(&mut self, slot: usize, conn: &mut Conn) {
-        // What is unsent now is from turns before, and committed.
+        // Unsent output is from earlier turns, and committed.
         self.send(conn);
         conn.output.borrow(&mut self.buffers);
         if conn.job.is_some() {
@@ -314,7 +313,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     #[cold]
     fn is_welcome(&mut self, conn: &mut Conn) -> bool {
         conn.heard = true;
-        conn.session.killed = hostile::begins_tls(conn.input.unread());
+        conn.session.killed = foreign_input::begins_tls(conn.input.unread());
         if conn.session.killed {
             let message = format_args!(
                 "client {} is disconnected: it began with TLS, which is not spoken here",
@@ -325,7 +324,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         !conn.session.killed
     }
 
-    /// Does for a client what can be done after the commit.
+    /// Serves a client after the commit: sends its replies, or closes it.
     fn finish(&mut self, slot: usize) {
         let Some(mut conn) = self.executor.clients.take(slot) else {
             return;
@@ -344,7 +343,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             return;
         }
         let is_ready = conn.is_ready();
-        self.executor.clients.settle(slot, conn);
+        self.executor.clients.put_back_and_count(slot, conn);
         if is_ready {
             self.enqueue(slot);
         }
@@ -427,7 +426,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         state.log(LogLevel::Warning, Kind::Refused, message);
         let mut reply = Vec::new();
         ReplyWriter::new(&mut reply, Protocol::Resp2).error("ERR max number of clients reached");
-        // A fresh socket takes as much; if it does not, the client sees only that it is closed.
+        // A fresh socket has room for it; if it does not, the client only sees the connection closed.
         let _ = stream.write(&reply);
     }
 

@@ -2,16 +2,15 @@
 //!
 //! # What is acknowledged is durable
 //!
-//! A reply that depends on uncommitted writes (a write's own, or that of a read behind it in the batch) stands in
-//! its connection's output buffer before it may be sent. It is *marked*. When the batch is committed the marks
-//! are dropped; when that fails each marked reply is replaced by an error, and the writes are gone. Output is
-//! sent only while there are no marks.
+//! A reply that depends on uncommitted writes (a write's own, or that of a later read in the batch) waits in
+//! its connection's output buffer and is *marked*. A commit drops the marks. If the commit fails, each marked
+//! reply is replaced by an error, and the writes are gone. Output is sent only while there are no marks.
 //!
 //! # A command that fails leaves nothing
 //!
-//! Before a command that writes, a savepoint is taken. If the command ends in a fault, a full pool for example,
-//! the batch is rolled back to it and what stands of the reply is replaced by the error. Within EXEC that is so for
-//! each of its commands: see [`crate::transaction`].
+//! The executor takes a savepoint before each command that writes. If the command ends in a fault, a full
+//! pool for example, the batch is rolled back to the savepoint, and the error replaces the reply so far.
+//! Within EXEC this holds for each of its commands: see [`crate::transaction`].
 
 use std::ops::Range;
 
@@ -25,7 +24,7 @@ use crate::commands::{Context, KeysJob, Out};
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, MALFORMED, error_line, quotable};
-use crate::hostile;
+use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::log::Kind;
 use crate::session::Session;
@@ -108,7 +107,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         self.state.log(LogLevel::Notice, Kind::Protocol, message);
     }
 
-    /// Refuses what is no command; disconnects who sent it if that is no Redis client.
+    /// Refuses a request that is no command, and disconnects its sender if that is no Redis client.
     #[cold]
     fn refuse_request(
         &mut self,
@@ -117,7 +116,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         output: &mut Vec<u8>,
         fault: &Fault,
     ) {
-        if !hostile::is_http(request) {
+        if !foreign_input::is_http(request) {
             return self.refuse(session, request, output, fault);
         }
         session.killed = true;
@@ -128,7 +127,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         self.state.log(LogLevel::Warning, Kind::Security, message);
     }
 
-    /// Has the memory fetch what the next requests of a pipeline will touch.
+    /// Prefetches the keys of the next requests of a pipeline.
     fn prefetch(&mut self, database: usize, input: &[u8]) {
         let mut keys = tembo_wire::keys_ahead(input, PREFETCH_KEYS_MAX).peekable();
         if keys.peek().is_some() {
@@ -179,7 +178,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     pub(crate) fn mark(&mut self, start: usize, (slot, output): Current<'_>) {
         self.marks.push(Mark { slot, reply: start..output.len() });
         if self.keys.pending_words() > self.batch_words_max {
-            self.settle(Some((slot, output)));
+            self.commit_batch(Some((slot, output)));
         }
     }
 
@@ -217,26 +216,27 @@ impl<'s, 'p> Executor<'s, 'p> {
         result
     }
 
-    /// Sees to it that a command which ended in this fault can be run again, if it can.
+    /// Prepares for a command that ended in this fault to be run again; returns the fault if that would not
+    /// help.
     fn prepare_retry(&mut self, fault: Fault, current: Current<'_>) -> Answer {
         match fault {
-            Fault::Unsettled => {
-                self.settle(Some(current));
+            Fault::NeedsCommit => {
+                self.commit_batch(Some(current));
                 Ok(())
             }
             Fault::MissingDatabase(database) => {
-                self.settle(Some(current));
+                self.commit_batch(Some(current));
                 Ok(self.keys.create(database)?)
             }
             Fault::Engine(tembo::Error::Full { .. }) if self.keys.is_reclaiming() => {
-                self.settle(Some(current));
+                self.commit_batch(Some(current));
                 self.reclaim_now()
             }
             fault => Err(fault),
         }
     }
 
-    /// Gives space back that cleared databases still hold, for a command that found none.
+    /// Reclaims space that cleared databases still hold, for a command that found none.
     pub(crate) fn reclaim_now(&mut self) -> Answer {
         for _ in 0..RECLAIMS_PER_RETRY {
             self.keys.reclaim()?;
@@ -250,7 +250,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             return;
         };
         let output = &mut conn.output.bytes;
-        self.settle(Some((slot, output)));
+        self.commit_batch(Some((slot, output)));
         let protocol = conn.session.protocol;
         match job.advance(&self.keys, protocol, |reply| output.extend_from_slice(reply)) {
             Ok(job) => conn.job = job,
@@ -258,8 +258,8 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
     }
 
-    /// Does a little of what can be done later: removes up to `limit` expired keys, as part of the batch that this begins, and gives back
-    /// space of cleared databases. Tells whether there may be more to do.
+    /// Does a little of the deferred work: reclaims space of cleared databases, and removes up to `limit`
+    /// expired keys in the batch that this begins. Returns whether there may be more to do.
     ///
     /// A pool that refuses is asked again later: expired keys are invisible in any case.
     pub(crate) fn tidy(&mut self, limit: usize) -> bool {
@@ -269,7 +269,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     }
 
     /// Commits the batch. Afterwards all output may be sent.
-    pub(crate) fn settle(&mut self, current: Option<Current<'_>>) {
+    pub(crate) fn commit_batch(&mut self, current: Option<Current<'_>>) {
         if let Err(error) = self.keys.commit() {
             let pool = self.keys.pool();
             self.state.log_failed_commit(self.marks.len(), &error, pool);
@@ -322,7 +322,7 @@ impl<'s, 'p> Executor<'s, 'p> {
                 let message = format_args!("{command} failed: {MALFORMED}");
                 self.state.log(LogLevel::Warning, Kind::Damage, message);
             }
-            Fault::Unsettled | Fault::MissingDatabase(_) => {
+            Fault::NeedsCommit | Fault::MissingDatabase(_) => {
                 unreachable!("the executor runs such a command again")
             }
         }

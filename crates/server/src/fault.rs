@@ -1,11 +1,8 @@
-//! Why a command has no ordinary reply.
+//! The outcomes of a command that has no ordinary reply.
 
 use tembo::Pool;
 
-use crate::keyspace::format::Malformed;
-use crate::state::is_at_maximum;
-
-/// What a command's handler returns: its reply is written, or nothing has happened.
+/// The result of a command's handler: its reply is written, or nothing has happened.
 pub(crate) type Answer<T = ()> = Result<T, Fault>;
 
 /// Ends a command. The executor undoes what it did to the keyspace and drops what it wrote of a reply.
@@ -17,10 +14,10 @@ pub(crate) enum Fault {
     Quoting(Vec<u8>),
     /// The engine refused; see [`error_line`].
     Engine(tembo::Error),
-    /// A stored value is not one.
+    /// A stored value does not decode.
     Malformed,
     /// The command reads the maps themselves: commit the pending batch, then run it again.
-    Unsettled,
+    NeedsCommit,
     /// The command writes to a database that has no maps yet: create them, then run it again.
     MissingDatabase(usize),
 }
@@ -28,12 +25,6 @@ pub(crate) enum Fault {
 impl From<tembo::Error> for Fault {
     fn from(error: tembo::Error) -> Self {
         Fault::Engine(error)
-    }
-}
-
-impl From<Malformed> for Fault {
-    fn from(_: Malformed) -> Self {
-        Fault::Malformed
     }
 }
 
@@ -45,7 +36,7 @@ pub(crate) const STRING_TOO_LONG: Fault =
 pub(crate) const KEY_TOO_LONG: Fault = Fault::Error("ERR key exceeds the maximum of 65528 bytes");
 pub(crate) const DB_OUT_OF_RANGE: Fault = Fault::Error("ERR DB index is out of range");
 
-/// What is said, and logged, of a stored value that is not one.
+/// The reply, and the logged message, for a stored value that does not decode.
 pub(crate) const MALFORMED: &str =
     "the stored value is damaged or was written by a newer version; run `tembo check`";
 
@@ -53,6 +44,11 @@ pub(crate) const MALFORMED: &str =
 pub(crate) fn quotable(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
     &text[..end]
+}
+
+/// Whether the pool's own maximum keeps it from growing, and not the disk or a limit of the process.
+pub(crate) fn is_at_maximum(pool: tembo::Stats, needed_bytes: u64) -> bool {
+    pool.pool_bytes.saturating_add(needed_bytes) > pool.max_bytes
 }
 
 /// The error line for a command that the engine refused.

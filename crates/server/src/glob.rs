@@ -5,8 +5,8 @@
 //!   ?        any byte                       [^abc] none of these          \x     x itself
 //! ```
 //!
-//! A class that is not closed ends with the pattern. Matching takes time proportional to the lengths of pattern and
-//! text multiplied, whatever the pattern.
+//! A class that is not closed ends with the pattern. Matching takes time proportional to the lengths of
+//! pattern and text multiplied, whatever the pattern.
 
 /// Whether all of `text` matches `pattern`. With `fold`, ASCII letters match in either case.
 pub(crate) fn matches(pattern: &[u8], text: &[u8], fold: bool) -> bool {

@@ -1,9 +1,10 @@
-//! How the event loop waits: it looks again for a few microseconds before it sleeps, if that has lately been enough.
+//! How the event loop waits: it looks again for a few microseconds before it sleeps, if that has lately been
+//! enough.
 //!
-//! A thread that sleeps is woken by whoever sends to it, which costs the sender, and the thread, more than a short
+//! A thread that sleeps is woken by the sender, which costs the sender, and the thread, more than a short
 //! request does; on a virtual machine, several times more. Under load the next request is there within
-//! microseconds. When requests come less often than that, the thread sleeps at once, and an idle server uses no
-//! processor.
+//! microseconds. When requests come less often than that, the thread sleeps at once, and an idle server uses
+//! no processor.
 
 use std::io;
 use std::time::{Duration, Instant};

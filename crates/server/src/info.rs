@@ -1,13 +1,12 @@
 //! The text of INFO, section by section.
 //!
-//! A field is there if Tembo can answer it truthfully, or if tools break without it and the value that a Redis
-//! without that feature shows is true here as well.
+//! A field is there if Tembo can answer it truthfully, or if tools break without it and the value that a
+//! Redis without that feature shows is true here as well.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::clock;
-use crate::event_loop::HZ;
+use crate::clock::{self, HZ};
 use crate::keyspace::KeyspaceStats;
 use crate::machine;
 use crate::state::State;
@@ -16,7 +15,7 @@ use tembo::Pool;
 /// The version of Redis whose commands, replies and INFO fields these are; clients choose features by it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
-/// What the sections are made of.
+/// The facts that the sections report.
 pub(crate) struct Facts<'a> {
     pub(crate) state: &'a State,
     pub(crate) keys: KeyspaceStats,
@@ -27,7 +26,7 @@ pub(crate) struct Facts<'a> {
     /// Cleared databases still hold space.
     pub(crate) is_reclaiming: bool,
     pub(crate) watched_keys: usize,
-    /// Of each database that is not empty: its number, its keys, and those that have a deadline.
+    /// Each database that is not empty: its number, its count of keys, and its count of keys with a deadline.
     pub(crate) keyspace: Vec<(usize, u64, u64)>,
 }
 

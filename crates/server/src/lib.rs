@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   clients ===TCP=== event_loop      turns: receive, run, commit once, send
-//!                     |- conn, buffer, chunk, clients, session
-//!                     |- log, hostile          what operators are told; who is no Redis client
+//!                     |- conn, buffer, chunk, clients, session, queue
+//!                     |- log, foreign_input    messages to the operator; input of other protocols
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     transaction     EXEC: the commands since MULTI in one batch
 //!                     |- commands/    a file per family; the command table
@@ -11,8 +11,9 @@
 //!                     tembo           one batch, one fence
 //! ```
 //!
-//! There is no log, no snapshot and nothing to load: a server that is killed is followed by one that opens the same
-//! pool and has every acknowledged write. `INFO tembo` says which failures an acknowledged write survives.
+//! There is no log, no snapshot and nothing to load: a server that is killed is followed by one that opens
+//! the same pool and has every acknowledged write. `INFO tembo` says which failures an acknowledged write
+//! survives.
 //!
 //! ```no_run
 //! use tembo_server::{Config, Server};
@@ -26,13 +27,14 @@
 //!
 //! # Differences from Redis 7.0
 //!
-//! - **Scans.** SCAN walks the keys in their order; its cursors are names for positions that the server remembers. A
-//!   cursor from before a restart, or of a scan idle while a thousand others went on, is refused.
+//! - **Scans.** SCAN walks the keys in their order; its cursors are names for positions that the server
+//!   remembers. A cursor from before a restart, or of a scan idle while a thousand others went on, is
+//!   refused.
 //! - **KEYS** on a large database is not a snapshot: other clients are served meanwhile.
-//! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since a
-//!   deadline is stored with the value. No key is ever evicted.
-//! - **A failed commit** is answered with `-MISCONF` (`-OOM` if the pool was full) to each command that was part
-//!   of it, and nothing of them happened. One DEL of tens of thousands of keys can end so in a full
+//! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since
+//!   a deadline is stored with the value. No key is ever evicted.
+//! - **A failed commit** is answered with `-MISCONF` (`-OOM` if the pool was full) to each command that was
+//!   part of it, and nothing of them happened. One DEL of tens of thousands of keys can end so in a full
 //!   pool; several do not. `-ERR internal error` says that there is a bug, and that the data is not to blame.
 //! - **EXEC** is one commit: all of its commands are durable or none, also after a crash.
 //! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts.
@@ -43,9 +45,9 @@
 //!
 //! # Events
 //!
-//! What an operator should know are events of the `tracing` crate with target `tembo_server`, of the level
-//! that [`Config::log_level`] and CONFIG SET allow: warning, notice, verbose and debug are WARN, INFO,
-//! DEBUG and TRACE. They hold no keys and no values.
+//! Messages to the operator are events of the `tracing` crate with target `tembo_server`, up to the level
+//! that [`Config::log_level`] and CONFIG SET choose: warning, notice, verbose and debug are WARN, INFO, DEBUG
+//! and TRACE. They hold no keys and no values.
 #![forbid(unsafe_code)]
 
 mod buffer;
@@ -60,13 +62,14 @@ mod error;
 mod event_loop;
 mod executor;
 mod fault;
+mod foreign_input;
 mod glob;
-mod hostile;
 mod idle;
 mod info;
 mod keyspace;
 mod log;
 mod machine;
+mod queue;
 mod random;
 mod server;
 mod session;

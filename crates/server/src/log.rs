@@ -1,10 +1,10 @@
-//! What the server tells its operator, as events of the `tracing` crate with target `tembo_server`.
+//! Messages to the operator, as events of the `tracing` crate with target `tembo_server`.
 //!
 //! Each kind of message is limited by itself: a few per second are logged, and then how many were not.
 //! Neither keys nor values nor names of clients are ever part of a message: it has numbers, addresses,
 //! names of commands and the engine's errors, which name places in the pool.
 //!
-//! Whoever embeds the server gets the events by installing a subscriber; without one they cost nothing. The
+//! A program that embeds the server gets the events from a subscriber; without one they cost nothing. The
 //! level is the server's, since CONFIG SET changes it: a subscriber should take all levels of this target.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::LogLevel;
 
-/// What a message is about; each has its own limit.
+/// The subject of a message; each has a limit of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A client came or went.
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     OutputLimit,
     /// A client was disconnected for the memory that all clients have together.
     Evicted,
-    /// What came was sent by something else than a Redis client.
+    /// Something other than a Redis client sent the input.
     Security,
     /// The pool became full, or has room again.
     Full,

@@ -1,6 +1,12 @@
-//! What Linux tells about this process and its machine; `None` where it tells nothing.
+//! Facts about this process and its machine, as Linux reports them (`None` where it does not), and the limit
+//! of open files.
 
 use std::fs::read_to_string;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// File descriptors that the process needs in addition to its clients'.
+const OTHER_FILES: u64 = 32;
 
 /// Bytes of memory in use by this process, mapped pages of the pool included.
 pub(crate) fn resident_bytes() -> Option<u64> {
@@ -41,6 +47,21 @@ pub(crate) fn system_name() -> String {
     let name = rustix::system::uname();
     let parts = [name.sysname(), name.release(), name.machine()];
     parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
+}
+
+/// The number of clients, at most `wanted`, that the process may have open files for. Raises its limit if it
+/// can.
+pub(crate) fn clients_allowed(wanted: usize) -> usize {
+    let needed = (wanted as u64).saturating_add(OTHER_FILES);
+    let limit = getrlimit(Resource::Nofile);
+    let current = limit.current.unwrap_or(u64::MAX);
+    if current >= needed {
+        return wanted;
+    }
+    let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed)).max(current);
+    let result = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
+    let files = if result.is_ok() { raised } else { current };
+    usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(wanted).max(1)
 }
 
 #[cfg(test)]

@@ -12,6 +12,11 @@ impl Random {
         Random(RandomState::new().hash_one(std::process::id()))
     }
 
+    #[cfg(test)]
+    pub(crate) fn seeded(seed: u64) -> Self {
+        Random(seed)
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -6,26 +6,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Token, Waker};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::event_loop::EventLoop;
 use crate::executor::Executor;
 use crate::keyspace::Keyspace;
+use crate::machine::clients_allowed;
 use crate::state::State;
 use tembo::Pool;
 
 pub(crate) const LISTENER: Token = Token(usize::MAX);
 pub(crate) const WAKER: Token = Token(usize::MAX - 1);
 
-/// File descriptors that the process needs beside its clients'.
-const OTHER_FILES: u64 = 32;
-
 /// A server that listens and does not serve yet.
 ///
-/// The pool is its only store: a write is acknowledged once it is durable in the pool's domain, and a server that is
-/// killed at any time is followed by one that has every acknowledged write.
+/// The pool is its only store: a write is acknowledged once it is durable in the pool's domain, and a server
+/// that is killed at any time is followed by one that has every acknowledged write.
 #[derive(Debug)]
 pub struct Server {
     pool: Pool,
@@ -35,7 +32,8 @@ pub struct Server {
     state: State,
 }
 
-/// An address that is listened on, for a server that is to have a pool: whoever finds the address taken has made none.
+/// An address that is listened on. Bind it before the pool is created: if the address is taken, no pool is
+/// left behind.
 #[derive(Debug)]
 pub struct Listener {
     inner: TcpListener,
@@ -70,18 +68,20 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Exposed`] if the address is not a loopback address and `config.protected_mode` is on,
-    /// [`Error::Listen`] if the address cannot be listened on, [`Error::Poll`] if the system has no event queue
-    /// to give.
+    /// [`Error::Listen`] if the address cannot be listened on, [`Error::Poll`] if the system has no event
+    /// queue to give.
     pub fn bind(config: Config, pool: Pool) -> Result<Self, Error> {
         refuse_exposure(&config, config.listen)?;
         let listener = Listener::bind(config.listen)?;
         Server::with_listener(config, listener, pool)
     }
 
-    /// As [`bind`](Self::bind), with an address that is listened on already; the configured one does not count.
+    /// As [`bind`](Self::bind), with an address that is listened on already; the configured one does not
+    /// count.
     ///
     /// # Errors
-    /// [`Error::Exposed`] as for [`bind`](Self::bind), [`Error::Poll`] if the system has no event queue to give.
+    /// [`Error::Exposed`] as for [`bind`](Self::bind), [`Error::Poll`] if the system has no event queue to
+    /// give.
     pub fn with_listener(mut config: Config, listener: Listener, pool: Pool) -> Result<Self, Error> {
         let Listener { inner: mut listener, local } = listener;
         refuse_exposure(&config, local)?;
@@ -98,7 +98,7 @@ impl Server {
         self.state.listen
     }
 
-    /// What stops the server from another thread.
+    /// A handle that stops the server from another thread.
     pub fn handle(&self) -> Handle {
         Handle(self.stop.clone())
     }
@@ -147,18 +147,4 @@ impl Stop {
 /// Whether an address can be reached from this machine only.
 pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
-}
-
-/// How many clients the process may have open files for, having asked for enough for `wanted`.
-pub(crate) fn clients_allowed(wanted: usize) -> usize {
-    let needed = (wanted as u64).saturating_add(OTHER_FILES);
-    let limit = getrlimit(Resource::Nofile);
-    let current = limit.current.unwrap_or(u64::MAX);
-    if current >= needed {
-        return wanted;
-    }
-    let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed)).max(current);
-    let result = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
-    let files = if result.is_ok() { raised } else { current };
-    usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(wanted).max(1)
 }

@@ -1,4 +1,4 @@
-//! What the server knows about one client, apart from its socket and buffers.
+//! The state of one client, apart from its socket and buffers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tembo_wire::Protocol;
 
-use crate::transaction::{Queue, Watched};
+use crate::queue::{Queue, Watched};
 
 /// A client's state.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Session {
     pub(crate) quitting: bool,
     /// It is to be disconnected now; what is left for it is not sent.
     pub(crate) killed: bool,
-    /// What the connection buffered when its commands of this turn began.
+    /// The connection's buffers when its commands of this turn began.
     pub(crate) buffers: BufferSizes,
 }
 
@@ -63,7 +63,7 @@ impl Session {
         }
     }
 
-    /// Memory held beside the connection's buffers, in bytes.
+    /// Memory held in addition to the connection's buffers, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.name.capacity()
             + self.library_name.capacity()
@@ -85,7 +85,7 @@ pub(crate) struct BufferSizes {
     /// Replies of this turn.
     pub(crate) output: usize,
     pub(crate) output_capacity: usize,
-    /// Replies of turns before that the client has not taken: their memory, in so many chunks.
+    /// Replies of earlier turns that the client has not taken: their memory and their number of chunks.
     pub(crate) queue_capacity: usize,
     pub(crate) queue_chunks: usize,
     /// Memory for the arguments of the request under way.

@@ -1,4 +1,4 @@
-//! What the whole server knows, apart from the keys and the clients.
+//! The state of the whole server, apart from the keys and the clients.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -50,7 +50,7 @@ impl Samples {
         self.next = (self.next + 1) % Self::LEN;
     }
 
-    /// What `count` grew by per second, lately.
+    /// The recent growth of `count` per second.
     fn rate(&self, now: Instant, stats: &Stats, count: impl Fn(&Stats) -> u64) -> f64 {
         let Some((then, before)) = self.ring.iter().flatten().min_by_key(|(then, _)| *then) else {
             return 0.0;
@@ -212,7 +212,7 @@ impl State {
         self.log(LogLevel::Warning, kind, message);
     }
 
-    /// Logs that a command, or a commit, was refused by the engine, if somebody should know. A full pool is
+    /// Logs that the engine refused a command or a commit, if an operator should know. A full pool is
     /// told of when it becomes full, and not for each write.
     #[cold]
     pub(crate) fn log_fault(&mut self, command: &str, error: &tembo::Error, pool: &Pool) {
@@ -231,13 +231,13 @@ impl State {
         }
     }
 
-    /// What `count` grew by per second, lately.
+    /// The recent growth of `count` per second.
     pub(crate) fn rate(&self, count: impl Fn(&Stats) -> u64) -> f64 {
         self.samples.rate(self.now, &self.stats, count)
     }
 }
 
-/// What a message about this error is about; `None` if it is the client's own affair.
+/// The kind of message that this error deserves; `None` if it concerns only the client.
 fn kind_of(error: &tembo::Error) -> Option<Kind> {
     use tembo::{Error, PoolError};
     match error {
@@ -251,14 +251,10 @@ fn kind_of(error: &tembo::Error) -> Option<Kind> {
     }
 }
 
-/// Whether the pool's own maximum keeps it from growing, and not the disk or a limit of the process.
-pub(crate) fn is_at_maximum(pool: tembo::Stats, needed_bytes: u64) -> bool {
-    pool.pool_bytes.saturating_add(needed_bytes) > pool.max_bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fault::is_at_maximum;
 
     #[test]
     fn damage_a_full_pool_and_the_clients_own_mistakes_are_told_apart() {

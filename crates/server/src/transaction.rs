@@ -2,22 +2,24 @@
 //!
 //! # All or nothing
 //!
-//! The queued commands run in one batch, which is never committed in their midst, so that a crash leaves all of what they
-//! did or none. As in Redis, a command that fails leaves the others as they are: it is rolled back to a savepoint of
-//! its own. If the commit fails, the whole reply becomes one error, and nothing has happened.
+//! The queued commands run in one batch, without a commit between them, so that a crash leaves all of their
+//! effects or none. As in Redis, a command that fails leaves the others as they are: it is rolled back to a
+//! savepoint of its own. If the commit fails, the whole reply becomes one error, and nothing has happened.
 //!
-//! What a single command has done for it by committing first and running again is done before the first of them:
+//! A single command may need a commit before it, and is then run again. A transaction prepares for that
+//! before its first command:
 //!
 //! - databases that they may write to are created;
 //! - everything is committed before one that walks the keys, and what the transaction changes is noted for it
 //!   ([`Keyspace::walk`](crate::keyspace::Keyspace::walk));
-//! - a command that finds no room, while cleared databases still hold space, takes all of them back; that space is given
-//!   back, and all of them are run again. Once there is none to give back, the command fails by itself.
+//! - if a command finds no room while cleared databases still hold space, the whole transaction is rolled
+//!   back, that space is reclaimed, and the transaction runs again. Once there is none to reclaim, only the
+//!   command fails.
 //!
 //! # Memory
 //!
-//! The queue and the watched keys together may take as much as one request may be long. All replies together may be
-//! as long as one.
+//! The queue and the watched keys together may take as much as one request may be long. All replies together
+//! may be as long as one.
 
 use std::rc::Rc;
 
@@ -29,6 +31,7 @@ use crate::commands::transaction::{databases_written, discard, forget_watched, h
 use crate::executor::Executor;
 use crate::fault::{Answer, Fault, error_line};
 use crate::keyspace::DATABASES;
+use crate::queue::Queue;
 use crate::session::Session;
 
 /// Pending words that a command of a transaction is expected to add: those of an ordinary SET.
@@ -36,56 +39,7 @@ const WORDS_PER_COMMAND: usize = 4;
 
 const TOO_LONG: Fault = Fault::Error("ERR reply exceeds the maximum (reply-max-bytes)");
 
-/// The commands since MULTI.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    requests: RequestQueue,
-    commands: Vec<&'static Command>,
-    /// A command was refused, so that EXEC will run none.
-    refused: bool,
-}
-
-impl Queue {
-    fn push(&mut self, command: &'static Command, request: &Request<'_>) {
-        self.commands.push(command);
-        self.requests.push(request);
-    }
-
-    /// Gives the memory back: the transaction will not be run.
-    fn refuse(&mut self) {
-        *self = Queue { refused: true, ..Queue::default() };
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.commands.len()
-    }
-
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.requests.memory_bytes() + size_of_val(&self.commands[..])
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static Command, Request<'_>)> {
-        let request = |at| self.requests.get(at).expect("each command has its request");
-        self.commands.iter().enumerate().map(move |(at, command)| (*command, request(at)))
-    }
-
-    fn has(&self, flags: u32) -> bool {
-        self.commands.iter().any(|command| command.has(flags))
-    }
-}
-
-/// The keys that a client watches.
-#[derive(Debug, Default)]
-pub(crate) struct Watched {
-    /// With their databases.
-    pub(crate) keys: Vec<(usize, Rc<[u8]>)>,
-    /// The memory they take.
-    pub(crate) bytes: usize,
-    /// The earliest deadline that one of them had.
-    pub(crate) expires: Option<u64>,
-}
-
-/// Why the commands of a transaction have to be run again.
+/// A command found no room, so the transaction has to be run again.
 struct NoRoom;
 
 impl Executor<'_, '_> {
@@ -126,7 +80,7 @@ impl Executor<'_, '_> {
             Fault::Error("ERR the transaction exceeds the maximum (client-query-buffer-limit)")
         } else {
             let will_run = !has_changed(session, &self.keys);
-            // What EXEC will not run need not be kept.
+            // A command that EXEC will not run need not be kept.
             let queue = session.queue.as_mut().and_then(Rc::get_mut);
             if let Some(queue) = queue.filter(|queue| will_run && !queue.refused) {
                 queue.push(command, request);
@@ -152,7 +106,7 @@ impl Executor<'_, '_> {
         let failed = if refused || has_changed(session, &self.keys) {
             None
         } else {
-            self.settle_before(queue, session, slot, output)
+            self.prepare_transaction(queue, session, slot, output)
         };
         // A commit that failed just now counts as a change.
         let changed = has_changed(session, &self.keys);
@@ -172,9 +126,9 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Does what cannot be done between the commands. Returns the error line for those that write to a database which could
-    /// not be created.
-    fn settle_before(
+    /// Commits and creates databases, which cannot be done between the commands. Returns the error line for
+    /// commands that write to a database that could not be created.
+    fn prepare_transaction(
         &mut self,
         queue: &Queue,
         session: &Session,
@@ -184,12 +138,12 @@ impl Executor<'_, '_> {
         let written = databases_written(queue, session.database);
         let missing = || (0..DATABASES).filter(|&database| written[database]);
         let creates = missing().any(|database| !self.keys.exists(database));
-        // So that others' commands do not fail with the commit of one that is too large.
+        // Commands of other clients must not fail because this commit is too large.
         let is_large = queue.len() * WORDS_PER_COMMAND > self.batch_words_max;
-        // So that what the commands are to see is settled, should all of them have to be run again.
+        // If the commands have to be run again, they must find the same state.
         let may_run_again = self.keys.is_reclaiming();
         if creates || is_large || may_run_again || queue.has(WALKS) {
-            self.settle(Some((slot, output)));
+            self.commit_batch(Some((slot, output)));
         }
         let mut failed = None;
         for database in missing() {
@@ -202,7 +156,7 @@ impl Executor<'_, '_> {
         failed
     }
 
-    /// Runs the commands, again if need be. Returns where their reply begins.
+    /// Runs the commands, and again where space was reclaimed. Returns where their reply begins.
     fn run_all(
         &mut self,
         queue: &Queue,
@@ -214,7 +168,7 @@ impl Executor<'_, '_> {
         let mut can_reclaim = true;
         loop {
             let start = output.len();
-            // What else they change of the session is the same when they are run again.
+            // Their other changes of the session are the same when they are run again.
             let before = (session.database, session.protocol);
             let may_ask_for_room = can_reclaim && self.keys.is_reclaiming();
             if queue.has(WALKS) {
@@ -233,7 +187,7 @@ impl Executor<'_, '_> {
                 Ok(Err(NoRoom)) => {
                     output.truncate(start);
                     (session.database, session.protocol) = before;
-                    self.settle(Some((slot, output)));
+                    self.commit_batch(Some((slot, output)));
                     can_reclaim = self.reclaim_now().is_ok();
                 }
                 Err(fault) => {
@@ -244,7 +198,8 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Runs the commands, each to its end. Returns early, with some of their effects, only if it may ask for room.
+    /// Runs the commands, each to its end. Returns early, with some of their effects, only if it may ask for
+    /// room.
     fn run_once(
         &mut self,
         queue: &Queue,
@@ -275,7 +230,7 @@ impl Executor<'_, '_> {
         Ok(())
     }
 
-    /// Runs one of the commands, in one go. If it fails, the keyspace and the output are as before.
+    /// Runs one of the commands without a break. If it fails, the keyspace and the output are as before.
     fn run_queued(
         &mut self,
         command: &Command,
@@ -291,7 +246,7 @@ impl Executor<'_, '_> {
             let take = |reply: &[u8]| output.extend_from_slice(reply);
             done = under_way.advance(&self.keys, session.protocol, take).map(|rest| job = rest);
         }
-        // Replies that come of writes were measured before they were written.
+        // The replies of writes were measured before they were written.
         if output.len() > end_max && !command.has(WRITE) {
             done = done.and(Err(TOO_LONG));
         }
@@ -301,7 +256,7 @@ impl Executor<'_, '_> {
         done
     }
 
-    /// Forgets what a client that goes had begun.
+    /// Discards the transaction and the watches of a client that disconnects.
     pub(crate) fn part_with(&mut self, session: &mut Session) {
         discard(session, &mut self.keys);
     }

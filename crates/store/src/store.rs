@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tembo_index::WbTree;
-use tembo_pool::{Claim, KeptSpace, Pool};
+use tembo_pool::{KeptSpace, OpenGuard, Pool};
 
 /// How often, and how long, [`Store::transact`] tries.
 const ATTEMPTS_MAX: u32 = 1000;
@@ -35,7 +35,7 @@ pub(crate) struct StoreInner {
     pub(crate) names: WbTree,
     pub(crate) kept: WbTree,
     open: Mutex<HashMap<String, Keyspace>>,
-    _claim: Claim,
+    _guard: OpenGuard,
 }
 
 /// A version of a key.
@@ -83,7 +83,7 @@ impl Store {
         };
         let region = pool.region();
         check_format(region.load_u64(off)?, off)?;
-        let claim = pool.claim(off)?.ok_or_else(|| Error::InUse { name: name.to_owned() })?;
+        let guard = pool.claim(off)?.ok_or_else(|| Error::InUse { name: name.to_owned() })?;
         let names = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.keyspaces))?)?;
         let kept = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.kept))?)?;
         let numbers = read_kept(&kept)?.into_iter().map(|kept| kept.number);
@@ -97,7 +97,7 @@ impl Store {
             names,
             kept,
             open: Mutex::default(),
-            _claim: claim,
+            _guard: guard,
         };
         Ok(Store { inner: Arc::new(inner) })
     }

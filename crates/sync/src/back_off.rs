@@ -1,4 +1,4 @@
-//! How threads wait for each other.
+//! Back-off: waiting for another thread.
 
 use crate::nap::nap;
 use std::time::Duration;
@@ -23,8 +23,8 @@ pub fn back_off(round: u32) {
     }
 }
 
-/// Tries for a lock for some microseconds before it waits for it in the kernel, as sleeping and being woken takes
-/// longer than holders keep it.
+/// Tries for a lock for some microseconds before it waits for it in the kernel, as sleeping and being woken
+/// takes longer than holders keep it.
 #[inline]
 pub fn lock_soon<G>(try_lock: impl Fn() -> Option<G>, lock: impl FnOnce() -> G) -> G {
     for _ in 0..TRIES {

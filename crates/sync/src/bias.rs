@@ -1,21 +1,22 @@
-//! Bias: locks that one thread takes without a locked instruction, as long as no other thread takes any of them.
+//! Bias: locks that one thread takes without a locked instruction, as long as no other thread takes any of
+//! them.
 //!
-//! A locked instruction waits for all write-backs that its thread has started. Between two durable changes that is the
-//! time of a whole fence, in which the search for the second change could run.
+//! A locked instruction waits for all write-backs that its thread has started. Between two durable changes
+//! that is the time of a whole fence, in which the search for the second change could run.
 //!
-//! The first thread that takes a lock gets the bias. From then on it stores, before each lock, how many locks it holds,
-//! and then checks that it still has the bias. Any other thread that wants a lock revokes the bias for good: it makes
-//! every thread of the process execute a fence ([`heavy_fence`]) and waits until the holder has no lock. From then on
-//! every lock takes a locked instruction.
+//! The first thread that takes a lock gets the bias. From then on it stores, before each lock, how many locks
+//! it holds, and then checks that it still has the bias. Any other thread that wants a lock revokes the bias
+//! for good: it makes every thread of the process execute a fence ([`heavy_fence`]) and waits until the
+//! holder has no lock. From then on every lock takes a locked instruction.
 //!
-//! ORDER: the holder stores its count and then loads the holder's name. The revoking thread stores that name and then,
-//! after the heavy fence, loads the count. One of them therefore sees the other's store. Where the system has no such
-//! fence, no thread gets the bias.
+//! ORDER: the holder stores its count and then loads the holder's name. The revoking thread stores that name
+//! and then, after the heavy fence, loads the count. One of them therefore sees the other's store. Where the
+//! system has no such fence, no thread gets the bias.
 //!
 //! # Source
 //!
-//! Biased locking as in Dice, Moir and Scherer's "Quickly Reacquirable Locks" (2003). Deviations: one bias serves many
-//! locks, and is never given back.
+//! Biased locking as in Dice, Moir and Scherer's "Quickly Reacquirable Locks" (2003). Deviations: one bias
+//! serves many locks, and is never given back.
 
 use crate::primitives::{
     AtomicU64, Mutex, Ordering, THREADS, back_off, compiler_fence, has_heavy_fence, heavy_fence,
@@ -51,9 +52,9 @@ impl Default for Bias {
 }
 
 impl Bias {
-    /// Call before taking a lock. Returns whether the thread has the bias: it then takes the lock by a plain store, after
-    /// it has seen that the lock is free, and calls [`leave`](Self::leave) after it has released the lock. Otherwise it
-    /// takes the lock by a locked instruction.
+    /// Call before taking a lock. Returns whether the thread has the bias: it then takes the lock by a plain
+    /// store, after it has seen that the lock is free, and calls [`leave`](Self::leave) after it has released
+    /// the lock. Otherwise it takes the lock by a locked instruction.
     ///
     /// Waits for the holder if that is another thread that holds locks.
     #[inline(always)]
@@ -88,7 +89,8 @@ impl Bias {
     #[inline(always)]
     pub fn leave(&self) {
         let held = self.held.load(Ordering::Relaxed);
-        // ORDER: release: the revoking thread, which waits for this count, sees all stores made under the lock.
+        // ORDER: release: the revoking thread, which waits for this count, sees all stores made under the
+        // lock.
         self.held.store(held - 1, Ordering::Release);
     }
 
@@ -116,7 +118,8 @@ impl Bias {
         }
         self.holder.store(LOSING, Ordering::SeqCst);
         if has_heavy_fence() {
-            // ORDER: between that store and the loads below, and in the holder between its store and its load.
+            // ORDER: between that store and the loads below, and in the holder between its store and its
+            // load.
             heavy_fence();
         }
         let mut rounds = 0;

@@ -1,8 +1,9 @@
 //! A mutex that one thread takes without a locked instruction as long as no other thread takes it ([`Bias`]).
 //!
-//! There are two ways to hold the lock. The thread with the bias sets a flag of its own, after it entered the bias and
-//! saw the inner mutex free. Every other thread revokes the bias and takes the inner mutex. The thread with the bias may
-//! take the inner mutex too: for a guard that another thread may drop, and to wait for such a guard.
+//! There are two ways to hold the lock. The thread with the bias sets a flag of its own, after it entered the
+//! bias and saw the inner mutex free. Every other thread revokes the bias and takes the inner mutex. The
+//! thread with the bias may take the inner mutex too: for a guard that another thread may drop, and to wait
+//! for such a guard.
 
 use crate::Bias;
 use parking_lot::RawMutex;
@@ -15,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// A mutual exclusion lock around a value.
 ///
-/// A thread must not keep a guard in a thread-local value: its thread number may belong to another thread by the time
-/// that the guard is dropped.
+/// A thread must not keep a guard in a thread-local value: its thread number may belong to another thread by
+/// the time that the guard is dropped.
 #[doc(hidden)]
 pub struct BiasedMutex<T> {
     bias: Bias,
@@ -47,7 +48,7 @@ pub struct ArcBiasedGuard<T> {
 }
 
 impl<T> BiasedMutex<T> {
-    /// A value that nobody has yet.
+    /// A value that no thread has locked.
     pub fn new(value: T) -> BiasedMutex<T> {
         BiasedMutex {
             bias: Bias::default(),
@@ -57,7 +58,8 @@ impl<T> BiasedMutex<T> {
         }
     }
 
-    /// The value, if nobody has it. The first thread that asks while another has the bias waits until that has no lock.
+    /// Takes the lock if it is free. The first thread that asks while another has the bias waits until that
+    /// one has no lock.
     #[inline]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
         let is_biased = self.bias.enter();
@@ -68,7 +70,7 @@ impl<T> BiasedMutex<T> {
         is_locked.then(|| BiasedGuard { of: self, is_biased, not_send: PhantomData })
     }
 
-    /// Takes the lock for the thread that has entered its bias, which it leaves again if that is not possible.
+    /// Takes the lock for the thread that has entered its bias. If it cannot, leaves the bias.
     #[inline]
     fn take_by_bias(&self) -> bool {
         if self.is_held_by_bias.load(Ordering::Relaxed) || self.mutex.is_locked() {
@@ -81,11 +83,11 @@ impl<T> BiasedMutex<T> {
         true
     }
 
-    /// Waits for the value.
+    /// Takes the lock.
     ///
     /// # Panics
     ///
-    /// If the thread has it by a guard already, perhaps; otherwise it waits for ever then.
+    /// May panic if the thread has a guard of this lock already; otherwise it then waits for ever.
     #[inline]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         self.try_lock().unwrap_or_else(|| {
@@ -94,7 +96,7 @@ impl<T> BiasedMutex<T> {
         })
     }
 
-    /// Whether the calling thread has the lock by its bias. If another thread has the bias, it loses that.
+    /// Whether the calling thread has the lock by its bias. Revokes the bias of another thread.
     pub fn is_held_by_bias(&self) -> bool {
         let may_be = self.bias.enter();
         if may_be {
@@ -123,8 +125,9 @@ impl<T> Deref for BiasedGuard<'_, T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the guard has the lock. By bias: no other thread gets it before this one has left, and this one gets no second guard,
-        // as it looks at both ways first. By mutex: others need that as well, or the bias, whose holder finds the mutex taken.
+        // SAFETY: the guard has the lock. By bias: no other thread gets it before this one has left, and this
+        // one gets no second guard, as it looks at both ways first. By mutex: others need that as well, or
+        // the bias, whose holder finds the mutex taken.
         unsafe { &*self.of.value.get() }
     }
 }
@@ -235,7 +238,7 @@ mod tests {
         if crate::primitives::has_heavy_fence() {
             let _second = value.lock();
         } else {
-            // Nobody has a bias.
+            // No thread has a bias.
             panic!("a thread that waits for a lock that it has");
         }
     }

@@ -1,20 +1,20 @@
 //! Epochs: how long freed memory must wait for readers.
 //!
-//! A reader *pins* the current epoch. A writer that made blocks unreachable *retires* them at the current epoch and
-//! advances it. The blocks may be used again when no pin with that epoch or an older one is left.
+//! A reader *pins* the current epoch. A writer that made blocks unreachable *retires* them at the current
+//! epoch and advances it. The blocks may be used again when no pin with that epoch or an older one is left.
 //!
-//! ORDER: a pin loads the global epoch and then publishes it in its slot with sequential consistency, before any load
-//! of shared data. A slot that the reclaimer's scan misses was published after the scan. Its reader therefore loads
-//! data after everything retired before the scan had been unlinked. A slot that holds an older epoch than the current
-//! one only makes the reclaimer wait longer.
+//! ORDER: a pin loads the global epoch and then publishes it in its slot with sequential consistency, before
+//! any load of shared data. A slot that the reclaimer's scan misses was published after the scan. Its reader
+//! therefore loads data after everything retired before the scan had been unlinked. A slot that holds an
+//! older epoch than the current one only makes the reclaimer wait longer.
 //!
-//! Pins are counted, not bound to threads: a guard may be sent to another thread, any number may be alive, and a
-//! thread may hold several.
+//! Pins are counted, not bound to threads: a guard may be sent to another thread, any number may be alive,
+//! and a thread may hold several.
 //!
-//! A *brief* pin stays on its thread, in a slot that only this thread stores to. It needs no locked instruction, which
-//! would wait for all write-backs that the thread has started. The reclaimer supplies the missing fence: it executes
-//! [`heavy_fence`] before it scans. Where the system has no such call, a brief pin takes a shared slot like others, or,
-//! if none is free, a lock.
+//! A *brief* pin stays on its thread, in a slot that only this thread stores to. It needs no locked
+//! instruction, which would wait for all write-backs that the thread has started. The reclaimer supplies the
+//! missing fence: it executes [`heavy_fence`] before it scans. Where the system has no such call, a brief pin
+//! takes a shared slot like others, or, if none is free, a lock.
 
 use crate::primitives::{
     AtomicBool, AtomicU64, Mutex, Ordering, SLOTS, THREADS, compiler_fence, fence, fence_after_exchange,
@@ -68,8 +68,8 @@ impl Default for Epochs {
 }
 
 impl Epochs {
-    /// Pins the current epoch for a guard that any thread may unpin. Executes a locked instruction; never waits while
-    /// a slot is free.
+    /// Pins the current epoch for a guard that any thread may unpin. Executes a locked instruction; never
+    /// waits while a slot is free.
     pub fn pin(&self) -> PinSlot<'static> {
         let start = first_slot();
         let epoch = self.current.load(Ordering::SeqCst);
@@ -96,13 +96,13 @@ impl Epochs {
         }
     }
 
-    /// [`pin_briefly`](Self::pin_briefly) if the thread's slot is known and empty and brief pins have begun: a few
-    /// instructions.
+    /// [`pin_briefly`](Self::pin_briefly) if the thread's slot is known and empty and brief pins have begun:
+    /// a few instructions.
     #[inline(always)]
     pub fn try_pin_briefly(&self) -> Option<PinSlot<'_>> {
         let slot = self.threads.get(known_thread_number())?;
-        // ORDER: acquire, so that no later load comes before this one: a scan that still misses another thread's
-        // store of the flag would not make this thread execute a fence. Likewise below.
+        // ORDER: acquire, so that no later load comes before this one: a scan that still misses another
+        // thread's store of the flag would not make this thread execute a fence. Likewise below.
         let may_pin = slot.load(Ordering::Relaxed) == EMPTY && self.is_brief.load(Ordering::Acquire);
         may_pin.then(|| self.pin_by(slot))
     }
@@ -142,7 +142,8 @@ impl Epochs {
     /// Takes back a pin of these epochs.
     #[inline(always)]
     pub fn unpin(&self, slot: PinSlot<'_>) {
-        // ORDER: release, so that the reader's loads are done before a reclaimer sees the slot empty. Likewise below.
+        // ORDER: release, so that the reader's loads are done before a reclaimer sees the slot empty.
+        // Likewise below.
         match slot {
             PinSlot::Own(slot) => slot.store(EMPTY, Ordering::Release),
             slot => self.unpin_shared(slot),
@@ -166,8 +167,8 @@ impl Epochs {
         }
     }
 
-    /// Ends the current epoch and returns it: everything unlinked so far is retired at it. Later pins have a higher one.
-    /// `is_only_writer`: no other thread retires meanwhile.
+    /// Ends the current epoch and returns it: everything unlinked so far is retired at it. Later pins have a
+    /// higher one. `is_only_writer`: no other thread retires meanwhile.
     pub fn retire(&self, is_only_writer: bool) -> u64 {
         // ORDER: release, so that a pin that loads the new epoch sees the unlinking.
         if is_only_writer {
@@ -178,8 +179,8 @@ impl Epochs {
         self.current.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Everything retired before the returned epoch has no readers left and gets no new ones. The result is at most the
-    /// current epoch.
+    /// Everything retired before the returned epoch has no readers left and gets no new ones. The result is
+    /// at most the current epoch.
     pub fn safe_before(&self) -> u64 {
         let current = self.current.load(Ordering::SeqCst);
         // ORDER: the unlinking is visible before the scan, so that a pin that the scan misses sees it.

@@ -41,7 +41,7 @@ fn threads_have_slots_of_their_own() {
         if let PinSlot::Own(word) = slot { Some(std::ptr::from_ref(*word)) } else { None }
     };
     assert!(others.iter().all(|other| own(other) != own(&mine) || !has_heavy_fence()));
-    // What a thread left behind when it ended is still a pin.
+    // A pin that a thread left when it ended is still a pin.
     let retired = epochs.retire(true);
     epochs.unpin(mine);
     assert!(retired >= epochs.safe_before());

@@ -1,14 +1,14 @@
 //! Fences that cost one side of a protocol nothing.
 //!
-//! Two threads that each store and then load need a full fence between the two on both sides. With the asymmetric
-//! fence the frequent side uses a compiler fence only, and the rare side makes every thread of the process execute a
-//! full fence ([`heavy_fence`], `membarrier` on Linux).
+//! Two threads that each store and then load need a full fence between the two on both sides. With the
+//! asymmetric fence the frequent side uses a compiler fence only, and the rare side makes every thread of the
+//! process execute a full fence ([`heavy_fence`], `membarrier` on Linux).
 
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
-/// [`YES`], [`NO`], or 0 as long as nobody has asked. Threads that ask at once find the same, so no thread waits for
-/// another, which a child of `fork` may lack.
+/// [`YES`], [`NO`], or 0 as long as no thread has asked. Threads that ask at once get the same answer, so no
+/// thread waits for another, which may be missing in a child of `fork`.
 static HEAVY_FENCE: AtomicU8 = AtomicU8::new(0);
 const NO: u8 = 1;
 const YES: u8 = 2;
@@ -22,8 +22,8 @@ pub fn has_heavy_fence() -> bool {
     }
 }
 
-/// Asks the system for [`heavy_fence`] on behalf of this process; a child of `fork` has to ask again. Returns whether
-/// the system offers it. Takes long the first time if other threads exist.
+/// Asks the system for [`heavy_fence`] on behalf of this process; a child of `fork` has to ask again. Returns
+/// whether the system offers it. Takes long the first time if other threads exist.
 #[cold]
 pub fn register_heavy_fence() -> bool {
     // Miri has no such call.
@@ -32,7 +32,8 @@ pub fn register_heavy_fence() -> bool {
     has
 }
 
-/// Makes every thread of the process execute a full fence, and returns when all have. Takes a microsecond or more.
+/// Makes every thread of the process execute a full fence, and returns when all have. Takes a microsecond or
+/// more.
 ///
 /// # Panics
 ///
@@ -42,8 +43,9 @@ pub fn heavy_fence() {
     membarrier(MembarrierCommand::PrivateExpedited).expect("the command was registered");
 }
 
-/// A full fence between a locked instruction that was just executed and any later load. On x86 the locked instruction
-/// is one already, and the explicit one would cost as much again. (Miri follows the language, where it is none.)
+/// A full fence between a locked instruction that was just executed and any later load. On x86 the locked
+/// instruction is one already, and the explicit one would cost as much again. (Miri follows the language,
+/// where it is none.)
 #[inline(always)]
 pub fn fence_after_exchange() {
     if cfg!(all(any(target_arch = "x86", target_arch = "x86_64"), not(miri))) {

@@ -13,14 +13,14 @@
 //!
 //! # Why locked instructions matter here
 //!
-//! On x86 a locked instruction waits for all write-backs that its thread has started. Between two commits that
-//! means a wait for a whole persistence fence, which could otherwise overlap with the search for the next change.
-//! Epochs, biased locks and the spin lock exist so that a single writer executes none.
+//! On x86 a locked instruction waits for all write-backs that its thread has started. Between two commits
+//! that means a wait for a whole persistence fence, which could otherwise overlap with the search for the
+//! next change. Epochs, biased locks and the spin lock exist so that a single writer executes none.
 //!
 //! # Model checking
 //!
-//! `epoch.rs` and `bias.rs` take their atomics from `primitives.rs`. `tests/epochs.rs` and `tests/bias.rs` compile
-//! the same files over loom's atomics, and require that each of a list of weakenings is caught.
+//! `epoch.rs` and `bias.rs` take their atomics from `primitives.rs`. `tests/epochs.rs` and `tests/bias.rs`
+//! compile the same files over loom's atomics, and require that each of a list of weakenings is caught.
 
 mod back_off;
 mod bias;

@@ -2,14 +2,14 @@
 
 use crate::hash_u64;
 
-/// Maps 8-byte keys to values and keeps the order of insertion. Made for the bookkeeping of a transaction, which empties
-/// it each time: emptying costs nothing while it never held more than a few entries, and little after that.
-/// Insertion and lookup are O(1).
+/// Maps 8-byte keys to values and keeps the order of insertion. Made for the bookkeeping of a transaction,
+/// which empties it each time: emptying costs nothing while it never held more than a few entries, and little
+/// after that. Insertion and lookup are O(1).
 #[derive(Debug)]
 pub struct SmallMap<V> {
     entries: Vec<(u64, V)>,
-    /// Hash table with linear probing: the entry's number plus one, or 0. At most half full. Empty until there are more
-    /// than a few keys, which are searched one by one.
+    /// Hash table with linear probing: the entry's number plus one, or 0. At most half full. Empty until
+    /// there are more than a few keys, which are searched one by one.
     table: Vec<u32>,
 }
 
@@ -93,7 +93,7 @@ impl<V> SmallMap<V> {
         (*key, value)
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[inline]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -105,7 +105,7 @@ impl<V> SmallMap<V> {
         self.entries.iter().map(|(key, value)| (*key, value))
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

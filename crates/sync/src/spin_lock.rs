@@ -1,14 +1,14 @@
 //! A lock that a plain store releases.
 //!
-//! On x86 a locked instruction waits for write-backs under way. A lock that is released behind a flush must not
-//! execute one.
+//! On x86 a locked instruction waits for write-backs under way. A lock that is released behind a flush must
+//! not execute one.
 
 use crate::back_off;
 use parking_lot::lock_api::{GuardNoSend, Mutex, MutexGuard, RawMutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The lock by itself. Holders may commit under it: nanoseconds, or milliseconds where that synchronises a device, so
-/// that waiting threads [back off](back_off).
+/// The lock by itself. Holders may commit under it: nanoseconds, or milliseconds where that synchronises a
+/// device, so that waiting threads [back off](back_off).
 #[derive(Debug, Default)]
 pub struct SpinLock(AtomicBool);
 
@@ -26,7 +26,7 @@ impl SpinLock {
         }
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_acquire(&self) -> bool {
         // ORDER: acquire, with the release of the last holder.
@@ -57,8 +57,8 @@ impl SpinLock {
     }
 }
 
-// SAFETY: the flag goes from false to true in one exchange, so one thread at a time has the lock; a `Mutex` gives its
-// lock out by an unsafe function only, so that nobody else can release it.
+// SAFETY: the flag goes from false to true in one exchange, so one thread at a time has the lock; a `Mutex`
+// gives its lock out by an unsafe function only, so that only its guard releases it.
 unsafe impl RawMutex for SpinLock {
     const INIT: SpinLock = SpinLock(AtomicBool::new(false));
     type GuardMarker = GuardNoSend;

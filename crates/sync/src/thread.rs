@@ -1,22 +1,23 @@
-//! Small numbers for threads: an index into an array of what each thread has for itself.
+//! Small numbers for threads: indexes into arrays with an element for each thread.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Threads with a place of their own in such arrays. More threads share what they do.
+/// The number of threads with an element of their own in such arrays. Further threads share.
 pub(crate) const THREADS: usize = 256;
 
 /// A number that no other living thread has.
 struct ThreadNumber(usize);
 
-/// Numbers that are given again when their thread has ended, a bit each, set while there is one. No lock, since a child of `fork` would find that as
-/// the parent's other threads had it; there the numbers of these stay taken.
+/// Numbers that are reused when their thread has ended: a bit each, set while the number is taken. There is
+/// no lock, since a child of `fork` would find it as the parent's other threads left it. In the child the
+/// numbers of those threads stay taken.
 static NUMBERS: [AtomicU64; 2 * THREADS / 64] = [const { AtomicU64::new(0) }; 2 * THREADS / 64];
-/// The lowest of the others that was never given.
+/// The lowest other number that was never given.
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(2 * THREADS);
 
 impl ThreadNumber {
-    /// The lowest that is free.
+    /// The lowest free number.
     fn take() -> ThreadNumber {
         for (at, word) in NUMBERS.iter().enumerate() {
             let lowest_free = |taken: u64| (taken != u64::MAX).then_some(taken | (taken + 1));
@@ -33,7 +34,8 @@ impl Drop for ThreadNumber {
         // Others of the thread's destructors may still pin.
         KNOWN_NUMBER.set(UNKNOWN);
         if let Some(word) = NUMBERS.get(self.0 / 64) {
-            // ORDER: release, and acquire above: what the thread did with its number comes before another's use of it.
+            // ORDER: release, with the acquire above: this thread's use of its number comes before the next
+            // thread's.
             word.fetch_and(!(1 << (self.0 % 64)), Ordering::Release);
         }
     }
@@ -43,22 +45,23 @@ static NEXT_START: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     static START: usize = NEXT_START.fetch_add(1, Ordering::Relaxed) % crate::primitives::SLOTS;
     static NUMBER: ThreadNumber = ThreadNumber::take();
-    /// The same, without a destructor, so that a look at it is one load; [`UNKNOWN`] before it was asked for, and when the
-    /// thread is ending.
+    /// The number again, without a destructor, so that reading it is one load; [`UNKNOWN`] before the thread
+    /// has asked for it, and while the thread ends.
     static KNOWN_NUMBER: Cell<usize> = const { Cell::new(UNKNOWN) };
 }
 
-/// Higher than any number, and nothing else that stands in place of one (`bias.rs`).
+/// Higher than any number, and unlike the special values in `bias.rs`.
 const UNKNOWN: usize = u32::MAX as usize;
 
-/// Where this thread starts to look for a slot, so that threads do not share lines.
+/// The place where this thread starts to look for a slot, so that threads do not share lines.
 #[inline]
 pub(crate) fn first_slot() -> usize {
     START.with(|start| *start)
 }
 
-/// The calling thread's number: the lowest that no other living thread has. A number over `u32::MAX / 2` while the thread
-/// ends and has none any more. A number that was given up goes to a later thread. Takes one load once it is known.
+/// The calling thread's number: the lowest that no other living thread has. A number over `u32::MAX / 2`
+/// while the thread ends and has none any more. A number that was given up goes to a later thread. Takes one
+/// load once it is known.
 #[inline(always)]
 pub fn thread_number() -> usize {
     match known_thread_number() {
@@ -114,7 +117,7 @@ mod tests {
             });
             let number = number.join().unwrap();
             let numbers: Vec<usize> = numbers.iter().collect();
-            // Destructors run in some order, of which one comes after the number's.
+            // Destructors run in an unspecified order; one of these runs after the number's.
             assert!(
                 numbers.iter().all(|late| *late == number || *late == UNKNOWN),
                 "{numbers:?} of {number}"

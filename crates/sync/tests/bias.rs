@@ -1,18 +1,20 @@
-//! Biases under a model checker: `src/bias.rs` itself, with loom's atomics in place of the processor's, so that every
-//! interleaving and every value that the orderings allow is tried.
+//! Biases under a model checker: `src/bias.rs` itself, with loom's atomics in place of the processor's, so
+//! that every interleaving and every value that the orderings allow is tried.
 //!
 //! Threads take a lock and use what it guards. Loom tells when two uses are not ordered.
 //!
-//! What the system guarantees is assumed: `membarrier` interrupts every thread between two of its accesses, where it passes a barrier,
-//! and returns when all have. Here, a thread looks before each access whether it was asked to.
+//! The model assumes the guarantee of the system: `membarrier` interrupts every thread between two of its
+//! accesses, where it passes a barrier, and returns when all have. Here, a thread checks before each access
+//! whether it was asked to.
 //!
-//! Each of a list of weakenings has to be caught. `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-sync --test bias` is the long form.
+//! Each of a list of weakenings has to be caught. `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-sync
+//! --test bias` is the long form.
 
 #[expect(unreachable_pub, reason = "it is public in its own crate")]
 #[path = "../src/bias.rs"]
 mod bias;
 
-/// What `bias.rs` is built on, with weakenings.
+/// The primitives under `bias.rs`, with weakenings.
 mod primitives {
     use super::{Mutant, has_barriers, is};
     use loom::sync::atomic;
@@ -135,7 +137,7 @@ mod primitives {
         pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
             interrupt();
             loop {
-                // Who waits can be interrupted.
+                // A waiting thread can be interrupted.
                 if let Ok(guard) = self.0.try_lock() {
                     return guard;
                 }
@@ -158,7 +160,7 @@ enum Mutant {
     NoRemoteBarrier,
     /// The holder does not say that it has a lock.
     EntersSilently,
-    /// Who takes the bias away does not wait for the holder.
+    /// The thread that revokes the bias does not wait for the holder.
     WaitsForNobody,
 }
 
@@ -179,7 +181,7 @@ fn has_barriers() -> bool {
 /// The number of the first thread: more than locks that a thread has.
 const FIRST: usize = 3;
 
-/// What a lock guards.
+/// The data that a lock guards.
 struct Guarded(UnsafeCell<()>);
 
 // SAFETY: nothing is ever read or written there; loom checks that accesses are ordered.

@@ -1,27 +1,29 @@
-//! The epochs under a model checker: `src/epoch.rs` itself, with loom's atomics in place of the processor's, so that every
-//! interleaving and every value that the orderings allow is tried.
+//! The epochs under a model checker: `src/epoch.rs` itself, with loom's atomics in place of the processor's,
+//! so that every interleaving and every value that the orderings allow is tried.
 //!
-//! Readers pin, take the object that a word leads to, and look at it. A writer lets the word lead to another object,
-//! retires the old one, and uses it again as soon as the epochs say that nobody looks at it any more. Loom tells when that
-//! use and a look are not ordered.
+//! Readers pin, take the object that a word leads to, and look at it. A writer lets the word lead to another
+//! object, retires the old one, and uses it again as soon as the epochs say that nobody looks at it any more.
+//! Loom tells when that use and a look are not ordered.
 //!
-//! What the system and the processor guarantee is assumed:
+//! The model assumes these guarantees of the system and the processor:
 //!
-//! * `membarrier` interrupts every thread between two of its accesses, where it passes a barrier, and returns when all have.
-//!   Here, a reader looks before each access whether it was asked to.
-//! * A locked instruction that was made by `pin` is a barrier, or is followed by one. Here it is followed by one.
-//! * A store that one other thread has seen is seen by all. Loom does not know that, so that the load of the flag of brief pins
-//!   is followed by a barrier here, if it acquires. The store to the pin's slot comes after that.
+//! * `membarrier` interrupts every thread between two of its accesses, where it passes a barrier, and returns
+//!   when all have. Here, a reader looks before each access whether it was asked to.
+//! * A locked instruction that was made by `pin` is a barrier, or is followed by one. Here it is followed by
+//!   one.
+//! * A store that one other thread has seen is seen by all. Loom does not know that, so that the load of the
+//!   flag of brief pins is followed by a barrier here, if it acquires. The store to the pin's slot comes
+//!   after that.
 //!
-//! Each of a list of weakenings has to be caught. `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-sync --test epochs` is
-//! the long form.
+//! Each of a list of weakenings has to be caught. `LOOM_MAX_PREEMPTIONS=4 cargo test --release -p tembo-sync
+//! --test epochs` is the long form.
 
 #[expect(clippy::modulo_one, reason = "one slot is enough here")]
 #[expect(unreachable_pub, reason = "it is public in its own crate")]
 #[path = "../src/epoch.rs"]
 mod epoch;
 
-/// What `epoch.rs` is built on, with weakenings.
+/// The primitives under `epoch.rs`, with weakenings.
 mod primitives {
     use super::{Mutant, Setting, is};
     use loom::sync::atomic;
@@ -216,7 +218,7 @@ enum Mutant {
     NoFenceOfPins,
     NoFenceOfBriefPins,
     NoRemoteBarrier,
-    /// What is unlinked is not visible before slots are looked at.
+    /// The unlinking is not visible before the slots are read.
     NoFenceOfReclaimer,
     /// A pin of a new epoch need not see what was unlinked in the old one.
     PinsRelaxed,
@@ -225,16 +227,16 @@ enum Mutant {
     UnpinsRelaxed,
     ScansRelaxed,
     SeesNoSlot,
-    /// Whoever finds the flag of brief pins set loads what follows first.
+    /// A thread that finds the flag of brief pins set does its later loads first.
     FlagRelaxed,
     RaisesNoFlag,
     /// Readers load the word that leads to the object before they pin.
     PinsLate,
-    /// What leads to the block changes after the commit, and the block does not wait from then on.
+    /// The reference to the block changes after the commit, and the block does not wait from then on.
     UnlinkedBefore,
 }
 
-/// What a model is run with.
+/// The settings of a run of the model.
 #[derive(Clone, Copy)]
 struct Setting {
     mutant: Mutant,
@@ -256,7 +258,7 @@ fn is(mutant: Mutant) -> bool {
     Setting::get().mutant == mutant
 }
 
-/// What readers look at and the writer uses again.
+/// The memory that readers look at and the writer reuses.
 struct Object(UnsafeCell<()>);
 
 // SAFETY: nothing is ever read or written there; loom checks that accesses are ordered.
@@ -375,7 +377,8 @@ fn two_readers_with_brief_pins() {
     replace(3, 2, true, |world| world.read(Epochs::pin_briefly));
 }
 
-/// As `Lane::unlinked_only_now`: the block is retired by the commit, and what leads to it in memory is changed later.
+/// As `Lane::defer_frees_to_current_epoch`: the block is retired by the commit, and what leads to it in
+/// memory is changed later.
 fn a_block_that_is_unlinked_after_the_commit() {
     explore(4, || {
         let world = World::new();

@@ -1,9 +1,11 @@
 //! How long a store takes to open after a crash, at several sizes.
 //!
-//! `cargo bench -p tembo --bench open -- [directory] [sizes in MiB ...]`      (default: 64 and 2048 MiB in /dev/shm)
+//! `cargo bench -p tembo --bench open -- [directory] [sizes in MiB ...]`      (default: 64 and 2048 MiB in
+//! /dev/shm)
 //!
-//! For each size a child process fills a store and dies without closing it; then, twenty times, a child writes some
-//! more and dies, and this process opens the store and makes its first write. Prints medians and maxima.
+//! For each size a child process fills a store and dies without closing it; then, twenty times, a child
+//! writes some more and dies, and this process opens the store and makes its first write. Prints medians and
+//! maxima.
 
 use std::error::Error;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example heap_migrate -- [file]`
 //!
-//! `docs/heap.md` explains it.
+//! `docs/guide/heap.md` explains it.
 
 use std::path::Path;
 use tembo::Options;
@@ -42,7 +42,7 @@ impl Migrate<PersonV1> for Person {
     }
 }
 
-/// What the first version of the program left: somebody of 30 years with a friend of 40.
+/// Runs the first version of the program, which leaves a person of 30 years with a friend of 40.
 fn first_version(path: &Path, options: &Options) -> Result<(), Error> {
     let heap = Heap::<People, PersonV1>::open(path, options)?;
     heap.write(|tx, person| {

@@ -1,8 +1,9 @@
-//! A queue of jobs, filled by some threads and worked off by others: each job is done once, whenever the program is killed.
+//! A queue of jobs, filled by some threads and worked off by others: each job is done once, whenever the
+//! program is killed.
 //!
 //! `cargo run --example heap_queue -- [file]`
 //!
-//! `docs/heap.md` explains it step by step.
+//! `docs/guide/heap.md` explains it step by step.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +33,7 @@ struct Work {
     front: PRc<End>,
     /// The job that was added last.
     back: PRc<End>,
-    /// What came of those that are done.
+    /// The results of the tasks that are done.
     results: PRc<Results>,
 }
 

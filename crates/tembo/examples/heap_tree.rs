@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example heap_tree -- [file]`
 //!
-//! `docs/heap.md` explains it step by step.
+//! `docs/guide/heap.md` explains it step by step.
 
 use std::path::Path;
 use tembo::Options;

@@ -1,4 +1,5 @@
-//! A stock whose every evening is kept: what changed since, a stocktaking that is taken back, and an export beside sales.
+//! A stock whose every evening is kept: what changed since, a stocktaking that is taken back, and an export
+//! beside sales.
 //!
 //! `cargo run -p tembo --example snapshots -- stock.pool`, and again: the evenings are still there.
 
@@ -38,7 +39,7 @@ pub(crate) fn run(path: &std::path::Path) -> Result<(), Box<dyn Error>> {
     }
     while stock.collect(1000)? {}
 
-    // A stocktaking that goes wrong is taken back, while somebody reads the evening.
+    // A stocktaking that goes wrong is rolled back, while a reader still holds the evening.
     stock.clear()?;
     stock.put("apples", 1_u64.to_le_bytes())?;
     print_changes(&evening, &stock)?;

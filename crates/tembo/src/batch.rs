@@ -1,28 +1,29 @@
 //! Groups of changes that become durable together.
 
 use crate::map::Tree;
-use crate::open::Once;
+use crate::open_trees::TreeHandle;
 use crate::pool::Shared;
 use crate::{Error, Map, Result};
 use std::ops::RangeBounds;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use tembo_index::{CddsPart, CddsTree, HeldHere, Writers};
+use tembo_index::{HeldHere, VersionedPart, VersionedTree, Writers};
 use tembo_pool::Tx;
 
-/// A group of changes to any maps of a pool: after a crash all of them are there or none, and they share a
-/// fence.
+/// A group of changes to any maps of a pool. A crash keeps all of them or none, and they share one fence.
 ///
-/// A batch is alone with the pool's [`Map`]s as long as it lives: others who write to them wait; those who write to a map that keeps versions, from the
-/// batch's first look at that map on. It sees its own changes; others see them after the commit. Dropping it takes them back.
-/// Its changes of a map that keeps versions are one version.
+/// As long as a batch lives, other writers of the pool's [`Map`]s wait; writers of a map that keeps versions
+/// wait from the batch's first use of that map on. A batch sees its own changes; other threads see them after
+/// the commit. Dropping it takes them back. Its changes of a map that keeps versions are one version.
 ///
-/// All or nothing is a promise about crashes. Who reads several maps beside the commit may meet it in one of them before another; in each
-/// by itself, they see all of it or nothing where the map keeps versions, or by [`Map::scan`].
+/// A batch is atomic after a crash. During its commit, a concurrent reader may see it in one map before
+/// another. Within one map, readers see all of it or nothing if the map keeps versions, or if they use
+/// [`Map::scan`].
 ///
-/// What else takes the lock of a map's writers would wait forever in a thread whose batch has come to that map, be it only to read, and is refused
-/// with [`Error::WouldWait`]: changes beside the batch, another batch, [`Map::rollback_to`], [`Map::collect`], [`Map::drop_snapshot`] and
-/// [`Snapshot::keep`](crate::Snapshot::keep). Every call is refused with [`Error::ForeignMap`] for a map of another pool.
+/// In the thread of the batch, calls that would wait for the batch fail with [`Error::WouldWait`]: other
+/// changes of a map that keeps no versions or that the batch has used, another batch, [`Map::rollback_to`],
+/// [`Map::collect`], [`Map::drop_snapshot`] and [`Snapshot::keep`](crate::Snapshot::keep). Every call for a
+/// map of another pool fails with [`Error::ForeignMap`].
 ///
 /// ```
 /// # fn main() -> Result<(), tembo::Error> {
@@ -43,13 +44,13 @@ pub struct Batch<'p> {
     tx: Tx<'p>,
     shared: &'p Shared,
     writers: &'p Writers,
-    /// Maps with versions that were looked at or changed.
+    /// Maps with versions that the batch has used.
     parts: Parts,
     /// Held while one is added.
     adding: Mutex<()>,
-    /// How many changes of maps with versions there were.
+    /// The number of changes of maps with versions.
     changes: u64,
-    /// More than there were before the last savepoint, or 0 as long as there is none.
+    /// More than the number of changes before the last savepoint; 0 as long as there is none.
     savepoint: AtomicU64,
     /// Until the turn has ended.
     held: HeldHere,
@@ -61,9 +62,9 @@ struct Parts(OnceLock<Box<Part>>);
 
 #[derive(Debug)]
 struct Part {
-    part: CddsPart,
+    part: VersionedPart,
     /// Keeps the tree among the open ones.
-    _tree: Once<CddsTree>,
+    _tree: TreeHandle<VersionedTree>,
     next: Parts,
 }
 
@@ -75,12 +76,12 @@ pub struct Savepoint {
 }
 
 impl Parts {
-    fn find(&self, tree: &CddsTree) -> Option<&CddsPart> {
+    fn find(&self, tree: &VersionedTree) -> Option<&VersionedPart> {
         let part = std::iter::successors(self.0.get(), |part| part.next.0.get());
         part.map(|part| &part.part).find(|part| part.is_of(tree))
     }
 
-    fn find_mut(&mut self, tree: &CddsTree) -> Option<&mut CddsPart> {
+    fn find_mut(&mut self, tree: &VersionedTree) -> Option<&mut VersionedPart> {
         let mut parts = self;
         loop {
             let Part { part, next, .. } = &mut **parts.0.get_mut()?;
@@ -91,7 +92,7 @@ impl Parts {
         }
     }
 
-    fn for_each<E>(&mut self, mut visit: impl FnMut(&mut CddsPart) -> Result<(), E>) -> Result<(), E> {
+    fn for_each<E>(&mut self, mut visit: impl FnMut(&mut VersionedPart) -> Result<(), E>) -> Result<(), E> {
         let mut parts = self;
         while let Some(part) = parts.0.get_mut() {
             visit(&mut part.part)?;
@@ -111,7 +112,7 @@ impl<'p> Batch<'p> {
         let writers = shared.writers()?;
         shared.feed_starved();
         let mut tx = shared.begin("a batch")?;
-        shared.dropped.reclaim_beside(&mut tx);
+        shared.dropped.reclaim_within(&mut tx);
         Ok(Batch {
             tx,
             shared,
@@ -145,9 +146,9 @@ impl<'p> Batch<'p> {
         if std::ptr::eq(&**map.pool.shared, self.shared) { Ok(&map.tree) } else { Err(Error::ForeignMap) }
     }
 
-    /// The batch's part in a tree, whose other writers wait from now on. They wait for nothing that the batch has, and no other batch
-    /// is under way.
-    fn part(&self, tree: &Once<CddsTree>) -> Result<&CddsPart> {
+    /// The batch's part in a tree, whose other writers wait from now on. There is no deadlock: they wait for
+    /// nothing that the batch has, and there is no other batch.
+    fn part(&self, tree: &TreeHandle<VersionedTree>) -> Result<&VersionedPart> {
         if let Some(part) = self.parts.find(tree) {
             return Ok(part);
         }
@@ -167,11 +168,11 @@ impl<'p> Batch<'p> {
         Ok(&parts.0.get_or_init(|| Box::new(part)).part)
     }
 
-    /// Makes a change of a tree, which is given the number of the last savepoint.
+    /// Makes a change of a tree. `body` gets the number of the last savepoint.
     fn change<T>(
         &mut self,
-        tree: &Once<CddsTree>,
-        body: impl FnOnce(&mut CddsPart, &mut Tx<'p>, u64) -> tembo_index::Result<T>,
+        tree: &TreeHandle<VersionedTree>,
+        body: impl FnOnce(&mut VersionedPart, &mut Tx<'p>, u64) -> tembo_index::Result<T>,
     ) -> Result<T> {
         self.part(tree)?;
         self.changes += 1;
@@ -195,9 +196,9 @@ impl Batch<'_> {
         })
     }
 
-    /// A hint that `keys` will be read or written soon: asks the memory for what that will touch, for all of them
-    /// at once. Pays for maps that are larger than the processor's cache, from a few keys on; not for maps that keep versions. At most
-    /// [`PREFETCH_KEYS_MAX`](crate::PREFETCH_KEYS_MAX) keys are looked at.
+    /// A hint that `keys` will be read or written soon: prefetches their nodes, for all keys at once. Pays
+    /// from a few keys on, for maps larger than the processor's cache. Has no effect for maps that keep
+    /// versions. At most [`PREFETCH_KEYS_MAX`](crate::PREFETCH_KEYS_MAX) keys are used.
     #[inline]
     pub fn prefetch<'k>(&self, map: &Map, keys: impl IntoIterator<Item = &'k [u8]>) {
         if let Ok(Tree::Plain(tree)) = self.tree(map) {
@@ -209,7 +210,8 @@ impl Batch<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::ForeignMap`] if the map is of another pool, and as for [`Map::put`]. So for all changes.
+    /// [`Error::ForeignMap`] if the map is of another pool, and as for [`Map::put`]. The same holds for all
+    /// changes.
     pub fn put(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
         self.put_parts(map, key, &[value])
     }
@@ -229,7 +231,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Gives `key` a value if it has none; returns whether that was so. A failure leaves the batch as it was.
+    /// Gives `key` a value if it has none; returns whether it did. A failure leaves the batch as it was.
     ///
     /// # Errors
     ///
@@ -243,7 +245,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Gives `key` another value if it has one; returns whether that was so. A failure leaves the batch as it was.
+    /// Gives `key` another value if it has one; returns whether it did. A failure leaves the batch as it was.
     ///
     /// # Errors
     ///
@@ -307,7 +309,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Removes the record with the smallest key; returns its key and value. A failure leaves the batch as it was.
+    /// Removes the record with the smallest key; returns its key and value. A failure leaves the batch as it
+    /// was.
     ///
     /// # Errors
     ///
@@ -319,7 +322,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Removes the record with the largest key; returns its key and value. A failure leaves the batch as it was.
+    /// Removes the record with the largest key; returns its key and value. A failure leaves the batch as it
+    /// was.
     ///
     /// # Errors
     ///
@@ -331,8 +335,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Removes the records whose keys lie in `bounds`; returns how many. All of them are part of the batch, whose
-    /// record grows with them: [`Map::remove_range`] is for ranges of any size. A failure leaves the batch as it was.
+    /// Removes the records whose keys lie in `bounds`; returns how many. The record of the batch grows with
+    /// them: for ranges of any size use [`Map::remove_range`]. A failure leaves the batch as it was.
     ///
     /// # Errors
     ///
@@ -358,8 +362,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Frees some of the space of what was cleared from the map, in up to `steps` small steps; returns whether
-    /// there is more to free.
+    /// Frees some space of a map that was cleared, in up to `steps` small steps; returns whether there is
+    /// more to free.
     ///
     /// # Errors
     ///
@@ -373,7 +377,7 @@ impl Batch<'_> {
         }
     }
 
-    /// How many records the map has, as this batch sees it.
+    /// The number of records of the map, as this batch sees it.
     ///
     /// # Errors
     ///
@@ -385,9 +389,9 @@ impl Batch<'_> {
         }
     }
 
-    /// A point to which [`rollback_to`](Self::rollback_to) goes back.
+    /// A point for [`rollback_to`](Self::rollback_to).
     pub fn savepoint(&self) -> Savepoint {
-        // Nothing changes while there are shared references, so that a number that several threads store is one number.
+        // Nothing changes while there are shared references, so all threads store the same number.
         self.savepoint.store(self.changes + 1, Ordering::Relaxed);
         Savepoint { tx: self.tx.savepoint(), changes: self.changes }
     }
@@ -406,8 +410,8 @@ impl Batch<'_> {
         *self.savepoint.get_mut() = self.changes + 1;
     }
 
-    /// How many words the record of this batch will hold so far, roughly. Beyond about a thousand, it pays to
-    /// commit and begin another.
+    /// The rough size of this batch's record so far, in words. Beyond about a thousand, it pays to commit and
+    /// begin another batch.
     pub fn pending_words(&self) -> usize {
         self.tx.pending_words() + self.parts.pending_words()
     }
@@ -416,12 +420,13 @@ impl Batch<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Full`](crate::Error::Full) if a large group finds no room for its record (nothing is changed
-    /// then); [`Error::Pool`](crate::Error::Pool) if the device fails.
+    /// [`Error::Full`](crate::Error::Full) if the record of a large group finds no room, and then nothing is
+    /// changed; [`Error::Pool`](crate::Error::Pool) if the device fails.
     pub fn commit(self) -> Result<()> {
-        // In this order, so that, if one fails, the transaction is taken back before others may write to the maps.
+        // Dropped in this order: after a failure the transaction is taken back before other threads may write
+        // to the maps.
         let Batch { mut parts, mut tx, shared, writers, held: _held, .. } = self;
-        let made = parts.for_each(|part| part.finish(&mut tx)).and_then(|()| writers.commit(tx));
+        let made = parts.for_each(|part| part.finish(&mut tx)).and_then(|()| Ok(writers.commit(tx)?));
         if let Err(e) = made {
             let e = e.into();
             if matches!(e, Error::Full { .. }) {
@@ -429,7 +434,7 @@ impl Batch<'_> {
             }
             return Err(e);
         }
-        // All of them are durable; readers see one after the other.
+        // All changes are durable; readers see one map after the other.
         while let Some(part) = parts.0.take() {
             let Part { part, next, .. } = *part;
             part.show();

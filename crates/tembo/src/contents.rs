@@ -1,4 +1,5 @@
-//! What a pool holds, by name: maps, a heap, and what this version of the library does not know.
+//! The contents of a pool, by name: maps, a heap, and structures that this version of the library cannot
+//! read.
 
 use crate::{Error, Pool, Result};
 use std::fmt;
@@ -6,16 +7,16 @@ use tembo_heap::HeapFormat;
 use tembo_index::{MapFormat, MapKind};
 use tembo_pool::Root;
 
-/// Something that has a name in a pool.
+/// A named structure in a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it is.
+    /// The kind of structure.
     pub kind: Kind,
 }
 
-/// What something is that has a name in a pool.
+/// The kind of a named structure in a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -29,24 +30,25 @@ pub enum Kind {
     FixedMap,
     /// A [heap](crate::heap) of persistent objects.
     Heap,
-    /// Something that this version of the library cannot read.
+    /// A structure that this version of the library cannot read.
     Unknown(Unknown),
 }
 
-/// Something in a pool that this version of the library cannot read: of a kind that it does not know, or in another format.
+/// A structure that this version of the library cannot read: its kind is unknown, or its format is another.
 /// It is not damaged, and stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
     /// Its name.
     pub name: String,
-    /// Its kind, as the pool's directory has it: mostly four letters.
+    /// Its kind in the pool's directory: usually four letters.
     pub kind: u32,
-    /// Of a map or heap in another format: what it is, the format that it has, and the one that this version reads.
+    /// For a map or heap in another format: its kind in words, its format, and the format that this version
+    /// reads.
     pub format: Option<(&'static str, u64, u64)>,
 }
 
 impl Kind {
-    /// What such a thing is, in words.
+    /// The kind in words.
     pub fn in_words(&self) -> &'static str {
         match self {
             Kind::Map => "map",
@@ -74,7 +76,7 @@ impl Unknown {
         self.kind == tembo_heap::ROOT_KIND
     }
 
-    /// What to do to read it.
+    /// The version of Tembo that can read it, as an advice.
     pub fn advice(&self) -> &'static str {
         match self.format {
             Some((_, found, supported)) if found < supported => "use the Tembo that made it",
@@ -82,7 +84,7 @@ impl Unknown {
         }
     }
 
-    /// What it is, in words.
+    /// A description, in words.
     pub fn what(&self) -> String {
         if let Some((what, found, supported)) = self.format {
             return format!("a {what} of format {found}, where this program reads format {supported}");
@@ -102,7 +104,8 @@ impl fmt::Display for Unknown {
 }
 
 impl Pool {
-    /// Everything that has a name in the pool, by name, and what it is; also what this version of the library cannot read.
+    /// Every named structure in the pool, in order of the names; also those that this version of the library
+    /// cannot read.
     ///
     /// # Errors
     ///
@@ -117,7 +120,7 @@ impl Pool {
         Ok(listed)
     }
 
-    /// What this version of the library cannot read.
+    /// The structures in the pool that this version of the library cannot read.
     ///
     /// # Errors
     ///
@@ -148,7 +151,7 @@ impl Pool {
         })
     }
 
-    /// What has this name, if something has; an error if this version cannot read it.
+    /// The kind of the structure of this name, if there is one; an error if this version cannot read it.
     pub(crate) fn look_up(&self, name: &str) -> Result<Option<Kind>> {
         let Some(root) = self.shared.pool.root(name)? else { return Ok(None) };
         match self.kind_of(&root)? {
@@ -157,7 +160,7 @@ impl Pool {
         }
     }
 
-    /// The names of what is of one of these kinds.
+    /// The names of all structures of these kinds.
     pub(crate) fn names_of(&self, kinds: &[Kind]) -> Result<Vec<String>> {
         let listed = self.list()?.into_iter().filter(|listed| kinds.contains(&listed.kind));
         Ok(listed.map(|listed| listed.name).collect())

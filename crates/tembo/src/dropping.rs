@@ -1,17 +1,17 @@
-//! Maps are dropped: the name at once, the blocks step by step.
+//! Dropping maps: the name at once, the blocks step by step.
 
 use crate::contents::Kind;
-use crate::open::{OpenOnce, OpenTrees};
+use crate::open_trees::{OpenOnce, OpenTrees};
 use crate::pool::Shared;
 use crate::{Error, Pool, Result};
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree};
+use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree};
 use tembo_pool::{Feature, Tx};
 
-/// A handle of a map without versions: counted, so that nobody drops the map meanwhile.
+/// A handle of a map without versions: counted, so that the map cannot be dropped meanwhile.
 #[derive(Clone, Debug)]
 pub(crate) struct Plain {
     tree: WbTree,
@@ -26,7 +26,7 @@ impl Deref for Plain {
     }
 }
 
-/// The maps without versions that have handles, by their names; and some that had.
+/// The maps without versions that have handles, by their names. Some entries have no handle any more.
 #[derive(Debug, Default)]
 pub(crate) struct OpenPlain(Mutex<HashMap<String, Weak<()>>>);
 
@@ -41,7 +41,7 @@ impl OpenPlain {
         name: &str,
         find: impl FnOnce() -> tembo_index::Result<Option<WbTree>>,
     ) -> Result<Option<Plain>> {
-        // Locked until the handle is counted.
+        // The list stays locked until the handle is counted.
         let mut open = self.lock();
         let Some(tree) = find()? else { return Ok(None) };
         let counted = open.get(name).and_then(Weak::upgrade).unwrap_or_default();
@@ -50,7 +50,7 @@ impl OpenPlain {
     }
 }
 
-/// Whether something that was dropped still has blocks, as far as this process knows.
+/// Whether dropped maps still have blocks, as far as this process knows.
 #[derive(Debug, Default)]
 pub(crate) struct Dropped(AtomicBool);
 
@@ -64,14 +64,14 @@ impl Dropped {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Notes it. The caller has the writers' turn, so that it is not noted late.
+    /// Notes that there are such blocks. The caller has the writers' turn, so that it is not noted late.
     fn note(&self, has_any: bool) {
         self.0.store(has_any, Ordering::Relaxed);
     }
 
-    /// Frees a little as part of a transaction of somebody else, whom no error of this concerns.
+    /// Frees a few blocks as part of the caller's transaction, which ignores errors of this.
     #[inline]
-    pub(crate) fn reclaim_beside(&self, tx: &mut Tx<'_>) {
+    pub(crate) fn reclaim_within(&self, tx: &mut Tx<'_>) {
         if self.has_any() {
             self.note(matches!(tembo_index::reclaim_dropped(tx, 1), Ok(true)));
         }
@@ -79,18 +79,20 @@ impl Dropped {
 }
 
 impl Pool {
-    /// Drops the map of this name, of any kind, with its versions and snapshots; returns whether there was one. A heap is no map.
+    /// Drops the map of this name, of any kind but a heap, with its versions and snapshots; returns whether
+    /// there was one.
     ///
-    /// The name is free at once, and can be given again. That is one commit, which takes no space and the same time for a map of any
-    /// size: after a crash the map is there or not. Its space comes back by [`reclaim_dropped`](Self::reclaim_dropped), and
-    /// a little with each [`Batch`](crate::Batch) and each map that is made; after a crash this goes on where it was.
+    /// The name is free at once, for another map. Dropping is one commit, which takes no space and constant
+    /// time: after a crash the map exists in full or not at all. [`reclaim_dropped`](Self::reclaim_dropped)
+    /// frees the space; so do each [`Batch`](crate::Batch) and each creation of a map, a little at a time.
+    /// After a crash this continues.
     ///
-    /// Programs from before this function refuse a pool in which a map was ever dropped.
+    /// Versions of Tembo older than this function refuse a pool in which a map was ever dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::MapOpen`] if this process has a handle of the map, or a snapshot, batch or iterator; [`Error::NotAMap`];
-    /// [`Error::Unknown`]; [`Error::ReadOnly`]; [`Error::Pool`].
+    /// [`Error::MapOpen`] if this process has a handle of the map, or a snapshot, batch or iterator;
+    /// [`Error::NotAMap`]; [`Error::Unknown`]; [`Error::ReadOnly`]; [`Error::Pool`].
     pub fn drop_map(&self, name: &str) -> Result<bool> {
         if self.look_up(name)?.is_none() {
             return Ok(false);
@@ -98,7 +100,7 @@ impl Pool {
         let writers = self.shared.writers()?;
         self.shared.pool.enable(Feature::Dropped)?;
         let mut tx = self.shared.begin("the turn to drop a map")?;
-        // Names are given and taken in the writers' turn, so that this stays true.
+        // Names are created and dropped in the writers' turn, so that this stays true.
         let Some(kind) = self.look_up(name)? else { return Ok(false) };
         self.shared.while_closed(&kind, name, || {
             tembo_index::drop_map(&mut tx, name)?;
@@ -108,8 +110,9 @@ impl Pool {
         Ok(true)
     }
 
-    /// Gives space of maps that were dropped back, as `steps` steps; returns whether any is left. A step frees one node with its records, at
-    /// most some 43 blocks. All steps are one commit, or one each where the pool is too full for that.
+    /// Frees space of dropped maps, in `steps` steps; returns whether any is left. A step frees one node with
+    /// its records, at most about 43 blocks. All steps are one commit, or one each if the pool is too full
+    /// for that.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {
@@ -132,7 +135,7 @@ impl Pool {
         }
         let shared = &self.shared;
         match shared.reclaim_dropped(steps) {
-            // For what a single step frees a lane has room, but for very short ones.
+            // One step always fits into a lane, unless lanes are very short.
             Err(Error::Full { .. }) => {
                 for _ in 1..steps {
                     shared.reclaim_dropped(1)?;
@@ -145,7 +148,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Whether a map that was dropped still has blocks, which [`reclaim_dropped`](Self::reclaim_dropped) frees.
+    /// Whether dropped maps still have blocks, which [`reclaim_dropped`](Self::reclaim_dropped) frees.
     ///
     /// # Errors
     ///
@@ -165,7 +168,7 @@ impl Shared {
         Ok(is_left)
     }
 
-    /// Does something while nobody has a handle of a map, and nobody gets one; an error if somebody has.
+    /// Runs `body` while the map has no handle and gets none; an error if it has one.
     fn while_closed(&self, kind: &Kind, name: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
         match kind {
             Kind::Map => {
@@ -176,9 +179,9 @@ impl Shared {
                 open.remove(name);
                 body()
             }
-            Kind::VersionedMap => closed::<CddsTree>(&self.versioned_trees, name, body),
-            Kind::HashTable => closed::<CddsHash>(&self.hash_tables, name, body),
-            Kind::FixedMap => closed::<FixedTree>(&self.fixed_trees, name, body),
+            Kind::VersionedMap => closed::<VersionedTree>(&self.versioned_trees, name, body),
+            Kind::HashTable => closed::<VersionedHash>(&self.hash_tables, name, body),
+            Kind::FixedMap => closed::<U64Tree>(&self.fixed_trees, name, body),
             Kind::Heap | Kind::Unknown(_) => Err(Error::NotAMap { name: name.to_owned() }),
         }
     }
@@ -189,7 +192,7 @@ fn closed<T: OpenOnce>(trees: &OpenTrees<T>, name: &str, body: impl FnOnce() -> 
     if open.get(name).is_some_and(|(_, entry)| entry.strong_count() > 0) {
         return Err(Error::MapOpen { name: name.to_owned() });
     }
-    // The last handle is just going, and would take this out itself.
+    // The last handle is being dropped, and would remove this itself.
     open.remove(name);
     body()
 }

@@ -1,13 +1,14 @@
-//! What can go wrong, for users of the store.
+//! The errors of the store.
 
 use crate::{CheckReport, Unknown};
-use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree};
+use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree};
 use tembo_pool::Quoted;
 
 /// Result of store operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong. An operation that fails has changed nothing.
+/// An error of the store. An operation that fails has changed nothing, unless its documentation says
+/// otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -32,15 +33,17 @@ pub enum Error {
         "the pool is full: {needed_bytes} more bytes are needed ({why}); remove something, or let it grow"
     )]
     Full {
-        /// How much was asked for.
+        /// The bytes asked for.
         needed_bytes: u64,
-        /// Why the pool did not grow.
+        /// The reason why the pool did not grow.
         why: String,
     },
-    /// The map is there, and of the kind that was not asked for.
+    /// The map exists and is not of the kind that was asked for.
     #[error(
-        "the map {} {}; open it without asking for a kind, or load a dump of it, with map and versioned_map exchanged in the line that names it, into another pool",
-        Quoted(name), if *is_versioned { "keeps versions" } else { "keeps no versions" }
+        "the map {} {}; open it without asking for a kind, or write {} in the line of a dump that names it, and load that into another pool",
+        Quoted(name),
+        if *is_versioned { "keeps versions" } else { "keeps no versions" },
+        if *is_versioned { "map in place of versioned_map" } else { "versioned_map in place of map" }
     )]
     MapKind {
         /// The map's name.
@@ -48,15 +51,15 @@ pub enum Error {
         /// Whether it keeps versions.
         is_versioned: bool,
     },
-    /// The name is that of something that this version of the library cannot read.
+    /// The name belongs to a structure that this version of the library cannot read.
     #[error("{0}")]
     Unknown(Box<Unknown>),
-    /// A check found nothing wrong, but not all blocks could be accounted for, because something is there that this version of the library
-    /// cannot read.
+    /// A check found no damage, but could not account for all blocks, because the pool holds a structure that
+    /// this version of the library cannot read.
     #[error("no damage was found, but {} of {} blocks cannot be proved to belong anywhere: {}",
         report.unreached_blocks, report.usage.allocated_blocks, listed(&report.unknown))]
     Unproved {
-        /// What was found, `unknown` included.
+        /// The findings, including `unknown`.
         report: Box<CheckReport>,
     },
     /// The map is open, so that it cannot be dropped.
@@ -67,37 +70,37 @@ pub enum Error {
         /// The map's name.
         name: String,
     },
-    /// What has the name is no map.
+    /// The name belongs to a heap, which cannot be dropped.
     #[error("{name:?} is a heap, not a map, and cannot be dropped; remove the pool's file to be rid of it")]
     NotAMap {
         /// The name.
         name: String,
     },
-    /// The name belongs to something of another kind.
+    /// The name belongs to another kind of structure.
     #[error("{} is {found}, not {expected}; open it as what it is, or choose another name", Quoted(name))]
     OtherKind {
         /// The name.
         name: String,
-        /// What it belongs to, with an article.
+        /// The kind found, with an article.
         found: String,
-        /// What was asked for, with an article.
+        /// The kind asked for, with an article.
         expected: String,
     },
-    /// What is open has all lanes of the pool.
+    /// Open maps have all lanes of the pool.
     #[error(
         "all {lanes} lanes of the pool are in use: {open} of its maps with versions, fixed maps and hash tables are open, and each holds one or \
          more; close some first"
     )]
     TooManyOpen {
-        /// How many are open.
+        /// The number of open maps that have lanes.
         open: usize,
-        /// How many lanes the pool has.
+        /// The number of lanes of the pool.
         lanes: u32,
     },
-    /// The process has no memory for what the operation has to gather.
+    /// The process has no memory for the records that the operation has to collect.
     #[error("there is no memory for {bytes} bytes; ask for less at a time, or let the process have more")]
     OutOfMemory {
-        /// How much was needed at once.
+        /// The bytes that were needed at once.
         bytes: u64,
     },
     /// Snapshots were asked for of a map that keeps no versions.
@@ -120,23 +123,23 @@ pub enum Error {
     /// A map of one pool was used with a batch of another.
     #[error("the map is of another pool; a batch reads and changes maps of the pool that it was begun on")]
     ForeignMap,
-    /// The thread holds what it asks for, and would wait for itself for ever. Nothing was changed.
+    /// The thread would wait for itself for ever. Nothing was changed.
     #[error(
         "this thread holds {holds}, and asks for {asks}, for which it would wait for ever; make the change by what it holds, or end that first"
     )]
     WouldWait {
-        /// What it holds: a batch, or a map in a closure that one of its functions calls.
+        /// The thing that the thread holds: a batch, or a map in a closure that one of its functions calls.
         holds: &'static str,
-        /// What it asks for.
+        /// The thing that the thread asks for.
         asks: &'static str,
     },
     /// The pool was opened for reading only.
     #[error("the pool was opened for reading only")]
     ReadOnly,
-    /// There is a bug in the library. Nothing on media is wrong, and nothing was changed; please report it.
+    /// A bug in the library. The data on media is sound, and nothing was changed; please report it.
     #[error("internal error: {what}; this is a bug of the program, not damage of the pool: please report it")]
     Internal {
-        /// What was done, expected and found.
+        /// The operation, and what it expected and found.
         what: String,
     },
     /// The pool cannot be opened, is damaged, or its device failed.
@@ -160,7 +163,7 @@ impl From<tembo_heap::Error> for Error {
 }
 
 impl From<Error> for tembo_heap::Error {
-    /// For transactions on heaps that use a map as well, whose errors end them.
+    /// For transactions on a heap that also use a map: an error of the map ends them.
     fn from(e: Error) -> tembo_heap::Error {
         match e {
             Error::Heap(e) => e,
@@ -208,13 +211,13 @@ fn listed(unknown: &[Unknown]) -> String {
     unknown.iter().map(Unknown::to_string).collect::<Vec<_>>().join(". ")
 }
 
-/// What a kind of root is called, with an article.
+/// The name of a kind of root, with an article.
 fn kind_name(kind: u32) -> String {
     match kind {
         WbTree::ROOT_KIND => "a map".to_owned(),
-        CddsTree::ROOT_KIND => "a map that keeps versions".to_owned(),
-        FixedTree::ROOT_KIND => "a fixed map".to_owned(),
-        CddsHash::ROOT_KIND => "a hash table".to_owned(),
+        VersionedTree::ROOT_KIND => "a map that keeps versions".to_owned(),
+        U64Tree::ROOT_KIND => "a fixed map".to_owned(),
+        VersionedHash::ROOT_KIND => "a hash table".to_owned(),
         tembo_heap::ROOT_KIND => "a heap".to_owned(),
         unknown => format!("of a kind that this version does not know ({unknown:#x})"),
     }

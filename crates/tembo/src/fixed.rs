@@ -1,25 +1,27 @@
 //! An ordered map of 8-byte keys and values.
 
-use crate::open::{Entry, Once};
+use crate::open_trees::{OpenEntry, TreeHandle};
 use crate::{Pool, Result};
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use tembo_index::{FixedRange, FixedTree, Records};
+use tembo_index::{Records, U64Range, U64Tree};
 
-/// An ordered map from `u64` to `u64`, kept in a [`Pool`], for any number of readers and writers at once. Cheap to
-/// clone; all clones are the same map.
+/// An ordered map from `u64` to `u64`, kept in a [`Pool`], for any number of readers and writers at once.
+/// Cheap to clone; all clones are the same map.
 ///
-/// Every change is durable, in the pool's domain, when its call returns, and costs one cache line and one fence. It is by
-/// itself: a [`Batch`](crate::Batch) groups changes of [`Map`](crate::Map)s only. Readers see nothing that a crash could
-/// take back. All keys and values are allowed, zero and [`u64::MAX`] too.
+/// Every change is durable, in the pool's domain, when its call returns, and costs one cache line and one
+/// fence. A [`Batch`](crate::Batch) cannot include it: it groups changes of [`Map`](crate::Map)s only.
+/// Readers see nothing that a crash could take back. All keys and values are allowed, including zero and
+/// [`u64::MAX`].
 ///
-/// Lookups never wait. A [`scan`](Self::scan), and what [`range`](Self::range), [`first`](Self::first),
-/// [`last`](Self::last) and [`count`](Self::count) read at one moment, is read again where writers change it meanwhile; after
-/// some tries it makes them wait, and waits itself for those that are in the middle of a change.
+/// Lookups never wait. [`scan`](Self::scan), [`range`](Self::range), [`first`](Self::first),
+/// [`last`](Self::last) and [`count`](Self::count) read groups of records as of one moment, and read a group
+/// again if writers changed it meanwhile. After several attempts they make writers wait, and wait for changes
+/// under way.
 ///
-/// A change takes effect between its call and its return, and is seen by whoever learns of it from the thread that made it.
-/// But of two threads that each change one key and then read the other's, both may find the value from before, unless a
-/// lock, a message, or a sequentially consistent fence in both orders them.
+/// A change takes effect between its call and its return, and a thread that synchronises with its thread
+/// after the call sees it. But if two threads each change one key and then read the other's, both may find
+/// the old value, unless a lock, a message, or a sequentially consistent fence in both orders them.
 ///
 /// Keys are in the order of integers; other keys of 8 bytes keep theirs as [`u64::from_be_bytes`].
 ///
@@ -44,7 +46,7 @@ use tembo_index::{FixedRange, FixedTree, Records};
 /// ```
 #[derive(Clone, Debug)]
 pub struct FixedMap {
-    pub(crate) tree: Once<FixedTree>,
+    pub(crate) tree: TreeHandle<U64Tree>,
 }
 
 impl FixedMap {
@@ -57,7 +59,8 @@ impl FixedMap {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged, or its device failed. So for all reads.
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged, or its device failed. The same holds for
+    /// all reads.
     #[inline]
     pub fn get(&self, key: u64) -> Result<Option<u64>> {
         Ok(self.tree.get(key)?)
@@ -77,14 +80,14 @@ impl FixedMap {
     /// # Errors
     ///
     /// [`Error::Full`](crate::Error::Full), [`Error::ReadOnly`](crate::Error::ReadOnly), and
-    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged or its device failed. After a failure of the device
-    /// the outcome is unknown until the pool is opened again; otherwise nothing was changed.
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged or its device failed. After a failure of
+    /// the device the outcome is unknown until the pool is opened again; otherwise nothing was changed.
     #[inline]
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>> {
         self.tree.pool().shared.with_room(|| Ok(self.tree.put(key, value)?))
     }
 
-    /// Gives `key` a value if it has none; returns whether that was so.
+    /// Gives `key` a value if it has none; returns whether it did.
     ///
     /// # Errors
     ///
@@ -104,8 +107,8 @@ impl FixedMap {
         Ok(self.tree.update(key, value)?)
     }
 
-    /// Gives `key` another value if it has the `expected` one; returns the one before. So the exchange was made if that
-    /// is `Some(expected)`.
+    /// Gives `key` another value if it has the value `expected`; returns the one before. The exchange was
+    /// made if that is `Some(expected)`.
     ///
     /// # Errors
     ///
@@ -134,16 +137,16 @@ impl FixedMap {
         Ok(self.tree.remove_range(bounds)?)
     }
 
-    /// Appends the first `limit` records from the key `from` on, in ascending order, all as they were at one moment.
-    /// If it is so long that writers never let it end, it makes them wait, and waits for those that are in the middle of a
-    /// change; [`range`](Self::range), which goes on with other moments, seldom comes to that.
+    /// Appends the first `limit` records from the key `from` on, in ascending order, all as of one moment. A
+    /// scan that writers keep disturbing makes them wait, and waits for changes under way. That rarely
+    /// happens to [`range`](Self::range), which reads as of one moment only some dozens of records at a time.
     ///
-    /// They go into a vector, or into any [`Records`], such as a buffer that the caller has.
+    /// The records go into a vector, or into any [`Records`], such as a buffer of the caller.
     ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get); [`Error::OutOfMemory`](crate::Error::OutOfMemory) where the process has no memory for them. Nothing is appended
-    /// then.
+    /// As for [`get`](Self::get); [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the process has no
+    /// memory for them. Nothing is appended then.
     pub fn scan(&self, from: u64, limit: usize, records: &mut impl Records) -> Result<()> {
         Ok(self.tree.scan(from, limit, records)?)
     }
@@ -157,8 +160,8 @@ impl FixedMap {
         Ok(self.tree.scan_back(from, limit, records)?)
     }
 
-    /// The records whose keys lie in `bounds`, in order, from both ends. They are fetched some dozens at a time, each
-    /// group as it was at one moment.
+    /// The records whose keys lie in `bounds`, in order, from both ends. They are fetched some dozens at a
+    /// time, each group as it was at one moment.
     pub fn range(&self, bounds: impl RangeBounds<u64>) -> FixedIter {
         FixedIter { range: self.tree.range(bounds), _entry: self.tree.entry().clone() }
     }
@@ -186,7 +189,7 @@ impl FixedMap {
         Ok(self.tree.last()?)
     }
 
-    /// How many records there are. Reads the whole map.
+    /// The number of records. Reads the whole map.
     ///
     /// # Errors
     ///
@@ -200,8 +203,8 @@ impl FixedMap {
 #[derive(Debug)]
 pub struct FixedIter {
     // In this order, as in `FixedMap`.
-    range: FixedRange,
-    _entry: Arc<Entry<FixedTree>>,
+    range: U64Range,
+    _entry: Arc<OpenEntry<U64Tree>>,
 }
 
 impl Iterator for FixedIter {

@@ -1,21 +1,23 @@
-//! A map without an order.
+//! An unordered map.
 
-use crate::open::Once;
+use crate::open_trees::TreeHandle;
 use crate::records::{EntryKind, ValueKind};
 use crate::{Change, Entry, Error, KeptSnapshot, Pool, PoolError, Result, Value, VersionsStats};
 use std::iter::FusedIterator;
-use tembo_index::{CddsBatch, CddsHash, CddsHashIter, CddsHashed, CddsSnapshot, Error as IndexError};
+use tembo_index::{
+    Error as IndexError, HashStructure, VersionedBatch, VersionedHash, VersionedHashIter, VersionedSnapshot,
+};
 
-/// A map from byte strings to byte strings without an order, kept in a [`Pool`], of which snapshots can be taken. Cheap to clone; all
-/// clones are the same table.
+/// An unordered map from byte strings to byte strings, kept in a [`Pool`], with snapshots. Cheap to clone;
+/// all clones are the same table.
 ///
-/// Keys have up to 64 KiB, values up to 512 MiB. Every change is durable, in the pool's domain, when its call returns. There is one writer at
-/// a time: every change makes a version of the table, and those of threads that wait become one version, with one fence. Readers take
-/// no lock and never wait.
+/// Keys have up to 64 KiB, values up to 512 MiB. Every change is durable, in the pool's domain, when its call
+/// returns. There is one writer at a time: every change makes a version of the table, and the changes of
+/// waiting threads become one version, with one fence. Readers take no lock and never wait.
 ///
-/// A lookup takes fewer steps than in a [`Map`](crate::Map) and compares no keys on its way; a change copies all nodes on its way, and so
-/// writes more than in one. Who needs an order, ranges, or one [`Batch`](crate::Batch) over several maps, takes a map that
-/// [keeps versions](crate::MapOptions::versioned).
+/// A lookup takes fewer steps than in a [`Map`](crate::Map) and compares no keys on the way down. A change
+/// copies all nodes on the way down, and so writes more. For an order, ranges, or one [`Batch`](crate::Batch)
+/// over several maps, use a map that [keeps versions](crate::MapOptions::versioned).
 ///
 /// ```
 /// # fn main() -> Result<(), tembo::Error> {
@@ -41,24 +43,25 @@ use tembo_index::{CddsBatch, CddsHash, CddsHashIter, CddsHashed, CddsSnapshot, E
 /// ```
 #[derive(Clone, Debug)]
 pub struct HashTable {
-    pub(crate) table: Once<CddsHash>,
+    pub(crate) table: TreeHandle<VersionedHash>,
 }
 
-/// A version of a [`HashTable`], which can be read as long as this, or a clone of it, lives; and, after [`keep`](Self::keep), by its name
-/// until that is [dropped](HashTable::drop_snapshot). It is made in constant time. See [`Snapshot`](crate::Snapshot) for what it holds.
+/// A version of a [`HashTable`], readable as long as this, or a clone of it, lives; and, after
+/// [`keep`](Self::keep), by its name until that is [dropped](HashTable::drop_snapshot). It is taken in
+/// constant time, and holds space as a [`Snapshot`](crate::Snapshot) does.
 #[derive(Clone, Debug)]
 pub struct TableSnapshot {
     // In this order: the table stays open as long as its version is held.
-    snapshot: CddsSnapshot<CddsHashed>,
-    table: Once<CddsHash>,
+    snapshot: VersionedSnapshot<HashStructure>,
+    table: TreeHandle<VersionedHash>,
 }
 
 /// Changes of a [`HashTable`] that become one version ([`HashTable::batch`]).
 #[derive(Debug)]
-pub struct TableBatch<'b, 'w, 'l>(&'b mut CddsBatch<'w, 'l, CddsHashed>);
+pub struct TableBatch<'b, 'w, 'l>(&'b mut VersionedBatch<'w, 'l, HashStructure>);
 
-/// The records of a [`TableSnapshot`], in no order that means anything. After an error it is over.
-pub struct TableIter<'s>(CddsHashIter<'s>);
+/// The records of a [`TableSnapshot`], in an arbitrary order. It ends after an error.
+pub struct TableIter<'s>(VersionedHashIter<'s>);
 
 impl HashTable {
     /// The pool that the table is kept in.
@@ -70,7 +73,7 @@ impl HashTable {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] if the pool is damaged. So for all reads.
+    /// [`Error::Pool`] if the pool is damaged. The same holds for all reads.
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
         Ok(self.table.get_pinned(key.as_ref())?.map(|value| Value(ValueKind::Newest(value))))
@@ -85,12 +88,12 @@ impl HashTable {
         Ok(self.get(key)?.is_some())
     }
 
-    /// How many records there are. O(1).
+    /// The number of records. O(1).
     pub fn len(&self) -> u64 {
         self.table.len()
     }
 
-    /// Whether there are none. O(1).
+    /// Whether there are no records. O(1).
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
@@ -99,15 +102,15 @@ impl HashTable {
     ///
     /// # Errors
     ///
-    /// [`Error::Full`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::ReadOnly`], and [`Error::Pool`] if the pool is damaged or
-    /// its device failed. After a failure of the device the outcome is unknown until the pool is opened again; otherwise nothing was
-    /// changed.
+    /// [`Error::Full`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::ReadOnly`], and
+    /// [`Error::Pool`] if the pool is damaged or its device failed. After a failure of the device the outcome
+    /// is unknown until the pool is opened again; otherwise nothing was changed.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.pool().shared.with_room(|| Ok(self.table.put(key, value)?))
     }
 
-    /// Gives `key` a value if it has none; returns whether that was so.
+    /// Gives `key` a value if it has none; returns whether it did.
     ///
     /// # Errors
     ///
@@ -117,7 +120,7 @@ impl HashTable {
         self.pool().shared.with_room(|| Ok(self.table.insert(key, value)?))
     }
 
-    /// Gives `key` another value if it has one; returns whether that was so.
+    /// Gives `key` another value if it has one; returns whether it did.
     ///
     /// # Errors
     ///
@@ -127,8 +130,8 @@ impl HashTable {
         self.pool().shared.with_room(|| Ok(self.table.update(key, value)?))
     }
 
-    /// Gives `key` the value `new` if it has the `expected` one; returns whether that was so. `None` stands for no record:
-    /// expected, it makes this an insertion, and new, a removal.
+    /// Gives `key` the value `new` if it has the value `expected`; returns whether it did. `None` stands for
+    /// no record: as `expected` it makes this an insertion, as `new` a removal.
     ///
     /// # Errors
     ///
@@ -143,9 +146,10 @@ impl HashTable {
         self.pool().shared.with_room(|| Ok(self.table.compare_and_swap(key, expected, new)?))
     }
 
-    /// Gives `key` the value that `change` makes of the one it has, where `None` stands for no record; returns whether it had one.
+    /// Gives `key` the value that `change` returns for its present one, where `None` stands for no record;
+    /// returns whether it had one.
     ///
-    /// `change` is called exactly once, as the writer of the table: it may read. If it writes to the table, that is refused with
+    /// `change` is called exactly once. It may read. If it writes to the table, that fails with
     /// [`Error::WouldWait`]. If it panics, nothing has changed.
     ///
     /// # Errors
@@ -159,7 +163,8 @@ impl HashTable {
         Ok(self.table.modify(key.as_ref(), change)?)
     }
 
-    /// Removes `key`; returns whether it was there. It works in a full pool too, as [`Map::remove`](crate::Map::remove) says.
+    /// Removes `key`; returns whether it was there. It works in a full pool too, as
+    /// [`Map::remove`](crate::Map::remove) says.
     ///
     /// # Errors
     ///
@@ -168,8 +173,8 @@ impl HashTable {
         Ok(self.table.remove(key.as_ref())?)
     }
 
-    /// Removes everything, at once for readers and for crashes; the space is given back bit by bit by later changes, as far as no
-    /// snapshot needs it.
+    /// Removes everything, atomically for readers and crashes. Later changes free the space step by step,
+    /// except for records that a snapshot holds.
     ///
     /// # Errors
     ///
@@ -178,18 +183,18 @@ impl HashTable {
         Ok(self.table.clear()?)
     }
 
-    /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence (two if they have more
-    /// than 2 KiB of new data), or none of them is made. Other writers wait meanwhile; what `body` itself does to the table otherwise is
-    /// refused with [`Error::WouldWait`].
+    /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence
+    /// (two for more than 2 KiB of new data), or none of them is made. Other writers wait meanwhile. Changes
+    /// that `body` makes to the table without the batch fail with [`Error::WouldWait`].
     ///
     /// # Errors
     ///
-    /// What `body` returns, after which nothing has changed; and as for [`put`](Self::put).
+    /// The error of `body`, after which nothing has changed; and as for [`put`](Self::put).
     pub fn batch<T>(&self, body: impl FnOnce(&mut TableBatch<'_, '_, '_>) -> Result<T>) -> Result<T> {
         let mut failure = None;
         let outcome = self.table.batch(|batch| {
             body(&mut TableBatch(batch)).map_err(|error| {
-                // If there was no space, what is dead is freed for the next one.
+                // If there was no space, dead blocks are freed for the next batch.
                 let reason = match &error {
                     Error::Full { needed_bytes, why } => {
                         PoolError::Full { needed_bytes: *needed_bytes, why: why.clone() }.into()
@@ -217,11 +222,12 @@ impl HashTable {
         Ok(self.held(self.table.snapshot_at(version)?))
     }
 
-    fn held(&self, snapshot: CddsSnapshot<CddsHashed>) -> TableSnapshot {
+    fn held(&self, snapshot: VersionedSnapshot<HashStructure>) -> TableSnapshot {
         TableSnapshot { snapshot, table: self.table.clone() }
     }
 
-    /// The number of the newest version. Every change, and every group of changes that became durable together, adds 1.
+    /// The number of the newest version. Every change, or group of changes that became durable together, adds
+    /// 1.
     pub fn version(&self) -> u64 {
         self.table.version()
     }
@@ -231,7 +237,7 @@ impl HashTable {
         self.table.kept()
     }
 
-    /// The snapshot of this name. It stays readable when its name is dropped.
+    /// Opens the snapshot of this name. It stays readable when its name is dropped.
     ///
     /// # Errors
     ///
@@ -243,7 +249,7 @@ impl HashTable {
         }
     }
 
-    /// Gives up the snapshot of this name, durably; returns whether there was one. One fence.
+    /// Drops the snapshot of this name, durably; returns whether there was one. One fence.
     ///
     /// # Errors
     ///
@@ -252,8 +258,8 @@ impl HashTable {
         Ok(self.table.drop_kept(name)?)
     }
 
-    /// Makes the table what it was in a snapshot, at once for readers and for crashes; returns the number of the version that this
-    /// makes. As [`Map::rollback_to`](crate::Map::rollback_to).
+    /// Gives the table the contents of a snapshot, atomically for readers and crashes; returns the number of
+    /// the new version. As [`Map::rollback_to`](crate::Map::rollback_to).
     ///
     /// # Errors
     ///
@@ -263,17 +269,17 @@ impl HashTable {
         Ok(self.table.rollback_to(snapshot.version())?)
     }
 
-    /// Looks at up to about `budget` dead blocks and frees those that no snapshot has; returns whether there is more to do. As
-    /// [`Map::collect`](crate::Map::collect).
+    /// Looks at up to about `budget` dead blocks and frees those that no snapshot has; returns whether there
+    /// is more to do. As [`Map::collect`](crate::Map::collect).
     ///
     /// # Errors
     ///
-    /// As for [`put`](Self::put). What was freed until then is freed.
+    /// As for [`put`](Self::put). Blocks that were freed by then stay free.
     pub fn collect(&self, budget: usize) -> Result<bool> {
         Ok(self.table.collect(budget)?)
     }
 
-    /// Which versions are held, and how much waits for them.
+    /// The versions that are held, and the space that waits for them.
     ///
     /// # Errors
     ///
@@ -289,12 +295,12 @@ impl TableSnapshot {
         self.snapshot.version()
     }
 
-    /// How many records it has. O(1).
+    /// The number of records. O(1).
     pub fn len(&self) -> u64 {
         self.snapshot.len()
     }
 
-    /// Whether it has none.
+    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.snapshot.is_empty()
     }
@@ -303,13 +309,13 @@ impl TableSnapshot {
     ///
     /// # Errors
     ///
-    /// As for [`HashTable::get`]. So for all reads.
+    /// As for [`HashTable::get`]. The same holds for all reads.
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
         Ok(self.snapshot.get(key.as_ref())?.map(|value| Value(ValueKind::Held(value))))
     }
 
-    /// Whether it has `key`.
+    /// Whether the snapshot has `key`.
     ///
     /// # Errors
     ///
@@ -318,13 +324,13 @@ impl TableSnapshot {
         Ok(self.get(key)?.is_some())
     }
 
-    /// All records, in no order that means anything; those of versions with equal keys of one table come in the same one, but for keys of
-    /// equal hash.
+    /// All records, in an arbitrary order. Versions of one table with the same keys have the same order,
+    /// except for keys of equal hash.
     pub fn iter(&self) -> TableIter<'_> {
         TableIter(self.snapshot.iter())
     }
 
-    /// Gives the snapshot a name (1 to 255 bytes), under which it is there when the pool is opened the next time, and until
+    /// Gives the snapshot a name (1 to 255 bytes). It then outlives this process, until
     /// [`HashTable::drop_snapshot`]. Durable on return; one fence.
     ///
     /// # Errors
@@ -334,8 +340,8 @@ impl TableSnapshot {
         Ok(self.table.keep(&self.snapshot, name)?)
     }
 
-    /// The keys that differ between this snapshot and another of the same table, with both values. Either may be the later one. Takes time
-    /// that follows the number of keys that changed in between.
+    /// The keys that differ between this snapshot and another of the same table, with both values. Either may
+    /// be the later one. Takes time proportional to the number of keys that changed in between.
     ///
     /// # Errors
     ///
@@ -345,7 +351,7 @@ impl TableSnapshot {
         Ok(self.table.diff(self.version(), to.version())?)
     }
 
-    fn expect_of(&self, table: &Once<CddsHash>) -> Result<()> {
+    fn expect_of(&self, table: &TreeHandle<VersionedHash>) -> Result<()> {
         if self.table.is_same(table) { Ok(()) } else { Err(Error::ForeignSnapshot) }
     }
 }
@@ -355,8 +361,8 @@ impl TableBatch<'_, '_, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`] and [`Error::ValueTooLong`], after which the batch can go on; as for [`HashTable::put`], after which nothing of
-    /// it can be kept.
+    /// [`Error::KeyTooLong`] and [`Error::ValueTooLong`], after which the batch can go on; and as for
+    /// [`HashTable::put`], after which the batch cannot commit.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.0.put(key.as_ref(), value.as_ref())?)
     }
@@ -370,7 +376,7 @@ impl TableBatch<'_, '_, '_> {
         Ok(self.0.remove(key.as_ref())?)
     }
 
-    /// Removes everything, in time that does not follow the size of the table.
+    /// Removes everything, in constant time.
     ///
     /// # Errors
     ///
@@ -388,12 +394,12 @@ impl TableBatch<'_, '_, '_> {
         Ok(self.0.get(key.as_ref())?)
     }
 
-    /// How many records there are, with the changes of the batch so far.
+    /// The number of records, with the changes of the batch so far.
     pub fn len(&self) -> u64 {
         self.0.len()
     }
 
-    /// Whether there are none, with the changes of the batch so far.
+    /// Whether there are no records, with the changes of the batch so far.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

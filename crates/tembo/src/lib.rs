@@ -1,5 +1,5 @@
-//! **Tembo**: an embedded, ordered key-value store that lives, once, in persistent memory, or in a file mapped
-//! into memory.
+//! **Tembo**: an embedded, ordered key-value store. Its only copy of the data lies in persistent memory, or
+//! in a file mapped into memory.
 //!
 //! There is no log to replay, no second copy and no serialisation: opening a store takes milliseconds at any
 //! size, also after a crash, and a write is durable when its call returns. Which failures it then survives
@@ -24,25 +24,30 @@
 //! # }
 //! ```
 //!
-//! A pool holds maps, which any number of threads may read and write at once. A [`Map`] has byte strings of any
-//! length for keys and values; changes of several maps can be grouped in a [`Batch`]. A [`FixedMap`] has 8-byte keys
-//! and values, and each change costs one cache line and one fence. A [`HashTable`] has byte strings again, no order, and snapshots.
+//! A pool holds maps, which any number of threads may read and write at once. A [`Map`] has byte strings for
+//! keys and values; a [`Batch`] groups changes of several maps. A [`FixedMap`] has 8-byte keys and values,
+//! and each change costs one cache line and one fence. A [`HashTable`] has byte strings, no order, and
+//! snapshots.
 //!
-//! A [`Map`] that was created [with versions](MapOptions::versioned) can be read as it was: a [`Snapshot`] holds a version as long as it lives, or, with
-//! a name, until it is dropped by that, and the map can be rolled back to it. It has all operations of the other kind; it has one writer at a time, a
-//! removal may need space, and while it is open it takes one of the pool's lanes (`examples/snapshots.rs`).
+//! A [`Map`] that was created [with versions](MapOptions::versioned) keeps its past: a [`Snapshot`] holds a
+//! version as long as it lives, or, if it has a name, until the name is dropped; and the map can be rolled
+//! back to it. Such a map has all operations of the other kind. It has one writer at a time, a removal may
+//! need space, and while it is open it takes one of the pool's lanes (`examples/snapshots.rs`).
 //!
-//! A pool has names for 128 maps unless it was made with [more](Options::root_count). [`Pool::list`] tells what it has, and [`Pool::drop_map`]
-//! takes a map away.
+//! A pool has names for 128 maps, or for [more](Options::root_count) if it was created so. [`Pool::list`]
+//! lists its contents, and [`Pool::drop_map`] drops a map.
 //!
-//! A pool belongs to the process that opened it. In a child that `fork` made, every operation on what the parent had open is refused with
-//! [`PoolError::Forked`], or, where there is no error to return, by a panic that says the same; a [`Value`] or an [`Entry`] from before the fork panics
-//! when it is read. All handles may be dropped there, and the child may return from `main`: that touches neither the pool nor its lock. The child opens the pool
-//! itself when the parent has closed it. A byte slice that was borrowed from a value before the fork must not be read in the child, which
-//! ends by SIGSEGV if it does; nothing that a child does reaches the file.
+//! A pool belongs to the process that opened it. In a child of `fork`, every operation on the parent's
+//! handles fails with [`PoolError::Forked`], or panics with the same message where no error can be returned;
+//! a [`Value`] or an [`Entry`] from before the fork panics when it is read. The child may drop all handles
+//! and return from `main`: that touches neither the pool nor its lock. It can open the pool itself once the
+//! parent has closed it. A byte slice that was borrowed from a value before the fork must not be read in the
+//! child: the child would end by SIGSEGV. Nothing that a child does with the parent's handles reaches the
+//! file.
 //!
-//! A pool that was open in the page cache when the machine stopped may have pages of different ages. It is refused ([`PoolError::Unclean`]) unless
-//! [`Options::accept_unclean`] is called, and so is a copy that was made while a pool was open.
+//! If the machine stops while a pool is open in the page cache, the file may have pages of different ages.
+//! Such a pool is refused ([`PoolError::Unclean`]) unless [`Options::accept_unclean`] is called. So is a copy
+//! that was made while the pool was open.
 //!
 //! A program's own structs, linked by pointers and changed in transactions, live in a [`heap`].
 #![forbid(unsafe_code)]
@@ -54,13 +59,14 @@ mod error;
 mod fixed;
 mod hash;
 mod map;
-mod open;
+mod open_trees;
 mod options;
 mod pool;
 mod records;
 mod snapshot;
 
-/// Persistent objects: a program's own structs, linked by pointers, changed in transactions, and there again after a crash.
+/// Persistent objects: a program's own structs, linked by pointers, changed in transactions, and preserved
+/// across crashes.
 ///
 /// ```
 /// use tembo::Options;
@@ -95,8 +101,9 @@ mod snapshot;
 /// # }
 /// ```
 ///
-/// `docs/heap.md` is the tutorial. The crate underneath is `tembo-heap`, whose first page says what lies where; all of it is here.
-/// Where a program knows this crate by another name, types say so beside their derives: `#[persist(crate = other::heap)]`.
+/// `docs/guide/heap.md` is the tutorial. This module exports all of the crate `tembo-heap`, whose first page
+/// has an overview. In a program that renames this crate, types name it next to their derives:
+/// `#[persist(crate = other::heap)]`.
 pub mod heap {
     #[doc(inline)]
     pub use tembo_heap::*;
@@ -121,7 +128,8 @@ pub use snapshot::Snapshot;
 pub use tembo_index::Error as IndexError;
 pub use tembo_index::Records;
 pub use tembo_index::{
-    CddsChange as Change, CddsKept as KeptSnapshot, CddsReport as VersionsReport, CddsStats as VersionsStats,
+    KeptVersion as KeptSnapshot, VersionedChange as Change, VersionedReport as VersionsReport,
+    VersionedStats as VersionsStats,
 };
 pub use tembo_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, PREFETCH_KEYS_MAX};
 pub use tembo_pmem::RegionError;

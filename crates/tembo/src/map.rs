@@ -1,30 +1,32 @@
 //! An ordered map.
 
 use crate::dropping::Plain;
-use crate::open::Once;
+use crate::open_trees::TreeHandle;
 use crate::records::{CursorKind, EntryKind, IterKind, ValueKind};
 use crate::{Cursor, Entry, Iter, Pool, Result, Value};
 use std::ops::RangeBounds;
-use tembo_index::{Beside, CddsTree, WbTree};
+use tembo_index::{ConcurrentWriter, VersionedTree, WbTree};
 use tembo_pool::Tx;
 
-/// An ordered map from byte strings to byte strings, kept in a [`Pool`]. Cheap to clone; all clones are the same
-/// map.
+/// An ordered map from byte strings to byte strings, kept in a [`Pool`]. Cheap to clone; all clones are the
+/// same map.
 ///
-/// Keys have up to 64 KiB, values up to 512 MiB. Readers see only what is durable, and read keys and values in
-/// place; but for [`scan`](Self::scan), they never wait. Every write is durable, in the pool's domain, when its call
-/// returns; to share a fence between many, use a [`Batch`](crate::Batch).
+/// Keys have up to 64 KiB, values up to 512 MiB. Readers see only durable changes, and read keys and values
+/// in place; except for [`scan`](Self::scan), they never wait. Every write is durable, in the pool's domain,
+/// when its call returns; to share a fence between many, use a [`Batch`](crate::Batch).
 ///
-/// Any number of threads may write. Changes of single keys go on at the same time, as if they were made one after the
-/// other: they wait only for those in the same few keys, or for each other where keys have to be arranged anew, which is
-/// about every 14th insertion. [`clear`](Self::clear), [`pop_first`](Self::pop_first), [`pop_last`](Self::pop_last),
-/// [`remove_range`](Self::remove_range) and batches wait until they are alone, and all others wait for them. Threads that often meet
-/// take more of the pool's lanes, up to one per processor, half of the pool's, or 16.
+/// Any number of threads may write. Changes of single keys run concurrently, and take effect as if made one
+/// after another. They wait only for changes in the same leaf of the tree, or where leaves are split or
+/// joined, which about every 14th insertion does. [`clear`](Self::clear), [`pop_first`](Self::pop_first),
+/// [`pop_last`](Self::pop_last), [`remove_range`](Self::remove_range) and batches exclude all other changes.
+/// Threads that often contend take more of the pool's lanes: up to one per processor, half of the pool's, or
+/// 16.
 ///
-/// A map that was created [with versions](crate::MapOptions::versioned) has all of this too, and [snapshots](Self::snapshot). It has one writer at a
-/// time: every change makes a version of the map, and those of threads that wait become one version, with one fence. All that a walk, a
-/// [`scan`](Self::scan) or [`len`](Self::len) tells is of one version, and none of them is ever begun anew. Its values are durable when they
-/// are seen, as in the other kind.
+/// A map that was created [with versions](crate::MapOptions::versioned) has the same operations, and
+/// [snapshots](Self::snapshot). It has one writer at a time: every change makes a version of the map, and the
+/// changes of waiting threads become one version, with one fence. A walk, a [`scan`](Self::scan) or
+/// [`len`](Self::len) reads one version and never starts again. Readers see only durable values, as in the
+/// other kind.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo::Error> {
@@ -52,14 +54,14 @@ pub struct Map {
     pub(crate) pool: Pool,
 }
 
-/// What a thread asks for that changes a map.
+/// The name, in errors, for the right to change a map.
 const TURN: &str = "the turn to change a map";
 
-/// What a map is made of.
+/// The tree of a map.
 #[derive(Clone, Debug)]
 pub(crate) enum Tree {
     Plain(Plain),
-    Versioned(Once<CddsTree>),
+    Versioned(TreeHandle<VersionedTree>),
 }
 
 impl Map {
@@ -68,7 +70,8 @@ impl Map {
         &self.pool
     }
 
-    /// Whether the map keeps the versions that snapshots hold ([`MapOptions::versioned`](crate::MapOptions::versioned)).
+    /// Whether the map keeps the versions that snapshots hold
+    /// ([`MapOptions::versioned`](crate::MapOptions::versioned)).
     pub fn is_versioned(&self) -> bool {
         matches!(self.tree, Tree::Versioned(_))
     }
@@ -77,7 +80,7 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged. So for all reads.
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged. The same holds for all reads.
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
         Ok(match &self.tree {
@@ -103,21 +106,22 @@ impl Map {
     ///
     /// [`Error::Full`](crate::Error::Full), [`Error::KeyTooLong`](crate::Error::KeyTooLong),
     /// [`Error::ValueTooLong`](crate::Error::ValueTooLong), [`Error::ReadOnly`](crate::Error::ReadOnly), and
-    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged or its device failed. After a failure of the device
-    /// the outcome is unknown until the pool is opened again; otherwise nothing was changed. [`Error::WouldWait`](crate::Error::WouldWait)
-    /// in a thread that would wait for itself: since it has a [`Batch`](crate::Batch) that holds the map, or is in a closure that
-    /// [`modify`](Self::modify) calls. So for all changes.
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged or its device failed. After a failure of
+    /// the device the outcome is unknown until the pool is opened again; otherwise nothing was changed.
+    /// [`Error::WouldWait`](crate::Error::WouldWait) in a thread that would wait for itself: it has a
+    /// [`Batch`](crate::Batch) that holds the map, or is in a closure that [`modify`](Self::modify) calls.
+    /// The same holds for all changes.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.pool.shared.with_room(|| {
             Ok(match &self.tree {
-                Tree::Plain(tree) => self.beside(tree)?.put(key, &[value])?,
+                Tree::Plain(tree) => self.concurrent(tree)?.put(key, &[value])?,
                 Tree::Versioned(tree) => tree.put(key, value)?,
             })
         })
     }
 
-    /// Gives `key` a value if it has none; returns whether that was so. If not, it costs no more than a
+    /// Gives `key` a value if it has none; returns whether it did. If not, it costs no more than a
     /// [`get`](Self::get), apart from waiting for the turn to write.
     ///
     /// # Errors
@@ -127,13 +131,13 @@ impl Map {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.pool.shared.with_room(|| {
             Ok(match &self.tree {
-                Tree::Plain(tree) => self.beside(tree)?.insert(key, value)?,
+                Tree::Plain(tree) => self.concurrent(tree)?.insert(key, value)?,
                 Tree::Versioned(tree) => tree.insert(key, value)?,
             })
         })
     }
 
-    /// Gives `key` another value if it has one; returns whether that was so.
+    /// Gives `key` another value if it has one; returns whether it did.
     ///
     /// # Errors
     ///
@@ -142,14 +146,14 @@ impl Map {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.pool.shared.with_room(|| {
             Ok(match &self.tree {
-                Tree::Plain(tree) => self.beside(tree)?.update(key, value)?,
+                Tree::Plain(tree) => self.concurrent(tree)?.update(key, value)?,
                 Tree::Versioned(tree) => tree.update(key, value)?,
             })
         })
     }
 
-    /// Gives `key` the value `new` if it has the `expected` one; returns whether that was so. `None` stands for no record:
-    /// expected, it makes this an insertion, and new, a removal.
+    /// Gives `key` the value `new` if it has the value `expected`; returns whether it did. `None` stands for
+    /// no record: as `expected` it makes this an insertion, as `new` a removal.
     ///
     /// # Errors
     ///
@@ -163,18 +167,20 @@ impl Map {
         let key = key.as_ref();
         self.pool.shared.with_room(|| {
             Ok(match &self.tree {
-                Tree::Plain(tree) => self.beside(tree)?.compare_and_swap(key, expected, new)?,
+                Tree::Plain(tree) => self.concurrent(tree)?.compare_and_swap(key, expected, new)?,
                 Tree::Versioned(tree) => tree.compare_and_swap(key, expected, new)?,
             })
         })
     }
 
-    /// Gives `key` the value that `change` makes of the one it has; returns whether it had one. `None` stands for no
-    /// record: given, `key` is absent, and returned, it is removed, or stays absent. Nobody else writes to the key in between.
+    /// Gives `key` the value that `change` returns for its present one; returns whether it had one. `None`
+    /// stands for no record: `change` gets it if `key` is absent, and returns it to remove `key` or leave it
+    /// absent. No other thread writes to the key in between.
     ///
-    /// `change` is called exactly once, as a writer of the pool: it may read. If it writes to a [`Map`], begins a batch or makes a map of the pool,
-    /// that is refused with [`Error::WouldWait`](crate::Error::WouldWait); of a map that keeps versions, if it writes to the same one. If it panics, nothing has changed. A value that stays the same
-    /// is not written again.
+    /// `change` is called exactly once. It may read from the pool. If it writes to a [`Map`], begins a batch
+    /// or creates a map of the pool, that fails with [`Error::WouldWait`](crate::Error::WouldWait); in a map
+    /// that keeps versions, only writes to the same map do. If it panics, nothing has changed. A value that
+    /// stays the same is not written again.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {
@@ -201,21 +207,23 @@ impl Map {
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
         Ok(match &self.tree {
-            Tree::Plain(tree) => self.beside(tree)?.modify(key.as_ref(), change)?,
+            Tree::Plain(tree) => self.concurrent(tree)?.modify(key.as_ref(), change)?,
             Tree::Versioned(tree) => tree.modify(key.as_ref(), change)?,
         })
     }
 
-    /// Removes `key`; returns whether it was there. It works in a full pool too: a 64th of the pool, and at most 2 MiB, is kept for changes that
-    /// give space back, and nothing else finds room there. So for all removals. (In a map that keeps versions a snapshot may hold what is
-    /// removed. Removals go on until half of that is used up; giving up the snapshot, and [`collect`](Self::collect), always work.)
+    /// Removes `key`; returns whether it was there. All removals work in a full pool too: a 64th of the pool,
+    /// at most 2 MiB, is reserved for changes that free space. In a map that keeps versions, a snapshot may
+    /// hold the removed records: then removals work until half of the reserve is used up. Dropping the
+    /// snapshot, and [`collect`](Self::collect), always work.
     ///
     /// # Errors
     ///
-    /// [`Error::ReadOnly`](crate::Error::ReadOnly), and [`Error::Pool`](crate::Error::Pool) as for [`put`](Self::put).
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly), and [`Error::Pool`](crate::Error::Pool) as for
+    /// [`put`](Self::put).
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(match &self.tree {
-            Tree::Plain(tree) => self.beside(tree)?.remove(key.as_ref())?,
+            Tree::Plain(tree) => self.concurrent(tree)?.remove(key.as_ref())?,
             Tree::Versioned(tree) => tree.remove(key.as_ref())?,
         })
     }
@@ -227,7 +235,7 @@ impl Map {
     /// As for [`remove`](Self::remove).
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         match &self.tree {
-            Tree::Plain(tree) => self.alone(|tx| tree.pop_first(tx)),
+            Tree::Plain(tree) => self.exclusively(|tx| tree.pop_first(tx)),
             Tree::Versioned(tree) => Ok(tree.pop_first()?),
         }
     }
@@ -239,18 +247,19 @@ impl Map {
     /// As for [`remove`](Self::remove).
     pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         match &self.tree {
-            Tree::Plain(tree) => self.alone(|tx| tree.pop_last(tx)),
+            Tree::Plain(tree) => self.exclusively(|tx| tree.pop_last(tx)),
             Tree::Versioned(tree) => Ok(tree.pop_last()?),
         }
     }
 
     /// Removes the records whose keys lie in `bounds`; returns how many.
     ///
-    /// They are removed in the order of their keys, in groups of some dozens, each by a transaction of its own. So the
-    /// range may have any size, and the whole is **not** atomic: after a crash or an error the records up to some key are
-    /// gone, and those from there on are all there. All are gone, durably, when this returns. Others may write between two
-    /// groups, and what they put into the range is removed or not. [`Batch::remove_range`](crate::Batch::remove_range) is
-    /// atomic, and [`clear`](Self::clear) removes everything at once.
+    /// They are removed in the order of their keys, in groups of some dozens, each by a transaction of its
+    /// own. So the range may have any size, and the whole is **not** atomic: after a crash or an error the
+    /// records up to some key are gone, and all others are still there. All are gone, durably, when this
+    /// returns. Other threads may write between two groups, and records that they put into the range are
+    /// removed or not. [`Batch::remove_range`](crate::Batch::remove_range) is atomic, and
+    /// [`clear`](Self::clear) removes everything at once.
     ///
     /// # Errors
     ///
@@ -259,45 +268,45 @@ impl Map {
         Ok(match &self.tree {
             Tree::Plain(tree) => {
                 let writers = self.pool.shared.writers()?;
-                writers.expect_other(TURN)?;
+                writers.expect_other(TURN).map_err(tembo_index::Error::from)?;
                 tree.remove_range_in_groups(bounds, || writers.begin())?
             }
             Tree::Versioned(tree) => tree.remove_range_in_groups(bounds)?,
         })
     }
 
-    /// Removes everything, at once for readers and for crashes; the space is given back bit by bit by later
-    /// writes, as far as no snapshot needs it.
+    /// Removes everything, atomically for readers and crashes. Later writes free the space step by step,
+    /// except for records that a snapshot holds.
     ///
     /// # Errors
     ///
     /// As for [`remove`](Self::remove).
     pub fn clear(&self) -> Result<()> {
         match &self.tree {
-            Tree::Plain(tree) => self.alone(|tx| tree.clear(tx)),
+            Tree::Plain(tree) => self.exclusively(|tx| tree.clear(tx)),
             Tree::Versioned(tree) => Ok(tree.clear()?),
         }
     }
 
     /// The map for changes of one record.
     #[inline]
-    fn beside<'m>(&'m self, tree: &'m WbTree) -> Result<Beside<'m>> {
-        Ok(tree.beside(self.pool.shared.writers()?))
+    fn concurrent<'m>(&'m self, tree: &'m WbTree) -> Result<ConcurrentWriter<'m>> {
+        Ok(tree.concurrent(self.pool.shared.writers()?))
     }
 
-    /// Makes a change while nobody else writes.
+    /// Makes a change while no other thread writes.
     #[inline]
-    fn alone<T>(&self, change: impl FnOnce(&mut Tx<'_>) -> tembo_index::Result<T>) -> Result<T> {
+    fn exclusively<T>(&self, change: impl FnOnce(&mut Tx<'_>) -> tembo_index::Result<T>) -> Result<T> {
         let mut tx = self.pool.shared.begin(TURN)?;
         let outcome = change(&mut tx)?;
         tx.commit()?;
         Ok(outcome)
     }
 
-    /// How many records there are. O(1).
+    /// The number of records. O(1).
     ///
-    /// Records that several threads put and remove at this moment count or not, each by itself, so that the number may be one
-    /// that never was; otherwise it is exact.
+    /// Concurrent changes are counted or not, each by itself, so the number may be one that the map never
+    /// had. Without concurrent changes it is exact.
     ///
     /// # Errors
     ///
@@ -312,7 +321,7 @@ impl Map {
         })
     }
 
-    /// Whether there are none.
+    /// Whether there are no records.
     ///
     /// # Errors
     ///
@@ -353,9 +362,10 @@ impl Map {
         self.range::<&[u8]>(..)
     }
 
-    /// The records whose keys lie in `bounds`, in order, from both ends. Weakly consistent: a record that is
-    /// there all the while is met exactly once, one that comes or goes meanwhile is met or not. In a map that keeps versions,
-    /// all of them are of the version that was the newest when the walk began.
+    /// The records whose keys lie in `bounds`, in order, from both ends. Weakly consistent: a record that
+    /// exists during the whole walk is met exactly once; one that is added or removed meanwhile is met or
+    /// not. In a map that keeps versions, all records are of the version that was the newest when the walk
+    /// began.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {
@@ -385,12 +395,12 @@ impl Map {
         })
     }
 
-    /// The first `limit` records whose keys lie in `bounds`, in order, copied as they were at one moment: of every change and
-    /// of every [`Batch`](crate::Batch) there is all or nothing.
+    /// The first `limit` records whose keys lie in `bounds`, in order, copied as they were at one moment:
+    /// each change and each [`Batch`](crate::Batch) is seen in full or not at all.
     ///
-    /// It starts again when something in these records' leaves changed meanwhile, or a batch was being committed, and waits for
-    /// the commit that way. When that has happened some times, nobody begins to write before it has ended. In the middle
-    /// of [`modify`](Self::modify), too, it ends after at most one more change by each of the other threads.
+    /// The scan starts again if the records' leaves changed meanwhile or a batch was being committed. After
+    /// several attempts it makes writers wait until it has ended. Inside [`modify`](Self::modify) too, it
+    /// ends after at most one more change by each of the other threads.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {
@@ -407,7 +417,8 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get); and, where nothing was written yet, as for the first write: it takes a lane of the pool.
+    /// As for [`get`](Self::get); before the first write also as for [`put`](Self::put), as the scan then
+    /// takes a lane of the pool.
     pub fn scan<K: AsRef<[u8]>>(
         &self,
         bounds: impl RangeBounds<K>,
@@ -427,7 +438,7 @@ impl Map {
         Ok(tree.scan(writers, bounds, limit)?)
     }
 
-    /// A cursor before the first record, which can be moved anywhere, in both directions.
+    /// A cursor, at first before the first record, that moves in both directions.
     pub fn cursor(&self) -> Cursor<'_> {
         Cursor(match &self.tree {
             Tree::Plain(tree) => CursorKind::Plain(tree.cursor()),

@@ -1,11 +1,11 @@
-//! How pools and maps are opened: builders.
+//! Builders of the options with which pools and maps are opened.
 
 use crate::{Error, Map, Pool, Result};
 use std::path::Path;
 use tembo_pmem::{Durability, FlushInstruction};
 use tembo_pool::Geometry;
 
-/// Opens or creates a [`Pool`], or, given to [`Heap::open`](crate::heap::Heap::open), a heap.
+/// Opens or creates a [`Pool`]; also the options of [`Heap::open`](crate::heap::Heap::open).
 ///
 /// ```no_run
 /// # fn main() -> Result<(), tembo::Error> {
@@ -44,20 +44,20 @@ impl Options {
         self
     }
 
-    /// How many maps a new pool has names for, 1 to 4096; 128 unless this is called, or 64 if it may not grow beyond 64 MiB. Each takes 64
-    /// bytes, and this cannot be changed later.
+    /// The number of maps that a new pool has names for, 1 to 4096 (default: 128, or 64 if the pool's maximum
+    /// is 64 MiB or less). Each name takes 64 bytes, and the number cannot be changed later.
     pub fn root_count(mut self, count: u32) -> Options {
         self.inner.root_count = Some(count);
         self
     }
 
-    /// Opens a pool also if its pages may be of [different ages](crate::Ending::is_unclean) (default: no, which is
-    /// [`PoolError::Unclean`](crate::PoolError::Unclean)): since the machine stopped while it was open in the page cache, or since it
-    /// is a copy that was made while it was open.
+    /// Accepts a pool whose pages may be of [different ages](crate::Ending::is_unclean): the machine stopped
+    /// while the pool was open in the page cache, or the file is a copy that was made while the pool was
+    /// open. By default it is refused with [`PoolError::Unclean`](crate::PoolError::Unclean).
     ///
-    /// Such a pool is then [checked](Pool::check) before anything is read from it, which reads all of it, and refused if it is damaged;
-    /// it is not changed by that. The check proves its structure. It cannot prove its values: any of them may be an older one, or, where it
-    /// was being written, partly so. Other pools are opened as without this.
+    /// Such a pool is [checked](Pool::check) first, which reads all of it and changes nothing, and refused if
+    /// it is damaged. The check proves the structure. It cannot prove the values: any value may be an older
+    /// one, or partly so if it was being written. Other pools are opened as without this option.
     pub fn accept_unclean(mut self, accept: bool) -> Options {
         self.inner.accept_unclean = accept;
         self
@@ -75,33 +75,34 @@ impl Options {
     }
 
     /// Forces a flush instruction, whatever the processor reports. The environment variable `TEMBO_FLUSH`
-    /// comes before it.
+    /// overrides it.
     pub fn flush_instruction(mut self, instruction: FlushInstruction) -> Options {
         self.inner.region.flush_instruction = Some(instruction);
         self
     }
 
     /// Whether large values may be written past the caches (default: yes). The environment variable
-    /// `TEMBO_NON_TEMPORAL` comes before it.
+    /// `TEMBO_NON_TEMPORAL` overrides it.
     pub fn non_temporal(mut self, non_temporal: bool) -> Options {
         self.inner.region.non_temporal = Some(non_temporal);
         self
     }
 
-    /// Whether to map every page when the pool is opened, and when it grows, rather than at the first access (default: no). Opening
-    /// then takes time that follows the pool's length, some 0.3 s per GiB; what it saves is a page fault, about a
-    /// microsecond, for each 4 KiB that are touched for the first time.
+    /// Whether to map every page when the pool is opened, and when it grows, rather than at the first access
+    /// (default: no). Opening then takes about 0.3 s per GiB; the first access to each 4 KiB saves a page
+    /// fault, about a microsecond.
     pub fn prefault(mut self, prefault: bool) -> Options {
         self.inner.region.prefault = prefault;
         self
     }
 
-    /// Whether a pool on tmpfs lies in huge pages, of 2 MiB (default: no); other pools are not concerned. The processor then finds most of what
-    /// it looks for without a search for the page: random reads of large pools take a fifth to a quarter less time. Takes Linux
-    /// from 6.1 on; where the system has no huge pages, small ones are taken.
+    /// Whether a pool on tmpfs lies in huge pages of 2 MiB (default: no). No effect on other pools. With
+    /// fewer TLB misses, random reads of large pools take a fifth to a quarter less time. Needs Linux 6.1 or
+    /// later; without huge pages in the system, small ones are used.
     ///
-    /// A pool that is there already is gathered in huge pages when it is opened: that takes some 0.5 s per GiB, the first time, and
-    /// may take space again that the pool had given back. In virtual machines whose host takes free memory back, a pool with huge pages may take up to twice as long to grow.
+    /// An existing pool is moved into huge pages when it is opened. The first time, that takes about 0.5 s
+    /// per GiB, and may allocate space again that the pool had given back. In virtual machines whose host
+    /// reclaims free memory, a pool with huge pages may take up to twice as long to grow.
     pub fn huge_pages(mut self, huge_pages: bool) -> Options {
         self.inner.region.huge_pages = huge_pages;
         self
@@ -113,7 +114,7 @@ impl Options {
         self
     }
 
-    /// The length up to which the pool may grow (default: as far as the file system goes, up to 4 TiB).
+    /// The length up to which the pool may grow (default: the limit of the file system, at most 4 TiB).
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.inner.max_bytes = Some(bytes);
         self
@@ -131,18 +132,18 @@ impl Options {
         self
     }
 
-    /// Opens the pool. Takes milliseconds at any size, also after a crash, unless it is asked to [prefault](Self::prefault)
-    /// or to gather small pages in [huge](Self::huge_pages) ones.
+    /// Opens the pool. Takes milliseconds at any size, also after a crash, unless
+    /// [`prefault`](Self::prefault) or [`huge_pages`](Self::huge_pages) asks for more work.
     ///
     /// # Errors
     ///
-    /// Whatever is wrong with the file, each kind with its own message; a file that is refused is not changed.
+    /// Each problem of the file has an error and a message of its own. A file that is refused is not changed.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let path = path.as_ref();
         if !self.inner.accept_unclean {
             return Ok(Pool::new(tembo_pool::Pool::open(path, &self.inner)?));
         }
-        // What is not accepted in vain is opened as always. Checked is the file as it is: no recovery has changed it.
+        // A clean pool is opened as usual. An unclean one is checked as it is: no recovery has changed it.
         let plain = tembo_pool::Options { accept_unclean: false, ..self.inner.clone() };
         match tembo_pool::Pool::open(path, &plain) {
             Err(tembo_pool::Error::Unclean { .. }) => {}
@@ -157,8 +158,9 @@ impl Options {
         Ok(Pool::new(tembo_pool::Pool::open(path, &self.inner)?))
     }
 
-    /// Opens a pool for reading only, however its last use ended: for [`check`](Pool::check), and for what tells of its structure. Its values
-    /// can be relied on only where [`last_ending`](Pool::last_ending) is not [unclean](crate::Ending::is_unclean).
+    /// Opens a pool for reading only, however its last use ended: for [`check`](Pool::check) and for a look
+    /// at its structure. Its values are reliable only if [`last_ending`](Pool::last_ending) is not
+    /// [unclean](crate::Ending::is_unclean).
     ///
     /// # Errors
     ///
@@ -170,8 +172,9 @@ impl Options {
         Ok(Pool::new(tembo_pool::Pool::open(path, &options)?))
     }
 
-    /// Makes a pool of an empty file that is open for reading and writing. `path` is the one that the file has or is to get, for messages and
-    /// for [`Pool::path`]: so a program can fill a pool before it gives the file its name.
+    /// Creates a pool in an empty file that is open for reading and writing. `path` is the present or future
+    /// path of the file, for messages and for [`Pool::path`]: a program can fill a pool before it gives the
+    /// file its name.
     ///
     /// # Errors
     ///
@@ -187,7 +190,7 @@ impl AsRef<tembo_pool::Options> for Options {
     }
 }
 
-/// Which kind of [`Map`] is [opened or created](Pool::open_map_with).
+/// The kind of [`Map`] to [open or create](Pool::open_map_with).
 ///
 /// ```
 /// # fn main() -> Result<(), tembo::Error> {
@@ -205,13 +208,14 @@ pub struct MapOptions {
 }
 
 impl MapOptions {
-    /// Opens a map of either kind, and creates one that keeps no versions.
+    /// Opens a map of either kind, or creates one that keeps no versions.
     pub fn new() -> MapOptions {
         MapOptions::default()
     }
 
-    /// Whether the map keeps the versions that snapshots hold. Such a map is a CDDS B-Tree, the other one a wB+-Tree, which changes
-    /// faster, and beside other threads. A map that is there and of the other kind is an error.
+    /// Whether the map keeps the versions that snapshots hold. Such a map is a CDDS B-Tree; the other kind is
+    /// a wB+-Tree, whose changes are faster and run concurrently. An existing map of the other kind is an
+    /// error.
     pub fn versioned(mut self, versioned: bool) -> MapOptions {
         self.versioned = Some(versioned);
         self

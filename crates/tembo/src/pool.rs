@@ -3,29 +3,29 @@
 use crate::contents::{Kind, Listed, Unknown};
 use crate::dropping::{Dropped, OpenPlain};
 use crate::map::Tree;
-use crate::open::{Once, OpenTrees};
+use crate::open_trees::{OpenTrees, TreeHandle};
 use crate::{Batch, Error, FixedMap, HashTable, Map, MapOptions, Result, VersionsReport};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tembo_heap::{Description, Heap, NamedBrand, Persist, Summary};
-use tembo_index::{CddsHash, CddsTree, FixedTree, WbTree, Writers};
+use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree, Writers};
 use tembo_pmem::{Domain, FlushInstruction, OfProcess};
 use tembo_pool::{Ending, Recovery, Stats, Tx, Usage};
 
 /// An open pool: a file that holds named maps. Cheap to clone; closed with its last clone, map and
 /// guard.
 ///
-/// Any number of threads may write at once. Single changes of [`Map`]s go on beside each other, each on a lane of the
-/// pool; threads that never meet share one. A [`Batch`] waits until it is alone with the maps. A [`FixedMap`] has writers
-/// of its own, and so have a [`Map`] that keeps versions and a [`HashTable`]. Lookups never wait; what reads
-/// several records as they were at one moment may ([`Map::scan`], [`FixedMap`]).
+/// Any number of threads may write at once. Single changes of [`Map`]s run concurrently, each on a lane of
+/// the pool; threads that never contend share one lane. A [`Batch`] excludes all other changes of maps. A
+/// [`FixedMap`], a [`Map`] that keeps versions and a [`HashTable`] have writers of their own. Lookups never
+/// wait; operations that read several records as of one moment may ([`Map::scan`], [`FixedMap`]).
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) shared: Arc<OfProcess<Shared>>,
 }
 
-/// Nodes of a cleared map that are freed at a time: in a millisecond or two.
+/// Nodes of a cleared map that are freed at a time; takes a millisecond or two.
 const STEPS_PER_TREE: usize = 500;
 
 #[derive(Debug)]
@@ -37,14 +37,14 @@ pub(crate) struct Shared {
     has_starved: AtomicBool,
     pub dropped: Dropped,
     pub plain_maps: OpenPlain,
-    pub fixed_trees: OpenTrees<FixedTree>,
-    pub versioned_trees: OpenTrees<CddsTree>,
-    pub hash_tables: OpenTrees<CddsHash>,
+    pub fixed_trees: OpenTrees<U64Tree>,
+    pub versioned_trees: OpenTrees<VersionedTree>,
+    pub hash_tables: OpenTrees<VersionedHash>,
 }
 
 impl Shared {
     fn new(pool: tembo_pool::Pool) -> Shared {
-        // A list that is damaged is found by who frees what is in it.
+        // A damaged list is reported when its blocks are freed.
         let has_dropped = !pool.is_read_only() && tembo_index::has_dropped(&pool).unwrap_or(false);
         Shared {
             pool,
@@ -59,7 +59,7 @@ impl Shared {
         }
     }
 
-    /// The writers of the pool's maps; their first lane is taken by the first write.
+    /// The writers of the pool's maps. The first write takes their first lane.
     #[inline]
     pub(crate) fn writers(&self) -> Result<&Writers> {
         self.pool.check_process()?;
@@ -69,20 +69,21 @@ impl Shared {
         }
     }
 
-    /// Waits until nobody else writes to a map, unless this thread is who does.
+    /// Waits until no other thread writes to a map; refuses if this thread does.
     pub(crate) fn begin(&self, asks: &'static str) -> Result<Tx<'_>> {
         let writers = self.writers()?;
-        writers.expect_other(asks)?;
+        writers.expect_other(asks).map_err(tembo_index::Error::from)?;
         Ok(writers.begin())
     }
 
-    /// Notes that a batch found no space: what is dead cannot be freed in the middle of it, and what it frees itself is taken back with it.
+    /// Notes that a batch found no space: dead blocks cannot be freed in the middle of a batch, and blocks
+    /// that it frees itself are taken back with it.
     #[cold]
     pub(crate) fn note_starved(&self) {
         self.has_starved.store(true, Ordering::Relaxed);
     }
 
-    /// Frees some of what is dead if a batch found no space, before the next one.
+    /// Frees some dead blocks before a batch, if an earlier batch found no space.
     #[inline]
     pub(crate) fn feed_starved(&self) {
         if self.has_starved.load(Ordering::Relaxed) {
@@ -91,7 +92,8 @@ impl Shared {
         }
     }
 
-    /// Makes a change; again, if there was no space, as long as something dead can be freed in any of the pool's maps.
+    /// Makes a change. If there is no space, tries again as long as dead blocks can be freed in any of the
+    /// pool's maps.
     #[inline(always)]
     pub(crate) fn with_room<T>(&self, change: impl Fn() -> Result<T>) -> Result<T> {
         match change() {
@@ -111,8 +113,8 @@ impl Shared {
         Err(full)
     }
 
-    /// Frees some of the blocks of dropped and cleared maps, and dead ones of maps that keep versions; returns whether
-    /// there were any.
+    /// Frees some blocks of dropped and cleared maps, and dead blocks of maps that keep versions; returns
+    /// whether there were any.
     #[cold]
     fn make_room(&self) -> bool {
         let mut has_any = false;
@@ -131,11 +133,11 @@ impl Shared {
                 has_any = true;
             }
         }
-        has_any |= Once::all(&self.versioned_trees).iter().any(|tree| tree.make_room());
-        has_any | Once::all(&self.hash_tables).iter().any(|table| table.make_room())
+        has_any |= TreeHandle::all(&self.versioned_trees).iter().any(|tree| tree.make_room());
+        has_any | TreeHandle::all(&self.hash_tables).iter().any(|table| table.make_room())
     }
 
-    /// A step at a time, as the record of one always finds room.
+    /// One step at a time: its record always finds room.
     fn reclaim_step(&self, tree: &WbTree) -> Result<()> {
         let mut tx = self.begin("the turn to free what was cleared")?;
         tree.reclaim(&mut tx, 1)?;
@@ -153,24 +155,26 @@ impl Shared {
     }
 }
 
-/// What a complete [check](Pool::check) found.
+/// The findings of a complete [check](Pool::check).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Every map of byte strings that keeps no versions, with its number of records.
     pub maps: Vec<(String, u64)>,
-    /// Every map of byte strings that keeps versions, with what its newest version and its named snapshots have.
+    /// Every map of byte strings that keeps versions, with a report of its newest version and its named
+    /// snapshots.
     pub versioned_maps: Vec<(String, VersionsReport)>,
-    /// Every hash table, as [`hash_tables`](Pool::hash_tables) tells.
+    /// Every hash table, as in [`hash_tables`](Pool::hash_tables).
     pub hash_tables: Vec<(String, VersionsReport)>,
     /// Every map of fixed-size keys with its number of records.
     pub fixed_maps: Vec<(String, u64)>,
     /// The heap of persistent objects, if there is one.
     pub heap: Option<Summary>,
-    /// Maps that were dropped, and still have blocks.
+    /// Dropped maps that still have blocks.
     pub dropped_maps: u64,
-    /// What is in the pool that this version of the library cannot read, and hence did not check.
+    /// Structures that this version of the library cannot read, and hence did not check.
     pub unknown: Vec<Unknown>,
-    /// Blocks that nothing leads to but what is unknown, if that; 0 if nothing is unknown.
+    /// Allocated blocks that no known structure reaches; they may belong to the unknown ones. 0 if there are
+    /// none.
     pub unreached_blocks: u64,
     /// How the space is used.
     pub usage: Usage,
@@ -181,47 +185,50 @@ impl Pool {
         Pool { shared: Arc::new(OfProcess::new(Shared::new(pool))) }
     }
 
-    /// Makes a store of a pool that was opened otherwise.
+    /// Wraps a pool that was opened through the crate `tembo-pool`.
     pub fn from_pool(pool: tembo_pool::Pool) -> Pool {
         Pool::new(pool)
     }
 
-    /// The map of this name (1 to 40 bytes). It is created, durably, if there is none; then it keeps no versions.
+    /// Opens the map of this name (1 to 40 bytes). If there is none, creates one that keeps no versions,
+    /// durably.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`](crate::Error::Full), [`Error::OtherKind`](crate::Error::OtherKind) if the name is taken by something
-    /// else; [`Error::ReadOnly`](crate::Error::ReadOnly) if there is no such map and none can be made; and
-    /// [`Error::WouldWait`](crate::Error::WouldWait) if there is none, and this thread has a [`Batch`] or is in a closure that [`Map::modify`] calls.
+    /// [`Error::Full`](crate::Error::Full); [`Error::OtherKind`](crate::Error::OtherKind) if the name belongs
+    /// to another kind of structure; [`Error::ReadOnly`](crate::Error::ReadOnly) if there is no such map and
+    /// none can be created; [`Error::WouldWait`](crate::Error::WouldWait) if there is none, and this thread
+    /// has a [`Batch`] or is in a closure that [`Map::modify`] calls.
     pub fn open_map(&self, name: &str) -> Result<Map> {
         self.open_map_with(name, MapOptions::new())
     }
 
-    /// The map of this name (1 to 40 bytes), of the kind that the options ask for. It is created, durably, if there is none.
+    /// Opens the map of this name (1 to 40 bytes), of the kind that the options ask for. If there is none,
+    /// creates it, durably.
     ///
-    /// An open map that keeps versions, all its handles together, holds one of the pool's lanes, of which a pool of the usual size has
-    /// 64.
+    /// All handles of an open map that keeps versions together hold one of the pool's lanes; a pool of the
+    /// usual size has 64.
     ///
     /// # Errors
     ///
-    /// As for [`open_map`](Self::open_map), [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is left, and
-    /// [`Error::MapKind`](crate::Error::MapKind) if the map is there and of the other kind.
+    /// As for [`open_map`](Self::open_map); [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is
+    /// left; [`Error::MapKind`](crate::Error::MapKind) if the map exists and is of the other kind.
     pub fn open_map_with(&self, name: &str, options: MapOptions) -> Result<Map> {
         if let Some(map) = self.find_map(name)? {
             return options.accept(name, map);
         }
         let mut tx = self.shared.begin("the turn to make a map")?;
-        // Another thread may have made it while this one waited for its turn.
+        // Another thread may have created it while this one waited for its turn.
         if let Some(map) = self.find_map(name)? {
             return options.accept(name, map);
         }
         if options.wants_versions() {
-            // Made on a lane of its own, while the turn keeps others from giving names.
-            let create = || Ok(Some(CddsTree::create(&self.shared.pool, name)?));
-            let tree = Once::open(self, name, create)?.expect("created if there was none");
+            // Created on a lane of its own, while the turn excludes others that create names.
+            let create = || Ok(Some(VersionedTree::create(&self.shared.pool, name)?));
+            let tree = TreeHandle::open(self, name, create)?.expect("created if there was none");
             return Ok(Map { tree: Tree::Versioned(tree), pool: self.clone() });
         }
-        self.shared.dropped.reclaim_beside(&mut tx);
+        self.shared.dropped.reclaim_within(&mut tx);
         let create = || {
             let tree = WbTree::create(&mut tx, name)?;
             tx.commit()?;
@@ -231,16 +238,17 @@ impl Pool {
         Ok(Map { tree: Tree::Plain(tree), pool: self.clone() })
     }
 
-    /// The map of this name, if there is one, whether it keeps versions or not.
+    /// Opens the map of this name, if there is one, whether it keeps versions or not.
     ///
     /// # Errors
     ///
-    /// [`Error::OtherKind`](crate::Error::OtherKind) if the name belongs to something else, [`Error::Pool`](crate::Error::Pool) if the pool is
-    /// damaged, and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if the map keeps versions and no lane is left.
+    /// [`Error::OtherKind`](crate::Error::OtherKind) if the name belongs to another kind of structure;
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged;
+    /// [`Error::TooManyOpen`](crate::Error::TooManyOpen) if the map keeps versions and no lane is left.
     pub fn find_map(&self, name: &str) -> Result<Option<Map>> {
         let tree = match self.look_up(name)? {
             None => None,
-            Some(Kind::VersionedMap) => Once::open(self, name, || Ok(None))?.map(Tree::Versioned),
+            Some(Kind::VersionedMap) => TreeHandle::open(self, name, || Ok(None))?.map(Tree::Versioned),
             Some(_) => {
                 let find = || WbTree::open(&self.shared.pool, name);
                 self.shared.plain_maps.open(name, find)?.map(Tree::Plain)
@@ -249,7 +257,8 @@ impl Pool {
         Ok(tree.map(|tree| Map { tree, pool: self.clone() }))
     }
 
-    /// The names of all maps of byte strings, of both kinds; [`fixed_map_names`](Self::fixed_map_names) has the others.
+    /// The names of all maps of byte strings, of both kinds. For other maps see
+    /// [`fixed_map_names`](Self::fixed_map_names) and [`hash_tables`](Self::hash_tables).
     ///
     /// # Errors
     ///
@@ -258,33 +267,37 @@ impl Pool {
         self.names_of(&[Kind::Map, Kind::VersionedMap])
     }
 
-    /// The map of 8-byte keys and values of this name (1 to 40 bytes). It is created, durably, if there is none.
+    /// Opens the map of 8-byte keys and values of this name (1 to 40 bytes). If there is none, creates it,
+    /// durably.
     ///
-    /// An open fixed map, all its handles together, holds one of the pool's lanes, of which a pool of the usual size has
-    /// 64; and up to seven more after threads have inserted beside each other, if half of the pool's were free then.
+    /// All handles of an open fixed map together hold one of the pool's lanes; a pool of the usual size has
+    /// 64. After threads have inserted concurrently they hold up to seven more, if half of the pool's lanes
+    /// were free then.
     ///
     /// # Errors
     ///
-    /// As for [`open_map`](Self::open_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is left.
+    /// As for [`open_map`](Self::open_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane
+    /// is left.
     pub fn open_fixed_map(&self, name: &str) -> Result<FixedMap> {
         if let Some(map) = self.find_fixed_map(name)? {
             return Ok(map);
         }
-        // Names are given by one thread at a time, which is the only writer, as for the other maps.
+        // One thread at a time creates names: the only writer, as for the other maps.
         let _turn = self.shared.begin("the turn to make a map")?;
-        let create = || Ok(Some(FixedTree::create(&self.shared.pool, name)?));
-        let tree = Once::open(self, name, create)?.expect("created if there was none");
+        let create = || Ok(Some(U64Tree::create(&self.shared.pool, name)?));
+        let tree = TreeHandle::open(self, name, create)?.expect("created if there was none");
         Ok(FixedMap { tree })
     }
 
-    /// The map of 8-byte keys and values of this name, if there is one.
+    /// Opens the map of 8-byte keys and values of this name, if there is one.
     ///
     /// # Errors
     ///
-    /// As for [`find_map`](Self::find_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is left.
+    /// As for [`find_map`](Self::find_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane
+    /// is left.
     pub fn find_fixed_map(&self, name: &str) -> Result<Option<FixedMap>> {
         self.look_up(name)?;
-        Ok(Once::open(self, name, || Ok(None))?.map(|tree| FixedMap { tree }))
+        Ok(TreeHandle::open(self, name, || Ok(None))?.map(|tree| FixedMap { tree }))
     }
 
     /// The names of all maps of 8-byte keys and values.
@@ -296,35 +309,38 @@ impl Pool {
         self.names_of(&[Kind::FixedMap])
     }
 
-    /// The hash table of this name (1 to 40 bytes). It is created, durably, if there is none.
+    /// Opens the hash table of this name (1 to 40 bytes). If there is none, creates it, durably.
     ///
-    /// An open hash table, all its handles together, holds one of the pool's lanes, of which a pool of the usual size has 64.
+    /// All handles of an open hash table together hold one of the pool's lanes; a pool of the usual size has
+    /// 64.
     ///
     /// # Errors
     ///
-    /// As for [`open_map`](Self::open_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is left.
+    /// As for [`open_map`](Self::open_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane
+    /// is left.
     pub fn open_hash_table(&self, name: &str) -> Result<HashTable> {
         if let Some(table) = self.find_hash_table(name)? {
             return Ok(table);
         }
-        // Names are given by one thread at a time, which is the only writer, as for the maps.
+        // One thread at a time creates names: the only writer, as for the maps.
         let _turn = self.shared.begin("the turn to make a map")?;
-        let create = || Ok(Some(CddsHash::create(&self.shared.pool, name)?));
-        let table = Once::open(self, name, create)?.expect("created if there was none");
+        let create = || Ok(Some(VersionedHash::create(&self.shared.pool, name)?));
+        let table = TreeHandle::open(self, name, create)?.expect("created if there was none");
         Ok(HashTable { table })
     }
 
-    /// The hash table of this name, if there is one.
+    /// Opens the hash table of this name, if there is one.
     ///
     /// # Errors
     ///
-    /// As for [`find_map`](Self::find_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is left.
+    /// As for [`find_map`](Self::find_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane
+    /// is left.
     pub fn find_hash_table(&self, name: &str) -> Result<Option<HashTable>> {
         self.look_up(name)?;
-        Ok(Once::open(self, name, || Ok(None))?.map(|table| HashTable { table }))
+        Ok(TreeHandle::open(self, name, || Ok(None))?.map(|table| HashTable { table }))
     }
 
-    /// The names of all hash tables, with what their newest versions and their named snapshots have.
+    /// The names of all hash tables, with reports of their newest versions and their named snapshots.
     ///
     /// # Errors
     ///
@@ -333,27 +349,28 @@ impl Pool {
         let mut tables = Vec::new();
         for name in self.names_of(&[Kind::HashTable])? {
             if let Some(root) = self.shared.pool.root(&name)? {
-                tables.push((name, CddsHash::describe_at(&self.shared.pool, root.off)?));
+                tables.push((name, VersionedHash::describe_at(&self.shared.pool, root.off)?));
             }
         }
         Ok(tables)
     }
 
-    /// The [heap](crate::heap) of persistent objects in this pool, beside its maps. A pool in which there is nothing yet gets one; so the heap comes
-    /// first, and then the maps. The file is in use as long as the pool or the heap is open.
+    /// Opens the [heap](crate::heap) of persistent objects in this pool, which may hold maps too. An empty
+    /// pool gets a heap; one with maps does not, so create the heap before the maps. The file is in use as
+    /// long as the pool or the heap is open.
     ///
-    /// Transactions of the heap and changes of the maps are each committed by themselves, whatever runs inside what.
+    /// Transactions of the heap and changes of the maps commit separately, even if one runs inside the other.
     ///
     /// # Errors
     ///
-    /// [`Error::Heap`](crate::Error::Heap) with [`NotAHeap`](crate::heap::Error::NotAHeap) if there are maps and no heap, with `InUse` or
-    /// `BrandInUse` if the heap or one with the brand is open, with `Layout` or `OtherRoot` if it holds other types;
-    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
+    /// [`Error::Heap`](crate::Error::Heap) with [`NotAHeap`](crate::heap::Error::NotAHeap) if there are maps
+    /// and no heap, with `InUse` or `BrandInUse` if the heap or one with the brand is open, with `Layout` or
+    /// `OtherRoot` if it holds other types; [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn open_heap<B: NamedBrand, R: Persist + Default>(&self) -> Result<Heap<B, R>> {
         Ok(Heap::open_pool(self.shared.pool.clone())?)
     }
 
-    /// What the [heap](crate::heap) of persistent objects in this pool says of itself, if there is one.
+    /// The description of the [heap](crate::heap) of persistent objects in this pool, if there is one.
     ///
     /// # Errors
     ///
@@ -362,17 +379,19 @@ impl Pool {
         Ok(tembo_heap::describe(&self.shared.pool)?)
     }
 
-    /// Waits until nobody else writes to a [`Map`] and begins a group of changes, which become durable together, with one fence.
+    /// Waits until no other thread writes to a [`Map`], and begins a group of changes that become durable
+    /// together, with one fence.
     ///
     /// # Errors
     ///
-    /// [`Error::WouldWait`](crate::Error::WouldWait) in a thread whose own batch is not over, or in a closure that [`Map::modify`] calls: it would wait
-    /// for itself. [`Error::ReadOnly`](crate::Error::ReadOnly), [`Error::Pool`](crate::Error::Pool) after the device failed.
+    /// [`Error::WouldWait`](crate::Error::WouldWait) if this thread has a batch already or is in a closure
+    /// that [`Map::modify`] calls: it would wait for itself. [`Error::ReadOnly`](crate::Error::ReadOnly);
+    /// [`Error::Pool`](crate::Error::Pool) after the device failed.
     pub fn batch(&self) -> Result<Batch<'_>> {
         Batch::begin(&self.shared)
     }
 
-    /// How long the pool is, and how much of that is not used.
+    /// The length of the pool, and its unused part.
     ///
     /// # Panics
     ///
@@ -391,7 +410,7 @@ impl Pool {
         self.shared.pool.region().flush_instruction()
     }
 
-    /// Which failures an acknowledged write survives.
+    /// The failures that an acknowledged write survives, in words.
     pub fn survives(&self) -> &'static str {
         self.domain().survives()
     }
@@ -401,12 +420,12 @@ impl Pool {
         self.shared.pool.path()
     }
 
-    /// What had to be recovered when the pool was opened.
+    /// The work of recovery when the pool was opened.
     pub fn recovery(&self) -> Recovery {
         self.shared.pool.recovery()
     }
 
-    /// How the pool's last use for writing had ended when it was opened.
+    /// How the last use for writing before this one ended.
     pub fn last_ending(&self) -> Ending {
         self.shared.pool.last_ending()
     }
@@ -416,7 +435,7 @@ impl Pool {
         self.shared.pool.is_read_only()
     }
 
-    /// The pool's identity, which copies of the file share.
+    /// The identity of the pool; copies of the file have the same.
     pub fn uuid(&self) -> String {
         self.shared.pool.uuid().to_string()
     }
@@ -426,7 +445,7 @@ impl Pool {
         self.shared.pool.limbo_bytes()
     }
 
-    /// Gives space that is not used back to the file system; returns the bytes. Reads much of the pool.
+    /// Gives unused space back to the file system; returns the bytes. Reads much of the pool.
     ///
     /// # Errors
     ///
@@ -435,19 +454,20 @@ impl Pool {
         Ok(self.shared.pool.trim()?)
     }
 
-    /// Reads the whole pool and proves that every structure is sound and every allocated block reachable exactly
-    /// once. Changes nothing. Nobody may write meanwhile; a pool opened for reading only guarantees that.
+    /// Reads the whole pool and proves that every structure is sound and every allocated block reachable
+    /// exactly once. Changes nothing. There must be no writer meanwhile; a pool opened for reading only
+    /// guarantees that.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] with the first damage found; [`Error::Unproved`] if there is none, but something in the pool is unknown to this version of
-    /// the library, so that blocks which belong to it cannot be told from lost ones.
+    /// [`Error::Pool`] with the first damage found; [`Error::Unproved`] if there is none, but the pool holds
+    /// a structure that this version of the library cannot read, whose blocks cannot be told from lost ones.
     pub fn check(&self) -> Result<CheckReport> {
         let pool = &self.shared.pool;
         let mut marks = pool.marks()?;
         let (mut report, mut has_heap) = (CheckReport::default(), false);
         for Listed { name, kind } in self.list()? {
-            // On media, beside any handle that is open: checking takes neither lane nor claim.
+            // On media, without the open handles: checking takes neither a lane nor the tree.
             let Some(root) = pool.root(&name)? else { continue };
             match kind {
                 Kind::Map => {
@@ -457,20 +477,20 @@ impl Pool {
                     }
                 }
                 Kind::VersionedMap => {
-                    report.versioned_maps.push((name, CddsTree::check_at(pool, root.off, &mut marks)?));
+                    report.versioned_maps.push((name, VersionedTree::check_at(pool, root.off, &mut marks)?));
                 }
                 Kind::HashTable => {
-                    report.hash_tables.push((name, CddsHash::check_at(pool, root.off, &mut marks)?));
+                    report.hash_tables.push((name, VersionedHash::check_at(pool, root.off, &mut marks)?));
                 }
                 Kind::FixedMap => {
-                    report.fixed_maps.push((name, FixedTree::check_at(pool, root.off, &mut marks)?));
+                    report.fixed_maps.push((name, U64Tree::check_at(pool, root.off, &mut marks)?));
                 }
                 Kind::Heap => has_heap = true,
                 Kind::Unknown(unknown) => report.unknown.push(unknown),
             }
         }
         report.dropped_maps = tembo_index::check_dropped(pool, &mut marks)?;
-        // Last, since it looks for lost objects among the blocks that are left.
+        // Last, since it looks for lost objects among the remaining blocks.
         if has_heap {
             let is_all_known = report.unknown.is_empty();
             let check = if is_all_known { tembo_heap::check } else { tembo_heap::check_beside_unknown };

@@ -1,9 +1,12 @@
-//! What reads give: values, records, walks and cursors, of a map of either kind and of snapshots.
+//! The results of reads: values, records, walks and cursors, of a map of either kind and of snapshots.
 
 use crate::Result;
 use std::iter::FusedIterator;
 use std::ops::Deref;
-use tembo_index::{CddsBytes, CddsCursor, CddsEntry, CddsPinnedEntry, CddsPinnedRange, CddsRange, CddsValue};
+use tembo_index::{
+    VersionedBytes, VersionedCursor, VersionedEntry, VersionedPinnedEntry, VersionedPinnedRange,
+    VersionedRange, VersionedValue,
+};
 
 /// A value in place, readable as long as this lives.
 ///
@@ -13,8 +16,8 @@ pub struct Value<'m>(pub(crate) ValueKind<'m>);
 
 pub(crate) enum ValueKind<'m> {
     Plain(tembo_index::Value<'m>),
-    Newest(CddsValue<'m>),
-    Held(CddsBytes<'m>),
+    Newest(VersionedValue<'m>),
+    Held(VersionedBytes<'m>),
 }
 
 impl Deref for Value<'_> {
@@ -50,8 +53,8 @@ pub struct Entry<'m>(pub(crate) EntryKind<'m>);
 
 pub(crate) enum EntryKind<'m> {
     Plain(tembo_index::Entry<'m>),
-    Newest(CddsPinnedEntry<'m>),
-    Held(CddsEntry<'m>),
+    Newest(VersionedPinnedEntry<'m>),
+    Held(VersionedEntry<'m>),
 }
 
 impl Entry<'_> {
@@ -82,16 +85,16 @@ impl std::fmt::Debug for Entry<'_> {
     }
 }
 
-/// Records in order of their keys, from both ends. After an error it is over.
+/// Records in order of their keys, from both ends. It ends after an error.
 ///
-/// Of a map that keeps versions, and of a snapshot, all of them are as they were in one version: that of the snapshot, or the one
-/// that was the newest when the walk began.
+/// In a map that keeps versions, and in a snapshot, all records are of one version: that of the snapshot, or
+/// the one that was the newest when the walk began.
 pub struct Iter<'m>(pub(crate) IterKind<'m>);
 
 pub(crate) enum IterKind<'m> {
     Plain(tembo_index::Range<'m>),
-    Newest(CddsPinnedRange<'m>),
-    Held(CddsRange<'m>),
+    Newest(VersionedPinnedRange<'m>),
+    Held(VersionedRange<'m>),
 }
 
 impl<'m> Iterator for Iter<'m> {
@@ -132,23 +135,25 @@ impl std::fmt::Debug for Iter<'_> {
     }
 }
 
-/// A place among the records of a [`Map`](crate::Map): at one of them, before the first, or after the last.
+/// A position among the records of a [`Map`](crate::Map): at one of them, before the first, or after the
+/// last.
 ///
-/// It sees the records of some dozens of neighbouring keys as they were when it came to them, and steps among these cost
-/// next to nothing; other moves are O(log n). A record that is there all the while is not stepped over, one that comes or
-/// goes meanwhile is met or not, and one that is removed stays readable while the cursor is at it.
+/// The cursor sees some dozens of neighbouring records as they were when it reached them, and steps among
+/// these are cheap; other moves are O(log n). A record that exists during the whole walk is not skipped; one
+/// that is added or removed meanwhile is met or not; one that is removed stays readable while the cursor is
+/// at it.
 ///
-/// In a map that keeps versions, it steps through the version that was the newest when it was moved to a place, or to the first or
-/// last record.
+/// In a map that keeps versions, it steps through the version that was the newest at its last seek.
 ///
-/// At a record, it keeps memory that is freed meanwhile from being reused, so it should not rest there for long.
+/// At a record, it keeps memory that is freed meanwhile from being reused, so it should not stay there for
+/// long.
 #[derive(Debug)]
 pub struct Cursor<'m>(pub(crate) CursorKind<'m>);
 
 #[derive(Debug)]
 pub(crate) enum CursorKind<'m> {
     Plain(tembo_index::Cursor<'m>),
-    Versioned(CddsCursor<'m>),
+    Versioned(VersionedCursor<'m>),
 }
 
 /// Does the same with a cursor of either kind.
@@ -162,16 +167,18 @@ macro_rules! on_either {
 }
 
 impl Cursor<'_> {
-    /// Moves to the first record whose key is at least `key`, or after the last record; returns whether it is at a record.
+    /// Moves to the first record whose key is at least `key`, or after the last record; returns whether it is
+    /// at a record.
     ///
     /// # Errors
     ///
-    /// As for [`Map::get`](crate::Map::get); the cursor is then at no record. So for all moves.
+    /// As for [`Map::get`](crate::Map::get); the cursor is then at no record. The same holds for all moves.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(on_either!(self, cursor => cursor.seek(key.as_ref()))?)
     }
 
-    /// Moves to the last record whose key is at most `key`, or before the first record; returns whether it is at a record.
+    /// Moves to the last record whose key is at most `key`, or before the first record; returns whether it is
+    /// at a record.
     ///
     /// # Errors
     ///
@@ -198,8 +205,8 @@ impl Cursor<'_> {
         Ok(on_either!(self, cursor => cursor.seek_last())?)
     }
 
-    /// Moves to the next record, from before the first to the first, and from the last to after the last; returns whether it
-    /// is at a record.
+    /// Moves to the next record: from before the first to the first, and from the last to after the last.
+    /// Returns whether it is at a record.
     ///
     /// # Errors
     ///
@@ -210,8 +217,8 @@ impl Cursor<'_> {
         Ok(on_either!(self, cursor => cursor.next())?)
     }
 
-    /// Moves to the record before this one, from after the last to the last, and from the first to before the first; returns
-    /// whether it is at a record.
+    /// Moves to the previous record: from after the last to the last, and from the first to before the first.
+    /// Returns whether it is at a record.
     ///
     /// # Errors
     ///

@@ -1,17 +1,18 @@
-//! Versions of a map that are held: by a program, or by a name.
+//! Snapshots: versions of a map that a program or a name holds.
 
 use crate::map::Tree;
-use crate::open::Once;
+use crate::open_trees::TreeHandle;
 use crate::records::{EntryKind, IterKind, ValueKind};
 use crate::{Change, Entry, Error, Iter, KeptSnapshot, Map, Result, Value, VersionsStats};
 use std::ops::RangeBounds;
-use tembo_index::{CddsSnapshot, CddsTree};
+use tembo_index::{VersionedSnapshot, VersionedTree};
 
-/// A version of a [`Map`], which can be read as long as this, or a clone of it, lives; and, after [`keep`](Self::keep), by its name
-/// until that is [dropped](Map::drop_snapshot). Nobody waits for it, and reading it waits for nobody. It is made in constant time.
+/// A version of a [`Map`], readable as long as this, or a clone of it, lives; and, after
+/// [`keep`](Self::keep), by its name until that is [dropped](Map::drop_snapshot). No thread waits for it, and
+/// reading it never waits. It is taken in constant time.
 ///
-/// What the map replaces or removes stays in the pool as long as a snapshot has it, and no longer: later changes, and
-/// [`Map::collect`], give the space back.
+/// Records that the map replaces or removes stay in the pool as long as a snapshot has them. Later changes,
+/// and [`Map::collect`], free the space.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo::Error> {
@@ -43,8 +44,8 @@ use tembo_index::{CddsSnapshot, CddsTree};
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     // In this order: the tree stays open as long as its version is held.
-    snapshot: CddsSnapshot,
-    tree: Once<CddsTree>,
+    snapshot: VersionedSnapshot,
+    tree: TreeHandle<VersionedTree>,
 }
 
 impl Map {
@@ -52,7 +53,7 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// [`Error::NotVersioned`]. So for all that follow.
+    /// [`Error::NotVersioned`].
     pub fn snapshot(&self) -> Result<Snapshot> {
         let tree = self.versioned()?;
         Ok(Snapshot { snapshot: tree.snapshot(), tree: tree.clone() })
@@ -68,7 +69,8 @@ impl Map {
         Ok(Snapshot { snapshot: tree.snapshot_at(version)?, tree: tree.clone() })
     }
 
-    /// The number of the newest version. Every change, and every group of changes that became durable together, adds 1.
+    /// The number of the newest version. Every change, or group of changes that became durable together, adds
+    /// 1.
     ///
     /// # Errors
     ///
@@ -86,7 +88,7 @@ impl Map {
         Ok(self.versioned()?.kept())
     }
 
-    /// The snapshot of this name. It stays readable when its name is dropped.
+    /// Opens the snapshot of this name. It stays readable when its name is dropped.
     ///
     /// # Errors
     ///
@@ -99,7 +101,7 @@ impl Map {
         }
     }
 
-    /// Gives up the snapshot of this name, durably; returns whether there was one. One fence.
+    /// Drops the snapshot of this name, durably; returns whether there was one. One fence.
     ///
     /// # Errors
     ///
@@ -108,27 +110,28 @@ impl Map {
         Ok(self.versioned()?.drop_kept(name)?)
     }
 
-    /// Makes the map what it was in a snapshot, at once for readers and for crashes; returns the number of the version that this
-    /// makes. It is a change like others: the versions in between stay as they are, for whoever holds them.
+    /// Gives the map the contents of a snapshot, atomically for readers and crashes; returns the number of
+    /// the new version. It is a change like others: snapshots of the versions in between stay as they are.
     ///
-    /// Takes time that follows the number of keys that changed since, and the nodes that they are in: some ten nodes are looked at for
-    /// each of few keys far apart, and the whole map at most. All of it is one transaction, of which
-    /// the pool holds both sides until it is durable. Who writes to the map waits meanwhile, and so does a batch that comes to it, with
-    /// all that wait for the batch. In a full pool it has room for few changes besides removals.
+    /// Takes time proportional to the number of keys that changed since: it reads about ten nodes for each of
+    /// few keys far apart, and the whole map at most. All of it is one transaction, and the pool holds both
+    /// states until it is durable. Writers of the map wait meanwhile, and so does a batch that uses it, with
+    /// all threads that wait for the batch. In a full pool it has room for few changes besides removals.
     ///
     /// # Errors
     ///
-    /// [`Error::ForeignSnapshot`] and [`Error::NotVersioned`], and as for [`put`](Self::put). Nothing has changed then.
+    /// [`Error::ForeignSnapshot`] and [`Error::NotVersioned`], and as for [`put`](Self::put). Nothing has
+    /// changed then.
     pub fn rollback_to(&self, snapshot: &Snapshot) -> Result<u64> {
         let tree = self.versioned()?;
         snapshot.expect_of(tree)?;
         Ok(tree.rollback_to(snapshot.version())?)
     }
 
-    /// Looks at up to about `budget` dead blocks and frees those that no snapshot has; returns whether there is more to do.
-    /// Changes free what they replace by themselves; this is for what a snapshot had that is gone, and for what was
-    /// [cleared](Self::clear). One fence for each 32 blocks, and other writers get their turns in between, so that a thread
-    /// may call it again and again:
+    /// Looks at up to about `budget` dead blocks and frees those that no snapshot has; returns whether there
+    /// is more to do. Changes free the records that they replace; this is for the records of dropped
+    /// snapshots and of a [cleared](Self::clear) map. Costs one fence for each 32 blocks. Other writers get
+    /// their turns in between, so that a thread may call it in a loop:
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {
@@ -144,12 +147,13 @@ impl Map {
     ///
     /// # Errors
     ///
-    /// [`Error::NotVersioned`], and as for [`remove`](Self::remove). What was freed until then is freed.
+    /// [`Error::NotVersioned`], and as for [`remove`](Self::remove). Blocks that were freed by then stay
+    /// free.
     pub fn collect(&self, budget: usize) -> Result<bool> {
         Ok(self.versioned()?.collect(budget)?)
     }
 
-    /// Which versions are held, and how much waits for them.
+    /// The versions that are held, and the space that waits for them.
     ///
     /// # Errors
     ///
@@ -158,7 +162,7 @@ impl Map {
         Ok(self.versioned()?.stats()?)
     }
 
-    fn versioned(&self) -> Result<&Once<CddsTree>> {
+    fn versioned(&self) -> Result<&TreeHandle<VersionedTree>> {
         match &self.tree {
             Tree::Versioned(tree) => {
                 self.pool.shared.pool.check_process()?;
@@ -175,12 +179,12 @@ impl Snapshot {
         self.snapshot.version()
     }
 
-    /// How many records it has. O(1).
+    /// The number of records. O(1).
     pub fn len(&self) -> u64 {
         self.snapshot.len()
     }
 
-    /// Whether it has none.
+    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.snapshot.is_empty()
     }
@@ -189,13 +193,13 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] if the pool is damaged. So for all reads.
+    /// [`Error::Pool`] if the pool is damaged. The same holds for all reads.
     #[inline]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
         Ok(self.snapshot.get(key.as_ref())?.map(|value| Value(ValueKind::Held(value))))
     }
 
-    /// Whether it has `key`.
+    /// Whether the snapshot has `key`.
     ///
     /// # Errors
     ///
@@ -237,21 +241,21 @@ impl Snapshot {
         Iter(IterKind::Held(self.snapshot.prefix(prefix.as_ref())))
     }
 
-    /// Gives the snapshot a name (1 to 255 bytes), under which it is there when the pool is opened the next time, and until
+    /// Gives the snapshot a name (1 to 255 bytes). It then outlives this process, until
     /// [`Map::drop_snapshot`]. Durable on return; one fence.
     ///
     /// # Errors
     ///
-    /// [`Error::Index`] with [`Exists`](crate::IndexError::Exists) if the map has a snapshot of this name, or with
-    /// [`SnapshotName`](crate::IndexError::SnapshotName); [`Error::Full`], [`Error::ReadOnly`], and [`Error::Pool`] as for
-    /// [`Map::put`].
+    /// [`Error::Index`] with [`Exists`](crate::IndexError::Exists) if the map has a snapshot of this name, or
+    /// with [`SnapshotName`](crate::IndexError::SnapshotName); [`Error::Full`], [`Error::ReadOnly`], and
+    /// [`Error::Pool`] as for [`Map::put`].
     pub fn keep(&self, name: &str) -> Result<()> {
         Ok(self.tree.keep(&self.snapshot, name)?)
     }
 
-    /// The keys that differ between this snapshot and another of the same map, in order, with both values. Either may be the later
-    /// one. Takes time that follows the number of keys that changed in between: some ten nodes are looked at for each of few keys far
-    /// apart, and the whole map at most.
+    /// The keys that differ between this snapshot and another of the same map, in order, with both values.
+    /// Either may be the later one. Takes time proportional to the number of keys that changed in between: it
+    /// reads about ten nodes for each of few keys far apart, and the whole map at most.
     ///
     /// # Errors
     ///
@@ -261,7 +265,7 @@ impl Snapshot {
         Ok(self.tree.diff(self.version(), to.version())?)
     }
 
-    fn expect_of(&self, tree: &Once<CddsTree>) -> Result<()> {
+    fn expect_of(&self, tree: &TreeHandle<VersionedTree>) -> Result<()> {
         if self.tree.is_same(tree) { Ok(()) } else { Err(Error::ForeignSnapshot) }
     }
 }

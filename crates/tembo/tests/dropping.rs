@@ -90,7 +90,7 @@ fn the_name_is_free_at_once_and_the_space_comes_back_after_a_restart() {
         make(&pool, name, 2000);
         assert!(pool.drop_map(name).unwrap());
         assert!(pool.find_map(name).unwrap().is_none());
-        // Of another kind, and larger than nothing.
+        // A map of another kind, and not empty.
         let again =
             if name == "plain" { pool.open_fixed_map(name).map(drop) } else { pool.open_map(name).map(drop) };
         again.unwrap();

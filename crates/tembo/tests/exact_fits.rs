@@ -1,7 +1,9 @@
-//! Records of every length, so that some fill their blocks to the last byte, by every operation that writes one.
+//! Records of every length, so that some fill their blocks to the last byte, by every operation that writes
+//! one.
 //!
-//! The story: `APPEND k ""` failed with "the pool is damaged" where the new record filled its block, since the empty last part was
-//! written at the block's end. So did a key of 568 bytes with an empty value, in every kind of map.
+//! The story: `APPEND k ""` failed with "the pool is damaged" where the new record filled its block, since
+//! the empty last part was written at the block's end. So did a key of 568 bytes with an empty value, in
+//! every kind of map.
 #![forbid(unsafe_code)]
 
 use tembo::{Batch, HashTable, Map, MapOptions, Options, Pool, Result};
@@ -15,13 +17,14 @@ fn bytes(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + seed) as u8).collect()
 }
 
-/// Lengths of records at which blocks end, or next to that: every size class above 8 KiB, every multiple of a chunk, and limits up to 1 MiB.
+/// Lengths of records at which blocks end, or next to that: every size class above 8 KiB, every multiple of a
+/// chunk, and limits up to 1 MiB.
 fn large_lengths() -> Vec<usize> {
     let classes = (8..64).map(|quarter| 1024 * quarter).chain((1..=16).map(|chunk| chunk << 16));
     classes.flat_map(|bytes| bytes - HEAD_BYTES - 2..=bytes - HEAD_BYTES + 1).collect()
 }
 
-/// What the kinds of maps have in common.
+/// The operations that all kinds of maps have.
 trait Kind {
     fn put(&self, key: &[u8], value: &[u8]) -> Result<bool>;
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
@@ -100,7 +103,8 @@ impl Kind for Hashed {
     }
 }
 
-/// Writes a record by all operations; those that are told apart by a number alone where `turn` chooses it, all where there is none.
+/// Writes a record by all operations; those that are told apart by a number alone where `turn` chooses it,
+/// all where there is none.
 fn write_everyway(kind: &dyn Kind, key: &[u8], len: usize, turn: Option<usize>) {
     let (value, other) = (bytes(len, len), bytes(len + 1, len));
     let case = || format!("a key of {} bytes and a value of {len}", key.len());

@@ -162,7 +162,8 @@ fn check_sees_fixed_maps_beside_open_handles_and_finds_damage_in_them() {
     assert_eq!(report.fixed_maps, [("m".to_owned(), 1000)]);
     assert_eq!(report.maps, [("s".to_owned(), 1)]);
 
-    // Two slots of a leaf get the same key: the words of two present keys are next to each other in the image, complemented.
+    // Two slots of a leaf get the same key: the words of two present keys are next to each other in the
+    // image, complemented.
     let region = raw.region();
     let word_of =
         |key: u64| (0..region.len()).step_by(8).find(|off| region.load_u64(*off).unwrap() == !key).unwrap();

@@ -1,6 +1,7 @@
-//! What a process that was forked can do with what its parent has open: nothing, and no harm.
+//! A forked process can do nothing, and no harm, with the handles of its parent.
 //!
-//! (A child that returned from `main` unlocked its parent's pool, after which another process got in; one that wrote once damaged it.)
+//! (A child that returned from `main` unlocked its parent's pool, after which another process got in; one
+//! that wrote once damaged it.)
 
 #[path = "fork/child.rs"]
 mod child;
@@ -59,7 +60,7 @@ impl World {
     }
 }
 
-/// What an attempt came to: nothing if it was refused, by an error or by a panic that says why.
+/// The outcome of an attempt: nothing if it was refused, by an error or by a panic that says why.
 fn refusal<T>(name: &str, attempt: impl FnOnce() -> tembo::Result<T>) -> String {
     match catch_unwind(AssertUnwindSafe(attempt)) {
         Ok(Err(Error::Pool(PoolError::Forked))) => String::new(),
@@ -218,7 +219,8 @@ fn batch_is_ours(world: &World) {
     assert_eq!((world.fixed.get(7).unwrap(), world.table.len()), (Some(7), 500));
 }
 
-/// The child has its own copies of all handles, and its end drops them: what `main` has on its stack, and what threads keep.
+/// The child has its own copies of all handles, and its end drops them: what `main` has on its stack, and
+/// what threads keep.
 #[test]
 fn a_child_that_drops_everything_and_returns_leaves_lock_and_pool_alone() {
     for at_once in [false, true] {
@@ -377,7 +379,8 @@ fn a_child_is_refused_a_heap_and_may_fork_in_a_transaction() {
             let written = (0..10_000).try_for_each(|i| root.push(tx, i).map(drop));
             forked(written)
         });
-        // A transaction reads without a look whether its process is another by now, and such a read ends the child.
+        // A transaction reads without a look whether its process is another by now, and such a read ends the
+        // child.
         let (said, status) = said.end_somehow();
         assert!(said.is_empty() && [0, libc::SIGSEGV].contains(&status), "{said:?}, {status}");
         root.push(tx, 101).map(drop)

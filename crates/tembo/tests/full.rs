@@ -1,7 +1,8 @@
-//! Pools that are full to the last byte: whatever gives space back works in them, and the space is used again.
+//! Pools that are full to the last byte: whatever gives space back works in them, and the space is used
+//! again.
 //!
-//! The story: what keeps versions copies what it changes, so that in a full pool nothing could be removed from it; and a large group
-//! found no room for its record.
+//! The story: what keeps versions copies what it changes, so that in a full pool nothing could be removed
+//! from it; and a large group found no room for its record.
 #![forbid(unsafe_code)]
 
 use rand::{Rng, SeedableRng};
@@ -10,7 +11,7 @@ use tembo::{Error, FixedMap, HashTable, Map, MapOptions, Options, Pool};
 
 const POOL_BYTES: u64 = 16 << 20;
 
-/// What there is in a pool.
+/// The contents of a pool.
 #[derive(Clone)]
 enum Kind {
     Map(Map),
@@ -90,7 +91,8 @@ impl Kind {
     }
 }
 
-/// Puts records of mixed lengths, up to `largest`, until not even the shortest finds room; returns their keys, and the bytes of their values.
+/// Puts records of mixed lengths, up to `largest`, until not even the shortest finds room; returns their
+/// keys, and the bytes of their values.
 fn fill(kind: &Kind, seed: u64, largest: usize) -> (Vec<u64>, u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let (mut keys, mut bytes, mut most, mut refused) = (Vec::new(), 0, largest, 0);
@@ -212,7 +214,7 @@ fn turn_over(pool: &Pool, kind: &Kind, (name, seed, largest): (&str, u64, usize)
     empty(pool, kind, &keys).unwrap_or_else(failed);
     assert_eq!(kind.len(), 0);
     pool.check().unwrap();
-    // What waits to be freed is freed where that is needed.
+    // Dead blocks are freed when space is needed.
     let (keys, again) = fill(kind, seed, largest);
     assert!(again >= bytes / 100 * 90, "{name}, {way}: {again} bytes were put, after {bytes}");
     one_by_one(pool, kind, &keys).unwrap_or_else(failed);
@@ -254,7 +256,8 @@ fn snapshots_are_given_up_in_a_full_pool_and_their_space_comes_back() {
         for with_removals in [false, true, true] {
             let keys = fill_under_snapshot(&kind);
             if with_removals {
-                // What the snapshot does not have comes free; where that is not enough for what it has, there is an error that says so.
+                // Records that the snapshot does not have are freed; if that is not enough, there is an error
+                // that says so.
                 let removed = keys.iter().try_for_each(|key| kind.remove(*key).map(drop));
                 assert!(matches!(removed, Ok(()) | Err(Error::Full { .. })), "{name}: {removed:?}");
             }
@@ -274,7 +277,8 @@ fn snapshots_are_given_up_in_a_full_pool_and_their_space_comes_back() {
 
 #[test]
 fn batches_find_the_space_that_was_cleared() {
-    // What a batch freed of a cleared map was taken back with it, so that each found the pool as full as the one before.
+    // Blocks of a cleared map that a batch freed were taken back with it, so each batch found the pool as
+    // full as before.
     for name in ["plain", "versioned", "table"] {
         let dir = tempfile::tempdir().unwrap();
         let pool = new_pool(&dir);
@@ -338,7 +342,7 @@ fn all_kinds_beside_each_other_are_emptied_in_a_full_pool() {
 /// Where a child finds the file system that it fills.
 const CHILD_DIR: &str = "TEMBO_FULL_DIR";
 
-/// What happens in a child whose file system has 16 MiB. Does nothing when it is run with the other tests.
+/// Runs in a child whose file system has 16 MiB. Does nothing when it is run with the other tests.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(CHILD_DIR).map(std::path::PathBuf::from) else { return };

@@ -56,8 +56,9 @@ fn a_heap_and_maps_share_a_pool_and_are_checked_together() {
     }
 }
 
-/// Types said `#[persist(crate = tembo::heap)]`, each of them, or programs had to depend on `tembo-heap` too. The derives of `tembo::heap` are
-/// the ones of a program that knows this crate alone: enums, plain types and generic ones among them.
+/// Types said `#[persist(crate = tembo::heap)]`, each of them, or programs had to depend on `tembo-heap` too.
+/// The derives of `tembo::heap` are the ones of a program that knows this crate alone: enums, plain types and
+/// generic ones among them.
 #[test]
 fn a_program_needs_one_crate_and_one_kind_of_options() {
     #[derive(Debug, Clone, Copy, Default, PartialEq, Persist, Plain)]
@@ -91,7 +92,7 @@ fn a_program_needs_one_crate_and_one_kind_of_options() {
     assert!(options.open(&path).unwrap().check().unwrap().heap.is_some());
 }
 
-/// Who knew `tembo` alone could have maps in a pool, or a heap in it, but not both at a time.
+/// A program that used `tembo` alone could have maps in a pool, or a heap, but not both at a time.
 #[test]
 fn a_heap_and_maps_are_open_in_one_pool_at_once() {
     brand!(Beside);
@@ -137,7 +138,7 @@ fn errors_of_maps_and_of_heaps_become_each_other() -> Result<(), tembo::Error> {
 
 tembo::heap::brand!(Within);
 
-/// Whatever runs inside what, nobody waits for himself, and each is committed by itself.
+/// Transactions and batches that run inside each other never wait for themselves, and each commits by itself.
 #[test]
 fn transactions_of_a_heap_and_changes_of_maps_run_inside_each_other() {
     let dir = tempfile::tempdir().unwrap();

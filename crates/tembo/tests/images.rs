@@ -1,4 +1,5 @@
-//! Images of pools with anything changed in them: seconds of what the fuzzing target `open_image` does for hours.
+//! Images of pools with anything changed in them: seconds of what the fuzzing target `open_image` does for
+//! hours.
 #![forbid(unsafe_code)]
 
 #[path = "images/properties.rs"]

@@ -1,11 +1,13 @@
-//! A program that changes maps of both kinds and a hash table, killed with SIGKILL at any moment: what was acknowledged is there, batches are whole,
-//! named snapshots are what they were, nothing is leaked, and the next process goes on with the same file.
+//! A program that changes maps of both kinds and a hash table, killed with SIGKILL at any moment: what was
+//! acknowledged is there, batches are whole, named snapshots are what they were, nothing is leaked, and the
+//! next process goes on with the same file.
 //!
-//! `TEMBO_KILLS=2000 cargo test --release -p tembo --test kill -- --nocapture` is the long campaign; `TEMBO_KILL_SEED` repeats one.
+//! `TEMBO_KILLS=2000 cargo test --release -p tembo --test kill -- --nocapture` is the long campaign;
+//! `TEMBO_KILL_SEED` repeats one.
 //!
-//! One thread of the program performs operations that depend on the seed and their number alone; the parent performs the same on a
-//! model. Beside it threads put numbers in order into a map of their own, and one collects. Each says on
-//! standard error when something is durable.
+//! One thread of the program performs operations that depend on the seed and their number alone; the parent
+//! performs the same on a model. Beside it threads put numbers in order into a map of their own, and one
+//! collects. Each says on standard error when something is durable.
 #![forbid(unsafe_code)]
 
 use rand::{Rng, SeedableRng};
@@ -37,7 +39,7 @@ enum Mutant {
     BatchesInHalves,
 }
 
-/// What has versions.
+/// The structures that have versions.
 #[derive(Debug, Clone, Copy)]
 enum Of {
     Map,
@@ -90,14 +92,14 @@ impl Op {
     }
 }
 
-/// What has versions, and what its named ones have.
+/// The contents of a structure with versions, and of its named snapshots.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Versions {
     newest: Contents,
     kept: BTreeMap<String, Contents>,
 }
 
-/// What there is in the pool.
+/// The contents of the pool.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
     versioned: Versions,
@@ -272,11 +274,12 @@ impl Maps {
 
 /// Says on standard error that something is durable.
 fn acknowledge(line: String) {
-    // One write for each line, so that lines of different threads do not mix. Nobody listens any more when the parent is gone.
+    // One write for each line, so that lines of different threads do not mix. Nobody listens any more when
+    // the parent is gone.
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// What runs in the child, until it is killed.
+/// Runs in the child, until it is killed.
 #[test]
 fn stress_program() {
     let Ok(path) = std::env::var(PATH) else { return };

@@ -1,4 +1,5 @@
-//! Maps of byte strings behind the pool: conditional changes, ranges and cursors, by themselves and in batches.
+//! Maps of byte strings behind the pool: conditional changes, ranges and cursors, by themselves and in
+//! batches.
 #![forbid(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,7 +1,7 @@
 //! Running out of space while the pool grows: a clear error, nothing lost, and work that goes on.
 //!
-//! The limits are those of a child process: this test program again, with a file-size limit, or with a small file
-//! system of its own.
+//! The limits are those of a child process: this test program again, with a file-size limit, or with a small
+//! file system of its own.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ fn assert_holds(pool: &Pool, model: &BTreeMap<u64, Vec<u8>>) {
     pool.check().unwrap();
 }
 
-/// What happens in the child. Does nothing when it is run with the other tests.
+/// Runs in the child. Does nothing when it is run with the other tests.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os(CHILD_DIR).map(PathBuf::from) else { return };
@@ -60,8 +60,8 @@ fn child() {
     let length = std::fs::metadata(&path).unwrap().len();
     let committed = pool.stats().pool_bytes;
     assert_eq!(length, committed, "a growth that failed left the file longer");
-    // Reads, removals and writes into the freed room go on. Of that room the pool first takes back what removals
-    // have used of the space that is kept for them.
+    // Reads, removals and writes into the freed room go on. Of that room the pool first takes back what
+    // removals have used of the space that is kept for them.
     let map = pool.open_map("m").unwrap();
     for key in 0..20u64 {
         assert!(map.remove(key.to_be_bytes()).unwrap());
@@ -162,7 +162,7 @@ fn bytes_in_huge_pages(path: &Path) -> u64 {
         let mut words = line.split_whitespace();
         match words.next() {
             Some("ShmemPmdMapped:") if is_of_file => kib += words.next().unwrap().parse::<u64>().unwrap(),
-            // Of a mapping: its addresses, what is allowed, where in the file, the device, the inode.
+            // The fields of a mapping: addresses, permissions, offset in the file, device, inode.
             Some(word) if !word.ends_with(':') => is_of_file = words.nth(3) == Some(&inode),
             _ => {}
         }

@@ -1,4 +1,5 @@
-//! The tutorial's programs run, again on what they left; and every piece of code in the tutorial is a piece of them.
+//! The guides' programs run, again on what they left. Every piece of code in a guide is a piece of its
+//! programs.
 
 #[path = "../examples/heap_list.rs"]
 mod heap_list;
@@ -8,6 +9,8 @@ mod heap_migrate;
 mod heap_queue;
 #[path = "../examples/heap_tree.rs"]
 mod heap_tree;
+#[path = "../examples/maps.rs"]
+mod maps;
 
 use std::path::Path;
 use tembo::Options;
@@ -49,21 +52,36 @@ fn lines(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_tutorial_shows_the_programs() {
-    let tutorial = include_str!("../../../docs/heap.md");
+fn the_guide_to_heaps_shows_the_programs() {
     let programs = [
         include_str!("../examples/heap_list.rs"),
         include_str!("../examples/heap_tree.rs"),
         include_str!("../examples/heap_queue.rs"),
         include_str!("../examples/heap_migrate.rs"),
     ];
-    let programs: Vec<Vec<&str>> = programs.into_iter().map(lines).collect();
-    let pieces: Vec<Vec<&str>> = tutorial
+    assert_shows(include_str!("../../../docs/guide/heap.md"), &programs, 10);
+}
+
+#[test]
+fn the_guide_to_maps_runs_and_shows_its_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.pool");
+    for _ in 0..3 {
+        maps::run(&path).unwrap();
+        Options::new().open(&path).unwrap().check().unwrap();
+    }
+    assert_shows(include_str!("../../../docs/guide/maps.md"), &[include_str!("../examples/maps.rs")], 5);
+}
+
+/// Every piece of code in the guide, of which there are so many at least, is a piece of a program.
+fn assert_shows(guide: &str, programs: &[&str], pieces_min: usize) {
+    let programs: Vec<Vec<&str>> = programs.iter().map(|program| lines(program)).collect();
+    let pieces: Vec<Vec<&str>> = guide
         .split("```rust\n")
         .skip(1)
         .map(|rest| lines(rest.split("```").next().unwrap_or_default()))
         .collect();
-    assert!(pieces.len() >= 10, "{} pieces", pieces.len());
+    assert!(pieces.len() >= pieces_min, "{} pieces", pieces.len());
     for piece in pieces {
         let is_there = programs
             .iter()

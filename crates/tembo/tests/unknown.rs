@@ -1,6 +1,7 @@
-//! What a version does not know is named, and neither passed over nor called damage.
+//! A structure that a version does not know is named, and neither skipped nor called damage.
 //!
-//! With a root of an unknown kind `info` did not list it, a dump left it out in silence, and `check` called its blocks leaks.
+//! With a root of an unknown kind `info` did not list it, a dump left it out in silence, and `check` called
+//! its blocks leaks.
 
 mod raw;
 
@@ -123,7 +124,7 @@ fn a_heap_of_another_format_is_named_and_the_maps_beside_it_are_read() {
         assert_eq!(pool.find_fixed_map("fixed").unwrap().unwrap().get(4).unwrap(), Some(5));
         assert!(matches!(pool.check(), Err(Error::Unproved { .. })));
         assert!(pool.drop_map("plain").unwrap(), "what is known can be changed");
-        // What begins otherwise is damage.
+        // Any other beginning is damage.
         pool.raw().region().store_u64(heap, u64::from_le_bytes(*b"TMBHEAPx")).unwrap();
         assert!(matches!(pool.list(), Err(Error::Pool(PoolError::Corrupt { .. }))));
     }
@@ -161,7 +162,8 @@ fn maps_of_other_formats_are_named() {
     }
 }
 
-/// The search for lost objects of a heap takes all blocks that nothing leads to for objects: maps, dropped maps and what is unknown are not.
+/// The search for lost objects of a heap takes all blocks that nothing leads to for objects: maps, dropped
+/// maps and what is unknown are not.
 #[test]
 fn a_heap_is_checked_beside_maps_and_what_is_unknown() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Maps that keep versions: snapshots against a `BTreeMap` for each, batches over both kinds of maps, and readers beside writers.
+//! Maps that keep versions: snapshots against a `BTreeMap` for each, batches over both kinds of maps, and
+//! readers beside writers.
 #![forbid(unsafe_code)]
 
 #[path = "../examples/snapshots.rs"]
@@ -299,8 +300,8 @@ fn handles_come_and_go_in_any_order() {
     drop((snapshot, pool));
 }
 
-/// Transfers between accounts in two maps that keep versions and one that does not: every version of one map, and all three in a
-/// batch, have what they should.
+/// Transfers between accounts in two maps that keep versions and one that does not: every version of one map,
+/// and all three in a batch, have what they should.
 #[test]
 fn readers_see_whole_versions_beside_batches_and_single_changes() {
     const ACCOUNTS: u32 = 40;
@@ -326,7 +327,8 @@ fn readers_see_whole_versions_beside_batches_and_single_changes() {
             scope.spawn(move || {
                 let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
                 while !done.load(Ordering::Relaxed) {
-                    // Inside one map nothing is gained or lost: transfers are batches or take place in one map.
+                    // Inside one map nothing is gained or lost: transfers are batches or take place in one
+                    // map.
                     assert_eq!(sum(maps[0].iter()), u64::from(ACCOUNTS) * START);
                     let snapshot = maps[1].snapshot().unwrap();
                     assert_eq!(sum(snapshot.iter()), sum(snapshot.iter()));

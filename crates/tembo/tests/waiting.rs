@@ -1,13 +1,15 @@
-//! A thread that asks for what it holds is told so, by the same error everywhere; and handles of two pools, or two maps, are refused together.
+//! A thread that asks for what it holds is told so, by the same error everywhere; and handles of two pools,
+//! or two maps, are refused together.
 //!
-//! The story: such a thread waited for ever in one place and panicked in another, and a batch panicked over a map of another pool.
+//! The story: such a thread waited for ever in one place and panicked in another, and a batch panicked over a
+//! map of another pool.
 #![forbid(unsafe_code)]
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use tembo::{Batch, Error, FixedMap, HashTable, Map, MapOptions, Options, Pool, Result};
 
-struct Place {
+struct Fixture {
     pool: Pool,
     plain: Map,
     versioned: Map,
@@ -16,7 +18,7 @@ struct Place {
     _dir: tempfile::TempDir,
 }
 
-fn place() -> Place {
+fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let pool = Options::new().create(true).open(dir.path().join("a.pool")).unwrap();
     let plain = pool.open_map("plain").unwrap();
@@ -27,7 +29,7 @@ fn place() -> Place {
     table.put("k", "1").unwrap();
     versioned.snapshot().unwrap().keep("first").unwrap();
     table.snapshot().keep("first").unwrap();
-    Place { pool, plain, versioned, table, fixed, _dir: dir }
+    Fixture { pool, plain, versioned, table, fixed, _dir: dir }
 }
 
 /// Does it in a thread of its own, and fails if that does not end.
@@ -43,7 +45,7 @@ fn in_time(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-type Ask = (&'static str, fn(&Place) -> Result<()>);
+type Ask = (&'static str, fn(&Fixture) -> Result<()>);
 
 const PLAIN: [Ask; 14] = [
     ("put", |p| p.plain.put("a", "1").map(drop)),
@@ -95,159 +97,160 @@ const TABLE: [Ask; 12] = [
     ("batch", |p| p.table.batch(|batch| batch.put("a", "1").map(drop))),
 ];
 
-/// All of them are refused, by an error that names what is held; reads, and changes of what nobody holds, are not.
-fn assert_refused(place: &Place, holds: &str, asks: &[Ask]) {
+/// All of them are refused, by an error that names what is held; reads, and changes of what nobody holds, are
+/// not.
+fn assert_refused(fixture: &Fixture, holds: &str, asks: &[Ask]) {
     for (ask, make) in asks {
-        let outcome = make(place);
+        let outcome = make(fixture);
         let Err(error @ Error::WouldWait { .. }) = &outcome else {
             panic!("{ask} under {holds}: {outcome:?}")
         };
         let text = error.to_string();
         assert!(text.contains(&format!("holds {holds}")) && text.contains("asks for"), "{ask}: {text}");
     }
-    place.fixed.put(1, 1).unwrap();
-    for map in [&place.plain, &place.versioned] {
+    fixture.fixed.put(1, 1).unwrap();
+    for map in [&fixture.plain, &fixture.versioned] {
         map.get("k").unwrap();
         map.scan::<&[u8]>(.., 10).unwrap();
         assert!(map.iter().count() < 10);
     }
-    place.table.get("k").unwrap();
+    fixture.table.get("k").unwrap();
 }
 
-fn assert_made(place: &Place, asks: &[Ask]) {
+fn assert_made(fixture: &Fixture, asks: &[Ask]) {
     for (ask, make) in asks {
-        make(place).unwrap_or_else(|e| panic!("{ask}: {e}"));
+        make(fixture).unwrap_or_else(|e| panic!("{ask}: {e}"));
     }
 }
 
 #[test]
 fn a_thread_with_a_batch_is_refused_what_the_batch_holds() {
     in_time(|| {
-        let place = place();
-        let mut batch = place.pool.batch().unwrap();
-        batch.put(&place.plain, b"b", b"1").unwrap();
-        assert_refused(&place, "a batch", &PLAIN);
+        let fixture = fixture();
+        let mut batch = fixture.pool.batch().unwrap();
+        batch.put(&fixture.plain, b"b", b"1").unwrap();
+        assert_refused(&fixture, "a batch", &PLAIN);
         // It has not come to the map that keeps versions.
-        place.versioned.put("c", "1").unwrap();
-        place.table.put("c", "1").unwrap();
-        batch.get(&place.versioned, b"k").unwrap();
-        assert_refused(&place, "a batch", &VERSIONED);
-        place.table.put("d", "1").unwrap();
-        batch.put(&place.versioned, b"k", b"2").unwrap();
+        fixture.versioned.put("c", "1").unwrap();
+        fixture.table.put("c", "1").unwrap();
+        batch.get(&fixture.versioned, b"k").unwrap();
+        assert_refused(&fixture, "a batch", &VERSIONED);
+        fixture.table.put("d", "1").unwrap();
+        batch.put(&fixture.versioned, b"k", b"2").unwrap();
         batch.commit().unwrap();
-        assert_eq!(place.versioned.get("k").unwrap().as_deref(), Some(&b"2"[..]));
-        assert_made(&place, &PLAIN);
-        assert_made(&place, &VERSIONED);
-        place.pool.check().unwrap();
+        assert_eq!(fixture.versioned.get("k").unwrap().as_deref(), Some(&b"2"[..]));
+        assert_made(&fixture, &PLAIN);
+        assert_made(&fixture, &VERSIONED);
+        fixture.pool.check().unwrap();
     });
 }
 
 #[test]
 fn a_closure_is_refused_what_is_held_while_it_is_called() {
     in_time(|| {
-        let place = place();
+        let fixture = fixture();
         let in_map = "a map, in a closure";
-        place
+        fixture
             .plain
             .modify("k", |_| {
-                assert_refused(&place, in_map, &PLAIN);
-                place.versioned.put("e", "1").unwrap();
+                assert_refused(&fixture, in_map, &PLAIN);
+                fixture.versioned.put("e", "1").unwrap();
                 Some("1")
             })
             .unwrap();
-        place
+        fixture
             .versioned
             .modify("k", |_| {
-                assert_refused(&place, "the map, in a closure", &VERSIONED);
-                place.plain.put("e", "1").unwrap();
-                place.table.put("e", "1").unwrap();
+                assert_refused(&fixture, "the map, in a closure", &VERSIONED);
+                fixture.plain.put("e", "1").unwrap();
+                fixture.table.put("e", "1").unwrap();
                 Some("1")
             })
             .unwrap();
-        place
+        fixture
             .table
             .modify("k", |_| {
-                assert_refused(&place, "the hash table, in a closure", &TABLE);
-                place.versioned.put("f", "1").unwrap();
+                assert_refused(&fixture, "the hash table, in a closure", &TABLE);
+                fixture.versioned.put("f", "1").unwrap();
                 Some("1")
             })
             .unwrap();
-        place
+        fixture
             .table
             .batch(|batch| {
                 batch.put("g", "1")?;
-                assert_refused(&place, "the hash table, in a closure", &TABLE);
-                place.plain.put("f", "1").map(drop)
+                assert_refused(&fixture, "the hash table, in a closure", &TABLE);
+                fixture.plain.put("f", "1").map(drop)
             })
             .unwrap();
         // In a batch, and within one another.
-        let mut batch = place.pool.batch().unwrap();
+        let mut batch = fixture.pool.batch().unwrap();
         batch
-            .modify(&place.plain, b"k", |_| {
-                assert_refused(&place, "a batch", &PLAIN);
+            .modify(&fixture.plain, b"k", |_| {
+                assert_refused(&fixture, "a batch", &PLAIN);
                 Some("2")
             })
             .unwrap();
         batch
-            .modify(&place.versioned, b"k", |_| {
-                assert_refused(&place, "a batch", &VERSIONED);
-                assert_refused(&place, "a batch", &PLAIN);
+            .modify(&fixture.versioned, b"k", |_| {
+                assert_refused(&fixture, "a batch", &VERSIONED);
+                assert_refused(&fixture, "a batch", &PLAIN);
                 Some("2")
             })
             .unwrap();
         drop(batch);
         // A closure that panics holds nothing afterwards.
-        let panics = || place.plain.modify("k", |_| -> Option<&str> { panic!("as it is told") });
+        let panics = || fixture.plain.modify("k", |_| -> Option<&str> { panic!("as it is told") });
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
         for asks in [&PLAIN[..], &VERSIONED, &TABLE] {
-            assert_made(&place, asks);
+            assert_made(&fixture, asks);
         }
-        place.pool.check().unwrap();
+        fixture.pool.check().unwrap();
     });
 }
 
 #[test]
 fn other_threads_wait_as_ever() {
     in_time(|| {
-        let place = place();
-        let mut batch = place.pool.batch().unwrap();
-        batch.put(&place.plain, b"k", b"batch").unwrap();
-        batch.put(&place.versioned, b"k", b"batch").unwrap();
+        let fixture = fixture();
+        let mut batch = fixture.pool.batch().unwrap();
+        batch.put(&fixture.plain, b"k", b"batch").unwrap();
+        batch.put(&fixture.versioned, b"k", b"batch").unwrap();
         std::thread::scope(|scope| {
             let waiting = [
-                scope.spawn(|| place.plain.put("k", "other").map(drop)),
-                scope.spawn(|| place.versioned.put("k", "other").map(drop)),
-                scope.spawn(|| place.pool.batch().map(drop)),
+                scope.spawn(|| fixture.plain.put("k", "other").map(drop)),
+                scope.spawn(|| fixture.versioned.put("k", "other").map(drop)),
+                scope.spawn(|| fixture.pool.batch().map(drop)),
                 // A batch that has begun to be read by another thread is still this one's.
-                scope.spawn(|| place.versioned.collect(10).map(drop)),
+                scope.spawn(|| fixture.versioned.collect(10).map(drop)),
             ];
             std::thread::sleep(Duration::from_millis(50));
             assert!(waiting.iter().all(|thread| !thread.is_finished()));
             batch.commit().unwrap();
             waiting.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
         });
-        assert_eq!(place.plain.get("k").unwrap().as_deref(), Some(&b"other"[..]));
-        assert_eq!(place.versioned.get("k").unwrap().as_deref(), Some(&b"other"[..]));
+        assert_eq!(fixture.plain.get("k").unwrap().as_deref(), Some(&b"other"[..]));
+        assert_eq!(fixture.versioned.get("k").unwrap().as_deref(), Some(&b"other"[..]));
     });
 }
 
 #[test]
 fn a_map_that_another_thread_brought_into_the_batch_is_the_batchs() {
     in_time(|| {
-        let place = place();
-        let batch = place.pool.batch().unwrap();
+        let fixture = fixture();
+        let batch = fixture.pool.batch().unwrap();
         std::thread::scope(|scope| {
-            scope.spawn(|| batch.get(&place.versioned, b"k").unwrap().map(<[u8]>::to_vec));
+            scope.spawn(|| batch.get(&fixture.versioned, b"k").unwrap().map(<[u8]>::to_vec));
         });
-        assert_refused(&place, "a batch", &VERSIONED);
+        assert_refused(&fixture, "a batch", &VERSIONED);
         drop(batch);
-        assert_made(&place, &VERSIONED);
+        assert_made(&fixture, &VERSIONED);
     });
 }
 
 #[test]
 fn a_batch_refuses_maps_of_another_pool_and_goes_on() {
-    let (one, other) = (place(), place());
+    let (one, other) = (fixture(), fixture());
     let mut batch = one.pool.batch().unwrap();
     for foreign in [&other.plain, &other.versioned] {
         let refused = |outcome: Result<()>| {

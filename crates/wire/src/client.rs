@@ -1,4 +1,5 @@
-//! The client's side of the protocol: encoding requests and decoding replies, for tests, benchmarks and tools.
+//! The client's side of the protocol: encoding requests and decoding replies, for tests, benchmarks and
+//! tools.
 //!
 //! ```text
 //!   reply     = line / bulk / null / aggregate
@@ -89,7 +90,7 @@ impl Value {
     }
 }
 
-/// What the front of the input holds.
+/// The outcome of parsing the front of the input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
     /// Bytes to drop from the front of the buffer, also when there is no value yet.
@@ -160,7 +161,8 @@ impl ReplyParser {
         Ok(Decoded { consumed, value: None })
     }
 
-    /// Begins an aggregate; returns the reply that is complete with it, if it is empty and that completes one.
+    /// Begins an aggregate; returns the reply that is complete with it, if it is empty and that completes
+    /// one.
     fn open(&mut self, kind: AggregateKind, missing: u64) -> Result<Option<Value>, ReplyError> {
         if self.open.len() >= self.limits.max_depth {
             return Err(ReplyError::TooDeep);
@@ -181,8 +183,8 @@ impl ReplyParser {
         self.close_complete()
     }
 
-    /// Closes the innermost aggregates as long as they are complete. A complete attribute is dropped, and ends
-    /// that: the reply that it stands before is still to come, so nothing around it is complete.
+    /// Closes the innermost aggregates as long as they are complete. A complete attribute is dropped, and
+    /// ends that: the reply that it stands before is still to come, so nothing around it is complete.
     fn close_complete(&mut self) -> Option<Value> {
         while let Some(aggregate) = self.open.pop_if(|aggregate| aggregate.missing == 0) {
             let value = aggregate.into_value()?;

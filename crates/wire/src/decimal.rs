@@ -44,8 +44,8 @@ pub enum DecimalError {
 }
 
 impl Decimal {
-    /// Reads an optional sign, then digits with an optional point and an optional decimal exponent; or, behind
-    /// `0x`, hexadecimal digits with an optional point and an optional binary exponent.
+    /// Reads an optional sign, then digits with an optional point and an optional decimal exponent; or,
+    /// behind `0x`, hexadecimal digits with an optional point and an optional binary exponent.
     ///
     /// # Errors
     /// [`DecimalError::Infinite`] for `inf` and `infinity` in any case, [`DecimalError::Invalid`] for any
@@ -70,7 +70,8 @@ impl Decimal {
         Self::scaled(negative, digits[zeros..].to_vec(), decimals, exponent)
     }
 
-    /// What follows `0x` in C's notation of floats: hexadecimal digits, times 2 to the power of the exponent.
+    /// Parses the rest of a float after `0x`, as C writes it: hexadecimal digits, times 2 to the power of the
+    /// exponent.
     fn parse_hexadecimal(negative: bool, text: &[u8]) -> Result<Self, DecimalError> {
         let (mantissa, exponent) = split_exponent(text, b'p')?;
         let (digits, places) = mantissa_digits(mantissa, 16)?;
@@ -151,8 +152,8 @@ impl Decimal {
         }
     }
 
-    /// Appends the number as Redis writes it: plain digits, rounded (half to even) to 17 decimals, no trailing
-    /// zeros, no point without decimals, no minus before zero.
+    /// Appends the number as Redis writes it: plain digits, rounded (half to even) to 17 decimals, no
+    /// trailing zeros, no point without decimals, no minus before zero.
     pub fn write(&self, out: &mut Vec<u8>) {
         let (mut digits, mut decimals) = self.rounded();
         while decimals > 0 && digits.last() == Some(&0) {
@@ -224,7 +225,8 @@ fn decimal_digits(number: &[u64]) -> Vec<u8> {
     text.trim_start_matches('0').bytes().map(|digit| digit - b'0').collect()
 }
 
-/// Cuts a text at its exponent, behind `mark` in either case, and reads that; a text without one has exponent 0.
+/// Cuts a text at its exponent, behind `mark` in either case, and reads that; a text without one has exponent
+/// 0.
 fn split_exponent(text: &[u8], mark: u8) -> Result<(&[u8], i64), DecimalError> {
     let Some(at) = text.iter().position(|byte| byte.to_ascii_lowercase() == mark) else {
         return Ok((text, 0));
@@ -240,7 +242,8 @@ fn split_exponent(text: &[u8], mark: u8) -> Result<(&[u8], i64), DecimalError> {
     Ok((&text[..at], if exponent.starts_with(b"-") { -magnitude } else { magnitude }))
 }
 
-/// The digits, to this base, of a text without sign and exponent, and how many of them stand behind the point.
+/// The digits, to this base, of a text without sign and exponent, and how many of them stand behind the
+/// point.
 fn mantissa_digits(text: &[u8], base: u32) -> Result<(Vec<u8>, usize), DecimalError> {
     let point = text.iter().position(|&byte| byte == b'.');
     let (integer, fraction) = match point {

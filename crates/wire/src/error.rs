@@ -13,8 +13,8 @@ pub enum ProtocolError {
     /// An inline command is longer than [`Limits::max_line_bytes`](crate::Limits::max_line_bytes).
     #[error("Protocol error: too big inline request")]
     InlineTooBig,
-    /// A NUL in an inline command. Redis, whose lines are C strings, waits for the end of such a line until it is too
-    /// long, and never runs it.
+    /// A NUL in an inline command. Redis, whose lines are C strings, waits for the end of such a line until
+    /// it is too long, and never runs it.
     #[error("Protocol error: NUL in inline request")]
     NulInInline,
     /// A quote in an inline command is not closed, or is closed in the middle of a word.

@@ -9,9 +9,9 @@
 //!                                                    ; any other escaped byte is itself
 //! ```
 //!
-//! As in Redis, `blank` is any of the six ASCII white space characters between words, but a plain word is ended
-//! only by space, tab, CR or LF. The caller refuses lines with a NUL, which Redis takes for the end of a C string; `"\x00"`
-//! is one all the same.
+//! As in Redis, `blank` is any of the six ASCII white space characters between words, but a plain word is
+//! ended only by space, tab, CR or LF. The caller refuses lines with a NUL, which Redis takes for the end of
+//! a C string; `"\x00"` is one all the same.
 
 use crate::error::ProtocolError;
 use crate::request::Span;

@@ -13,7 +13,8 @@
 //!   arguments ---> write_request ---> bytes        bytes ---> ReplyParser ---> Value
 //! ```
 //!
-//! [`number`] and [`decimal`] hold the textual rules of Redis for integers and floats in arguments and in values.
+//! [`number`] and [`decimal`] hold the textual rules of Redis for integers and floats in arguments and in
+//! values.
 //!
 //! ```
 //! use tembo_wire::{Limits, Parsed, Protocol, ReplyWriter, RequestParser};
@@ -29,21 +30,21 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod ahead;
 pub mod client;
 pub mod decimal;
 mod error;
 mod inline;
 mod limits;
+mod lookahead;
 pub mod number;
 mod queue;
 mod reply;
 mod request;
 
-pub use ahead::keys_ahead;
 pub use client::{ReplyParser, Value, write_request};
 pub use error::{ProtocolError, ReplyError};
 pub use limits::{Limits, ReplyLimits};
+pub use lookahead::keys_ahead;
 pub use queue::RequestQueue;
 pub use reply::{Protocol, ReplyWriter};
 pub use request::{Args, Parsed, Request, RequestParser};

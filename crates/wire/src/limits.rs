@@ -1,4 +1,4 @@
-//! What a peer may ask of the codecs before it is refused.
+//! Limits on the input that the codecs accept from a peer.
 //!
 //! The limits decide on *accepting* bytes. They never size an allocation: a peer that announces the largest
 //! bulk string and sends nothing costs nothing.

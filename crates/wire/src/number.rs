@@ -26,8 +26,8 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
 }
 
 /// Reads a double: an optional sign, then digits with an optional point and an optional decimal exponent, or
-/// `inf` or `infinity` in any case. `None` for anything else, for NaN, and for a number too large or, not being
-/// zero, too small for a double. (Redis also takes C's hexadecimal floats. They are not supported.)
+/// `inf` or `infinity` in any case. `None` for anything else, for NaN, and for a number too large or, not
+/// being zero, too small for a double. (Redis also takes C's hexadecimal floats. They are not supported.)
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     let out_of_range = match value {
@@ -44,8 +44,8 @@ fn mantissa(text: &[u8]) -> impl Iterator<Item = u8> {
 }
 
 /// Appends the shortest text that [`parse_f64`] reads back as `value`, in the layout of C's `%.17g`: integers
-/// up to 17 digits and fractions down to 0.0001 are written plainly, others as `d.ddde+XX`. Infinities are `inf`
-/// and `-inf`, NaN is `nan`.
+/// up to 17 digits and fractions down to 0.0001 are written plainly, others as `d.ddde+XX`. Infinities are
+/// `inf` and `-inf`, NaN is `nan`.
 pub fn write_f64(out: &mut Vec<u8>, value: f64) {
     if !value.is_finite() {
         out.extend_from_slice(match value {

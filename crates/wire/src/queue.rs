@@ -55,7 +55,7 @@ impl RequestQueue {
         self.bytes.len() + size_of_val(&self.spans[..]) + size_of_val(&self.ends[..])
     }
 
-    /// What [`memory_bytes`](Self::memory_bytes) will have grown by when `request` is pushed.
+    /// The growth of [`memory_bytes`](Self::memory_bytes) when `request` is pushed.
     pub fn memory_bytes_of(request: &Request<'_>) -> usize {
         let args = request.args().map(|arg| arg.len() + size_of::<Span>());
         args.sum::<usize>() + size_of::<usize>()

@@ -18,8 +18,8 @@
 //!   verbatim     =len CRLF fmt:bytes        bulk, without the format
 //! ```
 //!
-//! Each line and each run of bytes is ended by CRLF. Lines (simple strings and errors) cannot hold a CR or LF:
-//! each is replaced by a space, so that no client's data can forge a reply.
+//! Each line and each run of bytes is ended by CRLF. Lines (simple strings and errors) cannot hold a CR or
+//! LF: each is replaced by a space, so that no client's data can forge a reply.
 
 use std::fmt::{self, Write as _};
 

@@ -7,7 +7,8 @@
 //!   count, length = "0" / [ "-" ] nonzero *digit     ; nothing else: no "+", blanks or leading zeros
 //! ```
 //!
-//! An inline command has no NUL. A count of zero or less and a blank line are requests for nothing: consumed, and not answered.
+//! An inline command has no NUL. A count of zero or less and a blank line are requests for nothing: consumed,
+//! and not answered.
 //!
 //! # Progress
 //!
@@ -16,7 +17,7 @@
 //! byte, what it has understood, so each byte is looked at once (payload bytes not at all) however small the
 //! pieces are, and the buffer may move in memory between calls.
 //!
-//! What is decoded, and which error is found, depends on the bytes only, never on how they were cut into pieces.
+//! The decoded request, or the error, depends on the bytes only, never on how they were cut into pieces.
 //!
 //! # Memory
 //!
@@ -50,7 +51,7 @@ pub(crate) struct Span {
 /// A complete request: one or more arguments, of which the first is the command's name.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// What `args` are ranges of: the caller's buffer, or the unescaped text of an inline command.
+    /// The bytes that `args` are ranges of: the caller's buffer, or the unescaped text of an inline command.
     bytes: &'a [u8],
     args: &'a [Span],
     consumed: usize,
@@ -134,7 +135,7 @@ impl DoubleEndedIterator for Args<'_> {
 
 impl ExactSizeIterator for Args<'_> {}
 
-/// What the front of the input holds.
+/// The outcome of parsing the front of the input.
 #[derive(Clone, Copy, Debug)]
 pub enum Parsed<'a> {
     /// A complete request. Answer it, then drop [`Request::consumed`] bytes from the buffer.
@@ -180,7 +181,7 @@ enum Phase {
     Payload { missing: usize, len: usize },
 }
 
-/// What [`RequestParser::advance`] found; [`Parsed`] without its borrows.
+/// The outcome of [`RequestParser::advance`]: [`Parsed`] without its borrows.
 enum Step {
     Multibulk { consumed: usize },
     Inline { consumed: usize },

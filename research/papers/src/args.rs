@@ -1,4 +1,4 @@
-//! What can be asked for on the command line.
+//! The arguments of the command line.
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ for each figure that is promised: its value, how that compares, the goal, and wh
 is no failure.
 Exit codes: 0 done, 1 failed, 2 wrong usage.";
 
-/// What to do.
+/// The subcommand.
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Name the figures.
@@ -58,7 +58,7 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// What the figures are measured with.
+    /// The setup that the figures are measured with.
     ///
     /// # Errors
     ///
@@ -104,7 +104,8 @@ fn command() -> Command {
         .subcommands(FIGURES.iter().map(|figure| draw(figure.name, format!("Draw {}", figure.title))))
 }
 
-/// Reads the command line. Wrong usage ends the program here, with exit code 2 and the usage on standard error.
+/// Reads the command line. Wrong usage ends the program here, with exit code 2 and the usage on standard
+/// error.
 pub(crate) fn task() -> Task {
     understood(&command().get_matches()).unwrap_or_else(|e| e.exit())
 }

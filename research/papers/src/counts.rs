@@ -1,5 +1,5 @@
-//! Table 3 of the wB+-Tree paper: words, flushes and fences of one insertion and of one deletion that leaves other
-//! entries, by its formulas and as counted.
+//! Table 3 of the wB+-Tree paper: words, flushes and fences of one insertion and of one deletion that leaves
+//! other entries, by its formulas and as counted.
 
 use crate::mem::{Mem, RealMem};
 use crate::trees::{Config, Fixed, Scheme, Solution, Tree, Visitor};
@@ -23,7 +23,8 @@ pub struct Metrics {
 pub struct Formulas {
     /// As printed: averages, with parts of words and of lines.
     pub printed: Metrics,
-    /// With whole words and whole lines where the paper counts parts of them, and with the deletion that moves nothing.
+    /// With whole words and whole lines where the paper counts parts of them, and with the deletion that
+    /// moves nothing.
     pub exact: Metrics,
 }
 
@@ -105,7 +106,7 @@ pub fn split_formulas(solution: &str, l: f64, n: f64, m: f64) -> Option<Metrics>
 /// Leaves of the tree that counts are taken in.
 pub const LEAVES: u64 = 4;
 
-/// What [`counted`] found.
+/// The counts that [`counted`] found.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counted {
     /// Averages over all positions.
@@ -114,8 +115,8 @@ pub struct Counted {
     pub capacity: u64,
 }
 
-/// Counts an operation in a tree of [`LEAVES`] leaves with `m` entries each, or as many as they can have; on average over
-/// all positions in the first leaf.
+/// Counts an operation in a tree of [`LEAVES`] leaves with `m` entries each, or as many as they can have; on
+/// average over all positions in the first leaf.
 ///
 /// # Errors
 ///

@@ -1,14 +1,16 @@
 //! Tables of a document, made from the figures' CSV files, so that none is written by hand.
 //!
-//! What is between a mark and the next `<!-- end -->` is replaced. Marks name a file in the document's folder:
+//! The text between a mark and the next `<!-- end -->` is replaced. Marks name a file in the document's
+//! folder:
 //!
 //! ```text
-//! <!-- table FILE.csv ROW COLUMN VALUE [NAME=TEXT ...] -->    a row for each text in the column ROW, a column for each in COLUMN
+//! <!-- table FILE.csv ROW COLUMN VALUE [NAME=TEXT ...] -->    a row for each ROW, a column for each COLUMN
 //! <!-- notes FILE.csv -->                                     what the figure's numbers depend on
 //! <!-- text FILE -->                                          the file as it is
 //! ```
 //!
-//! `NAME=TEXT` chooses the lines with that text in the column NAME. A COLUMN and a VALUE of `*` stand for all columns but ROW.
+//! `NAME=TEXT` chooses the lines with that text in the column NAME. A COLUMN and a VALUE of `*` stand for all
+//! columns but ROW.
 
 use std::fs;
 use std::path::Path;

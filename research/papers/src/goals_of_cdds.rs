@@ -1,4 +1,5 @@
-//! The versioned tree beside the CDDS paper's own algorithm, and what its versions cost beside the paper's figures.
+//! The versioned tree beside the CDDS paper's own algorithm, and what its versions cost beside the paper's
+//! figures.
 
 use crate::cdds::counts;
 use crate::cdds::volatile::volatile_btree;

@@ -1,5 +1,5 @@
-//! The paper's trees: their counts beside Table 3, how they compare in the model of phase-change memory, and how the product
-//! compares with them in the models.
+//! The paper's trees: their counts beside Table 3, how they compare in the model of phase-change memory, and
+//! how the product compares with them in the models.
 
 use crate::counts::{Metrics, counted, formulas};
 use crate::nvm::Params;
@@ -60,8 +60,8 @@ pub(crate) const MODEL: Measurement = Measurement {
     run: model,
 };
 
-/// 8-line nodes, 70% full, 8-byte keys. As in the paper, the best wB+-Tree is compared with the others; search is that of
-/// slots and bitmap.
+/// 8-line nodes, 70% full, 8-byte keys. As in the paper, the best wB+-Tree is compared with the others;
+/// search is that of slots and bitmap.
 fn model(scale: Scale) -> Result<Vec<Value>, Error> {
     const NODE_LINES: u64 = 8;
     let params = Params::wbtree();
@@ -119,8 +119,9 @@ pub(crate) const PRODUCT: Measurement = Measurement {
     run: product,
 };
 
-/// The product's map of 8-byte keys beside the best of the wB+-Trees with nodes of 8 lines, and of any of the paper's sizes, in phase-change memory
-/// and in STT-MRAM: the paper's cases, and insertions that double a tree, so that every division is paid for as often as it comes.
+/// The product's map of 8-byte keys beside the best of the wB+-Trees with nodes of 8 lines, and of any of the
+/// paper's sizes, in phase-change memory and in STT-MRAM: the paper's cases, and insertions that double a
+/// tree, so that every division is paid for as often as it comes.
 fn product(scale: Scale) -> Result<Vec<Value>, Error> {
     let keys = Keys::<u64>::new(scale.of(10_000_000), scale.of(100_000), scale.seed);
     let doubling = Keys::<u64>::new(scale.of(1_000_000), scale.of(1_000_000), scale.seed);

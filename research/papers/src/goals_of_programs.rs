@@ -1,4 +1,5 @@
-//! The NV-heaps paper's programs with two threads beside one, with the flushes and fences of persistent memory.
+//! The NV-heaps paper's programs with two threads beside one, with the flushes and fences of persistent
+//! memory.
 
 use crate::programs::places::temporary;
 use crate::programs::{Kind, Load, Size, on_heap, rate};

@@ -1,5 +1,6 @@
 //! The papers' figures and what they need: costs counted as words, lines and fences; a model of non-volatile
-//! memory; the trees that the wB+-Tree and the CDDS tree are compared with; the programs of the NV-heaps paper; tables and drawings.
+//! memory; the trees that the wB+-Tree and the CDDS tree are compared with; the programs of the NV-heaps
+//! paper; tables and drawings.
 //!
 //! `cargo research list` names what can be drawn.
 #![forbid(unsafe_code)]
@@ -21,7 +22,7 @@ pub mod trees;
 
 use tembo_goals::goals::Measurement;
 
-/// What the papers' structures and programs are measured for.
+/// The measurements of the papers' structures and programs.
 pub const MEASUREMENTS: &[Measurement] = &[
     goals_of_papers::TABLE_3,
     goals_of_papers::MODEL,

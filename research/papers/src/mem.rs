@@ -1,8 +1,10 @@
-//! What the paper's trees do to memory, as a trait, so that the same code runs on the real machine and in the model.
+//! The memory of the paper's trees, as a trait, so that the same code runs on the real machine and in the
+//! model.
 //!
-//! Memory is words at aligned byte offsets. Everything that a tree reads or writes of its nodes, its log and its keys
-//! goes through a [`Mem`], which is a type parameter, so that over a [`RealMem`] the accesses are plain loads and
-//! stores. An access outside the memory or off a word's boundary is a bug of the tree, and panics.
+//! Memory is words at aligned byte offsets. Everything that a tree reads or writes of its nodes, its log and
+//! its keys goes through a [`Mem`], which is a type parameter, so that over a [`RealMem`] the accesses are
+//! plain loads and stores. An access outside the memory or off a word's boundary is a bug of the tree, and
+//! panics.
 
 use crate::nvm::Site;
 use tembo_pmem::{
@@ -31,20 +33,21 @@ pub trait Mem {
     /// Asks for each line of `bytes` bytes at `off`, all at once, before they are read. Changes nothing.
     fn prefetch(&self, off: u64, bytes: u64);
 
-    /// Says that the tree now computes for about `instructions` instructions, for models that count time. On the real
-    /// machine the instructions themselves take it.
+    /// Says that the tree now computes for about `instructions` instructions, for models that count time. On
+    /// the real machine the instructions themselves take it.
     #[inline(always)]
     fn compute(&self, instructions: u32) {
         let _ = instructions;
     }
 
-    /// Says that the tree comes to a branch that depends on data, and where it goes, for models that count time.
+    /// Says that the tree comes to a branch that depends on data, and where it goes, for models that count
+    /// time.
     #[inline(always)]
     fn branch(&self, site: Site, taken: bool) {
         let _ = (site, taken);
     }
 
-    /// What this thread has spent so far in words stored, lines flushed and fences.
+    /// The words stored, lines flushed and fences of this thread so far.
     fn counts(&self) -> Counts;
 
     /// Loads the byte at `off` by way of its word.
@@ -54,8 +57,8 @@ pub trait Mem {
     }
 }
 
-/// A region as memory: on the real machine in the `Emulated` domain, without flushes in `PageCache`, and in the crash
-/// simulator.
+/// A region as memory: on the real machine in the `Emulated` domain, without flushes in `PageCache`, and in
+/// the crash simulator.
 #[derive(Debug)]
 pub struct RealMem {
     region: Region,
@@ -67,9 +70,9 @@ impl RealMem {
         RealMem { region }
     }
 
-    /// `bytes` bytes of zeros in a nameless file on a memory file system (or among the temporary files, where there is
-    /// none). [`Durability::Emulated`] flushes and fences as on NVM, [`Durability::PageCache`] does not. With `count`,
-    /// [`counts`](Mem::counts) advances, which costs time; without, it stays.
+    /// `bytes` bytes of zeros in a nameless file on a memory file system (or among the temporary files, where
+    /// there is none). [`Durability::Emulated`] flushes and fences as on NVM, [`Durability::PageCache`] does
+    /// not. With `count`, [`counts`](Mem::counts) advances, which costs time; without, it stays.
     ///
     /// # Errors
     ///

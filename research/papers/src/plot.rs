@@ -29,13 +29,13 @@ pub struct Series {
 pub struct Panel {
     /// Its caption.
     pub title: String,
-    /// What the categories are.
+    /// The meaning of the categories.
     pub x_label: String,
-    /// What the values are, with their unit.
+    /// The meaning of the values, with their unit.
     pub y_label: String,
     /// Places on the horizontal axis.
     pub categories: Vec<String>,
-    /// What is shown.
+    /// The series that are shown.
     pub series: Vec<Series>,
     /// How.
     pub kind: Kind,

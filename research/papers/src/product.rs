@@ -1,8 +1,9 @@
 //! The product's maps under the same load as the papers' trees: in the model, and on this machine.
 //!
-//! In the model the map of 8-byte keys runs over a simulated pool, which tells the model everything that is done to persistent
-//! memory. What the map keeps in DRAM (images of inner nodes, and a descriptor of each leaf) is told by asking the map for
-//! the way to a key ([`FixedTree::dram_way`]). It lies in DRAM in the model, too, behind the same caches.
+//! In the model the map of 8-byte keys runs over a simulated pool, which tells the model everything that is
+//! done to persistent memory. What the map keeps in DRAM (images of inner nodes, and a descriptor of each
+//! leaf) is told by asking the map for the way to a key ([`U64Tree::dram_way`]). It lies in DRAM in the
+//! model, too, behind the same caches.
 
 use crate::nvm::{Listener, Model, Params};
 use crate::runs::{GROUPS, ModelRun};
@@ -17,11 +18,11 @@ use tembo_goals::Error;
 use tembo_goals::clock::ThreadTime;
 use tembo_goals::goals::temporary_pool;
 use tembo_goals::workload::{Case, Keys, Operation};
-use tembo_index::{DramAccess, FixedTree, WbTree};
+use tembo_index::{DramAccess, U64Tree, WbTree};
 use tembo_pmem::{LINE_BYTES, Region};
 use tembo_pool::{Geometry, Lane, Pool};
 
-/// What the maps are called in figures.
+/// The name of the maps in figures.
 pub const NAME: &str = "tembo";
 /// Lines of a leaf of the map of 8-byte keys.
 pub const LEAF_LINES: u64 = 32;
@@ -45,7 +46,7 @@ pub fn in_model(case: Case, keys: &Keys<u64>, params: &Params, medium: &str) -> 
     model.put_dram_at(bytes);
     let listener = Arc::new(Listener::new(model, &[]));
     let region = Region::simulated(&vec![0; bytes as usize], bytes, Some(listener.clone()))?;
-    let tree = FixedTree::create(&Pool::create_in(region, &Geometry::default())?, NAME)?;
+    let tree = U64Tree::create(&Pool::create_in(region, &Geometry::default())?, NAME)?;
     load(&tree, case, keys)?;
     let mut dram = Dram { free: bytes, places: HashMap::default() };
     listener.measure();
@@ -63,7 +64,7 @@ pub fn in_model(case: Case, keys: &Keys<u64>, params: &Params, medium: &str) -> 
 ///
 /// When the pool has no room.
 pub fn words_on_this_machine(case: Case, keys: &Keys<u64>) -> Result<f64, Error> {
-    let tree = FixedTree::create(&temporary_pool(false)?, NAME)?;
+    let tree = U64Tree::create(&temporary_pool(false)?, NAME)?;
     load(&tree, case, keys)?;
     timed(keys.of(case.operation), |key| operate(&tree, case.operation, *key))
 }
@@ -88,9 +89,9 @@ pub fn strings_on_this_machine(case: Case, keys: &Keys<Vec<u8>>, seed: u64) -> R
     timed(keys.of(case.operation), |key| strings.operate(case.operation, key))
 }
 
-/// Loads the map of 8-byte keys. In ascending order, which fills leaves; for leaves that are not full, with other keys in
-/// between, which are removed then.
-fn load(tree: &FixedTree, case: Case, keys: &Keys<u64>) -> Result<(), Error> {
+/// Loads the map of 8-byte keys. In ascending order, which fills leaves; for leaves that are not full, with
+/// other keys in between, which are removed then.
+fn load(tree: &U64Tree, case: Case, keys: &Keys<u64>) -> Result<(), Error> {
     let others_of_each = f64::from(100 - case.fill_percent) / f64::from(case.fill_percent);
     let (mut others, mut owed) = (Vec::new(), 0.0);
     for (value, key) in keys.loaded.iter().enumerate() {
@@ -111,7 +112,7 @@ fn load(tree: &FixedTree, case: Case, keys: &Keys<u64>) -> Result<(), Error> {
     Ok(())
 }
 
-fn operate(tree: &FixedTree, operation: Operation, key: u64) -> Result<(), Error> {
+fn operate(tree: &U64Tree, operation: Operation, key: u64) -> Result<(), Error> {
     let as_expected = match operation {
         Operation::Search => black_box(tree.get(key)?).is_some(),
         Operation::Insert => tree.insert(key, 1)?,
@@ -154,8 +155,8 @@ fn timed<K>(keys: &[K], mut operate: impl FnMut(&K) -> Result<(), Error>) -> Res
     Ok(tembo_goals::stats::median(times.into_iter()))
 }
 
-/// Where nodes lie in the model's DRAM: one after the other as they are met, so that it does not depend on where they
-/// lie here.
+/// Where nodes lie in the model's DRAM: one after the other as they are met, so that it does not depend on
+/// where they lie here.
 struct Dram {
     free: u64,
     places: HashMap<(u64, u64), u64, FixedState>,
@@ -173,7 +174,7 @@ impl Dram {
 
 /// An operation of which the model hears everything.
 fn watched(
-    tree: &FixedTree,
+    tree: &U64Tree,
     operation: Operation,
     key: u64,
     listener: &Listener,
@@ -206,8 +207,9 @@ fn watched(
     }
     let after = tree.dram_way(key, access);
     listener.tell(|model| leaf.stores.iter().for_each(|off| model.store_dram(leaf_place + off)));
-    // A division adds a child to the node above, and a join takes one out, in place where that is possible; or they write
-    // images of nodes above anew. And a division makes a leaf's descriptor. Its instructions take no time, as those of the other trees' divisions.
+    // A division adds a child to the node above, and a join takes one out, in place where that is possible;
+    // or they write images of nodes above anew. And a division makes a leaf's descriptor. Its instructions
+    // take no time, as those of the other trees' divisions.
     for (old, new) in way.iter().rev().zip(after.iter().rev()).skip(1) {
         let old_place = dram.place(old.address, old.bytes);
         if old.address != new.address {
@@ -242,7 +244,8 @@ mod tests {
         in_model(case, &Keys::new(20_000, 1_000, 5), params, medium).unwrap()
     }
 
-    /// The costs that the map promises, seen from outside: a line and a fence for each change, two words, none for a search.
+    /// The costs that the map promises, seen from outside: a line and a fence for each change, two words,
+    /// none for a search.
     #[test]
     fn the_model_sees_what_the_map_costs() {
         let params = Params::wbtree();
@@ -284,7 +287,7 @@ mod tests {
         let seen = Arc::new(Prefetches::default());
         let region = Region::simulated(&vec![0; 8 << 20], 8 << 20, Some(seen.clone())).unwrap();
         let geometry = Geometry { zone_chunks: 1 << 12, ..Geometry::default() };
-        let tree = FixedTree::create(&Pool::create_in(region, &geometry).unwrap(), NAME).unwrap();
+        let tree = U64Tree::create(&Pool::create_in(region, &geometry).unwrap(), NAME).unwrap();
         (0..10_000).for_each(|key| assert_eq!(tree.put(key, key).unwrap(), None));
         *seen.0.lock().unwrap() = (0, None);
         assert_eq!(tree.get(5000).unwrap(), Some(5000));

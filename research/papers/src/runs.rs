@@ -9,8 +9,8 @@ use tembo_goals::clock::ThreadTime;
 use tembo_goals::workload::{Case, Keys, Operation, RandomKey};
 use tembo_pmem::Durability;
 
-/// Operations that are timed together on this machine; the median of such groups counts, so that a pause of the machine
-/// does not.
+/// Operations that are timed together on this machine; the median of such groups counts, so that a pause of
+/// the machine does not.
 pub(crate) const GROUPS: usize = 20;
 
 /// Keys that a tree can be loaded with at random.
@@ -31,12 +31,12 @@ impl TreeKey for Vec<u8> {
     const BLOCK_BYTES: u64 = 40;
 }
 
-/// What operations in the model have cost.
+/// The cost of operations in the model.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelRun {
     /// Time of an operation.
     pub ns: f64,
-    /// What all of them have cost.
+    /// The cost of all of them.
     pub cost: Cost,
     /// How they wore the memory.
     pub wear: WearSummary,

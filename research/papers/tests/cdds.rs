@@ -1,5 +1,5 @@
-//! The CDDS B-Tree as its paper describes it: an ordered map, in both orders of entries; crashes at every flush and fence of it; and
-//! what it costs in words, lines and fences beside Tembo's.
+//! The CDDS B-Tree as its paper describes it: an ordered map, in both orders of entries; crashes at every
+//! flush and fence of it; and what it costs in words, lines and fences beside Tembo's.
 
 mod common;
 
@@ -186,7 +186,8 @@ fn sequence() -> Vec<Op> {
     puts.chain(again).chain(removes).collect()
 }
 
-/// The first operation of each kind: whether it puts, and how many nodes and levels it changes, and by how many words.
+/// The first operation of each kind: whether it puts, and how many nodes and levels it changes, and by how
+/// many words.
 fn edges(order: Order, ops: &[Op]) -> Vec<(usize, String)> {
     let mut tree = Tree::create(memory(1 << 20), order).unwrap();
     let (mut seen, mut found) = (HashSet::new(), Vec::new());
@@ -228,7 +229,8 @@ fn every_kind_of_change_survives_crashes() {
     }
 }
 
-/// In one leaf, so that what one crash left there is met by the operations after it; the leaf is full of dead entries at last.
+/// In one leaf, so that what one crash left there is met by the operations after it; the leaf is full of dead
+/// entries at last.
 fn in_one_leaf(order: Order) -> Crash {
     let fill = (0..SLOTS as u64 - 1).map(|i| Op::Put(i % 9 * 10, i));
     Crash {
@@ -286,8 +288,8 @@ fn campaign_of_random_operations() {
     println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
 }
 
-/// Without the audit, so that only crashes tell. Not every flush and fence is needed: dead entries are shifted as carefully as others,
-/// and what shares a line becomes durable in order.
+/// Without the audit, so that only crashes tell. Not every flush and fence is needed: dead entries are
+/// shifted as carefully as others, and what shares a line becomes durable in order.
 #[test]
 fn seeded_bugs_are_caught() {
     for order in ORDERS {
@@ -313,7 +315,8 @@ fn cost(tree: &mut Tree, change: impl FnOnce(&mut Tree)) -> (u64, u64, u64) {
     (words, lines, fences)
 }
 
-/// What the paper describes: each entry behind the new one costs a flush and a fence, and so do the new one and the version.
+/// As the paper describes: each entry behind the new one costs a flush and a fence, and so do the new one and
+/// the version.
 #[test]
 fn a_put_into_a_sorted_leaf_costs_a_fence_for_each_entry_behind_it() {
     for (order, m, rank) in ORDERS.into_iter().flat_map(|o| [(o, 20, 0), (o, 20, 7), (o, 20, 20), (o, 27, 3)])

@@ -110,7 +110,8 @@ fn conform<K: Draw>(solution: &Solution, node_lines: u64, seed: u64, ops: u64) {
 #[test]
 fn every_solution_is_an_ordered_map_with_every_node_size() {
     for solution in all() {
-        // The paper has wB+-Trees of 2 lines with slots only, and those with no other size; here they all have any.
+        // The paper has wB+-Trees of 2 lines with slots only, and those with no other size; here they all
+        // have any.
         for lines in 2..=16 {
             conform::<Fixed<u64>>(solution, lines, lines, 6000);
         }

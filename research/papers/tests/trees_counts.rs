@@ -1,9 +1,11 @@
-//! What the nine persistent solutions cost in words written, lines flushed and fences, against the paper's Table 3.
+//! The cost of the nine persistent solutions in words written, lines flushed and fences, against the paper's
+//! Table 3.
 //!
-//! The formulas are averages over the places in a leaf of `m` entries. Each place is tried, and the sums compared. They
-//! are met exactly but for one thing: where the paper counts a fraction of a line or of a word (`(m + 2) / 64` lines of
-//! slots, `(2m + 4) / 8` lines of a copied leaf), a whole one is flushed or written. Flushes are never more than that:
-//! log records do not cross lines here, while the paper's own measurements were above its formulas where they did.
+//! The formulas are averages over the places in a leaf of `m` entries. Each place is tried, and the sums
+//! compared. They are met exactly but for one thing: where the paper counts a fraction of a line or of a word
+//! (`(m + 2) / 64` lines of slots, `(2m + 4) / 8` lines of a copied leaf), a whole one is flushed or written.
+//! Flushes are never more than that: log records do not cross lines here, while the paper's own measurements
+//! were above its formulas where they did.
 
 mod common;
 
@@ -23,13 +25,13 @@ struct Measure {
 
 #[derive(Debug)]
 struct Measured {
-    /// Of inserting a key of each rank.
+    /// The cost of inserting a key of each rank.
     insert: Vec<Cost>,
-    /// Of deleting the key of each rank.
+    /// The cost of deleting the key of each rank.
     remove: Vec<Cost>,
-    /// Of changing a value.
+    /// The cost of changing a value.
     update: Cost,
-    /// Of what changes nothing: looking up, and changes of keys that are there already or are not.
+    /// The cost of operations without effect: lookups, insertions of present keys, removals of absent ones.
     nothing: Cost,
 }
 
@@ -95,7 +97,8 @@ fn times(count: u64, cost: Cost) -> Cost {
     (count * cost.0, count * cost.1, count * cost.2)
 }
 
-/// A row of Table 3: insertion without split and deletion without merge for leaves of `m` entries, on average.
+/// A row of Table 3: insertion without split and deletion without merge for leaves of `m` entries, on
+/// average.
 fn table_3(name: &str, m: u64) -> (Cost, Cost) {
     // Fractions of a word or line, rounded up to what can be written or flushed.
     let slot_words = |slots: u64| slots.div_ceil(8);
@@ -204,9 +207,9 @@ impl Visitor for Split {
     }
 }
 
-/// The average cost of a split of one leaf, rounded down. Table 3 has formulas for these, in which the entries of the
-/// parent count too; the parent has three here. Fences are what matters: few and constant for shadowing and wB+-Trees,
-/// of the order of the node's words for logging.
+/// The average cost of a split of one leaf, rounded down. Table 3 has formulas for these, in which the
+/// entries of the parent count too; the parent has three here. Fences are what matters: few and constant for
+/// shadowing and wB+-Trees, of the order of the node's words for logging.
 #[test]
 fn splits_cost_what_they_did() {
     let expected: [(&str, Cost); 9] = [

@@ -1,8 +1,9 @@
 //! Crashes at every flush and fence of every persistent tree, and of what recovers from them.
 //!
-//! The directed scenarios find in a sequence of operations the first one of each kind, told by how many nodes and levels
-//! it changes, and crash that. The campaign does operations at random on a tree that the seed chooses:
-//! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-bench --test trees_crash campaign` is the long one.
+//! The directed scenarios find in a sequence of operations the first one of each kind, told by how many nodes
+//! and levels it changes, and crash that. The campaign does operations at random on a tree that the seed
+//! chooses: `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-bench --test trees_crash campaign` is the
+//! long one.
 
 mod common;
 
@@ -49,7 +50,8 @@ struct Crash {
     config: Config,
     is_text: bool,
     start: Vec<Op>,
-    /// Whether the tree is opened anew after that, so that its home locations are durable and its log is empty.
+    /// Whether the tree is opened anew after that, so that its home locations are durable and its log is
+    /// empty.
     is_reopened: bool,
     ops: Vec<Op>,
     continuation: Vec<Op>,
@@ -127,8 +129,8 @@ impl Scenario for Crash {
     }
 }
 
-/// wB+-Trees flush all that they store and fence all but the emptying of the log, which the next operation's fence
-/// covers. The others leave home locations to the log.
+/// wB+-Trees flush all that they store and fence all but the emptying of the log, which the next operation's
+/// fence covers. The others leave home locations to the log.
 fn audit(solution: &Solution) -> Audit {
     match solution.family {
         Family::Atomic => Audit::strict().fenced_within(Some(1)),
@@ -136,8 +138,8 @@ fn audit(solution: &Solution) -> Audit {
     }
 }
 
-/// Sequences that between them make every change of structure: a new entry in the left and in the right half of a split
-/// node, leaves emptied at each position of their parents.
+/// Sequences that between them make every change of structure: a new entry in the left and in the right half
+/// of a split node, leaves emptied at each position of their parents.
 fn sequences() -> Vec<(&'static str, Vec<Op>)> {
     let count = 130;
     let inserts =
@@ -258,7 +260,8 @@ fn creation_survives_crashes() {
     }
 }
 
-/// The log's area is used up in the middle of the operations: home locations are flushed and the log is emptied.
+/// The log's area is used up in the middle of the operations: home locations are flushed and the log is
+/// emptied.
 #[test]
 fn emptying_the_log_survives_crashes() {
     for solution in persistent().filter(|s| s.family != Family::Atomic) {
@@ -393,15 +396,16 @@ impl Crash {
 fn campaign_of_random_operations() {
     let report = campaign(40_000, |seed| {
         let tree = Crash::random(seed);
-        // An operation that changes nothing fences nothing, and so does not cover what the one before left to it.
+        // An operation that changes nothing fences nothing, and so does not cover what the one before left to
+        // it.
         let audit = audit(tree.solution).fenced_within(None).allow_idle_fence(true);
         Simulation::new(&tree).seed(seed).limit(10).nested_limit(6).depth(1).audit(audit).run()
     });
     println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
 }
 
-/// Tries the mutants of some operations; those of the classes that always hurt must be caught, but for those that
-/// `excuse` knows a reason for.
+/// Tries the mutants of some operations; those of the classes that always hurt must be caught, but for those
+/// that `excuse` knows a reason for.
 fn assert_mutants_caught(scenario: &Crash, excuse: impl Fn(&MutantOutcome) -> Option<&'static str>) {
     let simulation =
         Simulation::new(scenario).limit(48).depth(0).continue_ops(1).audit(audit(scenario.solution));
@@ -416,14 +420,14 @@ fn assert_mutants_caught(scenario: &Crash, excuse: impl Fn(&MutantOutcome) -> Op
     report.assert_all_caught_but(&classes, excuse);
 }
 
-/// The flush or fence of the mutant is not needed, since what it is for shares a line with what comes after: stores of
-/// a line reach media in program order.
+/// The flush or fence of the mutant is not needed, since what it is for shares a line with what comes after:
+/// stores of a line reach media in program order.
 fn is_of_line(outcome: &MutantOutcome, line: &str) -> bool {
     matches!(outcome.mutation, Mutation::DropFlush | Mutation::DelayFlush) && outcome.what.contains(line)
 }
 
-/// Slots of more than 55 entries reach into a second line; with fewer, slots and bitmap share a line, and of the three
-/// fences of the paper's algorithm one would do for a deletion and two for an insertion.
+/// Slots of more than 55 entries reach into a second line; with fewer, slots and bitmap share a line, and of
+/// the three fences of the paper's algorithm one would do for a deletion and two for an insertion.
 #[test]
 fn seeded_bugs_of_changes_in_leaves_are_caught() {
     for solution in persistent().filter(|s| s.family == Family::Atomic) {
@@ -491,8 +495,8 @@ fn count_caught(
     }
 }
 
-/// An operation in a leaf, and the first change of structure of each kind, of a tree whose home locations are durable and whose log is empty
-/// before: so what reaches media is little enough for all of it to be tried.
+/// An operation in a leaf, and the first change of structure of each kind, of a tree whose home locations are
+/// durable and whose log is empty before: so what reaches media is little enough for all of it to be tried.
 fn from_a_clean_start(solution: &'static Solution) -> Vec<Crash> {
     let lines = if solution.supports(4) { 4 } else { 2 };
     let (name, ops) = sequences().swap_remove(2);
@@ -516,9 +520,10 @@ fn from_a_clean_start(solution: &'static Solution) -> Vec<Crash> {
     std::iter::once(in_a_leaf).chain(changes).collect()
 }
 
-/// Without the audit, which sees in the trace what is not flushed or fenced: crashes alone show that something is lost. Trees that log or
-/// shadow fence and flush some of what they do in vain, as the paper has it: entries are shifted to places that are not in use yet, and
-/// the lines of a log hold several records. So not every instance hurts.
+/// Without the audit, which sees in the trace what is not flushed or fenced: crashes alone show that
+/// something is lost. Trees that log or shadow fence and flush some of what they do in vain, as the paper has
+/// it: entries are shifted to places that are not in use yet, and the lines of a log hold several records. So
+/// not every instance hurts.
 #[test]
 fn crashes_alone_show_seeded_bugs_of_every_class_in_every_tree() {
     let mut classes = Mutation::ALWAYS_HARMFUL.to_vec();

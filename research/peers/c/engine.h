@@ -1,5 +1,5 @@
 /*
- * What the comparison asks of an engine with a C interface. Each file beside this one makes one such table from a
+ * The interface of an engine in C, for the comparison. Each file beside this one makes one such table from a
  * library's own header, so that the compiler checks every call; src/native.rs is the other side.
  *
  * All keys of a run have the same length, and so have all values. Keys are ordered as byte strings. An engine is used

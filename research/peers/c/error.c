@@ -1,4 +1,4 @@
-/* What the tables share: the last error, for the one thread that uses an engine. */
+/* Shared by the tables: the last error, for the one thread that uses an engine. */
 #include "engine.h"
 
 #include <stdio.h>

@@ -37,7 +37,7 @@ struct floor_entry {
 	uint64_t unused;
 };
 
-/* What a lookup and the writer share. */
+/* Shared by a lookup and the writer. */
 struct floor_clock {
 	_Atomic uint64_t time;    /* odd as long as home words are being stored */
 	char other_line[56];
@@ -158,7 +158,7 @@ void floor_close(struct floor_heap *h)
 
 int floor_persist(struct floor_heap *h, uint32_t index)
 {
-	/* What is stored does not change, but a line that nobody has stored to would not have to be written back. */
+	/* The stored value does not change, but a line that nobody has stored to would not have to be written back. */
 	volatile uint64_t *word = (volatile uint64_t *)(h->start + h->table[index]);
 
 	*word = *word;

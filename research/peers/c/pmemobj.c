@@ -6,7 +6,7 @@
  * in inner nodes too. Keys are words that compare as integers. A value of 8 bytes stands in the item, a longer one is
  * an object of its own whose offset stands there.
  *
- * What makes it as fast as the library allows: links are offsets that are added to the pool's address (pmemobj_direct
+ * As fast as the library allows: links are offsets that are added to the pool's address (pmemobj_direct
  * would look the pool up each time), a change takes one snapshot per node (each costs a log entry and a fence of its
  * own), nodes that the transaction allocated are not snapshotted, allocation classes without headers that fit the
  * nodes exactly, pages touched in advance. There are no locks, because there is one thread.

@@ -1,8 +1,10 @@
-//! Tembo's map beside other embedded storage engines: the same keys, the same run, equal durability, one table.
+//! Tembo's map beside other embedded storage engines: the same keys, the same run, equal durability, one
+//! table.
 //!
-//! [`engines`] has a file for each; [`workload`] the keys; [`measure`] what one run is; [`supervise`] runs engines by
-//! turns in processes of their own; [`report`] prints. `research/peers.md` says what is compared and how.
-//! [`heap`] compares heaps of objects, `programs` draws a figure of programs, [`cdds`] one of the CDDS tree.
+//! [`engines`] has a file for each; [`workload`] the keys; [`measure`] what one run is; [`supervise`] runs
+//! engines by turns in processes of their own; [`report`] prints. `research/peers.md` says what is compared
+//! and how. [`heap`] compares heaps of objects, `programs` draws a figure of programs, [`cdds`] one of the
+//! CDDS tree.
 
 mod cdds;
 mod engines;
@@ -49,7 +51,7 @@ struct CompareOptions {
     /// Seconds after which a phase stops where it is
     #[arg(long, default_value_t = 20)]
     limit_s: u64,
-    /// What keys and values look like
+    /// The kinds of keys and values
     #[arg(long, value_delimiter = ',', default_value = "words")]
     shapes: Vec<Shape>,
     /// Run only these engines (see --list); ours always runs

@@ -1,7 +1,7 @@
 //! One engine, one run: what a child process does.
 //!
-//! The child inserts every key one by one, reads them all back, scans, and removes half of them; then it is killed,
-//! and another child opens what is left and proves that exactly the acknowledged records are there.
+//! The child inserts every key one by one, reads them all back, scans, and removes half of them; then it is
+//! killed, and another child opens what is left and proves that exactly the acknowledged records are there.
 
 use crate::engines::{Engine, Kind, Result, Setup};
 use crate::workload::{Shape, Workload, shuffled};
@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What to do.
+/// The plan of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) shape: Shape,
@@ -42,7 +42,7 @@ impl Plan {
     }
 }
 
-/// What a phase took.
+/// The cost of a phase.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Phase {
     pub(crate) operations: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Phase {
     pub(crate) cpu_ns: f64,
 }
 
-/// What a child measured.
+/// The measurements of a child.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) settings: String,
@@ -66,7 +66,7 @@ pub(crate) struct Measured {
     pub(crate) remove: Phase,
 }
 
-/// What the child found that opened the database after the kill.
+/// The findings of the child that opened the database after the kill.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Reopened {
     /// From the call that opens it to the first lookup answered.
@@ -236,7 +236,7 @@ mod tests {
         Plan { shape, keys: KEYS, seed: 11, limit: Duration::from_secs(600) }
     }
 
-    /// What a run does, but closing the database where a run has its process killed.
+    /// As a run, but closes the database where a run has its process killed.
     fn measure_and_close(kind: &Kind, plan: &Plan, folder: &Path) -> Measured {
         let mut engine = (kind.open)(&plan.setup(folder)).unwrap();
         phases(engine.as_mut(), plan).unwrap()

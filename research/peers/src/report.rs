@@ -200,7 +200,7 @@ fn spread(row: &Row, choice: Choice) -> Option<(f64, f64)> {
     })
 }
 
-/// What we want to be, and beside whom.
+/// A goal against other engines.
 struct Wanted {
     name: &'static str,
     ours: Choice,
@@ -260,8 +260,8 @@ const WANTED: &[Wanted] = &[
     },
 ];
 
-/// The goals as measured. One whose peers did not run is left out, and so is a peer that stopped before `keys`:
-/// what it then looks up is easier to find.
+/// The goals as measured. One whose peers did not run is left out, and so is a peer that stopped before
+/// `keys`: what it then looks up is easier to find.
 fn goals(rows: &[Row], keys: u64) -> Vec<Goal> {
     let Some(ours) = rows.iter().find(|row| row.is_ours) else { return Vec::new() };
     let goal = |wanted: &Wanted| {

@@ -1,5 +1,5 @@
-//! Runs engines by turns, each in a process of its own, so that none sees the heap, the caches or the threads of
-//! another, and so that one that fails or hangs loses its own cells only.
+//! Runs engines by turns, each in a process of its own, so that none sees the heap, the caches or the threads
+//! of another, and so that one that fails or hangs loses its own cells only.
 
 use crate::engines::{Kind, Result};
 use crate::measure::{Measured, Plan, Reopened};
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What a child prints, in one line.
+/// The output of a child, in one line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer<T> {
@@ -49,7 +49,8 @@ pub(crate) struct Row {
     pub(crate) failure: Option<String>,
 }
 
-/// How long a child may be silent. It inserts, looks up twice, scans, removes and settles; each has a limit of its own.
+/// How long a child may be silent. It inserts, looks up twice, scans, removes and settles; each has a limit
+/// of its own.
 fn patience(plan: &Plan) -> Duration {
     plan.limit * 8 + Duration::from_secs(300)
 }

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What keys and values look like.
+/// The kind of keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Shape {
@@ -59,7 +59,7 @@ const NOISE_STARTS: usize = 1 << 16;
 /// `count` records with distinct, random keys.
 pub(crate) struct Workload {
     shape: Shape,
-    /// Of the seed.
+    /// The start that the seed gives.
     start: u64,
     noise: Vec<u8>,
     key: Key,
@@ -79,13 +79,15 @@ impl Workload {
         }
     }
 
-    /// A number that orders the keys: `number(a) < number(b)` exactly if the key of `a` is less than that of `b`.
+    /// A number that orders the keys: `number(a) < number(b)` exactly if the key of `a` is less than that of
+    /// `b`.
     pub(crate) fn number(&self, index: u64) -> u64 {
         // Multiplying by an odd number and mixing are one to one, hence no two indexes have the same number.
         mix(self.start.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
-    /// The key of a record. Computed, not looked up, so that the caches hold the engine's data and not the keys.
+    /// The key of a record. Computed, not looked up, so that the caches hold the engine's data and not the
+    /// keys.
     #[inline]
     pub(crate) fn key(&mut self, index: u64) -> &[u8] {
         self.set_key(self.number(index));
@@ -116,13 +118,15 @@ impl Workload {
         self.value[..8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// A value that is a part of the noise, so that making it costs nothing: one of [`NOISE_STARTS`] different ones.
+    /// A value that is a part of the noise, so that making it costs nothing: one of [`NOISE_STARTS`]
+    /// different ones.
     pub(crate) fn part(&self, index: u64) -> &[u8] {
         let start = mix(!self.number(index)) as usize % NOISE_STARTS;
         &self.noise[start..start + self.shape.value_bytes()]
     }
 
-    /// Key and value of a record. Always inlined: what a call saves would be stored behind the last operation's fence.
+    /// Key and value of a record. Always inlined: what a call saves would be stored behind the last
+    /// operation's fence.
     #[inline(always)]
     pub(crate) fn record(&mut self, index: u64) -> (&[u8], &[u8]) {
         let number = self.number(index);

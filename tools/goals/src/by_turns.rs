@@ -1,4 +1,4 @@
-//! Trees of byte strings, put to, got from and deleted from by turns: what versions cost, and what durability does.
+//! Trees of byte strings, with puts, gets and deletes by turns: the cost of versions, and of durability.
 
 use crate::Error;
 use crate::clock::ThreadTime;
@@ -6,7 +6,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::hint::black_box;
-use tembo_index::{CddsTree, WbTree};
+use tembo_index::{VersionedTree, WbTree};
 use tembo_pmem::Durability;
 use tembo_pool::{Lane, Options, Pool};
 
@@ -63,7 +63,7 @@ fn pool(durability: Durability) -> Result<Pool, Error> {
 ///
 /// When no pool can be made.
 pub fn cdds(durability: Durability) -> Result<Box<dyn Bytes>, Error> {
-    Ok(Box::new(CddsTree::create(&pool(durability)?, "bytes")?))
+    Ok(Box::new(VersionedTree::create(&pool(durability)?, "bytes")?))
 }
 
 /// The wB+-Tree of byte strings.
@@ -80,9 +80,9 @@ pub fn wbtree(durability: Durability) -> Result<Box<dyn Bytes>, Error> {
     Ok(Box::new(WbMap { map, lane }))
 }
 
-impl Bytes for CddsTree {
+impl Bytes for VersionedTree {
     fn put(&mut self, key: &Key, value: &[u8]) -> Result<(), Error> {
-        CddsTree::put(self, key, value)?;
+        VersionedTree::put(self, key, value)?;
         Ok(())
     }
 
@@ -126,8 +126,9 @@ impl Bytes for WbMap {
 /// The three operations, in the order of results.
 pub const OPERATIONS: [&str; 3] = ["put", "get", "delete"];
 
-/// Nanoseconds of each of [`OPERATIONS`] for each tree: `keys` random keys with values of `value_bytes` are put, got and deleted, each time in
-/// another order; processor time. A get reads a byte of each line of the value.
+/// Nanoseconds of each of [`OPERATIONS`] for each tree: `keys` random keys with values of `value_bytes` are
+/// put, got and deleted, each time in another order; processor time. A get reads a byte of each line of the
+/// value.
 ///
 /// # Errors
 ///

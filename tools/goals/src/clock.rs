@@ -2,9 +2,9 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A point in the calling thread's processor time. What other programs do in between does not count, so that a busy
-/// machine disturbs a measurement by what is in its caches only; a thread that neither sleeps nor waits for a device takes
-/// as long on a quiet machine.
+/// A point in the calling thread's processor time. Other programs in between do not count, so that a busy
+/// machine disturbs a measurement only through its caches; a thread that neither sleeps nor waits for a
+/// device takes as long on a quiet machine.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadTime {
     ns: u64,

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use tembo_index::CddsTree;
+use tembo_index::VersionedTree;
 use tembo_pool::{Options, Pool};
 
 /// The hidden task of the program that fills a tree and then updates it until it is killed.
@@ -22,17 +22,18 @@ fn key(number: u64) -> [u8; 8] {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
 }
 
-fn open(path: &Path) -> Result<CddsTree, Error> {
+fn open(path: &Path) -> Result<VersionedTree, Error> {
     let mut options = Options::new();
     options.create = true;
     let pool = Pool::open(path, &options)?;
-    Ok(match CddsTree::open(&pool, NAME)? {
+    Ok(match VersionedTree::open(&pool, NAME)? {
         Some(tree) => tree,
-        None => CddsTree::create(&pool, NAME)?,
+        None => VersionedTree::create(&pool, NAME)?,
     })
 }
 
-/// What the child does: fills the tree with `bytes` bytes of values, unless they are there, says so, and changes values for ever.
+/// Runs in the child: fills the tree with `bytes` bytes of values, unless they are there, says so, and
+/// changes values for ever.
 ///
 /// # Errors
 ///
@@ -56,8 +57,8 @@ pub fn child(path: &Path, bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Fills a tree with so many bytes of values, kills the process that updates it, and opens it, ten times. The median of the milliseconds until
-/// the first key is found and the first one put.
+/// Fills a tree with so many bytes of values, kills the process that updates it, and opens it, ten times. The
+/// median of the milliseconds until the first key is found and the first one put.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! Goals and how they are run: one line each, with its goal and whether it is met.
 //!
-//! A [`Measurement`] is one run that yields several [`Row`]s, because sides that are compared must be measured in the
-//! same run. To add one, write its rows and its function, and put it into the program's list. A missed goal is printed
-//! as missed; only a run that cannot be made is an error.
+//! A [`Measurement`] is one run that yields several [`Row`]s, because sides that are compared must be
+//! measured in the same run. To add one, write its rows and its function, and put it into the program's list.
+//! A missed goal is printed as missed; only a run that cannot be made is an error.
 
 use crate::Error;
 use crate::progress::Progress;
@@ -14,7 +14,7 @@ use std::time::Instant;
 use tembo_pmem::Durability;
 use tembo_pool::{Options, Pool};
 
-/// What a ratio should be.
+/// The promise about a ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Goal {
     /// This or less.
@@ -46,13 +46,13 @@ impl Goal {
 /// A figure that is promised.
 #[derive(Debug)]
 pub struct Row {
-    /// What it is called; unique.
+    /// The name of the row; unique.
     pub name: &'static str,
-    /// What the value counts.
+    /// The unit of the value.
     pub unit: &'static str,
-    /// What the ratio compares with.
+    /// The other side of the ratio.
     pub against: &'static str,
-    /// What the ratio should be.
+    /// The promise about the ratio.
     pub goal: Goal,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn seconds<T: Sync>(threads: usize, items: &[T], work: &(dyn Fn(&T) +
     .as_secs_f64()
 }
 
-/// What was measured for a row.
+/// The measured value of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Value {
     /// In the row's unit.
@@ -102,9 +102,9 @@ impl Scale {
 /// One run.
 #[derive(Debug)]
 pub struct Measurement {
-    /// What it is called; unique.
+    /// The name of the measurement; unique.
     pub name: &'static str,
-    /// What it yields.
+    /// The rows that it yields.
     pub rows: &'static [Row],
     /// Measures a value for each row, in their order.
     pub run: fn(Scale) -> Result<Vec<Value>, Error>,
@@ -129,7 +129,7 @@ pub fn temporary_pool(count: bool) -> Result<Pool, Error> {
 pub struct Line {
     /// The row's name.
     pub name: &'static str,
-    /// What was measured.
+    /// The measured value.
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
@@ -137,7 +137,7 @@ pub struct Line {
     pub ratio: f64,
     /// With what.
     pub against: &'static str,
-    /// What the ratio should be, if that is promised.
+    /// The promise about the ratio, if there is one.
     pub goal: String,
     /// Whether it is.
     pub met: Option<bool>,
@@ -205,8 +205,8 @@ impl Arguments {
     }
 }
 
-/// Runs all measurements, or those that `only` names (a row, a measurement with all its rows, or the beginning of such a
-/// name), and tells each line as soon as it is known.
+/// Runs all measurements, or those that `only` selects (a row, a measurement with all its rows, or a prefix
+/// of such a name), and tells each line as soon as it is known.
 ///
 /// # Errors
 ///

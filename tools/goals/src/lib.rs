@@ -1,12 +1,12 @@
 //! The product's own goals in speed and cost, measured, and the tools that measure them.
 //!
-//! `cargo run --release -p tembo-goals` prints a line for each goal: its value, how that compares, and whether the goal
-//! is met. Sides that are compared run by turns in one process.
+//! `cargo run --release -p tembo-goals` prints a line for each goal: its value, how that compares, and
+//! whether the goal is met. Sides that are compared run by turns in one process.
 #![forbid(unsafe_code)]
 
 pub mod by_turns;
 pub mod clock;
-mod compare;
+mod comparison;
 pub mod crash;
 pub mod goals;
 pub mod machine;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use tembo_pmem::FlushInstruction;
 
-/// What of a machine decides about times.
+/// The properties of a machine that times depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// The processor's name.

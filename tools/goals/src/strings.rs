@@ -1,7 +1,8 @@
-//! The map for byte strings beside `BTreeMap<Vec<u8>, u64>`, with the flushes and fences of persistent memory.
+//! The map for byte strings against `BTreeMap<Vec<u8>, u64>`, with the flushes and fences of persistent
+//! memory.
 
 use crate::Error;
-use crate::compare::{Contender, SCAN_LENGTH, compare};
+use crate::comparison::{Contender, SCAN_LENGTH, compare};
 use crate::goals::{Goal, Measurement, Row, Scale, Value, seconds, temporary_pool};
 use crate::workload::Keys;
 use rand::SeedableRng;
@@ -120,7 +121,8 @@ fn compare_with_std(count: usize, scale: Scale) -> Result<Vec<Value>, Error> {
     Ok(vec![result.insert, result.lookup, result.scan, result.delete])
 }
 
-/// Insertions and lookups of one thread, and of two at the same time with half of the keys each; a commit for each insertion.
+/// Insertions and lookups of one thread, and of two at the same time with half of the keys each; a commit for
+/// each insertion.
 fn two_threads(scale: Scale) -> Result<Vec<Value>, Error> {
     const ROUNDS: usize = 3;
     let keys = shuffled_keys(1_000_000, scale);
@@ -135,7 +137,7 @@ fn two_threads(scale: Scale) -> Result<Vec<Value>, Error> {
             tx.commit()?;
             let insert = seconds(threads, &keys, &|key| {
                 assert!(
-                    map.beside(&writers).put(key, &[&1_u64.to_le_bytes()]).is_ok(),
+                    map.concurrent(&writers).put(key, &[&1_u64.to_le_bytes()]).is_ok(),
                     "an insertion failed"
                 );
             });

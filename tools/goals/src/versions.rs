@@ -1,4 +1,5 @@
-//! The versioned tree: fences, beside other trees and itself, readers beside a writer, opening after a crash, rollback.
+//! The versioned tree: fences, beside other trees and itself, readers beside a writer, opening after a crash,
+//! rollback.
 
 use crate::Error;
 use crate::by_turns::{self as bytes, by_turns};
@@ -11,7 +12,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tembo_index::CddsTree;
+use tembo_index::VersionedTree;
 use tembo_pmem::Durability::{Emulated, PageCache};
 use tembo_pmem::{Observer, Region, ThreadTag, snapshot};
 use tembo_pool::{Geometry, Pool};
@@ -99,7 +100,7 @@ fn fences(scale: Scale) -> Result<Vec<Value>, Error> {
     let keys = scale.of(100_000) as u64;
     let pool = temporary_pool(true)?;
     let per_put = |name, batch: usize| -> Result<f64, Error> {
-        let tree = CddsTree::create(&pool, name)?;
+        let tree = VersionedTree::create(&pool, name)?;
         let before = snapshot();
         for from in (0..keys).step_by(batch) {
             tree.batch(|changes| {
@@ -123,8 +124,8 @@ fn tuples(scale: Scale) -> Result<Vec<Value>, Error> {
         .collect())
 }
 
-fn loaded(pool: &Pool, keys: u64) -> Result<CddsTree, Error> {
-    let tree = CddsTree::create(pool, "summary")?;
+fn loaded(pool: &Pool, keys: u64) -> Result<VersionedTree, Error> {
+    let tree = VersionedTree::create(pool, "summary")?;
     for from in (0..keys).step_by(64) {
         tree.batch(|batch| {
             (from..keys.min(from + 64)).try_for_each(|i| batch.put(&bytes::key(i), &value(i)).map(drop))
@@ -137,8 +138,8 @@ fn value(number: u64) -> [u8; 64] {
     std::array::from_fn(|_| number as u8)
 }
 
-/// Gets at the newest version for a while: alone, beside a thread that updates the tree while a snapshot is held, and beside one that
-/// updates another tree, by turns.
+/// Gets at the newest version for a while, by turns: alone, concurrently with a thread that updates the tree
+/// while a snapshot is held, and concurrently with one that updates another tree.
 fn readers(scale: Scale) -> Result<Vec<Value>, Error> {
     const ROUNDS: usize = 7;
     let keys = scale.of(500_000) as u64;
@@ -167,7 +168,7 @@ fn readers(scale: Scale) -> Result<Vec<Value>, Error> {
 }
 
 /// Million gets in a second.
-fn rate(tree: &CddsTree, keys: u64, gets: usize, seed: u64) -> Result<f64, Error> {
+fn rate(tree: &VersionedTree, keys: u64, gets: usize, seed: u64) -> Result<f64, Error> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let begun = Instant::now();
     for _ in 0..gets {
@@ -179,8 +180,8 @@ fn rate(tree: &CddsTree, keys: u64, gets: usize, seed: u64) -> Result<f64, Error
 }
 
 fn beside_writer(
-    tree: &CddsTree,
-    written: &CddsTree,
+    tree: &VersionedTree,
+    written: &VersionedTree,
     keys: u64,
     gets: usize,
     seed: u64,
@@ -228,7 +229,7 @@ fn rollback(scale: Scale) -> Result<Vec<Value>, Error> {
     Ok(values)
 }
 
-fn update(tree: &CddsTree, keys: u64, updates: usize, seed: u64) -> Result<(), Error> {
+fn update(tree: &VersionedTree, keys: u64, updates: usize, seed: u64) -> Result<(), Error> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     for _ in 0..updates {
         tree.put(&bytes::key(random.random_range(0..keys)), &value(random.random()))?;

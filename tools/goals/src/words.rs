@@ -1,8 +1,8 @@
-//! The tree of 8-byte keys beside `BTreeMap<u64, u64>`, with the flushes and fences of persistent memory; what its changes
-//! cost in lines and fences; and two threads beside one.
+//! The tree of 8-byte keys against `BTreeMap<u64, u64>`, with the flushes and fences of persistent memory;
+//! the cost of its changes in lines and fences; and two threads against one.
 
 use crate::Error;
-use crate::compare::{Contender, SCAN_LENGTH, compare};
+use crate::comparison::{Contender, SCAN_LENGTH, compare};
 use crate::goals::{Goal, Measurement, Row, Scale, Value, seconds, temporary_pool};
 use crate::workload::Keys;
 use rand::SeedableRng;
@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use tembo_index::FixedTree;
+use tembo_index::U64Tree;
 use tembo_pmem::{Counts, snapshot};
 
 const OTHER: &str = "BTreeMap<u64, u64>";
@@ -71,7 +71,7 @@ pub(crate) const THREADS: Measurement = Measurement {
     run: two_threads,
 };
 
-impl Contender<u64> for FixedTree {
+impl Contender<u64> for U64Tree {
     #[inline(always)]
     fn insert(&mut self, key: &u64, value: u64) -> Result<(), Error> {
         self.put(*key, value)?;
@@ -91,13 +91,13 @@ impl Contender<u64> for FixedTree {
     #[inline(always)]
     fn scan(&self, from: &u64) -> Result<u64, Error> {
         let mut records = Vec::with_capacity(SCAN_LENGTH);
-        FixedTree::scan(self, *from, SCAN_LENGTH, &mut records)?;
+        U64Tree::scan(self, *from, SCAN_LENGTH, &mut records)?;
         Ok(records.iter().fold(0, |sum, (_, value)| sum.wrapping_add(*value)))
     }
 }
 
-fn new_tree(count: bool) -> Result<FixedTree, Error> {
-    Ok(FixedTree::create(&temporary_pool(count)?, "summary")?)
+fn new_tree(count: bool) -> Result<U64Tree, Error> {
+    Ok(U64Tree::create(&temporary_pool(count)?, "summary")?)
 }
 
 /// As many keys as the scale says, in random order, and the same in another.

@@ -1,4 +1,4 @@
-//! What is measured: trees of random keys, and random operations on them.
+//! The workload: trees of random keys, and random operations on them.
 
 use rand::seq::{SliceRandom, index};
 use rand::{Rng, SeedableRng};
@@ -10,11 +10,11 @@ pub const STRING_BYTES: usize = 20;
 /// An operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Of a key that is there.
+    /// A lookup of a present key.
     Search,
-    /// Of a key that is not there.
+    /// An insertion of an absent key.
     Insert,
-    /// Of a key that is there.
+    /// A removal of a present key.
     Delete,
 }
 
@@ -47,7 +47,7 @@ impl Case {
         Case { operation: Operation::Insert, fill_percent: 100 },
     ];
 
-    /// What it is called in figures.
+    /// Its name in figures.
     pub fn name(self) -> String {
         let nodes =
             if self.fill_percent == 100 { "full".to_owned() } else { format!("{}% full", self.fill_percent) };

@@ -23,8 +23,7 @@ const SECTIONS: &[(&str, &str)] = &[
 fn check(tree: &Tree, report: &mut Report<'_>) {
     let files: Vec<RustFile<'_>> = tree.rust_files().collect();
     for layout in files.iter().filter(|f| f.name() == "layout.rs" && f.path.starts_with("crates/")) {
-        let head = files.iter().find(|f| is_head(f, layout.directory()));
-        match head {
+        match head_above(layout.directory(), &files) {
             Some(head) => check_head(head, report),
             None => report.add(
                 layout.path,
@@ -34,6 +33,20 @@ fn check(tree: &Tree, report: &mut Report<'_>) {
             ),
         }
     }
+}
+
+/// The head of `directory`, or the one above it that describes its media: rooms may share the root's.
+fn head_above<'f, 'a>(directory: &str, files: &'f [RustFile<'a>]) -> Option<&'f RustFile<'a>> {
+    let own = files.iter().find(|file| is_head(file, directory))?;
+    let describes = |head: &RustFile<'_>| sections(head).iter().any(|section| section.title == SECTIONS[0].0);
+    let mut above = Some(directory);
+    while let Some(at) = above {
+        if let Some(head) = files.iter().find(|file| is_head(file, at) && describes(file)) {
+            return Some(head);
+        }
+        above = at.rsplit_once('/').map(|(above, _)| above);
+    }
+    Some(own)
 }
 
 /// Whether `file` is the module file of `directory`.
@@ -119,6 +132,19 @@ mod tests {
         assert_eq!(broken_with(&empty), ["crates/pool/src/list/mod.rs:9"]);
         let unnumbered = HEAD.replace("I1: ", "");
         assert_eq!(broken_with(&unnumbered), ["crates/pool/src/list/mod.rs:5"]);
+    }
+
+    #[test]
+    fn a_room_may_share_the_head_above_it() {
+        let files = |above: &'static str, room: &'static str| {
+            [
+                ("crates/heap/src/lib.rs", above),
+                ("crates/heap/src/objects/mod.rs", room),
+                ("crates/heap/src/objects/layout.rs", ""),
+            ]
+        };
+        assert_eq!(broken(&RULE, &files(HEAD, "//! Objects.\n")), [""; 0]);
+        assert_eq!(broken(&RULE, &files("//! A heap.\n", "//! Objects.\n")).len(), SECTIONS.len());
     }
 
     #[test]

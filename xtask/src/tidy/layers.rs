@@ -10,7 +10,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 /// Every crate with the crates of this workspace that it may depend on.
-const LAYERS: &[(&str, &[&str])] = &[
+pub(super) const LAYERS: &[(&str, &[&str])] = &[
     ("tembo-pmem", &[]),
     ("tembo-sync", &[]),
     ("tembo-wire", &[]),
@@ -32,7 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that any crate may use in its tests: the crash simulator, and the client's side of the protocol.
-const TEST_INSTRUMENTS: &[&str] = &["tembo-crashsim", "tembo-wire"];
+pub(super) const TEST_INSTRUMENTS: &[&str] = &["tembo-crashsim", "tembo-wire"];
 
 fn check(tree: &Tree, report: &mut Report<'_>) {
     let manifests = tree.text_files().filter(|file| file.is_package_manifest());
@@ -73,6 +73,12 @@ fn check_manifest(manifest: &TextFile, report: &mut Report<'_>) {
     }
 }
 
+/// The name of the package that a manifest describes.
+pub(super) fn package_name(manifest: &str) -> Option<String> {
+    let table = manifest.parse::<toml::Table>().ok()?;
+    table.get("package")?.get("name")?.as_str().map(str::to_owned)
+}
+
 /// The dependencies of a manifest with the kind of section they stand in, by package name.
 fn dependencies(manifest: &toml::Table) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
@@ -90,7 +96,7 @@ fn dependencies(manifest: &toml::Table) -> Vec<(&'static str, String)> {
     found
 }
 
-/// The line in which `key` stands in a section whose header ends with `section`, else the line of that header.
+/// The line of `key` in a section whose header ends with `section`, else the line of that header.
 pub(super) fn line_of(manifest: &str, section: &str, key: &str) -> usize {
     let (mut inside, mut header) = (false, 1);
     for (at, line) in manifest.lines().enumerate() {

@@ -1,7 +1,7 @@
 //! A lexer for Rust, as exact as the rules need: it never takes the inside of a comment, string or
 //! character for code, and it knows the line of every token.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An identifier or keyword; for a raw identifier without its `r#`.

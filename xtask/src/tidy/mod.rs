@@ -4,6 +4,9 @@
 //! its reason, its check, and tests that seed a violation and require it to be found. To add one: write
 //! the file, list it in [`RULES`], and mark the sentence of STYLE.md that it keeps.
 
+mod comment_opening;
+mod comment_width;
+mod comments;
 mod heads;
 mod layers;
 mod lengths;
@@ -12,7 +15,11 @@ mod links;
 mod machine_paths;
 mod manifests;
 mod media_types;
+mod module_layers;
+mod numbering;
 mod persist_comments;
+mod rule_tables;
+mod terms;
 mod tree;
 mod unfinished;
 mod unsafe_code;
@@ -33,6 +40,8 @@ struct Rule {
 
 const RULES: &[Rule] = &[
     layers::RULE,
+    module_layers::RULE,
+    rule_tables::RULE,
     manifests::RULE,
     unsafe_code::RULE,
     weak_fence::RULE,
@@ -40,6 +49,10 @@ const RULES: &[Rule] = &[
     heads::RULE,
     persist_comments::RULE,
     unfinished::RULE,
+    numbering::RULE,
+    comment_width::RULE,
+    comment_opening::RULE,
+    terms::RULE,
     lengths::RULE,
     machine_paths::RULE,
     links::RULE,
@@ -117,7 +130,7 @@ mod testing {
         violations.iter().map(|v| format!("{}:{}", v.path, v.line)).collect()
     }
 
-    /// What `rule` says about a tree of these files.
+    /// The messages of `rule` about a tree of these files.
     pub(super) fn messages(rule: &'static Rule, files: &[(&str, &str)]) -> String {
         let tree = Tree::of(files);
         let mut violations = Vec::new();

@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 /// Crates whose code decides when something is durable.
-const CRATES: &[&str] = &["pool", "heap", "index"];
+pub(super) const CRATES: &[&str] = &["pool", "heap", "index"];
 /// The persistence verbs that wait.
 const VERBS: &[&str] = &["fence", "persist"];
 /// How far above the call its comment may begin.

@@ -1,16 +1,16 @@
 //! From C's arguments to Rust's, and results back.
 //!
-//! The functions are unsafe as their callers are (see the module above); each names the part that it relies on.
+//! The functions have the safety contract of the module above; each names the part that it relies on.
 
 use crate::status::{Failure, Outcome};
 use std::ffi::{CStr, c_char, c_void};
 use tembo::{Error, MAX_VALUE_BYTES};
 
-/// Flags that opening functions take.
+/// A flag of opening functions.
 pub(super) const CREATE: u32 = 1;
-/// Flags of the options of a pool.
+/// A flag of the options of a pool.
 pub(super) const READ_ONLY_POOL: u32 = 2;
-/// As above.
+/// A flag of the options of a pool.
 pub(super) const ACCEPT_UNCLEAN: u32 = 4;
 
 /// The longest name of a map.
@@ -22,7 +22,7 @@ fn null(what: &str) -> Failure {
     Failure::invalid(&format!("{what} is a null pointer"))
 }
 
-/// What a pointer that must not be null points to.
+/// The target of a pointer that must not be null.
 ///
 /// # Safety
 ///
@@ -32,7 +32,7 @@ pub(super) unsafe fn required<'a, T>(pointer: *const T, what: &str) -> Outcome<&
     unsafe { pointer.as_ref() }.ok_or_else(|| null(what))
 }
 
-/// Refuses a null pointer to what a result is written to, before anything is done.
+/// Refuses a null pointer for a result, before any work is done.
 pub(super) fn check_out<T>(pointer: *mut T, what: &str) -> Outcome {
     if pointer.is_null() { Err(null(what)) } else { Ok(()) }
 }
@@ -65,7 +65,7 @@ pub(super) unsafe fn value_bytes<'a>(pointer: *const c_void, length: usize) -> O
 ///
 /// # Safety
 ///
-/// The pointer is null or valid for reading so many bytes as long as the call lasts.
+/// The pointer is null or valid for reading `bytes` bytes as long as the call lasts.
 pub(super) unsafe fn bytes<'a>(pointer: *const c_void, bytes: usize, what: &str) -> Outcome<&'a [u8]> {
     if bytes == 0 {
         return Ok(&[]);
@@ -86,7 +86,7 @@ pub(super) fn check_length(count: usize, item_bytes: usize, what: &str) -> Outco
     }
 }
 
-/// Refuses a buffer that is null though it shall have room for something.
+/// Refuses a null buffer whose stated capacity is not 0.
 pub(super) fn check_buffer<T>(pointer: *mut T, count: usize, what: &str) -> Outcome {
     if count != 0 && pointer.is_null() {
         return Err(null(what));
@@ -98,16 +98,18 @@ pub(super) fn check_buffer<T>(pointer: *mut T, count: usize, what: &str) -> Outc
 ///
 /// # Safety
 ///
-/// The pointer is null or leads to a string that ends with a zero and is not changed as long as the call lasts.
+/// The pointer is null or leads to a string that ends with a zero and is not changed as long as the call
+/// lasts.
 pub(super) unsafe fn string<'a>(pointer: *const c_char, max_bytes: usize, what: &str) -> Outcome<&'a CStr> {
     if pointer.is_null() {
         return Err(null(what));
     }
-    // SAFETY: not null; each byte before the zero is the string's, as the caller promises, and no byte behind it is read.
+    // SAFETY: not null; each byte before the zero is the string's, as the caller promises, and no byte behind
+    // it is read.
     let Some(bytes) = (0..=max_bytes).find(|at| unsafe { *pointer.add(*at) } == 0) else {
         return Err(Failure::invalid(&format!("{what} has more than {max_bytes} bytes")));
     };
-    // SAFETY: so many bytes were read above, and the last one is a zero.
+    // SAFETY: these bytes were read above, and the last one is a zero.
     let bytes = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), bytes + 1) };
     CStr::from_bytes_with_nul(bytes).map_err(|_| Failure::invalid(&format!("{what} has no end")))
 }
@@ -145,7 +147,7 @@ pub(super) unsafe fn give<T>(pointer: *mut *mut T, object: T) {
 ///
 /// # Safety
 ///
-/// The pointer is null or came from [`give`], and nobody uses it any more.
+/// The pointer is null or came from [`give`], and is not used again.
 pub(super) unsafe fn take_back<T>(pointer: *mut T) {
     if !pointer.is_null() {
         // SAFETY: made by `give`, and not used again.

@@ -1,8 +1,9 @@
 //! Cancellation of POSIX threads, which must not end a thread inside the library.
 //!
-//! A cancelled thread ends at the next call of the system that is a cancellation point, by unwinding; through Rust's frames that would end the
-//! process. So the calls that open and close files keep cancellation off, and all others make no call that is a cancellation point
-//! (`tembo_pmem::nap`, and system calls without the C library). `tests/c/cancelled.c` holds both to it.
+//! A cancelled thread ends at the next call of the system that is a cancellation point, by unwinding; through
+//! Rust's frames that would end the process. So the calls that open and close files keep cancellation off,
+//! and all others make no call that is a cancellation point (`tembo_pmem::nap`, and system calls without the
+//! C library). `tests/c/cancelled.c` holds both to it.
 
 use crate::status::{Outcome, call};
 use std::ffi::c_int;
@@ -22,7 +23,7 @@ struct Uncancelled {
 impl Uncancelled {
     fn begin() -> Uncancelled {
         let mut before = 0;
-        // SAFETY: the state is one of the two there are, and the place for the one before is ours.
+        // SAFETY: the state is one of the two that exist, and the place for the previous one is ours.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
         Uncancelled { before }
     }
@@ -30,12 +31,12 @@ impl Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: the state that the system said was there before; null where it would say the other.
+        // SAFETY: the previous state, as the system returned it; null, as the other is not wanted.
         unsafe { pthread_setcancelstate(self.before, null_mut()) };
     }
 }
 
-/// As [`call`], for what comes to cancellation points: some ten nanoseconds more.
+/// As [`call`], for work with cancellation points; costs about ten nanoseconds more.
 pub(super) fn call_uncancelled(body: impl FnOnce() -> Outcome) -> c_int {
     let _uncancelled = Uncancelled::begin();
     call(body)

@@ -27,7 +27,7 @@ pub struct FixedRecord {
     pub value: u64,
 }
 
-/// The caller's buffer, as a scan fills it: so it needs no memory of its own, and no room for each thread.
+/// The caller's buffer, filled by a scan, which so needs no memory of its own.
 struct Buffer {
     records: *mut FixedRecord,
     count: usize,
@@ -51,7 +51,7 @@ impl Records for Buffer {
 
     #[inline]
     fn push(&mut self, key: u64, value: u64) {
-        // SAFETY: a scan pushes no more than its limit, and for so many records the caller has room.
+        // SAFETY: a scan pushes no more than its limit, and the caller has room for that many records.
         unsafe { put_out(self.records.add(self.count), FixedRecord { key, value }) };
         self.count += 1;
     }
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn tembo_fixed_close(map: *mut FixedHandle) {
     });
 }
 
-/// Does something with a map.
+/// Runs `body` with a map.
 ///
 /// # Safety
 ///

@@ -61,8 +61,8 @@ pub unsafe extern "C" fn tembo_map_close(map: *mut MapHandle) {
     });
 }
 
-/// Does something with a map and a key. No map has a key that is longer than keys may be: of such a one nothing is read, and it comes to
-/// `too_long`.
+/// Runs `body` with a map and a key. No map has a key that is longer than the maximum: such a key is not
+/// read, and the call returns `too_long`.
 ///
 /// # Safety
 ///
@@ -259,7 +259,8 @@ pub unsafe extern "C" fn tembo_map_scan(
         }
         Err(Failure::fixed(Status::TooSmall, c"the next record does not fit into the buffer"))
     };
-    // No key is longer than keys may be, so that a bound is decided by that many bytes of it, and one more.
+    // No key is longer than the maximum, so the first bytes of a bound decide, up to the maximum and one
+    // more.
     let from_bytes = if check_length(from_bytes, 1, "from").is_ok() {
         from_bytes.min(MAX_KEY_BYTES as usize + 1)
     } else {

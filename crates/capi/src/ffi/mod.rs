@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! Of all functions: a pointer is null, or is what the header asks for. Handles come from this library and were not
-//! closed; strings end with a zero; buffers have the lengths that are said; nobody else touches what a call writes to.
-//! Null where something is required is an error of its own, and not undefined.
+//! For all functions: a pointer is null, or as the header requires. Handles come from this library and were
+//! not closed; strings end with a zero; buffers have the stated lengths; no other thread touches memory that
+//! a call writes. Null where something is required is an error of its own, and not undefined.
 
 // The safety of every function is the one above; the names are those of the header.
 #![allow(clippy::missing_safety_doc)]

@@ -1,4 +1,4 @@
-//! What has a name in a pool, and how it loses it.
+//! The names in a pool: listing and dropping.
 
 use super::args::{check_buffer, check_out, map_name, put_out, required};
 use super::pool::PoolHandle;

@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
         CHECK(tembo_fixed_scan(fixed, 0, RECORDS, records, &count) == TEMBO_OK && count == RECORDS);
         CHECK(records[RECORDS - 1].key == RECORDS - 1);
     }
-    /* What a change notes of the lines of large values, there and gone. */
+    /* The memory that a change needs for the lines of large values, there and gone. */
     CHECK(tembo_map_put(map, "second", 6, large, LARGE) == TEMBO_NO_MEMORY && tembo_last_error()[0] != 0);
     CHECK(tembo_map_find(map, "second", 6, large, LARGE, &count) == TEMBO_NOT_FOUND);
     CHECK(tembo_map_find(map, "large", 5, large, LARGE, &count) == TEMBO_OK && count == LARGE);

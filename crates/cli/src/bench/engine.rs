@@ -11,7 +11,8 @@ pub(super) const KEY_BYTES: usize = 20;
 /// A key.
 pub(super) type Key = [u8; KEY_BYTES];
 
-/// An ordered map from keys to numbers. Every `put` and `remove` is durable when it returns, where anything is.
+/// An ordered map from keys to numbers. Every `put` and `remove` is durable when it returns, where anything
+/// is.
 pub(super) trait Engine {
     fn put(&mut self, key: &Key, value: u64) -> Outcome;
     /// Puts several entries that become durable together.
@@ -23,7 +24,7 @@ pub(super) trait Engine {
     fn scan(&self) -> Outcome<u64>;
 }
 
-/// What programs use that need no durability.
+/// The map of programs that need no durability.
 #[derive(Default)]
 pub(super) struct StandardMap {
     map: BTreeMap<Vec<u8>, u64>,

@@ -1,9 +1,9 @@
 //! Measures maps side by side.
 //!
 //! Every round measures every subject, so that a disturbance of the machine meets all of them, and the median
-//! of the rounds counts. What is looked up is added up and compared, so nothing can be optimised away and a map
-//! that forgets is not called fast. Counts of words, lines and fences come from a run of their own, because
-//! counting takes time.
+//! of the rounds counts. What is looked up is added up and compared, so nothing can be optimised away and a
+//! map that forgets is not called fast. Counts of words, lines and fences come from a run of their own,
+//! because counting takes time.
 
 use super::engine::{Engine, KEY_BYTES, Key, PoolMap, StandardMap};
 use super::workload::Random;
@@ -21,7 +21,7 @@ const GROUP: usize = 32;
 /// Entries of the run that counts.
 const COUNTED_ENTRIES: usize = 100_000;
 
-/// What was measured.
+/// The results of all phases.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results {
     pub(super) entries: usize,
@@ -44,7 +44,7 @@ pub(crate) struct PhaseResult {
     pub(super) ratio: Vec<f64>,
 }
 
-/// What one phase costs per operation, on every machine.
+/// The cost of one phase per operation, the same on every machine.
 #[derive(Debug, Serialize)]
 pub(crate) struct CountResult {
     pub(super) phase: &'static str,

@@ -5,10 +5,10 @@
 //! acknowledged on standard output bounds that from below.
 
 use super::workload::{self, Change, Model};
-use crate::accept;
 use crate::args::Bench;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::maps::note_unknown;
+use crate::unclean;
 use std::io::Write;
 use std::path::Path;
 use tembo::{Batch, Geometry, Map, Options, Pool, Quoted};
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Bench, path: &Path, options: &Options) -> Outcome 
             "{path} exists already; choose another path, or add --resume to go on with the workload in it"
         )));
     }
-    let pool = accept::open(&options.create(arguments.resume).create_new(!arguments.resume), path)?;
+    let pool = unclean::open(&options.create(arguments.resume).create_new(!arguments.resume), path)?;
     note_unknown(&pool)?;
     require_own(&pool, path)?;
     let workload = Workload { data: pool.open_map(DATA)?, position: pool.open_map(POSITION)? };
@@ -43,13 +43,13 @@ pub(crate) fn run(arguments: &Bench, path: &Path, options: &Options) -> Outcome 
     let mut out = std::io::stdout().lock();
     for number in begin..arguments.ops.max(begin) {
         workload.perform(&pool, arguments.seed, number)?;
-        // A line at once: whoever reads it may kill us now, and the operation counts as promised.
+        // The whole line at once: its reader may kill this process now, and the operation counts as promised.
         writeln!(out, "acked {}", number + 1).and_then(|()| out.flush()).map_err(Failure::output)?;
     }
     Ok(())
 }
 
-/// Refuses a pool that holds anything but the workload: its maps would be made beside that.
+/// Refuses a pool that holds anything but the workload: its maps would be mixed with the others.
 fn require_own(pool: &Pool, path: &Path) -> Outcome {
     match pool.list()?.iter().find(|listed| listed.name != DATA && listed.name != POSITION) {
         None => Ok(()),
@@ -110,8 +110,8 @@ fn number_at(map: &Map, key: &[u8]) -> Outcome<Option<u64>> {
     Ok(Some(u64::from_le_bytes(bytes)))
 }
 
-/// Requires that the pool holds the state after `acknowledged` operations, or after one more: an operation may
-/// be durable before its line was printed. Returns after how many.
+/// Requires that the pool holds the state after `acknowledged` operations, or after one more: an operation
+/// may be durable before its line was printed. Returns after how many.
 pub(crate) fn verify(pool: &Pool, seed: u64, acknowledged: u64) -> Outcome<u64> {
     let (done, contents) = match (pool.find_map(DATA)?, pool.find_map(POSITION)?) {
         (Some(data), Some(position)) => {
@@ -150,7 +150,7 @@ fn contents(map: &Map) -> Outcome<Model> {
     Ok(contents)
 }
 
-/// What is different first, in order of keys.
+/// The first difference, in order of keys.
 fn first_difference(expected: &Model, found: &Model) -> Option<String> {
     let keys = expected.keys().chain(found.keys());
     let key = keys.filter(|key| expected.get(*key) != found.get(*key)).min()?;

@@ -1,8 +1,8 @@
 //! The dump format: JSON lines that hold the maps of a pool.
 //!
-//! `docs/dump.md` describes it for users; its example is read and written by a test here. The reader trusts
-//! nothing: a line is parsed only when it is whole and not too long, and the counts and the checksum of the last
-//! line are compared with what was read.
+//! `docs/guide/dump.md` describes it for users; its example is read and written by a test here. The reader
+//! trusts nothing: a line is parsed only when it is whole and not too long, and the counts and the checksum
+//! of the last line are compared with what was read.
 
 use super::text::{Read, Shown};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ const VERSION: u32 = 1;
 const MAX_LINE_BYTES: u64 = 2 * ((512 << 20) + (64 << 10)) + 1024;
 /// The longest first line, so that nothing else is gathered up to a line end that never comes.
 const MAX_HEADER_BYTES: u64 = 4096;
-/// What is quoted of a dump in a message.
+/// The length of a quotation from a dump in a message.
 const QUOTED_CHARS: usize = 200;
 
 /// A line as it is written.
@@ -61,7 +61,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// Those of `out`, as for the other methods.
+    /// The errors of `out`, as for the other methods.
     pub(crate) fn new(out: W) -> io::Result<Writer<W>> {
         let mut writer = Writer { out, sum: Xxh3::new(), maps: 0, entries: 0, line: Vec::new() };
         writer.line(&Written::TemboDump(VERSION))?;
@@ -126,7 +126,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// What a dump holds, in its order.
+/// An item of a dump, in its order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     /// The entries that follow belong to this map.
@@ -137,11 +137,12 @@ pub(crate) enum Item {
     VersionedMap(String),
     /// The entries that follow belong to this hash table.
     HashTable(String),
-    /// A map that was in the pool and is not in the dump, since the program that made it did not know its kind.
+    /// A map that was in the pool and is not in the dump, since the program that made it did not know its
+    /// kind.
     LeftOut {
         /// Its name.
         name: String,
-        /// What it is.
+        /// Its description.
         what: String,
     },
     /// An entry of the last map, which is one of 8-byte keys and values.
@@ -169,7 +170,7 @@ pub(crate) enum ReadError {
     /// It is no dump.
     #[error("this is not a dump: {found}; the first line of a dump is {{\"tembo_dump\":1}}")]
     NotADump {
-        /// What it is instead, with a verb.
+        /// The actual beginning, with a verb.
         found: String,
     },
     /// It was written by a newer program.
@@ -185,7 +186,7 @@ pub(crate) enum ReadError {
     Line {
         /// From 1.
         line: u64,
-        /// What is wrong with it.
+        /// The problem of the line.
         what: String,
     },
     /// The last line is missing.
@@ -197,7 +198,7 @@ pub(crate) enum ReadError {
     /// The counts or the checksum of the last line do not agree with the dump.
     #[error("the dump was changed or damaged: {what}")]
     Disagrees {
-        /// What does not agree.
+        /// The counts that do not agree.
         what: String,
     },
 }
@@ -292,7 +293,8 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Skips the mark that some editors put at the start of a file in UTF-8. It is not counted in the checksum, so that nothing else was changed.
+    /// Skips the byte order mark that some editors put at the start of a file. The checksum does not cover
+    /// it, so the dump stays valid.
     fn skip_mark(&mut self) -> io::Result<()> {
         const MARK: &[u8] = b"\xef\xbb\xbf";
         if self.input.fill_buf()?.starts_with(MARK) {
@@ -310,7 +312,8 @@ impl<R: BufRead> Reader<R> {
     ///
     /// # Errors
     ///
-    /// When the source fails, or the dump is not what its writer wrote. What was read before is then suspect too.
+    /// When the source fails, or the dump is not what its writer wrote. What was read before is then suspect
+    /// too.
     pub(crate) fn next(&mut self) -> Result<Option<Item>, ReadError> {
         if self.ended {
             return Ok(None);
@@ -413,7 +416,7 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// What begins so, if it is no dump.
+/// Names the kind of file that begins so, if it is no dump.
 fn describe_start(line: &[u8]) -> String {
     const KNOWN: &[(&[u8], &str)] = &[
         (b"\xff\xfe", "it is text in UTF-16, to be saved as UTF-8"),
@@ -514,7 +517,7 @@ mod tests {
 
     #[test]
     fn the_format_is_the_documented_one() {
-        let document = include_str!("../../../../docs/dump.md");
+        let document = include_str!("../../../../docs/guide/dump.md");
         let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let apple = Item::Entry { key: b"apple".to_vec(), value: b"120".to_vec() };
         let binary = Item::Entry { key: vec![0xff, 0], value: Vec::new() };
@@ -608,7 +611,8 @@ mod tests {
         }
     }
 
-    /// A dump that an editor had saved with a mark at its start was "not a dump: the first line is not" what it visibly was.
+    /// A dump that an editor had saved with a mark at its start was "not a dump: the first line is not" what
+    /// it visibly was.
     #[test]
     fn a_mark_at_the_start_is_no_part_of_a_dump() {
         let dump = write(&sample());

@@ -5,18 +5,19 @@ mod text;
 
 pub(crate) use format::{Item, ReadError, Reader, Writer};
 
-use crate::accept;
 use crate::args::Dump;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
+use crate::unclean;
 use crate::unfinished::Unfinished;
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, StdoutLock, Write};
 use tembo::{Map, Options, Pool, Unknown};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// What a name of the pool belongs to.
+/// The kind of structure that a name of the pool belongs to.
 enum Kind {
     Map,
     FixedMap,
@@ -26,7 +27,7 @@ enum Kind {
 /// Writes the dump to the file or the standard output that was asked for.
 pub(crate) fn run(arguments: &Dump) -> Outcome {
     let options = Options::new().read_only(true).accept_unclean(arguments.accept_unclean);
-    let pool = accept::open(&options, &arguments.pool)?;
+    let pool = unclean::open(&options, &arguments.pool)?;
     // A dump holds no heaps, those of other formats neither.
     let (heaps, unknown): (Vec<Unknown>, Vec<Unknown>) =
         pool.unknown()?.into_iter().partition(Unknown::is_heap);
@@ -53,13 +54,31 @@ pub(crate) fn run(arguments: &Dump) -> Outcome {
         eprintln!("note: {name} also has {what}, which a dump does not hold; copy the file to keep that");
     }
     let Some(path) = &arguments.output else {
-        let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
+        let out = standard_output().map_err(Failure::output)?;
+        let out = BufWriter::with_capacity(BUFFER_BYTES, out);
         return write_pool(&pool, &unknown, out, Failure::output);
     };
     let writing = Failure::at_file("writing", path);
     let file = Unfinished::new(path).map_err(&writing)?;
     write_pool(&pool, &unknown, BufWriter::with_capacity(BUFFER_BYTES, file.file()), &writing)?;
     file.publish(path).map_err(&writing)
+}
+
+/// Standard output, unless it is closed. Before `main` begins, the runtime opens the null device for reading
+/// and writing in the place of a closed standard stream. A shell opens it for writing only, and a dump there
+/// succeeds.
+fn standard_output() -> io::Result<StdoutLock<'static>> {
+    /// The device number of `/dev/null` on Linux.
+    const NULL_DEVICE: (u32, u32) = (1, 3);
+    let out = io::stdout().lock();
+    let (found, flags) = (fstat(&out)?, fcntl_getfl(&out)?);
+    let is_null = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice
+        && (major(found.st_rdev), minor(found.st_rdev)) == NULL_DEVICE;
+    if is_null && flags.contains(OFlags::RDWR) {
+        let why = "standard output is closed, or a null device that is open for reading too; --output writes to a file";
+        return Err(io::Error::other(why));
+    }
+    Ok(out)
 }
 
 /// How many named snapshots each map has that keeps versions, and each hash table.

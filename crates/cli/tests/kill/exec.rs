@@ -65,7 +65,8 @@ impl Progress {
         }
     }
 
-    /// The client's keys are as one of its transactions left them, which is the last acknowledged or a later one.
+    /// The client's keys are as one of its transactions left them, which is the last acknowledged or a later
+    /// one.
     fn verify(&mut self, connection: &mut Client, client: usize, kill: u64) {
         let mut read = |database: &str, key: &str| {
             connection.call(&[b"SELECT", database.as_bytes()]).unwrap();

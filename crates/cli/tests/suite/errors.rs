@@ -1,13 +1,15 @@
 //! The texts of errors, all in one place: each is provoked by its cause, and compared as a whole.
 //!
-//! The first table has what the command says, the second what the library says to programs. A text says what happened, where, and what to do;
-//! the command's speak of its own arguments, and no name or other text from outside is repeated at length.
+//! The first table has the texts of the command, the second those of the library. A text says what happened,
+//! where, and what to do; the command's speak of its own arguments, and no name or other text from outside is
+//! repeated at length.
 
-use crate::support::{Place, bytes, holder};
+use crate::support::{Workspace, bytes, holder};
 use std::process::{Command, Stdio};
 use tembo::{Durability, IndexError, MapOptions, Options, Pool, PoolError, Records};
 
-/// A command line with its standard input, what it says on standard error (a failing `check` says it on standard output), and its exit code.
+/// A command line with its standard input, what it says on standard error (a failing `check` says it on
+/// standard output), and its exit code.
 struct Case {
     arguments: String,
     input: Vec<u8>,
@@ -41,7 +43,8 @@ fn load(input: &[u8], text: &str) -> Case {
 const DUMP: &str = "{\"tembo_dump\":1}\n{\"map\":\"m\"}\n{\"key\":\"a\",\"value\":\"1\"}\n{\"fixed_map\":\"f\"}\n\
                     {\"versioned_map\":\"v\"}\n{\"hash_table\":\"h\"}\n{\"end\":{\"maps\":4,\"entries\":1}}\n";
 
-/// A text with `#` for each number where the expected one has that: numbers that follow from how media are laid out.
+/// A text with `#` for each number where the expected one has that: numbers that follow from how media are
+/// laid out.
 fn with_numbers_of(found: &str, expected: &str) -> String {
     let (mut rest, mut text) = (found, String::new());
     for part in expected.split('#') {
@@ -64,12 +67,12 @@ fn with_numbers_of(found: &str, expected: &str) -> String {
 }
 
 /// The files that the cases are about.
-fn place() -> Place {
-    let place = Place::new();
-    let write = |name: &str, bytes: &[u8]| std::fs::write(place.path(name), bytes).unwrap();
-    place.run_with("load a.pool", DUMP.as_bytes()).ok();
-    place.pool("seeded.pool", 10);
-    let pool = bytes(&place.path("seeded.pool"));
+fn workspace() -> Workspace {
+    let workspace = Workspace::new();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(workspace.path(name), bytes).unwrap();
+    workspace.run_with("load a.pool", DUMP.as_bytes()).ok();
+    workspace.pool("seeded.pool", 10);
+    let pool = bytes(&workspace.path("seeded.pool"));
     write("empty", b"");
     write("zeros", &[0; 5000]);
     write("text", b"hello \"world\"");
@@ -90,9 +93,9 @@ fn place() -> Place {
     let mut flipped = pool.clone();
     flipped[50] ^= 0x40;
     write("flipped", &flipped);
-    std::os::unix::fs::symlink("nowhere", place.path("dangling")).unwrap();
-    std::os::unix::fs::symlink("loop", place.path("loop")).unwrap();
-    place
+    std::os::unix::fs::symlink("nowhere", workspace.path("dangling")).unwrap();
+    std::os::unix::fs::symlink("loop", workspace.path("loop")).unwrap();
+    workspace
 }
 
 fn opening() -> Vec<Case> {
@@ -310,11 +313,11 @@ fn arguments() -> Vec<Case> {
 
 #[test]
 fn the_command_says_what_happened_and_what_to_do() {
-    let (place, mut wrong) = (place(), Vec::new());
+    let (workspace, mut wrong) = (workspace(), Vec::new());
     for Case { arguments, input, text, code } in
         [opening(), checking(), dumps(), arguments()].into_iter().flatten()
     {
-        let run = place.run_with(&arguments, &input);
+        let run = workspace.run_with(&arguments, &input);
         let said = if arguments.starts_with("check") { run.text() } else { run.stderr.clone() };
         let found = match (code, text.contains('\n')) {
             (_, true) => said,
@@ -327,20 +330,20 @@ fn the_command_says_what_happened_and_what_to_do() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(
-        !place.names().iter().any(|name| name.starts_with("new") && name != "newer"),
+        !workspace.names().iter().any(|name| name.starts_with("new") && name != "newer"),
         "{:?}",
-        place.names()
+        workspace.names()
     );
 }
 
 #[test]
 fn the_command_names_what_is_damaged() {
-    let place = place();
+    let workspace = workspace();
     for (file, text) in [
         ("flipped", "flipped: the pool's header is damaged (its checksum is "),
         ("geometry", "geometry: the pool's header is damaged ("),
     ] {
-        let run = place.run(&format!("check {file}"));
+        let run = workspace.run(&format!("check {file}"));
         assert_eq!(run.code, Some(1), "{run:?}");
         assert!(
             run.text().starts_with(text) && run.text().ends_with("; restore the file from a copy\n"),
@@ -351,20 +354,20 @@ fn the_command_names_what_is_damaged() {
 
 #[test]
 fn the_command_names_who_has_a_pool_and_what_limits_it() {
-    let place = place();
-    let pool = Options::new().open(place.path("a.pool")).unwrap();
+    let workspace = workspace();
+    let pool = Options::new().open(workspace.path("a.pool")).unwrap();
     let text = format!(
         "the pool a.pool is in use by {}; stop that process, or work on a copy of the file\n",
         holder()
     );
-    let run = place.run("check a.pool");
+    let run = workspace.run("check a.pool");
     assert_eq!((run.text(), run.code), (text.clone(), Some(4)));
-    assert_eq!(place.run("info a.pool").stderr, format!("tembo: {text}"));
+    assert_eq!(workspace.run("info a.pool").stderr, format!("tembo: {text}"));
     drop(pool);
     let limited = |shell: &str, arguments: &str| {
         let shell = format!("{shell}; exec {} {arguments}", env!("CARGO_BIN_EXE_tembo"));
         let mut command = Command::new("bash");
-        command.args(["-c", &shell]).current_dir(place.path("")).stdin(Stdio::null());
+        command.args(["-c", &shell]).current_dir(workspace.path("")).stdin(Stdio::null());
         String::from_utf8(command.output().unwrap().stderr).unwrap()
     };
     assert_eq!(
@@ -384,13 +387,13 @@ fn the_command_names_who_has_a_pool_and_what_limits_it() {
 /// A program that was asked for JSON got none when the command failed.
 #[test]
 fn a_failure_is_json_too_where_that_was_asked_for() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let text = "there is no pool at no.pool; `tembo serve` and `tembo load` make pools";
     for arguments in ["info no.pool --json", "snapshot list no.pool --json"] {
-        let run = place.run(arguments).fails_with(text);
+        let run = workspace.run(arguments).fails_with(text);
         assert_eq!(run.json(), serde_json::json!({"error": text, "kind": "absent"}), "{arguments}");
     }
-    let verdict = place.run("check no.pool --json");
+    let verdict = workspace.run("check no.pool --json");
     assert_eq!(
         (verdict.code, verdict.json()),
         (Some(3), serde_json::json!({"path": "no.pool", "ok": false, "error": text, "kind": "absent"}))
@@ -423,7 +426,7 @@ fn refusal<T>(outcome: tembo::Result<T>) -> String {
     }
 }
 
-/// What the library says of a pool that is open.
+/// The library's texts about an open pool.
 fn in_a_pool(pool: &Pool) -> Vec<(String, &'static str)> {
     let long = "n".repeat(300);
     let (map, versioned) = (pool.open_map("m").unwrap(), pool.open_map("v").unwrap());
@@ -442,8 +445,8 @@ fn in_a_pool(pool: &Pool) -> Vec<(String, &'static str)> {
         ),
         (
             refusal(pool.open_map_with("m", versions)),
-            "the map \"m\" keeps no versions; open it without asking for a kind, or load a dump of it, with map and versioned_map \
-             exchanged in the line that names it, into another pool",
+            "the map \"m\" keeps no versions; open it without asking for a kind, or write versioned_map in place of map in the line \
+             of a dump that names it, and load that into another pool",
         ),
         (refusal(pool.open_map("")), "a name in a pool has 1 to 40 bytes; \"\" has 0"),
         (
@@ -477,9 +480,9 @@ fn in_a_pool(pool: &Pool) -> Vec<(String, &'static str)> {
 
 #[test]
 fn the_library_says_what_happened_and_what_to_do() {
-    let place = place();
-    let at = |name: &str| place.path(name);
-    let shown = |name: &str| place.path(name).display().to_string();
+    let workspace = workspace();
+    let at = |name: &str| workspace.path(name);
+    let shown = |name: &str| workspace.path(name).display().to_string();
     let plain = Options::new;
     let mut cases: Vec<(String, String)> = vec![
         (

@@ -1,6 +1,7 @@
 //! Pools that earlier builds made are opened, checked, dumped and written to.
 //!
-//! `tests/fixtures` has, for each version of the format, pools with every kind of structure, and of each the dump that is expected:
+//! `tests/fixtures` has, for each version of the format, pools with every kind of structure, and of each the
+//! dump that is expected:
 //!
 //! | pool | is |
 //! |---|---|
@@ -11,13 +12,15 @@
 //! | `unknown` | `clean` with a root of a kind that nobody knows |
 //! | `other-heap` | `clean` with a heap of an earlier format |
 //!
-//! `v1` is from builds that did not announce the word of the opening (`Feature::Opening`), `v2` from those that do.
+//! `v1` is from builds that did not announce the word of the opening (`Feature::Opening`), `v2` from those
+//! that do.
 //!
-//! `TEMBO_FIXTURES=v2 cargo test -p tembo-cli --test suite fixtures` makes those of the present build, under the prefix `v2`, which is to be in [`VERSIONS`]. Those of earlier versions stay as they are.
+//! `TEMBO_FIXTURES=v2 cargo test -p tembo-cli --test suite fixtures` makes those of the present build, under
+//! the prefix `v2`, which is to be in [`VERSIONS`]. Those of earlier versions stay as they are.
 
 use crate::raw::RawStore;
 use crate::serve::Server;
-use crate::support::Place;
+use crate::support::Workspace;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -36,7 +39,6 @@ const DEADLINE_UNIX_S: u64 = 4_102_444_800;
 tembo::heap::brand!(Fixture);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Persist, Plain)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct Point {
     x: i64,
@@ -44,7 +46,6 @@ struct Point {
 }
 
 #[derive(Default, Persist)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct Node {
     value: u64,
@@ -53,7 +54,6 @@ struct Node {
 
 /// One of every kind of field.
 #[derive(Default, Persist)]
-#[persist(crate = tembo::heap)]
 #[repr(C)]
 struct Everything {
     /// How often it was changed.
@@ -191,10 +191,10 @@ fn directory() -> PathBuf {
 }
 
 /// Adds a pool to the fixtures, as it is at this moment, with its dump.
-fn keep(place: &Place, version: &str, name: &str, pool: &Path) {
-    let copy = place.path(&format!("{name}.copy"));
+fn keep(workspace: &Workspace, version: &str, name: &str, pool: &Path) {
+    let copy = workspace.path(&format!("{name}.copy"));
     std::fs::copy(pool, &copy).unwrap();
-    let dump = place.run(&format!("dump --skip-unknown --accept-unclean {name}.copy")).ok().stdout;
+    let dump = workspace.run(&format!("dump --skip-unknown --accept-unclean {name}.copy")).ok().stdout;
     let base = directory().join(format!("{version}-{name}"));
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(&std::fs::read(&copy).unwrap()).unwrap();
@@ -206,8 +206,8 @@ fn keep(place: &Place, version: &str, name: &str, pool: &Path) {
 
 fn make(version: &str) {
     std::fs::create_dir_all(directory()).unwrap();
-    let place = Place::new();
-    let path = place.path("fixture.pool");
+    let workspace = Workspace::new();
+    let path = workspace.path("fixture.pool");
     let geometry =
         Geometry { chunk_bytes: 4096, zone_chunks: 512, lane_count: 16, lane_bytes: 2048, root_count: 64 };
     let options = Options::new().initial_bytes(512 << 10).geometry(geometry);
@@ -215,12 +215,12 @@ fn make(version: &str) {
     change_heap(&Heap::open_pool(pool.raw().clone()).unwrap());
     change_maps(&pool, 1);
     drop(pool);
-    let server = Server::start(&place, "--pool fixture.pool");
+    let server = Server::start(&workspace, "--pool fixture.pool");
     server.ask("SET greeting hello", "+OK\r\n");
     server.ask(&format!("SET late value EXAT {DEADLINE_UNIX_S}"), "+OK\r\n");
     server.ask("APPEND greeting !", ":6\r\n");
     server.stop();
-    keep(&place, version, "clean", &path);
+    keep(&workspace, version, "clean", &path);
 
     let open = || RawStore::open(&path, &Options::new());
     let clean = std::fs::read(&path).unwrap();
@@ -231,67 +231,68 @@ fn make(version: &str) {
     tx.set_root("future", u32::from_le_bytes(*b"NEW1"), block).unwrap();
     tx.commit().unwrap();
     drop((lane, pool));
-    keep(&place, version, "unknown", &path);
+    keep(&workspace, version, "unknown", &path);
 
     std::fs::write(&path, &clean).unwrap();
     let pool = open();
     let heap = pool.raw().root("heap").unwrap().unwrap().off;
     pool.raw().region().store_u64(heap, u64::from_le_bytes(*b"TMBHEAP2")).unwrap();
     drop(pool);
-    keep(&place, version, "other-heap", &path);
+    keep(&workspace, version, "other-heap", &path);
 
     std::fs::write(&path, &clean).unwrap();
-    keep_killed(&place, version, "killed", &path);
+    keep_killed(&workspace, version, "killed", &path);
 
     std::fs::write(&path, &clean).unwrap();
     drop_maps(&open());
-    keep(&place, version, "dropping", &path);
-    keep_killed(&place, version, "killed-dropping", &path);
+    keep(&workspace, version, "dropping", &path);
+    keep_killed(&workspace, version, "killed-dropping", &path);
 }
 
-/// Changes everything, and keeps the pool as it is while all of it is open: this is what the system has of the file when the process is
-/// killed.
-fn keep_killed(place: &Place, version: &str, name: &str, path: &Path) {
+/// Changes everything, and keeps the pool as it is while all of it is open: this is what the system has of
+/// the file when the process is killed.
+fn keep_killed(workspace: &Workspace, version: &str, name: &str, path: &Path) {
     let pool = RawStore::open(path, &Options::new());
     let heap = Heap::open_pool(pool.raw().clone()).unwrap();
     change_heap(&heap);
     change_maps(&pool, 2);
     change_heap(&heap);
-    keep(place, version, name, path);
+    keep(workspace, version, name, path);
 }
 
 /// A fixture's pool, and its dump.
-fn unpack(place: &Place, version: &str, name: &str) -> (PathBuf, String) {
+fn unpack(workspace: &Workspace, version: &str, name: &str) -> (PathBuf, String) {
     let base = directory().join(format!("{version}-{name}"));
     let packed = std::fs::read(base.with_extension("pool.gz")).unwrap();
     let mut pool = Vec::new();
     GzDecoder::new(&*packed).read_to_end(&mut pool).unwrap();
-    let path = place.path(&format!("{version}-{name}.pool"));
+    let path = workspace.path(&format!("{version}-{name}.pool"));
     std::fs::write(&path, pool).unwrap();
     (path, std::fs::read_to_string(base.with_extension("jsonl")).unwrap())
 }
 
-/// An earlier build dumped 10,000 of 20,666 entries of a later pool, and no pool of an earlier build was kept to be tried.
+/// An earlier build dumped 10,000 of 20,666 entries of a later pool, and no pool of an earlier build was kept
+/// to be tried.
 #[test]
 fn pools_of_every_format_are_checked_dumped_and_written_to() {
     if let Some(version) = std::env::var_os("TEMBO_FIXTURES") {
         make(version.to_str().expect("a prefix for the names of files"));
     }
     for (version, name) in VERSIONS.iter().flat_map(|version| POOLS.map(|name| (*version, name))) {
-        let place = Place::new();
-        let (path, dump) = unpack(&place, version, name);
+        let workspace = Workspace::new();
+        let (path, dump) = unpack(&workspace, version, name);
         let file = path.file_name().unwrap().to_str().unwrap();
         let is_known = !["unknown", "other-heap"].contains(&name);
-        let checked = place.run(&format!("check {file} --json"));
+        let checked = workspace.run(&format!("check {file} --json"));
         assert_eq!(
             (checked.code, &checked.json()["kind"] == "unknown"),
             (Some(if is_known { 0 } else { 6 }), !is_known)
         );
         assert!(!checked.text().contains("damaged"), "{checked:?}");
         assert!(checked.json()["maps"].as_u64() >= Some(6), "{checked:?}");
-        let dumped = place.run(&format!("dump {file} --skip-unknown --accept-unclean")).ok().text();
+        let dumped = workspace.run(&format!("dump {file} --skip-unknown --accept-unclean")).ok().text();
         assert!(dumped == dump, "{version}-{name} has another dump");
-        place.run(&format!("info {file}")).ok();
+        workspace.run(&format!("info {file}")).ok();
 
         let pool = RawStore::open(&path, &Options::new().accept_unclean(true));
         let was_killed = name.starts_with("killed");
@@ -320,7 +321,7 @@ fn pools_of_every_format_are_checked_dumped_and_written_to() {
             Err(e) => panic!("{version}-{name}: {e}"),
         }
         drop(pool);
-        let server = Server::start(&place, &format!("--pool {file}"));
+        let server = Server::start(&workspace, &format!("--pool {file}"));
         server.ask("GET greeting", "$6\r\nhello!\r\n");
         server.ask("EXPIRETIME late", &format!(":{DEADLINE_UNIX_S}\r\n"));
         server.ask("SET greeting again", "+OK\r\n");

@@ -1,7 +1,7 @@
-//! What the server tells its operator on standard error.
+//! The server's messages to its operator on standard error.
 
 use crate::serve::Server;
-use crate::support::Place;
+use crate::support::Workspace;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ const SECRET: &str = "hunter2";
 /// A server whose standard error is a file.
 struct Logged {
     server: Server,
-    place: Place,
+    workspace: Workspace,
 }
 
 impl Logged {
@@ -24,15 +24,15 @@ impl Logged {
     }
 
     fn with(arguments: &str, change: impl FnOnce(&mut Command)) -> Logged {
-        let place = Place::new();
-        let mut command = place.command(&format!("serve --listen 127.0.0.1:0 --pool a.pool {arguments}"));
-        command.env_remove("JOURNAL_STREAM").stderr(File::create(place.path("log")).unwrap());
+        let workspace = Workspace::new();
+        let mut command = workspace.command(&format!("serve --listen 127.0.0.1:0 --pool a.pool {arguments}"));
+        command.env_remove("JOURNAL_STREAM").stderr(File::create(workspace.path("log")).unwrap());
         change(&mut command);
-        Logged { server: Server::spawn(&mut command), place }
+        Logged { server: Server::spawn(&mut command), workspace }
     }
 
     fn text(&self) -> String {
-        std::fs::read_to_string(self.place.path("log")).unwrap()
+        std::fs::read_to_string(self.workspace.path("log")).unwrap()
     }
 
     fn connect(&self) -> TcpStream {
@@ -189,12 +189,12 @@ fn a_full_pool_is_logged_once_and_again_when_it_has_room() {
 /// 'maxmemory', which was 0.
 #[test]
 fn a_pool_that_cannot_grow_is_not_said_to_have_reached_its_maximum() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let mut command = Command::new("sh");
     // In blocks of 512 bytes: 80 MiB.
     let script = "ulimit -f 163840; exec \"$0\" serve --listen 127.0.0.1:0 --pool a.pool";
-    command.args(["-c", script, env!("CARGO_BIN_EXE_tembo")]).current_dir(place.path("."));
-    let server = Server::spawn(command.stderr(File::create(place.path("log")).unwrap()));
+    command.args(["-c", script, env!("CARGO_BIN_EXE_tembo")]).current_dir(workspace.path("."));
+    let server = Server::spawn(command.stderr(File::create(workspace.path("log")).unwrap()));
     let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut answer = [0; 4096];
@@ -208,7 +208,7 @@ fn a_pool_that_cannot_grow_is_not_said_to_have_reached_its_maximum() {
     let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
     assert!(answer.starts_with("-OOM the pool cannot grow: ") && answer.contains("ulimit -f"), "{answer}");
     server.kill();
-    let log = std::fs::read_to_string(place.path("log")).unwrap();
+    let log = std::fs::read_to_string(workspace.path("log")).unwrap();
     assert!(log.contains("the pool is full") && log.contains("ulimit -f"), "{log}");
 }
 
@@ -217,13 +217,13 @@ fn a_damaged_value_is_logged_with_the_command_that_met_it() {
     let mut logged = Logged::start("");
     logged.send(b"SET k v\r\n");
     logged.server.kill();
-    let pool = tembo::Options::new().open(logged.place.path("a.pool")).unwrap();
+    let pool = tembo::Options::new().open(logged.workspace.path("a.pool")).unwrap();
     for name in pool.map_names().unwrap() {
         pool.open_map(&name).unwrap().put(b"k", [0xff; 20]).unwrap();
     }
     drop(pool);
-    let mut command = logged.place.command("serve --listen 127.0.0.1:0 --pool a.pool");
-    logged.server = Server::spawn(command.stderr(File::create(logged.place.path("log")).unwrap()));
+    let mut command = logged.workspace.command("serve --listen 127.0.0.1:0 --pool a.pool");
+    logged.server = Server::spawn(command.stderr(File::create(logged.workspace.path("log")).unwrap()));
     logged.send(b"GET k\r\n");
     let line = logged.line("the stored value is damaged");
     assert!(line.contains(" warning: get failed: "), "{line}");
@@ -234,8 +234,8 @@ fn a_damaged_value_is_logged_with_the_command_that_met_it() {
 fn the_journal_gets_priorities_and_no_times() {
     let announce = |own: bool| {
         move |command: &mut Command| {
-            let place = command.get_current_dir().unwrap().to_owned();
-            let log = std::fs::metadata(place.join("log")).unwrap();
+            let workspace = command.get_current_dir().unwrap().to_owned();
+            let log = std::fs::metadata(workspace.join("log")).unwrap();
             let inode = if own { log.ino() } else { log.ino() + 1 };
             command.env("JOURNAL_STREAM", format!("{}:{inode}", log.dev()));
         }
@@ -255,11 +255,11 @@ fn the_journal_gets_priorities_and_no_times() {
 
 #[test]
 fn a_log_that_nobody_reads_stops_nothing() {
-    let place = Place::new();
-    let mut command = place.command("serve --listen 127.0.0.1:0 --pool a.pool --log-level debug");
+    let workspace = Workspace::new();
+    let mut command = workspace.command("serve --listen 127.0.0.1:0 --pool a.pool --log-level debug");
     let mut server = Server::spawn(command.stderr(Stdio::piped()));
     drop(server.child.stderr.take());
-    let logged = Logged { server, place };
+    let logged = Logged { server, workspace };
     for _ in 0..3 {
         logged.send(b"*x\r\n");
     }

@@ -1,12 +1,14 @@
-//! redis-py, with its defaults, as a client of `tembo serve`. Skipped, with a word, where Python or redis-py is missing.
+//! redis-py, with its defaults, as a client of `tembo serve`. Skipped, with a word, where Python or redis-py
+//! is missing.
 
 use crate::serve::Server;
-use crate::support::Place;
+use crate::support::Workspace;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A Python that has redis-py: the one that `TEMBO_PYTHON` names, the one that `.ci/run peers` made, or the system's.
-fn python() -> Option<PathBuf> {
+/// A Python that has redis-py: the one that `TEMBO_PYTHON` names, the one that `.ci/run peers` made, or the
+/// system's.
+pub(crate) fn python() -> Option<PathBuf> {
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python").join("bin/python3");
     let named = std::env::var_os("TEMBO_PYTHON").map(PathBuf::from);
     let imports = |python: &PathBuf| {
@@ -26,12 +28,12 @@ fn python() -> Option<PathBuf> {
 #[test]
 fn transactions_of_redis_py() {
     let Some(python) = python() else { return };
-    let place = Place::new();
-    let server = Server::start(&place, "--pool a.pool");
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, "--pool a.pool");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redis_py/transactions.py");
     let run = Command::new(python).arg(script).arg(server.port.to_string()).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success(), "{out}\n{err}");
     server.kill();
-    place.run("check a.pool").ok();
+    workspace.run("check a.pool").ok();
 }

@@ -1,6 +1,6 @@
 //! The server as a process: its greeting, kill -9, and being stopped.
 
-use crate::support::Place;
+use crate::support::Workspace;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -15,8 +15,8 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts a server on a free port and reads its greeting.
-    pub(crate) fn start(place: &Place, arguments: &str) -> Server {
-        let mut command = place.command(&format!("serve --listen 127.0.0.1:0 {arguments}"));
+    pub(crate) fn start(workspace: &Workspace, arguments: &str) -> Server {
+        let mut command = workspace.command(&format!("serve --listen 127.0.0.1:0 {arguments}"));
         Server::spawn(command.stderr(Stdio::piped()))
     }
 
@@ -67,35 +67,35 @@ impl Server {
 
 #[test]
 fn the_greeting_says_what_is_open_and_what_a_write_survives() {
-    let place = Place::new();
-    let server = Server::start(&place, "--durability emulated");
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, "--durability emulated");
     let greeting = &server.greeting;
     for part in ["./tembo.pool (created)", "emulated", "survives a crash of the process", "listening"] {
         assert!(greeting.contains(part), "{part} is not in {greeting}");
     }
     assert!(greeting.lines().count() < 24, "it does not fit a screen: {greeting}");
     server.kill();
-    assert_eq!(place.names(), ["tembo.pool"]);
+    assert_eq!(workspace.names(), ["tembo.pool"]);
 }
 
 #[test]
 fn an_acknowledged_write_survives_kill_9() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for round in 0..5 {
-        let server = Server::start(&place, "--pool a.pool");
+        let server = Server::start(&workspace, "--pool a.pool");
         if round > 0 {
             server.ask("GET key", &format!("$1\r\n{}\r\n", round - 1));
         }
         server.ask(&format!("SET key {round}"), "+OK\r\n");
         server.kill();
-        place.run("check a.pool").ok();
+        workspace.run("check a.pool").ok();
     }
 }
 
 #[test]
 fn a_signal_or_a_client_stops_the_server_in_order() {
-    let place = Place::new();
-    let server = Server::start(&place, "--pool a.pool");
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, "--pool a.pool");
     server.ask("SET key value", "+OK\r\n");
     let killed = Command::new("kill").args(["-TERM", &server.child.id().to_string()]).status();
     assert!(killed.unwrap().success());
@@ -103,7 +103,7 @@ fn a_signal_or_a_client_stops_the_server_in_order() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("stopped"), "{said}");
 
-    let server = Server::start(&place, "--pool a.pool");
+    let server = Server::start(&workspace, "--pool a.pool");
     assert!(server.greeting.contains("(opened"), "{}", server.greeting);
     server.ask("GET key", "$5\r\nvalue\r\n");
     server.ask("SHUTDOWN", "");
@@ -112,28 +112,28 @@ fn a_signal_or_a_client_stops_the_server_in_order() {
 
 #[test]
 fn a_pool_in_use_is_refused_with_the_name_of_its_holder() {
-    let place = Place::new();
-    let server = Server::start(&place, "--pool a.pool");
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, "--pool a.pool");
     let holder = server.child.id().to_string();
-    place.run("serve --pool a.pool --listen 127.0.0.1:0").fails_with(&holder);
-    place.run("check a.pool").ends_with(4, &holder);
+    workspace.run("serve --pool a.pool --listen 127.0.0.1:0").fails_with(&holder);
+    workspace.run("check a.pool").ends_with(4, &holder);
     server.kill();
-    place.run("check a.pool").ok();
+    workspace.run("check a.pool").ok();
 }
 
 /// A server on an address of the network came up with a warning in its greeting, although it has no
 /// passwords.
 #[test]
 fn an_address_that_others_can_reach_has_to_be_asked_for() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:7000"] {
-        let run = place.run(&format!("serve --pool a.pool --listen {address}"));
+        let run = workspace.run(&format!("serve --pool a.pool --listen {address}"));
         assert_eq!(run.code, Some(2), "{run:?}");
         assert!(run.stderr.contains(address) && run.stderr.contains("--protected-mode no"), "{run:?}");
         assert!(run.stderr.lines().count() == 1 && run.stdout.is_empty(), "{run:?}");
     }
-    assert_eq!(place.names(), [""; 0], "nothing is left behind");
-    let mut command = place.command("serve --pool a.pool --listen 0.0.0.0:0 --protected-mode no");
+    assert_eq!(workspace.names(), [""; 0], "nothing is left behind");
+    let mut command = workspace.command("serve --pool a.pool --listen 0.0.0.0:0 --protected-mode no");
     let server = Server::spawn(command.stderr(Stdio::piped()));
     assert!(server.greeting.contains("there is no password"), "{}", server.greeting);
     server.ask("PING", "+PONG\r\n");
@@ -142,9 +142,9 @@ fn an_address_that_others_can_reach_has_to_be_asked_for() {
 
 #[test]
 fn a_port_in_use_is_refused_with_its_address() {
-    let place = Place::new();
-    let server = Server::start(&place, "--pool a.pool");
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, "--pool a.pool");
     let address = format!("127.0.0.1:{}", server.port);
-    place.run(&format!("serve --pool b.pool --listen {address}")).fails_with(&address);
+    workspace.run(&format!("serve --pool b.pool --listen {address}")).fails_with(&address);
     server.kill();
 }

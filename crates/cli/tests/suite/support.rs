@@ -4,12 +4,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A directory to run in, removed afterwards.
-pub(crate) struct Place {
+/// A directory to run the command in, removed afterwards.
+pub(crate) struct Workspace {
     directory: tempfile::TempDir,
 }
 
-/// What a run of the command led to.
+/// The outcome of a run of the command.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: Option<i32>,
@@ -57,9 +57,9 @@ impl From<Output> for Run {
     }
 }
 
-impl Place {
-    pub(crate) fn new() -> Place {
-        Place { directory: tempfile::tempdir().expect("a temporary directory") }
+impl Workspace {
+    pub(crate) fn new() -> Workspace {
+        Workspace { directory: tempfile::tempdir().expect("a temporary directory") }
     }
 
     /// A path in it.

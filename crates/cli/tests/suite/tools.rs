@@ -1,14 +1,14 @@
 //! `info` and `check`.
 
-use crate::support::{Place, bytes};
+use crate::support::{Workspace, bytes};
 
 #[test]
 fn info_describes_a_pool_for_people_and_programs() {
-    let place = Place::new();
-    place.pool("a.pool", 50);
-    let text = place.run("info a.pool").ok().text();
+    let workspace = Workspace::new();
+    workspace.pool("a.pool", 50);
+    let text = workspace.run("info a.pool").ok().text();
     assert!(text.contains("2.00 MiB") && text.contains("seeded.data"), "{text}");
-    let json = place.run("info a.pool --json").ok().json();
+    let json = workspace.run("info a.pool --json").ok().json();
     assert_eq!(json["pool_bytes"], 2 << 20);
     assert_eq!(json["maps"][1]["name"], "seeded.position");
     assert_eq!(json["maps"][1]["entries"], 2);
@@ -17,23 +17,23 @@ fn info_describes_a_pool_for_people_and_programs() {
 
 #[test]
 fn tools_that_read_leave_every_byte_alone() {
-    let place = Place::new();
-    place.pool("a.pool", 100);
-    let path = place.path("a.pool");
+    let workspace = Workspace::new();
+    workspace.pool("a.pool", 100);
+    let path = workspace.path("a.pool");
     let (before, modified) = (bytes(&path), path.metadata().unwrap().modified().unwrap());
     for call in ["info a.pool", "check a.pool --expect-seeded 100 --seed 7", "dump a.pool"] {
-        place.run(call).ok();
+        workspace.run(call).ok();
     }
     assert!(bytes(&path) == before && path.metadata().unwrap().modified().unwrap() == modified);
-    assert_eq!(place.names(), ["a.pool"]);
+    assert_eq!(workspace.names(), ["a.pool"]);
 }
 
 #[test]
 fn check_says_what_it_saw() {
-    let place = Place::new();
-    place.pool("a.pool", 100);
-    assert!(place.run("check a.pool").ok().text().starts_with("a.pool: undamaged\n"));
-    let json = place.run("check a.pool --json --expect-seeded 99 --seed 7").ok().json();
+    let workspace = Workspace::new();
+    workspace.pool("a.pool", 100);
+    assert!(workspace.run("check a.pool").ok().text().starts_with("a.pool: undamaged\n"));
+    let json = workspace.run("check a.pool --json --expect-seeded 99 --seed 7").ok().json();
     assert_eq!(
         (&json["ok"], &json["maps"], &json["seeded_operations"]),
         (&true.into(), &2.into(), &100.into())
@@ -42,9 +42,9 @@ fn check_says_what_it_saw() {
 
 #[test]
 fn check_finds_damage_and_leaves_it_as_it_is() {
-    let place = Place::new();
-    place.pool("a.pool", 300);
-    let sound = bytes(&place.path("a.pool"));
+    let workspace = Workspace::new();
+    workspace.pool("a.pool", 300);
+    let sound = bytes(&workspace.path("a.pool"));
     type Damage = fn(&mut Vec<u8>);
     let damages: [(&str, i32, Damage); 4] = [
         ("empty", 3, |image| image.clear()),
@@ -55,33 +55,33 @@ fn check_finds_damage_and_leaves_it_as_it_is() {
     for (name, code, damage) in damages {
         let mut image = sound.clone();
         damage(&mut image);
-        std::fs::write(place.path(name), &image).unwrap();
-        let run = place.run(&format!("check {name} --json"));
+        std::fs::write(workspace.path(name), &image).unwrap();
+        let run = workspace.run(&format!("check {name} --json"));
         assert_eq!(run.code, Some(code), "{name}: {run:?}");
         assert!(run.json()["error"].as_str().is_some_and(|e| e.len() > 20), "{name}: {run:?}");
-        assert_eq!(bytes(&place.path(name)), image, "{name}");
+        assert_eq!(bytes(&workspace.path(name)), image, "{name}");
     }
 }
 
 #[test]
 fn check_refuses_what_was_never_acknowledged_and_misses_what_was() {
-    let place = Place::new();
-    place.pool("a.pool", 100);
-    place.run("check a.pool --expect-seeded 101 --seed 7").fails_with("lost acknowledged operations");
-    place.run("check a.pool --expect-seeded 98 --seed 7").fails_with("nobody asked for");
-    place.run("check a.pool --expect-seeded 100 --seed 8").fails_with("seed 7");
-    place.run("check none.pool --expect-seeded 0").ok();
-    place.run("check none.pool --expect-seeded 1").ends_with(3, "none.pool");
+    let workspace = Workspace::new();
+    workspace.pool("a.pool", 100);
+    workspace.run("check a.pool --expect-seeded 101 --seed 7").fails_with("lost acknowledged operations");
+    workspace.run("check a.pool --expect-seeded 98 --seed 7").fails_with("nobody asked for");
+    workspace.run("check a.pool --expect-seeded 100 --seed 8").fails_with("seed 7");
+    workspace.run("check none.pool --expect-seeded 0").ok();
+    workspace.run("check none.pool --expect-seeded 1").ends_with(3, "none.pool");
 }
 
 #[test]
 fn the_map_is_measured_beside_the_standard_one() {
-    let place = Place::new();
-    let json = place.run("bench --entries 2000 --rounds 1 --dir . --json").ok().json();
+    let workspace = Workspace::new();
+    let json = workspace.run("bench --entries 2000 --rounds 1 --dir . --json").ok().json();
     assert_eq!(json["subjects"], serde_json::json!(["BTreeMap", "page-cache", "emulated"]));
     assert_eq!(json["phases"].as_array().map(Vec::len), Some(6));
     assert!(json["phases"][0]["ratio"][1].as_f64().is_some_and(|ratio| ratio > 0.0));
     let fences = json["counts"][0]["fences"].as_f64().unwrap();
     assert!((1.0..=2.1).contains(&fences), "{fences} fences per insert");
-    assert_eq!(place.names(), [""; 0]);
+    assert_eq!(workspace.names(), [""; 0]);
 }

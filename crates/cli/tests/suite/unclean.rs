@@ -1,7 +1,8 @@
-//! Pools that a power failure left with pages of different ages. (20 of 20 such images were damaged, opened and served.)
+//! Pools that a power failure left with pages of different ages. (20 of 20 such images were damaged, opened
+//! and served.)
 
 use crate::serve::Server;
-use crate::support::{Place, bytes};
+use crate::support::{Workspace, bytes};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::io::{Read, Write};
@@ -35,17 +36,18 @@ fn put(server: &Server, numbers: std::ops::Range<u32>) {
 
 #[test]
 fn an_image_with_stale_pages_is_never_served_and_its_damage_is_named() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(33);
-    let server = Server::start(&place, "--durability page-cache");
-    let path = place.path("tembo.pool");
+    let server = Server::start(&workspace, "--durability page-cache");
+    let path = workspace.path("tembo.pool");
     put(&server, 0..4000);
     let mut damaged = 0;
     for round in 0..20u32 {
         let older = bytes(&path);
         put(&server, 4000 + 700 * round..4700 + 700 * round);
         let mut image = bytes(&path);
-        // A tenth of the pages that changed had not been written back. The header's had, or it would say so as well.
+        // A tenth of the pages that changed had not been written back. The header's had, or it would say so
+        // as well.
         for at in (PAGE_BYTES..older.len()).step_by(PAGE_BYTES) {
             let page = at..at + PAGE_BYTES;
             if older[page.clone()] != image[page.clone()] && random.random_bool(0.1) {
@@ -53,14 +55,15 @@ fn an_image_with_stale_pages_is_never_served_and_its_damage_is_named() {
             }
         }
         move_to_another_boot(&mut image);
-        std::fs::write(place.path("image"), &image).unwrap();
+        std::fs::write(workspace.path("image"), &image).unwrap();
+        // The server last: where it does not refuse the image, it does not end.
         for command in
-            ["serve --listen 127.0.0.1:0 --pool image", "dump image", "bench --seeded --resume --pool image"]
+            ["dump image", "bench --seeded --resume --pool image", "serve --listen 127.0.0.1:0 --pool image"]
         {
-            place.run(command).fails_with("--accept-unclean");
+            workspace.run(command).fails_with("--accept-unclean");
         }
-        let check = place.run("check image");
-        let dump = place.run("dump image --accept-unclean");
+        let check = workspace.run("check image");
+        let dump = workspace.run("dump image --accept-unclean");
         match check.code {
             Some(0) => {
                 assert!(check.text().contains("its values are not proved"), "{check:?}");
@@ -70,39 +73,39 @@ fn an_image_with_stale_pages_is_never_served_and_its_damage_is_named() {
                 damaged += 1;
                 let finding = check.text().lines().next().unwrap().trim_start_matches("image: ").to_owned();
                 dump.fails_with("does not pass the check").fails_with(&finding);
-                place
+                workspace
                     .run("serve --accept-unclean --listen 127.0.0.1:0 --pool image")
                     .fails_with("does not pass the check");
             }
         }
-        assert!(bytes(&place.path("image")) == image, "round {round}: the image was changed");
+        assert!(bytes(&workspace.path("image")) == image, "round {round}: the image was changed");
     }
     assert!(damaged > 0, "no image was damaged, so that this shows nothing");
     server.kill();
     // In this boot every store is kept.
-    let again = Server::start(&place, "--durability page-cache");
+    let again = Server::start(&workspace, "--durability page-cache");
     assert!(again.greeting.contains("power failure can cost the whole pool"), "{}", again.greeting);
     again.kill();
-    place.run("check tembo.pool").ok();
-    place.run("dump tembo.pool").ok();
+    workspace.run("check tembo.pool").ok();
+    workspace.run("dump tembo.pool").ok();
 }
 
 #[test]
 fn a_sound_image_is_served_once_that_is_accepted_and_is_a_pool_like_others_then() {
-    let place = Place::new();
-    let server = Server::start(&place, "");
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, "");
     put(&server, 0..1000);
-    let mut image = bytes(&place.path("tembo.pool"));
+    let mut image = bytes(&workspace.path("tembo.pool"));
     server.kill();
     move_to_another_boot(&mut image);
-    std::fs::write(place.path("image"), &image).unwrap();
-    let info = place.run("info image --json").ok().json();
+    std::fs::write(workspace.path("image"), &image).unwrap();
+    let info = workspace.run("info image --json").ok().json();
     assert!(["other-boot", "copy"].contains(&info["last_use"].as_str().unwrap()), "{info}");
-    assert!(place.run("info image").ok().text().contains("pages may be of different ages"));
-    place.run("snapshot list image").ok();
-    place.run("snapshot keep image db0 monday").fails_with("--accept-unclean");
-    place.run("check image --json").ok();
-    let server = Server::start(&place, "--pool image --accept-unclean");
+    assert!(workspace.run("info image").ok().text().contains("pages may be of different ages"));
+    workspace.run("snapshot list image").ok();
+    workspace.run("snapshot keep image db0 monday").fails_with("--accept-unclean");
+    workspace.run("check image --json").ok();
+    let server = Server::start(&workspace, "--pool image --accept-unclean");
     assert!(
         server.greeting.contains("its structure was proved just now, its values were not"),
         "{}",
@@ -111,20 +114,20 @@ fn a_sound_image_is_served_once_that_is_accepted_and_is_a_pool_like_others_then(
     server.ask("EXISTS key7", ":1\r\n");
     server.ask("SHUTDOWN", "");
     assert_eq!(server.end().0, Some(0));
-    assert_eq!(place.run("info image --json").ok().json()["last_use"], "closed");
-    place.run("dump image").ok();
+    assert_eq!(workspace.run("info image --json").ok().json()["last_use"], "closed");
+    workspace.run("dump image").ok();
 }
 
 #[test]
 fn a_copy_of_a_pool_in_use_is_told_from_one_of_a_closed_pool() {
-    let place = Place::new();
-    let server = Server::start(&place, "");
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, "");
     put(&server, 0..100);
-    std::fs::copy(place.path("tembo.pool"), place.path("copy")).unwrap();
-    place.run("dump copy").fails_with("this is a copy that was made meanwhile");
+    std::fs::copy(workspace.path("tembo.pool"), workspace.path("copy")).unwrap();
+    workspace.run("dump copy").fails_with("this is a copy that was made meanwhile");
     server.ask("SHUTDOWN", "");
     assert_eq!(server.end().0, Some(0));
-    std::fs::copy(place.path("tembo.pool"), place.path("copy")).unwrap();
-    place.run("dump copy").ok();
-    place.run("load --merge copy --accept-unclean --input none").fails_with("none");
+    std::fs::copy(workspace.path("tembo.pool"), workspace.path("copy")).unwrap();
+    workspace.run("dump copy").ok();
+    workspace.run("load --merge copy --accept-unclean --input none").fails_with("none");
 }

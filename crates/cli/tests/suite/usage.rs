@@ -1,10 +1,10 @@
 //! Arguments and exit codes.
 
-use crate::support::Place;
+use crate::support::Workspace;
 
 #[test]
 fn help_and_version_are_answers_and_not_failures() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let calls = [
         "--help",
         "help serve",
@@ -17,16 +17,16 @@ fn help_and_version_are_answers_and_not_failures() {
         "bench --help",
     ];
     for call in calls {
-        let text = place.run(call).ok().text();
+        let text = workspace.run(call).ok().text();
         assert!(text.contains("Usage: tembo") && text.contains("Examples:"), "{call}: {text}");
     }
-    let version = place.run("--version").ok().text();
+    let version = workspace.run("--version").ok().text();
     assert_eq!(version, format!("tembo {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
 fn wrong_usage_is_exit_code_2_and_changes_nothing() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     let calls = [
         "",
         "dance",
@@ -38,19 +38,19 @@ fn wrong_usage_is_exit_code_2_and_changes_nothing() {
         "snapshot keep a.pool m",
     ];
     for call in calls {
-        let run = place.run(call);
+        let run = workspace.run(call);
         assert_eq!(run.code, Some(2), "{call}: {run:?}");
         assert!(run.stdout.is_empty() && run.stderr.contains("help"), "{call}: {run:?}");
     }
-    assert_eq!(place.names(), [""; 0]);
+    assert_eq!(workspace.names(), [""; 0]);
 }
 
 #[test]
 fn an_absent_pool_is_a_failure_and_is_not_created() {
-    let place = Place::new();
+    let workspace = Workspace::new();
     for call in ["info no.pool", "dump no.pool", "snapshot list no.pool", "snapshot keep no.pool m s"] {
-        place.run(call).fails_with("no.pool");
+        workspace.run(call).fails_with("no.pool");
     }
-    place.run("check no.pool").ends_with(3, "no.pool");
-    assert_eq!(place.names(), [""; 0]);
+    workspace.run("check no.pool").ends_with(3, "no.pool");
+    assert_eq!(workspace.names(), [""; 0]);
 }

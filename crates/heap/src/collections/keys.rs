@@ -1,28 +1,29 @@
-//! What maps find their entries by.
+//! Keys of maps.
 
 use super::sorted::{Found, Sorted};
 use super::text::{PBytes, PString};
-use crate::brand::Brand;
 use crate::error::Result;
-use crate::look::{Looked, value_in};
-use crate::node::Room;
-use crate::place::Ref;
+use crate::objects::brand::Brand;
+use crate::objects::place::Ref;
+use crate::objects::value_buffer::ValueBuffer;
+use crate::tx::bulk_read::{BulkWords, value_in};
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use std::cmp::Ordering;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A key of maps: any [`Plain`] type, of which keys are the same if all their bytes are, and [`PString`] and [`PBytes`], which are
-/// looked up by `&str` and `&[u8]`.
+/// A key of maps: any [`Plain`] type, whose keys are equal if all their bytes are, and [`PString`] and
+/// [`PBytes`], which are looked up by `&str` and `&[u8]`.
 ///
-/// Hashes are on media, in the order of entries: they are the same in every program and version (XXH3 with 64 bits). They are no
-/// protection from those who choose keys that collide.
+/// Media has hashes, in the order of entries, so they are the same in every program and version (XXH3 with 64
+/// bits). They do not protect from keys that are chosen to collide.
 ///
-/// A type of a program's own may be a key too. Its methods say the same of the same key each time; where they do not, keys are not found, and nothing
-/// worse. None of them, and no `Ord` of a [`Plain`] key, runs a transaction that writes to the same heap: what the map was doing then ends with
+/// A type of a program's own may be a key too. Its methods must give the same answer for the same key each
+/// time; otherwise keys are not found, and nothing worse happens. None of them, and no `Ord` of a [`Plain`]
+/// key, may run a transaction that writes to the same heap: the operation of the map then fails with
 /// [`Error::MapChanged`](crate::Error::MapChanged).
 pub trait MapKey: Persist {
-    /// What it is looked up by.
+    /// The type by which it is looked up.
     type Query: ?Sized;
     /// A copy of it in ordinary memory.
     type Owned;
@@ -44,17 +45,17 @@ pub trait MapKey: Persist {
     /// As for [`hash_at`](Self::hash_at).
     fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>, query: &Self::Query) -> Result<bool>;
 
-    /// Whether the key `off` bytes after the start of some words is this one, if that can be said without reading anything else.
+    /// Whether the key `off` bytes after the start of some words is this one, if these words alone can tell.
     #[doc(hidden)]
     #[inline(always)]
-    fn is_in(_words: Looked<'_>, _off: usize, _query: &Self::Query) -> Option<bool> {
+    fn is_in(_words: BulkWords<'_>, _off: usize, _query: &Self::Query) -> Option<bool> {
         None
     }
 
-    /// The key, as far as it is without pointers.
+    /// The part of the key that has no pointers.
     fn new(query: &Self::Query) -> Self;
 
-    /// Adds to what [`new`](Self::new) made, where it lies now, what is still missing.
+    /// Completes the key that [`new`](Self::new) made, at its place.
     ///
     /// # Errors
     ///
@@ -72,9 +73,9 @@ pub trait MapKey: Persist {
 
 /// A key that has an order: a [`Plain`] type with [`Ord`], or [`PString`] and [`PBytes`] by their bytes.
 ///
-/// The order is total, and the same each time. Where it is not, keys are not found, or an operation ends with
-/// [`Error::KeyOrder`](crate::Error::KeyOrder); the map stays sound. Where other threads write, `Ord` may be asked about a value that is half of one and
-/// half of another; what it says then means nothing, but it must not panic.
+/// The order must be total, and the same each time. Otherwise keys are not found, or an operation ends with
+/// [`Error::KeyOrder`](crate::Error::KeyOrder); the map stays sound. While other threads write, `Ord` may
+/// compare a value that is half of one and half of another. The result is dropped, but it must not panic.
 pub trait OrdKey: MapKey {
     /// How the key at a place compares with this one.
     ///
@@ -108,7 +109,7 @@ impl<K: Plain> MapKey for K {
 
     #[inline]
     fn hash(query: &K) -> u64 {
-        xxh3_64(Room::new().of(query).value_bytes())
+        xxh3_64(ValueBuffer::new().of(query).value_bytes())
     }
 
     #[inline]
@@ -118,13 +119,13 @@ impl<K: Plain> MapKey for K {
 
     #[inline]
     fn is<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, K>, query: &K) -> Result<bool> {
-        Ok(Room::new().of(&tx.get(place)?).words() == Room::new().of(query).words())
+        Ok(ValueBuffer::new().of(&tx.get(place)?).words() == ValueBuffer::new().of(query).words())
     }
 
     #[inline(always)]
-    fn is_in(words: Looked<'_>, off: usize, query: &K) -> Option<bool> {
+    fn is_in(words: BulkWords<'_>, off: usize, query: &K) -> Option<bool> {
         let key = value_in::<K>(words.0, off)?;
-        Some(Room::new().of(&key).words() == Room::new().of(query).words())
+        Some(ValueBuffer::new().of(&key).words() == ValueBuffer::new().of(query).words())
     }
 
     #[inline]

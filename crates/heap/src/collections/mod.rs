@@ -8,10 +8,11 @@
 //! | [`PMap`] | values by key, in the keys' order | a line or two for each level of a tree |
 //! | [`PBox`] | one value, in an object that nothing else leads to | an allocation |
 //!
-//! They are made of objects, and changed by the transaction that they are given, together with everything else that it
-//! changes: none of them logs, locks or flushes anything. Their methods are those of their places, and take the transaction first.
+//! They consist of objects. The transaction that they are given changes them together with everything else
+//! that it changes: none of them logs, locks or flushes anything. Their methods are those of their places,
+//! and take the transaction first.
 
-mod hash;
+pub(crate) mod hash;
 mod keys;
 mod ordered;
 mod sorted;
@@ -20,14 +21,11 @@ mod text;
 mod unique;
 mod vec;
 
-/// What a migration needs to know of hash maps.
-pub(crate) mod buckets {
-    pub(crate) use super::hash::{Bucket, Entry, convert_bucket, convert_entry, lie_in_buckets};
-}
-
-pub use hash::{Entries, PHashMap};
+pub use hash::PHashMap;
+pub use hash::entries::Entries;
 pub use keys::{MapKey, OrdKey};
-pub use ordered::{PMap, Range};
+pub use ordered::PMap;
+pub use ordered::range::Range;
 pub use text::{PBytes, PString};
 pub use unique::PBox;
 pub use vec::{PVec, Places};

@@ -1,13 +1,12 @@
-//! Keys that lie in slots, and the order in which they do.
+//! Keys in slots, and their order.
 //!
-//! An entry stays in its slot when others come and go: only bytes of [`Order`] move, which lie in one line. An insertion hence changes two lines,
-//! however many entries there are.
+//! An entry stays in its slot when others are inserted and removed: only bytes of [`Order`] move, which lie
+//! in one line. So an insertion changes two lines, however many entries there are.
 
-use super::keys::OrdKey;
-use crate::brand::Brand;
 use crate::error::{Error, Result, corrupt};
-use crate::look::{value_in, word_in as word};
-use crate::place::Ref;
+use crate::objects::brand::Brand;
+use crate::objects::place::Ref;
+use crate::tx::bulk_read::{value_in, word_in as word};
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use std::cmp::Ordering;
@@ -19,7 +18,8 @@ pub(crate) const SLOTS: usize = 31;
 /// Words of an [`Order`].
 const ORDER_WORDS: usize = 4;
 
-/// Which slots are in use: how many in the first byte, their numbers in the order of their keys, and those of the others.
+/// The number of slots in use in the first byte, then their numbers in the order of their keys, then the
+/// numbers of the free slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Persist, Plain)]
 #[persist(crate = crate, name = "PMap::Order")]
 #[repr(C)]
@@ -56,7 +56,8 @@ impl Order {
     fn is_sane(&self) -> bool {
         const ONES: u64 = 0x0101_0101_0101_0101;
         const TOO_MUCH: u64 = !(SLOTS as u64 * ONES);
-        // One more than a slot's number has a bit that no number has; the count may be as large.
+        // A number one higher than the last slot's has a bit that no slot number has; the count may be that
+        // high.
         let [first, rest @ ..] = self.words;
         let bits = first | (first.wrapping_add(ONES - 1));
         rest.iter().fold(bits, |bits, word| bits | word | word.wrapping_add(ONES)) & TOO_MUCH == 0
@@ -73,7 +74,7 @@ impl Order {
         self.len() == SLOTS
     }
 
-    /// The slot of the entry `at`, or, from the number of entries on, one that is not in use.
+    /// The slot of the entry `at`. From the number of entries on, a free slot.
     #[inline(always)]
     pub(crate) fn slot(&self, at: usize) -> usize {
         let at = at + 1;
@@ -99,7 +100,7 @@ impl Order {
         usize::from(slot)
     }
 
-    /// Takes the entry `at` away. Returns the slot that it had.
+    /// Removes the entry `at`. Returns the slot that it had.
     pub(crate) fn remove(&mut self, at: usize) -> usize {
         let mut bytes = self.bytes();
         let len = self.len();
@@ -111,7 +112,7 @@ impl Order {
         usize::from(slot)
     }
 
-    /// Takes all entries from `len` on away.
+    /// Removes all entries from `len` on.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.words[0] = self.words[0] & !0xFF | len as u64;
     }
@@ -120,11 +121,12 @@ impl Order {
 /// A node's order and the slots after it.
 #[derive(Debug)]
 pub struct Sorted<'t, B: Brand, K: Persist> {
-    /// Where the order lies, and the first key 32 bytes further.
+    /// The offset of the order; the first key is 32 bytes further.
     pub(crate) order: Ref<'t, B, Order>,
-    /// From a key to the next.
+    /// The distance between two keys.
     pub(crate) entry_bytes: usize,
-    /// From the order to the children, if there are any: a word that says what they are, and one for each.
+    /// The distance from the order to the children, if there are any: a word for their kind, and one for
+    /// each.
     pub(crate) children_off: Option<usize>,
     pub(crate) keys: std::marker::PhantomData<fn() -> K>,
 }
@@ -136,15 +138,15 @@ impl<B: Brand, K: Persist> Clone for Sorted<'_, B, K> {
     }
 }
 
-/// What a search in a node has found.
+/// The result of a search in a node.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found {
     pub(crate) order: Order,
     /// The entry with the key, or the one before which it belongs.
     pub(crate) at: usize,
-    /// 1 if it is there, else 0. A word, as the others, so that a copy of all of them waits for no part of one.
+    /// 1 if it is there, else 0. A word like the others, so that a copy of all waits for no part of one.
     is_there: u64,
-    /// The offset of the child before it, 0 in a leaf, and what the children are.
+    /// The offset of the child before it, 0 in a leaf, and the kind of the children.
     pub(crate) child: u64,
     pub(crate) children_kind: u64,
 }
@@ -157,10 +159,10 @@ impl Found {
     }
 }
 
-/// For [`Found::at`]: that is no node.
+/// The value of [`Found::at`] for a damaged node.
 const NO_NODE: usize = usize::MAX;
 
-impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
+impl<'t, B: Brand, K: Persist> Sorted<'t, B, K> {
     /// Words from the order to the last slot or child.
     #[inline(always)]
     fn words(self) -> usize {
@@ -229,13 +231,13 @@ impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
         Ok(found)
     }
 
-    /// Looks for a key in one look.
+    /// Searches a key in one bulk read.
     #[inline(always)]
     pub(crate) fn find_plain(self, tx: &ReadTx<'t, B>, key: &K) -> Result<Found>
     where
         K: Plain + Ord,
     {
-        let found = tx.look(
+        let found = tx.bulk_read(
             self.order.key,
             self.order.off,
             self.words(),
@@ -245,7 +247,7 @@ impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
         if found.at == NO_NODE { Err(self.damage()) } else { Ok(found) }
     }
 
-    /// How the key in a slot compares with one; `None` if that is no node.
+    /// The order of the key in a slot and another one; `None` if the words are no node.
     #[inline(always)]
     fn compare_in(self, words: &[AtomicU64], slot: usize, key: &K) -> Option<Ordering>
     where
@@ -254,7 +256,7 @@ impl<'t, B: Brand, K: OrdKey> Sorted<'t, B, K> {
         Some(value_in::<K>(words, self.key_off(slot))?.cmp(key))
     }
 
-    /// What a search finds in these words.
+    /// The result of a search in these words.
     #[inline(always)]
     fn find_in(self, words: &[AtomicU64], key: &K) -> Found
     where

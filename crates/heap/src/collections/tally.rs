@@ -1,20 +1,20 @@
-//! How many entries a map has, counted in several places, so that not every two insertions are in conflict.
+//! The number of a map's entries, counted in several places, so that few insertions conflict.
 
-use crate::brand::Brand;
 use crate::error::{Result, corrupt};
-use crate::place::{Arr, Ref};
-use crate::slots::PArr;
+use crate::objects::brand::Brand;
+use crate::objects::place::{Arr, Ref};
+use crate::objects::slots::PArr;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 
-/// A part of the number; it has a line to itself.
+/// A part of the number, in a line of its own.
 #[derive(Debug, Clone, Copy, Default, Persist, Plain)]
 #[persist(crate = crate)]
 #[repr(C)]
 pub(super) struct Tally {
     /// Insertions less removals that were counted here.
     pub count: i64,
-    /// How far this part of a hash map has grown.
+    /// The progress of growth in this part of a hash map.
     pub grown: u64,
     rest: [u64; 6],
 }
@@ -36,7 +36,7 @@ pub(super) fn tallies<'t, B: Brand>(
     }
 }
 
-/// All of them together.
+/// The sum of all.
 pub(super) fn sum<'t, B: Brand>(tx: &ReadTx<'t, B>, tallies: Arr<'t, B, Tally>) -> Result<i64> {
     (0..tallies.len()).try_fold(0_i64, |sum, i| Ok(sum.wrapping_add(tx.get(tallies.at(i).count())?)))
 }

@@ -1,13 +1,13 @@
-//! Bytes and texts, of any length: short ones where they are fields, longer ones in arrays of their own.
+//! Bytes and texts of any length: short ones lie in their fields, longer ones in arrays of their own.
 
-use crate::brand::Brand;
 use crate::error::{Result, corrupt};
-use crate::place::Ref;
-use crate::slots::PArr;
+use crate::objects::brand::Brand;
+use crate::objects::place::Ref;
+use crate::objects::slots::PArr;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 
-/// Bytes that lie in the field itself, if they are all there are.
+/// Bytes that lie in the field itself, if there are no others.
 const NEAR_BYTES: usize = 16;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Persist, Plain)]
@@ -49,10 +49,10 @@ fn bytes_of(words: &[u64], len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Bytes, of any length, which are read and set as a whole. Up to 16 of them lie in the field; longer ones in an array, which is
-/// never changed: setting makes another.
+/// Bytes of any length, which are read and set as a whole. Up to 16 of them lie in the field, more in an
+/// array that never changes: setting makes another.
 ///
-/// Conflicts are those of the object that it is a field of. For bytes that are changed here and there, take a
+/// They conflict like the object that they are a field of. For bytes that change here and there, use a
 /// [`PVec<u8>`](super::PVec).
 #[derive(Debug, Persist)]
 #[persist(crate = crate)]
@@ -87,7 +87,7 @@ impl Default for PBytes {
 }
 
 impl<'t, B: Brand> Ref<'t, B, PBytes> {
-    /// How many bytes there are.
+    /// The number of bytes.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl<'t, B: Brand> Ref<'t, B, PBytes> {
         Ok(tx.get(self.near())?.bytes as usize)
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl<'t, B: Brand> Ref<'t, B, PBytes> {
         Ok(self.len(tx)? == 0)
     }
 
-    /// Calls `look` with the words that hold the bytes, and how many bytes these are.
+    /// Calls `look` with the words that hold the bytes, and the number of bytes.
     fn with_words<O>(self, tx: &ReadTx<'t, B>, look: impl FnOnce(&[u64], usize) -> O) -> Result<O> {
         let near = tx.get(self.near())?;
         let len = near.bytes as usize;
@@ -163,7 +163,8 @@ impl<'t, B: Brand> Ref<'t, B, PBytes> {
     }
 }
 
-/// A text, which is read and set as a whole. Up to 16 bytes of UTF-8 lie in the field, longer texts in an array.
+/// A text, which is read and set as a whole. Up to 16 bytes of UTF-8 lie in the field, longer texts in an
+/// array.
 ///
 /// ```
 /// # use tembo_heap::{Error, Heap, Options, Persist, collections::PString};
@@ -189,7 +190,7 @@ pub struct PString {
 }
 
 impl PString {
-    /// The text of no characters.
+    /// The empty text.
     pub const fn new() -> PString {
         PString { utf8: PBytes::new() }
     }
@@ -201,7 +202,7 @@ impl PString {
 }
 
 impl<'t, B: Brand> Ref<'t, B, PString> {
-    /// How many bytes it has.
+    /// Its number of bytes.
     ///
     /// # Errors
     ///
@@ -210,7 +211,7 @@ impl<'t, B: Brand> Ref<'t, B, PString> {
         self.utf8().len(tx)
     }
 
-    /// Whether it has none.
+    /// Whether it is empty.
     ///
     /// # Errors
     ///
@@ -248,7 +249,7 @@ impl<'t, B: Brand> Ref<'t, B, PString> {
 }
 
 impl<'t, B: Brand> Ref<'t, B, PString> {
-    /// The bytes that it is kept in, for keys.
+    /// The bytes that hold it, for keys.
     pub(super) fn as_bytes(self) -> Ref<'t, B, PBytes> {
         self.utf8()
     }

@@ -1,17 +1,17 @@
 //! A pointer that owns its object alone.
 
 use crate::Persist;
-use crate::brand::Brand;
 use crate::error::Result;
-use crate::place::Ref;
-use crate::slots::PRc;
+use crate::objects::brand::Brand;
+use crate::objects::place::Ref;
+use crate::objects::slots::PRc;
 use crate::tx::{ReadTx, Tx};
 
-/// An object of its own that nothing else leads to: for large, optional or recursive fields.
+/// An object with no other pointer to it: for large, optional or recursive fields.
 ///
-/// What sharing is for stays with [`PRc`]: an object that several pointers lead to, or weak ones, is allocated and linked. A
-/// box is opened as a [`Ref`], which no pointer can be linked to, so that the box stays the only one, and what is in it
-/// dies when it is emptied, filled anew, or dies itself.
+/// Shared objects need a [`PRc`], which other pointers, weak ones too, may equal. A box opens as a [`Ref`],
+/// which no pointer can be linked to. So the box stays the only pointer, and its value dies when the box is
+/// emptied, filled anew, or dies itself.
 #[derive(Debug, Persist)]
 #[persist(crate = crate)]
 #[repr(C)]
@@ -20,7 +20,7 @@ pub struct PBox<T: Persist> {
 }
 
 impl<T: Persist> PBox<T> {
-    /// A box with nothing in it.
+    /// An empty box.
     pub const fn empty() -> PBox<T> {
         PBox { to: PRc::null() }
     }
@@ -33,7 +33,7 @@ impl<T: Persist> Default for PBox<T> {
 }
 
 impl<'t, B: Brand, T: Persist> Ref<'t, B, PBox<T>> {
-    /// What is in the box.
+    /// The value in the box.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PBox<T>> {
         Ok(tx.load(self.to())?.map(|object| *object))
     }
 
-    /// Allocates a value, puts it into the box, and returns its place. What was there before dies.
+    /// Allocates a value, puts it into the box, and returns its place. The value that was there dies.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PBox<T>> {
         Ok(*object)
     }
 
-    /// Lets what is in the box die.
+    /// Empties the box; its value dies.
     ///
     /// # Errors
     ///
@@ -62,7 +62,8 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PBox<T>> {
         tx.link(self.to(), None)
     }
 
-    /// Moves what is in the other box to this one, and leaves the other one empty. What was here dies.
+    /// Moves the value of the other box to this one, and leaves the other empty. The value that was here
+    /// dies.
     ///
     /// # Errors
     ///

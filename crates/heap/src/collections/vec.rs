@@ -1,16 +1,16 @@
-//! A vector: values one after another, in arrays each of which is as long as all before it.
+//! A vector: values in arrays, each of which is as long as all before it together.
 
-use crate::brand::Brand;
 use crate::error::{Error, Result, corrupt};
-use crate::place::{Arr, Obj, Ref};
-use crate::slots::{PArr, PRc};
+use crate::objects::brand::Brand;
+use crate::objects::place::{Arr, Obj, Ref};
+use crate::objects::slots::{PArr, PRc};
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 
 /// A vector of `T`: as a field of a type of your own, or in an object of its own.
 ///
-/// The methods are those of its place, `Ref<'t, B, PVec<T>>`. A value is pushed with null pointers, and linked where it lies
-/// then:
+/// The methods are those of its place, `Ref<'t, B, PVec<T>>`. A value is pushed with null pointers, and
+/// linked at its place:
 ///
 /// ```
 /// # use tembo_heap::{Error, Heap, Options, Persist, PRc, collections::PVec};
@@ -39,14 +39,16 @@ use crate::{Persist, Plain};
 ///
 /// # Places
 ///
-/// An element stays where it is when others are pushed, and its place is good until then too. A place is that of an index, not of a
-/// value: after `insert`, `remove` and `swap_remove` it may be another element's, and after `pop`, `truncate`, `clear` and `shrink` nobody's.
+/// An element stays where it is when others are pushed, and its place stays valid. A place is that of an
+/// index, not of a value: after `insert`, `remove` and `swap_remove` another element may be there, and after
+/// `pop`, `truncate`, `clear` and `shrink` none.
 ///
 /// # Conflicts
 ///
-/// Its length and the pointers to its arrays belong to the object that it is a field of, so that two pushes at once are in
-/// conflict. An element of less than 64 bytes is written together with its neighbours in a line; a larger one alone; and all
-/// of them together if their size is no multiple of eight bytes (and not 1, 2 or 4).
+/// Its length and the pointers to its arrays belong to the object that it is a field of, so that two
+/// concurrent pushes conflict. Elements of less than 64 bytes conflict with their neighbours in a line. A
+/// larger one conflicts alone. All conflict together if their size is no multiple of eight bytes (and not 1,
+/// 2 or 4).
 #[derive(Debug, Persist)]
 #[persist(crate = crate)]
 #[repr(C)]
@@ -54,12 +56,12 @@ pub struct PVec<T: Persist> {
     count: u64,
     /// The first [`first_room`] elements.
     first: PArr<T>,
-    /// [`PARTS`] arrays: each has room for as many as all before it.
+    /// [`PARTS`] arrays, each with room for as many elements as all before it.
     rest: PArr<PArr<T>>,
 }
 
 impl<T: Persist> PVec<T> {
-    /// A vector of nothing, which takes no memory beside itself.
+    /// An empty vector, which takes no memory besides itself.
     pub const fn new() -> PVec<T> {
         PVec { count: 0, first: PArr::null(), rest: PArr::null() }
     }
@@ -71,7 +73,7 @@ impl<T: Persist> Default for PVec<T> {
     }
 }
 
-/// Elements that a vector has room for at first: about a line of them. A power of two.
+/// Elements that a new vector has room for: about a line of them. A power of two.
 const fn first_room<T>() -> usize {
     match size_of::<T>() {
         0..=4 => 16,
@@ -84,7 +86,7 @@ const fn first_room<T>() -> usize {
 /// Arrays after the first.
 const PARTS: usize = 28;
 
-/// Where an element is: in the first array, or in one of the others.
+/// The position of an element: in the first array, or in one of the others.
 fn part_of<T>(index: usize) -> (Option<usize>, usize) {
     let first = first_room::<T>();
     match index / first {
@@ -120,7 +122,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         Ok(self.len(tx)? == 0)
     }
 
-    /// The array that is to hold an element, if it is there, and where in it.
+    /// The array for an element, if it exists, and the index in it.
     fn array_of(self, tx: &ReadTx<'t, B>, index: usize) -> Result<(Option<Arr<'t, B, T>>, usize)> {
         let (part, at) = part_of::<T>(index);
         let array = match part {
@@ -133,7 +135,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         Ok((array, at))
     }
 
-    /// The place of an index that there is.
+    /// The place of an index below the length.
     fn place(self, tx: &ReadTx<'t, B>, index: usize) -> Result<Ref<'t, B, T>> {
         let (array, at) = self.array_of(tx, index)?;
         match array.and_then(|array| array.get(at)) {
@@ -142,7 +144,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         }
     }
 
-    /// The place of an index that there may not be yet: its array is made.
+    /// The place of an index; makes its array if there is none.
     fn make_place(self, tx: &mut Tx<'t, B>, index: usize) -> Result<Ref<'t, B, T>> {
         let (part, at) = part_of::<T>(index);
         if let (Some(array), _) = self.array_of(tx, index)? {
@@ -188,7 +190,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
     ///
     /// # Panics
     ///
-    /// If there is none, as with slices.
+    /// If the index is out of range, as with slices.
     pub fn at(self, tx: &ReadTx<'t, B>, index: usize) -> Result<Ref<'t, B, T>> {
         match self.get(tx, index)? {
             Some(element) => Ok(element),
@@ -196,7 +198,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         }
     }
 
-    /// The places of all elements that there are now, which may be changed while one goes through them.
+    /// The places of all elements at this time, which the caller may change meanwhile.
     ///
     /// # Errors
     ///
@@ -218,11 +220,12 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
 
     /// Appends a value, and returns its place.
     ///
-    /// No other element moves; when there is no room, an array for as many elements again as there are is allocated.
+    /// No other element moves. When there is no room, an array for as many elements again is allocated.
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len); [`Error::ArrayTooLong`] beyond 2^29 elements (2^32 small ones); the pool's own, when it is full.
+    /// As for [`len`](Self::len); [`Error::ArrayTooLong`] beyond 2^29 elements (2^32 small ones); the pool's
+    /// own, when it is full.
     pub fn push(self, tx: &mut Tx<'t, B>, value: T) -> Result<Ref<'t, B, T>> {
         let len = self.len(tx)?;
         let place = self.make_place(tx, len)?;
@@ -246,7 +249,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         Ok(())
     }
 
-    /// Removes the last element; its pointers let go of what they led to. Returns whether there was one.
+    /// Removes the last element and releases its pointers. Returns whether there was one.
     ///
     /// The room stays: [`shrink`](Self::shrink) gives memory back.
     ///
@@ -278,7 +281,8 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         tx.set(self.count(), len as u64)
     }
 
-    /// Removes all elements, and gives the room back. What they led to dies a bounded part with each commit, so that the length does not matter.
+    /// Removes all elements, and frees their memory. Commits release their targets a bounded part at a time,
+    /// so that the length does not matter.
     ///
     /// # Errors
     ///
@@ -289,7 +293,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         tx.link_array(self.rest(), None)
     }
 
-    /// Gives back the arrays in which there are no elements. Nothing moves.
+    /// Frees the arrays without elements. No element moves.
     ///
     /// # Errors
     ///
@@ -310,7 +314,8 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         Ok(())
     }
 
-    /// Inserts a value before the element at `index`, and returns its place. Moves every element from there on.
+    /// Inserts a value before the element at `index`, and returns its place. Moves every element from there
+    /// on.
     ///
     /// # Errors
     ///
@@ -425,8 +430,8 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<PRc<T>>> {
         tx.link(slot, object)
     }
 
-    /// Removes the last pointer, and returns the object that it led to: it dies with the commit unless something else leads to it
-    /// then.
+    /// Removes the last pointer, and returns its object, which dies with the commit unless another pointer
+    /// leads to it then.
     ///
     /// # Errors
     ///

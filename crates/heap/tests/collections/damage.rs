@@ -1,4 +1,5 @@
-//! Collections in heaps with a word that is wrong: whatever is done there ends, with an error or without, and never by a panic.
+//! Collections in heaps with a word that is wrong: whatever is done there ends, with an error or without, and
+//! never by a panic.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

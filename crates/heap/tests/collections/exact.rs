@@ -1,4 +1,5 @@
-//! Objects, arrays, texts and vectors of every length, so that some fill their blocks to the last byte and end with something empty.
+//! Objects, arrays, texts and vectors of every length, so that some fill their blocks to the last byte and
+//! end with something empty.
 
 use crate::{Place, prove};
 use tembo_heap::collections::{PBox, PBytes, PString, PVec};

@@ -26,7 +26,8 @@ fn fill<B: NamedBrand>(heap: &Heap<B, Root>) {
     assert!((0..1 << 20).any(|key| !fits(key)), "the heap is not full");
 }
 
-/// Inserts keys one by one, and commits whatever comes of that, until so many have failed; returns those for which it went well.
+/// Inserts keys one by one, and commits whatever comes of that, until so many have failed; returns those for
+/// which it went well.
 fn insert_some<B: NamedBrand>(
     heap: &Heap<B, Root>,
     keys: std::ops::Range<u64>,
@@ -49,8 +50,8 @@ fn insert_some<B: NamedBrand>(
 
 brand!(Growing);
 
-/// An insertion that found no room for the buckets that were to be divided next had noted before that they were, so that those which were left undivided
-/// were no longer looked at when the map had grown.
+/// An insertion that found no room for the buckets that were to be divided next had noted before that they
+/// were, so that those which were left undivided were no longer looked at when the map had grown.
 #[test]
 fn growth_that_finds_no_room_is_made_up_for_later() {
     let (_place, heap) = open::<Growing>(64 << 20);
@@ -146,8 +147,8 @@ impl MapKey for Failing {
 
 brand!(Halves);
 
-/// The entry of a key that could not be completed was linked already, in a slot of which nothing said that it was there, and was lost when the bucket was
-/// divided.
+/// The entry of a key that could not be completed was linked already, in a slot of which nothing said that it
+/// was there, and was lost when the bucket was divided.
 #[test]
 fn an_entry_whose_key_fails_leaves_nothing_behind() {
     #[derive(Default, Persist)]

@@ -1,5 +1,5 @@
-//! Collections against those of the standard library: random changes, several to a transaction, some taken back, the heap closed and
-//! opened again, and checked; and in damaged heaps (`damage`).
+//! Collections against those of the standard library: random changes, several to a transaction, some taken
+//! back, the heap closed and opened again, and checked; and in damaged heaps (`damage`).
 
 mod damage;
 mod exact;
@@ -60,7 +60,8 @@ fn random(name: &str) -> Xoshiro256PlusPlus {
 /// How many batches of changes there are, and how many changes one has at most.
 type Batches = (usize, usize);
 
-/// Runs batches of random changes on a collection and on its model: each batch in a transaction, some of which are cancelled.
+/// Runs batches of random changes on a collection and on its model: each batch in a transaction, some of
+/// which are cancelled.
 ///
 /// `change` makes one change and says what came of it; so does `model`.
 fn compare<B, R, M, Op, Out>(

@@ -309,7 +309,7 @@ fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
             for key in (0..800).filter(|key| key % 4 != 0 || round == 3) {
                 assert!(map.remove(tx, &key)?);
             }
-            // What is linked where nothing is any more is counted all the same.
+            // A link in a free place is counted too.
             for slot in slots {
                 let leaf = tx.alloc(Leaf { value: 1000 })?;
                 tx.link(slot, leaf)?;

@@ -20,7 +20,8 @@ const ROUNDS: u64 = 3000;
 
 brand!(Keys);
 
-/// Each thread has keys of its own, which are neighbours of the others' in the maps; whatever a transaction does to one map it does to the other.
+/// Each thread has keys of its own, which are neighbours of the others' in the maps; whatever a transaction
+/// does to one map it does to the other.
 #[test]
 fn threads_with_keys_of_their_own_find_what_they_left() {
     let mut random = crate::random("keys");

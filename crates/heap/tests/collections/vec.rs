@@ -283,7 +283,7 @@ fn places_stay_good_when_others_are_pushed_and_harm_nothing_when_they_are_kept_f
                 assert_eq!(tx.get(items.at(tx, id)?.id())?, id as u64);
                 assert_eq!(tx.load(items.at(tx, id)?.leaf())?, Some(leaf));
             }
-            // What is linked where nothing is any more is counted all the same.
+            // A link in a free place is counted too.
             match round {
                 0 => items.truncate(tx, 3)?,
                 1 => items.clear(tx)?,

@@ -1,4 +1,5 @@
-//! A transaction may be run again, so it changes nothing outside, not by cells either. Twin: `results_leave_a_transaction_by_value`.
+//! A transaction may be run again, so it changes nothing outside, not by cells either. Twin:
+//! `results_leave_a_transaction_by_value`.
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use tembo_heap::{Brand, Heap, Persist, Result};

@@ -1,4 +1,5 @@
-//! A transaction may be run again, so it changes nothing outside. Twin: `results_leave_a_transaction_by_value`.
+//! A transaction may be run again, so it changes nothing outside. Twin:
+//! `results_leave_a_transaction_by_value`.
 use tembo_heap::{Brand, Heap, Persist, Result};
 
 #[derive(Default, Persist)]

@@ -1,4 +1,5 @@
-//! Accessors have the names of fields, and places have methods of their own. Twin: `accessors_are_named_like_their_fields`.
+//! Accessors have the names of fields, and places have methods of their own. Twin:
+//! `accessors_are_named_like_their_fields`.
 use tembo_heap::Persist;
 
 #[derive(Persist)]

@@ -1,4 +1,5 @@
-//! A field with `Drop` is as bad, and its type is not persistent. Twin: `dead_objects_take_what_they_own_along`.
+//! A field with `Drop` is as bad, and its type is not persistent. Twin:
+//! `dead_objects_take_what_they_own_along`.
 use tembo_heap::Persist;
 
 struct Lease(u64);

@@ -1,4 +1,5 @@
-//! Pointers between heaps cannot be made: of no kind, and from neither side. Twin: `heaps_with_names_are_open_at_once`.
+//! Pointers between heaps cannot be made: of no kind, and from neither side. Twin:
+//! `heaps_with_names_are_open_at_once`.
 use tembo_heap::{Arr, Obj, PArr, PWeak, Persist, Result, Tx, brand};
 
 brand!(Books);

@@ -1,4 +1,5 @@
-//! An `Option` has the layout that the compiler likes; those of small values are written down here. Twin: `small_values_may_be_absent`.
+//! An `Option` has the layout that the compiler likes; those of small values are written down here. Twin:
+//! `small_values_may_be_absent`.
 use tembo_heap::{PRc, Persist, Plain};
 
 #[derive(Clone, Copy, Persist, Plain)]

@@ -1,4 +1,5 @@
-//! A place in a variant cannot be made good again by a program: only `variant` looks which one lies there. Twin: `enums_tell_their_variants`.
+//! A place in a variant cannot be made good again by a program: only `variant` looks which one lies there.
+//! Twin: `enums_tell_their_variants`.
 use tembo_heap::{Brand, Heap, Persist, Result};
 
 #[derive(Default, Persist)]

@@ -1,4 +1,5 @@
-//! A place or an array is its transaction's, and so its thread's, also when it is only looked at. Twin: `handles_are_sent_to_other_threads`.
+//! A place or an array is its transaction's, and so its thread's, also when it is only looked at. Twin:
+//! `handles_are_sent_to_other_threads`.
 use tembo_heap::{Arr, Brand, Heap, PArr, Persist, Result};
 
 #[derive(Default, Persist)]

@@ -1,4 +1,5 @@
-//! Whoever could copy a pointer could copy it past the counts. Twin: `fields_of_a_type_with_pointers_are_reached_one_by_one`.
+//! Whoever could copy a pointer could copy it past the counts. Twin:
+//! `fields_of_a_type_with_pointers_are_reached_one_by_one`.
 use tembo_heap::{PRc, Persist, Plain};
 
 #[derive(Persist, Plain)]

@@ -1,4 +1,5 @@
-//! Pointers between heaps cannot be made: and neither in the other direction. Twin: `two_heaps_are_open_at_once`.
+//! Pointers between heaps cannot be made: and neither in the other direction. Twin:
+//! `two_heaps_are_open_at_once`.
 use tembo_heap::{Heap, Options, PRc, Persist, Result, Scoped};
 
 #[derive(Default, Persist)]

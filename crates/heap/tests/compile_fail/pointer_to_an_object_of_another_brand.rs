@@ -1,4 +1,5 @@
-//! Pointers between heaps cannot be made: here of two heaps with names. Twin: `heaps_with_names_are_open_at_once`.
+//! Pointers between heaps cannot be made: here of two heaps with names. Twin:
+//! `heaps_with_names_are_open_at_once`.
 use tembo_heap::{Heap, PRc, Persist, Result, brand};
 
 brand!(Books);

@@ -1,4 +1,5 @@
-//! A heap does not hand out its pool, with which anything could be written anywhere. Twin: `a_heap_says_how_large_and_how_sound_it_is`.
+//! A heap does not hand out its pool, with which anything could be written anywhere. Twin:
+//! `a_heap_says_how_large_and_how_sound_it_is`.
 use tembo_heap::{Brand, Heap, Persist};
 
 #[derive(Default, Persist)]

@@ -1,4 +1,5 @@
-//! A pointer cannot be copied out of the heap, nor in. Twin: `fields_of_a_type_with_pointers_are_reached_one_by_one`.
+//! A pointer cannot be copied out of the heap, nor in. Twin:
+//! `fields_of_a_type_with_pointers_are_reached_one_by_one`.
 use tembo_heap::{Brand, Heap, PRc, Persist, Result};
 
 #[derive(Default, Persist)]

@@ -1,4 +1,5 @@
-//! Pointers change by `link`, which counts, and cannot be swapped past it. Twin: `pointers_are_exchanged_by_linking`.
+//! Pointers change by `link`, which counts, and cannot be swapped past it. Twin:
+//! `pointers_are_exchanged_by_linking`.
 use tembo_heap::{Brand, Heap, PRc, Persist, Result};
 
 #[derive(Default, Persist)]

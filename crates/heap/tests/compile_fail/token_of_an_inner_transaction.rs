@@ -1,4 +1,5 @@
-//! A transaction in a transaction has a token of its own, which does not reach the objects of the outer one. Twin: `a_transaction_in_a_transaction_is_part_of_it`.
+//! A transaction in a transaction has a token of its own, which does not reach the objects of the outer one.
+//! Twin: `a_transaction_in_a_transaction_is_part_of_it`.
 use tembo_heap::{Brand, Heap, Persist, Result};
 
 #[derive(Default, Persist)]

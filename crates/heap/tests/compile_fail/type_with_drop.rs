@@ -1,4 +1,5 @@
-//! Nobody runs `Drop` when the process is killed, or an object dies after it. Twin: `dead_objects_take_what_they_own_along`.
+//! Nobody runs `Drop` when the process is killed, or an object dies after it. Twin:
+//! `dead_objects_take_what_they_own_along`.
 use tembo_heap::Persist;
 
 #[derive(Persist)]

@@ -1,4 +1,5 @@
-//! A key does not get at the words that a map looks at: as atomics they could be stored to. Twin: `a_type_with_methods_of_its_own_is_a_key`.
+//! A key does not get at the words that a map looks at: as atomics they could be stored to. Twin:
+//! `a_type_with_methods_of_its_own_is_a_key`.
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_heap::collections::MapKey;
 use tembo_heap::{Brand, Persist, ReadTx, Ref, Result, Tx};

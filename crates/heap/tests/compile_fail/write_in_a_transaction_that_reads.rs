@@ -1,4 +1,5 @@
-//! A transaction that reads has no token to write with. Twin: `a_transaction_that_reads_sees_what_was_written`.
+//! A transaction that reads has no token to write with. Twin:
+//! `a_transaction_that_reads_sees_what_was_written`.
 use tembo_heap::{Brand, Heap, Persist, Result};
 
 #[derive(Default, Persist)]

@@ -1,4 +1,5 @@
-//! A place alone cannot be written to, nor with a token that is only lent for reading. Twin: `a_field_is_read_set_and_borrowed`.
+//! A place alone cannot be written to, nor with a token that is only lent for reading. Twin:
+//! `a_field_is_read_set_and_borrowed`.
 use tembo_heap::{Brand, Heap, Persist, Ref, Result, Tx};
 
 #[derive(Default, Persist)]

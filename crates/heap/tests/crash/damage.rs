@@ -93,7 +93,8 @@ fn pointers_that_lead_nowhere() {
     let mut store = create::<Dangling>(&[chain(0, 1, 3), chain(1, 10, 1)]);
     let (first, gone) = (object(&store, slot(0)), object(&store, slot(1)));
     store.apply(&Op::Unlink { at: slot(1) }).unwrap();
-    // The other pointer of a node: to a freed block, to the middle of an object, past the pool, and to no object at all.
+    // The other pointer of a node: to a freed block, to the middle of an object, past the pool, and to no
+    // object at all.
     let other = first + HEAD + 16;
     assert_eq!(load(&store, other), 0);
     is_found(&store, other, gone, "damaged");
@@ -197,7 +198,8 @@ fn a_reserved_word_that_is_not_zero_is_found() {
     is_found(&store, load(&store, heap + 32) + 8, 1, "a reserved word");
 }
 
-/// The offset of a field of such an object may be past the highest number there is, and then a small one, where bytes can be read.
+/// The offset of a field of such an object may be past the highest number there is, and then a small one,
+/// where bytes can be read.
 #[test]
 fn pointers_that_lead_nowhere_are_errors_and_no_panics() {
     brand!(Nowhere);

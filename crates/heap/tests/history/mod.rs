@@ -1,10 +1,10 @@
-//! Histories of transactions, and whether each of them, those that were aborted included, saw one state of the registers, in an
-//! order that agrees with the time of day.
+//! Histories of transactions, and whether each of them, those that were aborted included, saw one state of
+//! the registers, in an order that agrees with the time of day.
 //!
-//! Every write makes a version of its own, and whoever writes has read what it replaces. So the versions of a register are a chain, and
-//! transactions are nodes of a graph: from the writer of a version to its readers and to the writer of the next, from a reader to the
-//! writer of the next, and from who ended to who began later. An order exists if the graph has no circle. One that was aborted has only
-//! its reads in it.
+//! Every write makes a version of its own, and whoever writes has read what it replaces. So the versions of a
+//! register are a chain, and transactions are nodes of a graph: from the writer of a version to its readers
+//! and to the writer of the next, from a reader to the writer of the next, and from who ended to who began
+//! later. An order exists if the graph has no circle. One that was aborted has only its reads in it.
 
 use std::collections::HashMap;
 
@@ -96,7 +96,7 @@ fn circle(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
             }
         }
     }
-    // Whoever is left has someone left before it.
+    // Each transaction left has a predecessor that is left.
     let start = (0..edges.len()).find(|at| counts[*at] > 0)?;
     let mut before = vec![usize::MAX; edges.len()];
     for (at, targets) in edges.iter().enumerate().filter(|(at, _)| counts[*at] > 0) {

@@ -1,12 +1,12 @@
-//! A program whose threads work on a heap, killed with SIGKILL at any moment: every count is exact, nothing is leaked, what was
-//! acknowledged is there, and the next process goes on with the same file.
+//! A program whose threads work on a heap, killed with SIGKILL at any moment: every count is exact, nothing
+//! is leaked, what was acknowledged is there, and the next process goes on with the same file.
 //!
-//! `TEMBO_KILLS=2000 cargo test --release -p tembo-heap --test kill -- --nocapture` is the long campaign; `TEMBO_KILL_SEED`
-//! repeats one.
+//! `TEMBO_KILLS=2000 cargo test --release -p tembo-heap --test kill -- --nocapture` is the long campaign;
+//! `TEMBO_KILL_SEED` repeats one.
 //!
-//! Each thread performs operations that depend on the seed, the thread and their number alone, on objects of its own and on some
-//! that all share; each says on standard error that a transaction is durable. The parent performs the same on a
-//! model ([`plot`]), as far as the heap says that each thread came, and compares.
+//! Each thread performs operations that depend on the seed, the thread and their number alone, on objects of
+//! its own and on some that all share; each says on standard error that a transaction is durable. The parent
+//! performs the same on a model ([`plot`]), as far as the heap says that each thread came, and compares.
 
 mod plot;
 mod read;
@@ -34,7 +34,7 @@ fn options(create: bool, read_only: bool) -> Options {
     Options::new().create(create).read_only(read_only).initial_bytes(4 << 20).max_bytes(256 << 20)
 }
 
-/// What runs in the child, until it is killed.
+/// The program of the child, until it is killed.
 #[test]
 fn stress_program() {
     let Ok(path) = std::env::var(PATH) else { return };
@@ -94,7 +94,8 @@ impl Campaign<'_> {
         self.prove(acknowledged)
     }
 
-    /// Reads the file as the kill has left it; sometimes opens it for writing too, so that the next process finds it in different states.
+    /// Reads the file as the kill has left it; sometimes opens it for writing too, so that the next process
+    /// finds it in different states.
     fn prove(&mut self, acknowledged: [u64; THREADS]) -> Result<(), String> {
         if !self.path.exists() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a thread does, and the model of what comes of it.
+//! The actions of a thread, and the model of their results.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -176,7 +176,7 @@ pub(crate) struct NodeModel {
     pub other: Option<Id>,
 }
 
-/// What is in the heap of one thread.
+/// The part of the heap of one thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plot {
     pub done: u64,
@@ -193,10 +193,10 @@ pub(crate) struct Plot {
     pub list: Vec<Option<Id>>,
     pub text: String,
     pub names: BTreeMap<String, Option<Id>>,
-    /// What is there of the thread's keys in what all share.
+    /// The thread's keys in the shared collections.
     pub by_key: BTreeMap<u64, u64>,
     pub in_order: BTreeMap<u64, Id>,
-    /// What the process holds.
+    /// The objects that the process holds.
     pub held: VecDeque<Id>,
 }
 

@@ -143,7 +143,7 @@ fn plot<'t>(tx: &ReadTx<'t, Gardens>, bed: Object<'t, Bed>) -> Result<Plot, Erro
         }
     }
     for look in 0..LOOKS {
-        // What only a handle of the dead process kept alive may be there still.
+        // Objects that only a handle of the dead process kept alive may still exist.
         let node = tx.upgrade(bed.looks().at(look))?.map(|node| number(tx, node)).transpose()?;
         plot.looks[look] = node.filter(|id| plot.nodes.contains_key(id));
     }

@@ -31,7 +31,7 @@ impl Node {
     }
 }
 
-/// What one thread has to itself.
+/// The collections of one thread.
 #[derive(Default, Persist)]
 #[repr(C)]
 pub(crate) struct Bed {
@@ -51,7 +51,7 @@ pub(crate) struct Bed {
     pub friend_id: u64,
 }
 
-/// What all threads change.
+/// The collections that all threads change.
 #[derive(Default, Persist)]
 #[repr(C)]
 pub(crate) struct Common {
@@ -152,7 +152,7 @@ struct Worker<'h> {
     held: VecDeque<Handle<Gardens, Node>>,
 }
 
-/// What a transaction changes of the handles, once it is durable.
+/// The changes of the handles by a transaction, once it is durable.
 enum Handles {
     Same,
     Keep(Handle<Gardens, Node>),

@@ -7,7 +7,7 @@ use tembo_heap::{
 };
 use tembo_pool::Pool;
 
-/// What the heap says, whatever the version.
+/// The contents of the heap, whatever the version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// By name: when born, the friend's name, the mother's (weak), and the children's.
@@ -143,7 +143,7 @@ version!(v1,
             Ok(person)
         }
 
-        /// So many people, and one of everything else.
+        /// This many people, and one of everything else.
         pub(crate) fn fill<B: Brand>(heap: &Heap<B, Town>, count: u32) -> Result<(), Error> {
             (0..count).try_for_each(|i| heap.write(|tx, town| settle(tx, town, i)))?;
             heap.write(|tx, town| {
@@ -154,7 +154,7 @@ version!(v1,
                 if let HomeRef::Of { person, .. } = town.home().variant(tx)? {
                     tx.link(person, home)?;
                 }
-                // Of one that dies only the memory stays.
+                // Only the memory stays of one that dies.
                 let dies = person(tx, "nobody", 1)?;
                 tx.link_weak(town.dead(), dies)?;
                 // Two that nothing leads to, and that keep each other alive.
@@ -172,7 +172,8 @@ version!(v1,
                 len => tx.load(town.people().at(tx, len / 2)?)?,
             };
             tx.link(new.friend(), friend)?;
-            // A circle of strong pointers that is not lost: everybody is a friend of the first, who is one's of theirs.
+            // A circle of strong pointers that is not lost: everybody is a friend of the first, who is one's
+            // of theirs.
             if let Some(friend) = friend {
                 tx.link(friend.friend(), new)?;
                 tx.link_weak(new.mother(), friend)?;

@@ -1,5 +1,5 @@
-//! What the tests of crashes and the model test share: a graph of objects with every kind of pointer, operations on it, and the same in ordinary
-//! memory.
+//! Shared parts of the crash tests and the model test: a graph of objects with every kind of pointer,
+//! operations on it, and its model in ordinary memory.
 
 pub(crate) mod model;
 pub(crate) mod ops;
@@ -13,13 +13,13 @@ pub(crate) use store::Store;
 
 use tembo_heap::{PArr, PRc, PWeak, Persist};
 
-/// What names a node, and, of an array, its first element.
+/// The name of a node and, of an array, its first element.
 pub(crate) type Id = u64;
 
 pub(crate) const SLOTS: usize = 5;
 pub(crate) const LOOKS: usize = 3;
 
-/// Of 64 bytes, so that it has a line for itself. (The root and the arrays here have not.)
+/// A value of 64 bytes, which has a line for itself. (The root and the arrays here have not.)
 #[derive(Persist)]
 #[repr(C)]
 pub(crate) struct Node {

@@ -43,7 +43,7 @@ pub(crate) struct Model {
     pub root: NodeModel,
     pub nodes: BTreeMap<Id, NodeModel>,
     pub lists: BTreeMap<Id, Vec<ChildModel>>,
-    /// What handles keep alive.
+    /// Objects that handles keep alive.
     pub held: Vec<Id>,
 }
 
@@ -109,7 +109,7 @@ impl Model {
         }
     }
 
-    /// What a place leads to.
+    /// The target of a place.
     pub(crate) fn target(&mut self, place: Place) -> Option<Id> {
         *self.strong(place)?
     }

@@ -29,7 +29,7 @@ pub(crate) enum Look {
     InShape(Base),
 }
 
-/// What a shape is replaced by.
+/// The replacement of a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NewShape {
     Dot,
@@ -47,7 +47,7 @@ pub(crate) enum Op {
         id: Id,
         push: bool,
     },
-    /// So many nodes before what is there, each with a weak pointer back to the one before it.
+    /// Inserts this many nodes in front, each with a weak pointer back to the one before it.
     Chain {
         at: Place,
         id: Id,
@@ -112,7 +112,7 @@ pub(crate) enum Op {
     Keep {
         at: Place,
     },
-    /// So many new nodes, each with a node next to it, that only handles keep alive.
+    /// Makes this many new nodes, each with a node next to it that only handles keep alive.
     Orphans {
         id: Id,
         count: u64,
@@ -122,7 +122,8 @@ pub(crate) enum Op {
         id: Id,
     },
     DropHandles,
-    /// Takes a pointer away, keeps the node by a handle, and lets another pointer lead to it: two transactions.
+    /// Takes a pointer away, keeps the node by a handle, and lets another pointer lead to it: two
+    /// transactions.
     Detour {
         at: Place,
         to: Place,
@@ -225,7 +226,7 @@ fn weak<'t, B: Brand>(tx: &ReadTx<'t, B>, root: Obj<'t, B, Root>, look: Look) ->
     }
 }
 
-/// What a place leads to: nothing, if there is no such place.
+/// The target of a place: nothing, if there is no such place.
 pub(crate) fn target<'t, B: Brand>(
     tx: &ReadTx<'t, B>,
     root: Obj<'t, B, Root>,

@@ -141,7 +141,8 @@ impl Random {
     }
 }
 
-/// Whether strong pointers make a circle after an operation, or inside it: then they may have been all that kept it.
+/// Whether strong pointers make a circle after an operation, or inside it: then they may have been all that
+/// kept it.
 fn makes_circle(mut model: Model, op: &Op) -> bool {
     if let Op::Together(parts) = op {
         return parts.iter().any(|part| {

@@ -1,14 +1,15 @@
 //! Proving a tree whole without changing it: one function per invariant of the module essay.
 
 use super::WbTree;
-use super::bytes::{fingerprint, lcp, prefix8};
 use super::clear::{children_left, next_doomed_off};
 use super::layout::{
-    FANOUT, FORMAT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LENGTHS, MAP_BYTES, MAX_HEIGHT, MAX_KEY_BYTES,
-    MAX_VALUE_BYTES, SEPARATOR_HEAD_BYTES, SeparatorWord, TreeWord, field,
+    FANOUT, FORMAT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LENGTHS, MAP_BYTES, MAX_HEIGHT,
+    SEPARATOR_HEAD_BYTES, SeparatorWord, TreeWord, field,
 };
 use super::node::{Inner, Leaf, Media, Record, View, separator_bytes};
 use crate::error::{Result, corrupt};
+use crate::key_prefix::{fingerprint, lcp, prefix8};
+use crate::record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use tembo_pool::Marks;
 
 /// The keys that may lie below a node: from `low` on, below `high`.
@@ -34,7 +35,7 @@ impl Fences<'_> {
 
 /// Whether a node belongs to the tree or to one that is being freed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Liveness {
     Live,
     Doomed,
 }
@@ -42,7 +43,7 @@ enum Fate {
 struct Checker<'m, 'k> {
     view: Media<'m>,
     marks: &'k mut Marks,
-    fate: Fate,
+    liveness: Liveness,
     records: u64,
 }
 
@@ -64,13 +65,13 @@ impl WbTree {
         let view = Media(self.region());
         marks.reach(self.header_off(), MAP_BYTES)?;
         self.check_header(view)?;
-        let mut checker = Checker { view, marks, fate: Fate::Live, records: 0 };
+        let mut checker = Checker { view, marks, liveness: Liveness::Live, records: 0 };
         checker.tree(self.root(view)?)?;
         let len = self.length(view)?;
         if len != checker.records {
             return Err(corrupt("the length of a tree", self.length_off(0), checker.records, len as i64));
         }
-        checker.fate = Fate::Doomed;
+        checker.liveness = Liveness::Doomed;
         let mut doomed = TreeWord(view.load(self.doomed_off())?);
         while !doomed.is_empty() {
             checker.tree(doomed)?;
@@ -106,7 +107,7 @@ impl<'m> Checker<'m, '_> {
         self.marks.reach(off, INNER_BYTES)?;
         let node = Inner::open(self.view.0, off, level)?;
         self.links(off + field!(PmInner.next_doomed), is_root)?;
-        if self.fate == Fate::Live {
+        if self.liveness == Liveness::Live {
             expect_zero(self.view, "the count of freed children in a live tree", node.off, 1)?;
         }
         let bytes = self.separators(&node, fences)?;
@@ -158,7 +159,7 @@ impl<'m> Checker<'m, '_> {
         Ok(self.marks.reach(block, SEPARATOR_HEAD_BYTES + bytes)?)
     }
 
-    /// What lies past the last separator is zero.
+    /// The words past the last separator are zero.
     fn unused_words(&self, node: &Inner<'_>) -> Result<()> {
         let (count, arrays) = (node.count() as u64, node.off);
         let what = "the unused part of an inner node";
@@ -228,7 +229,7 @@ impl<'m> Checker<'m, '_> {
 
     /// Only the root of a doomed tree leads to another.
     fn links(&self, next_off: u64, is_root: bool) -> Result<()> {
-        if self.fate == Fate::Doomed && is_root {
+        if self.liveness == Liveness::Doomed && is_root {
             return Ok(());
         }
         expect_zero(self.view, "the link to another cleared tree", next_off, 1)

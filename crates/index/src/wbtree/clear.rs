@@ -6,18 +6,12 @@
 //! tree: first the leaves of an inner node from the last to the first, then the node. An inner node's
 //! `reclaimed` word says how many of its children are gone. Readers that are still in a doomed tree look at
 //! neither of these words, and its blocks are not used again while they are pinned.
-//!
-//! A change frees a little of what was cleared, in its own transaction. If it finds no space all the same, more is freed by transactions before it:
-//! otherwise what it frees would be taken back with it, each time.
 
 use super::WbTree;
 use super::layout::{LEAF_SLOTS, MAX_HEIGHT, SeparatorWord, TreeWord, field};
 use super::node::{Inner, Leaf, Media, View};
-use crate::error::{Error, Result, corrupt};
-use tembo_pool::{Savepoint, Tx};
-
-/// Steps of freeing a cleared tree that every change takes.
-const RECLAIM_STEPS: usize = 1;
+use crate::error::{Result, corrupt};
+use tembo_pool::Tx;
 
 /// Where the word that leads from a doomed tree to the next lies.
 pub(crate) fn next_doomed_off(tree: TreeWord) -> u64 {
@@ -81,13 +75,13 @@ impl WbTree {
         Ok(Media(self.region()).load(self.doomed_off())? != 0)
     }
 
-    /// Frees up to `steps` nodes, and the records in them, of trees that were cleared; returns whether any are
-    /// left. A step frees at most 43 blocks.
+    /// Frees up to `steps` nodes, and the records in them, of trees that were cleared; returns whether any
+    /// are left. A step frees at most 43 blocks.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when a cleared tree is damaged. The transaction then is as after the
-    /// last complete step.
+    /// [`Error::Pool`](crate::Error::Pool) when a cleared tree is damaged. The transaction then is as after
+    /// the last complete step.
     ///
     /// # Panics
     ///
@@ -109,71 +103,14 @@ impl WbTree {
         Ok(tx.load(self.doomed_off())? != 0)
     }
 
-    /// Frees one node of trees that were cleared; returns whether there was one. After an error the transaction is to be taken back.
+    /// Frees one node of trees that were cleared; returns whether there was one. After an error the
+    /// transaction is to be taken back.
     pub(crate) fn reclaim_doomed(&self, tx: &mut Tx<'_>) -> Result<bool> {
         let doomed = TreeWord(tx.load(self.doomed_off())?);
         if !doomed.is_empty() {
             self.reclaim_node(tx, doomed)?;
         }
         Ok(!doomed.is_empty())
-    }
-
-    /// Makes a change of records, in full or not at all, and before it frees a little of what was cleared. If the change finds no space, and its
-    /// transaction is for nothing else, it is made again when more of that was freed.
-    #[inline(always)]
-    pub(crate) fn change<T>(
-        &self,
-        tx: &mut Tx<'_>,
-        mut change: impl FnMut(&mut Tx<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let begin = tx.savepoint();
-        if tx.load(self.doomed_off())? != 0 {
-            self.reclaim(tx, RECLAIM_STEPS)?;
-        }
-        let mut before = tx.savepoint();
-        let mut steps = 0;
-        // The change is called in one place, so that the compiler makes it part of its caller.
-        loop {
-            match change(tx) {
-                Ok(outcome) => return Ok(outcome),
-                Err(failure) => {
-                    tx.rollback_to(before);
-                    self.make_room(tx, begin, failure, &mut steps)?;
-                    before = tx.savepoint();
-                }
-            }
-        }
-    }
-
-    /// Frees more of what was cleared, for a change that found no space. Its transaction was taken back to before the change.
-    ///
-    /// # Errors
-    ///
-    /// The failure, when the change is not to be tried again.
-    #[cold]
-    #[inline(never)]
-    fn make_room(&self, tx: &mut Tx<'_>, begin: Savepoint, failure: Error, steps: &mut u64) -> Result<()> {
-        if !failure.is_full() || tx.load(self.doomed_off())? == 0 {
-            return Err(failure);
-        }
-        if *steps == 0 {
-            tx.rollback_to(begin);
-            if !tx.is_empty() {
-                // The rest of the transaction is not to be committed.
-                self.reclaim(tx, RECLAIM_STEPS)?;
-                return Err(failure);
-            }
-        }
-        // A step at a time: the record of one step always finds room. A change that fails searches the whole pool for space, and is
-        // tried again after 1, 2, 4, 8, ... steps.
-        loop {
-            let has_more = self.reclaim(tx, 1)?;
-            tx.commit_and_begin()?;
-            *steps += 1;
-            if !has_more || steps.is_power_of_two() {
-                return Ok(());
-            }
-        }
     }
 
     /// Frees the last node of a doomed tree.

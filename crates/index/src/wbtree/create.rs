@@ -1,16 +1,17 @@
 //! The handle of a tree: making one, finding one, and the words of its header.
 
-use super::layout::{FORMAT, LENGTHS, MAP_BYTES, PmLength, ROOT_KIND, TreeWord, field, put_word};
+use super::layout::{FORMAT, MAP_BYTES, ROOT_KIND, TreeWord, field, put_word};
 use super::node::{Pending, View};
-use crate::dropped::{MapFormat, MapKind};
 use crate::error::{Error, Result};
+use crate::map_kind::{MapFormat, MapKind};
 use tembo_pmem::Region;
 use tembo_pool::{Pin, Pool, Tx};
 
 /// An ordered map from byte strings to byte strings in a pool. Cheap to clone; all clones are one map.
 ///
-/// Keys have 0 to 65,536 bytes, values 0 to 512 MiB. Two threads must not change the same tree through two transactions
-/// of their own at once; through [`Writers`](crate::Writers), many may write ([`beside`](Self::beside)). Readers are free.
+/// Keys have 0 to 65,536 bytes, values 0 to 512 MiB. Two threads must not change the same tree through two
+/// transactions of their own at once; through [`Writers`](crate::Writers), many may write
+/// ([`concurrent`](Self::concurrent)). Readers are free.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo_index::Error> {
@@ -42,19 +43,14 @@ pub struct WbTree {
     header: u64,
 }
 
-/// The part of the length that a transaction changes.
-pub(crate) fn length_part(tx: &Tx<'_>) -> usize {
-    tx.lane_number() as usize % LENGTHS
-}
-
 impl WbTree {
     /// Makes an empty tree and names it in the pool's root directory. A tree of that name is forgotten, and
     /// its blocks leak: look with [`open`](Self::open) first.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when the pool is full, has no room for another root, or the name is
-    /// not 1 to 40 bytes long. The transaction then is as it was.
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is full, has no room for another root, or the name
+    /// is not 1 to 40 bytes long. The transaction then is as it was.
     pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<WbTree> {
         let before = tx.savepoint();
         let outcome = WbTree::write_header(tx).and_then(|header| {
@@ -75,7 +71,7 @@ impl WbTree {
         Ok(header)
     }
 
-    /// What kind of root it has, as noted in the pool's root directory.
+    /// The kind of its root in the pool's root directory.
     pub const ROOT_KIND: u32 = ROOT_KIND;
 
     /// The tree of this name, if there is one. Takes the same time for a tree of any size.
@@ -145,12 +141,6 @@ impl WbTree {
         self.header + field!(PmMap.root)
     }
 
-    /// Where this part of the length lies.
-    pub(crate) fn length_off(&self, part: usize) -> u64 {
-        debug_assert!(part < LENGTHS);
-        self.header + field!(PmMap.lengths) + (part * size_of::<PmLength>()) as u64
-    }
-
     pub(crate) fn doomed_off(&self) -> u64 {
         self.header + field!(PmMap.doomed)
     }
@@ -163,11 +153,5 @@ impl WbTree {
 
     pub(crate) fn store_root(&self, tx: &mut Tx<'_>, tree: TreeWord) -> Result<()> {
         Ok(tx.store(self.root_off(), tree.0)?)
-    }
-
-    pub(crate) fn change_len(&self, tx: &mut Tx<'_>, by: i64) -> Result<()> {
-        let off = self.length_off(length_part(tx));
-        let old = tx.load(off)?;
-        Ok(tx.store(off, old.wrapping_add_signed(by))?)
     }
 }

@@ -10,20 +10,21 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use tembo_pool::Pin;
 
-/// A place among the records of a tree: at one of them, before the first, or after the last. A new cursor is before the
-/// first.
+/// A place among the records of a tree: at one of them, before the first, or after the last. A new cursor
+/// is before the first.
 ///
-/// It looks at a copy of one leaf's entries, so that most steps cost O(1), and what changes in that leaf meanwhile is met or
-/// not; a record that is there all the while is not stepped over. A step to another leaf, and a seek, cost O(log n).
+/// It looks at a copy of one leaf's entries, so that most steps cost O(1), and what changes in that leaf
+/// meanwhile is met or not; a record that is there all the while is not stepped over. A step to another
+/// leaf, and a seek, cost O(log n).
 ///
-/// At a record the cursor holds a pin, which it renews with each leaf. That keeps memory that is freed meanwhile from being
-/// reused, so a cursor should not rest at a record for long.
+/// At a record the cursor holds a pin, which it renews with each leaf. That keeps memory that is freed
+/// meanwhile from being reused, so a cursor should not rest at a record for long.
 pub struct Cursor<'t> {
     tree: &'t WbTree,
-    place: Place<'t>,
+    place: CursorPosition<'t>,
 }
 
-enum Place<'t> {
+enum CursorPosition<'t> {
     BeforeFirst,
     At { spot: Spot<'t>, _pin: Pin },
     AfterLast,
@@ -46,7 +47,7 @@ impl Spot<'_> {
     }
 
     /// The position and the record beside this one in the leaf.
-    fn beside(&self, direction: Direction) -> Option<(usize, u64)> {
+    fn neighbour(&self, direction: Direction) -> Option<(usize, u64)> {
         let at = match direction {
             Direction::Up => self.at + 1,
             Direction::Down => self.at.checked_sub(1)?,
@@ -58,7 +59,7 @@ impl Spot<'_> {
 impl WbTree {
     /// A cursor before the first record.
     pub fn cursor(&self) -> Cursor<'_> {
-        Cursor { tree: self, place: Place::BeforeFirst }
+        Cursor { tree: self, place: CursorPosition::BeforeFirst }
     }
 
     /// The nearest record that a walk from `from` on meets.
@@ -116,7 +117,8 @@ fn find_from<'m>(
 }
 
 impl<'t> Cursor<'t> {
-    /// Moves to the first record whose key is at least `key`, or after the last record; returns whether it is at a record.
+    /// Moves to the first record whose key is at least `key`, or after the last record; returns whether it
+    /// is at a record.
     ///
     /// # Errors
     ///
@@ -125,7 +127,8 @@ impl<'t> Cursor<'t> {
         self.land(Direction::Up, Bound::Included(key.to_vec()))
     }
 
-    /// Moves to the last record whose key is at most `key`, or before the first record; returns whether it is at a record.
+    /// Moves to the last record whose key is at most `key`, or before the first record; returns whether it
+    /// is at a record.
     ///
     /// # Errors
     ///
@@ -152,8 +155,8 @@ impl<'t> Cursor<'t> {
         self.land(Direction::Down, Bound::Unbounded)
     }
 
-    /// Moves to the next record, from before the first to the first, and from the last to after the last; returns whether it
-    /// is at a record.
+    /// Moves to the next record, from before the first to the first, and from the last to after the last;
+    /// returns whether it is at a record.
     ///
     /// # Errors
     ///
@@ -163,8 +166,8 @@ impl<'t> Cursor<'t> {
         self.step(Direction::Up)
     }
 
-    /// Moves to the record before this one, from after the last to the last, and from the first to before the first; returns
-    /// whether it is at a record.
+    /// Moves to the record before this one, from after the last to the last, and from the first to before
+    /// the first; returns whether it is at a record.
     ///
     /// # Errors
     ///
@@ -185,23 +188,23 @@ impl<'t> Cursor<'t> {
 
     fn record(&self) -> Option<&Record<'_>> {
         match &self.place {
-            Place::At { spot, .. } => {
+            CursorPosition::At { spot, .. } => {
                 self.tree.pool().assert_process();
                 Some(&spot.record)
             }
-            Place::BeforeFirst | Place::AfterLast => None,
+            CursorPosition::BeforeFirst | CursorPosition::AfterLast => None,
         }
     }
 
     fn step(&mut self, direction: Direction) -> Result<bool> {
-        let Place::At { spot, .. } = &mut self.place else {
+        let CursorPosition::At { spot, .. } = &mut self.place else {
             let is_past = match self.place {
-                Place::BeforeFirst => direction == Direction::Down,
+                CursorPosition::BeforeFirst => direction == Direction::Down,
                 _ => direction == Direction::Up,
             };
             return if is_past { Ok(false) } else { self.land(direction, Bound::Unbounded) };
         };
-        if let Some((at, off)) = spot.beside(direction) {
+        if let Some((at, off)) = spot.neighbour(direction) {
             return match Record::read(self.tree.region(), off) {
                 Ok(record) => {
                     (spot.at, spot.record) = (at, record);
@@ -229,8 +232,8 @@ impl<'t> Cursor<'t> {
     /// Moves past all records.
     fn leave(&mut self, direction: Direction) {
         self.place = match direction {
-            Direction::Up => Place::AfterLast,
-            Direction::Down => Place::BeforeFirst,
+            Direction::Up => CursorPosition::AfterLast,
+            Direction::Down => CursorPosition::BeforeFirst,
         };
     }
 
@@ -240,7 +243,7 @@ impl<'t> Cursor<'t> {
         let Some(spot) = self.tree.nearest(Media(self.tree.region()), direction, from)? else {
             return Ok(false);
         };
-        self.place = Place::At { spot, _pin: pin };
+        self.place = CursorPosition::At { spot, _pin: pin };
         Ok(true)
     }
 }
@@ -248,9 +251,9 @@ impl<'t> Cursor<'t> {
 impl std::fmt::Debug for Cursor<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let place: &dyn std::fmt::Debug = match &self.place {
-            Place::BeforeFirst => &"before the first",
-            Place::At { spot, .. } => &spot.record,
-            Place::AfterLast => &"after the last",
+            CursorPosition::BeforeFirst => &"before the first",
+            CursorPosition::At { spot, .. } => &spot.record,
+            CursorPosition::AfterLast => &"after the last",
         };
         f.debug_struct("Cursor").field("place", place).finish_non_exhaustive()
     }

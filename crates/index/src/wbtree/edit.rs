@@ -5,15 +5,15 @@
 //! and retires what they replace. Readers therefore meet a node's old contents or its new ones, never a mix.
 
 use super::WbTree;
-use super::bytes::{Separator, shared_bytes};
 use super::items::Items;
 use super::layout::{
     FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_BYTES, MAX_SHARED_BYTES, NodeKind, SEPARATOR_HEAD_BYTES,
     SeparatorWord, TreeWord, field, put_word,
 };
-use super::locks::Held;
+use super::locks::HeldLocks;
 use super::node::{Inner, Leaf, Pending, View};
 use super::search::{Goal, descend};
+use super::separator::{Separator, shared_bytes};
 use crate::error::{Result, corrupt};
 use tembo_pmem::Region;
 use tembo_pool::Tx;
@@ -67,13 +67,13 @@ impl<'m> Path<'m> {
 }
 
 /// An inner node's contents in memory, to be changed and built anew.
-pub(crate) struct Draft<'a> {
+pub(crate) struct InnerDraft<'a> {
     pub(crate) children: Vec<u64>,
     pub(crate) separators: Vec<Separator<'a>>,
 }
 
-impl<'a> Draft<'a> {
-    pub(crate) fn of<'m: 'a>(view: impl View<'m>, node: &Inner<'m>, key: &'a [u8]) -> Result<Draft<'a>> {
+impl<'a> InnerDraft<'a> {
+    pub(crate) fn of<'m: 'a>(view: impl View<'m>, node: &Inner<'m>, key: &'a [u8]) -> Result<InnerDraft<'a>> {
         let count = node.count();
         let mut children = Vec::with_capacity(2 * FANOUT);
         let mut separators = Vec::with_capacity(2 * FANOUT);
@@ -83,11 +83,11 @@ impl<'a> Draft<'a> {
         for i in 0..count - 1 {
             separators.push(node.separator(i, key)?);
         }
-        Ok(Draft { children, separators })
+        Ok(InnerDraft { children, separators })
     }
 
     /// The contents of this node, `between`, and the contents of the node on its right.
-    pub(crate) fn joined(mut self, between: Separator<'a>, right: Draft<'a>) -> Draft<'a> {
+    pub(crate) fn joined(mut self, between: Separator<'a>, right: InnerDraft<'a>) -> InnerDraft<'a> {
         self.children.extend(right.children);
         self.separators.push(between);
         self.separators.extend(right.separators);
@@ -104,20 +104,20 @@ impl<'a> Draft<'a> {
 pub(crate) struct Edit<'m, 'o, 't> {
     pub(crate) tree: &'m WbTree,
     pub(crate) tx: &'o mut Tx<'t>,
-    /// What is locked, if others write too.
-    held: Option<&'o Held<'o>>,
-    /// Blocks that the change makes unreachable. They are freed when it is complete, not earlier, because until
-    /// then their bytes may still be borrowed and must not be handed out again.
+    /// The locks that the change holds, if others write too.
+    held: Option<&'o HeldLocks<'o>>,
+    /// Blocks that the change makes unreachable. They are freed when it is complete, not earlier, because
+    /// until then their bytes may still be borrowed and must not be handed out again.
     retired: Vec<u64>,
 }
 
 impl<'m, 'o, 't> Edit<'m, 'o, 't> {
-    pub(crate) fn new(tree: &'m WbTree, tx: &'o mut Tx<'t>, held: Option<&'o Held<'o>>) -> Self {
+    pub(crate) fn new(tree: &'m WbTree, tx: &'o mut Tx<'t>, held: Option<&'o HeldLocks<'o>>) -> Self {
         Edit { tree, tx, held, retired: Vec::new() }
     }
 
-    /// Keeps other writers out of a leaf until the change is committed: before its state is read, and, of a new one, before
-    /// anything leads to it.
+    /// Keeps other writers out of a leaf until the change is committed: before its state is read, and, of a
+    /// new one, before anything leads to it.
     pub(crate) fn lock(&self, leaf: u64) {
         if let Some(held) = self.held {
             held.lock(leaf);
@@ -165,10 +165,11 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
 
     /// Retires a node, and takes back what the transaction stored in it.
     ///
-    /// ORDER: readers come to the node until the word that leads to it is exchanged, which is behind such stores. They would find
-    /// values of keys that the transaction changes again later, and blocks that it has given back.
+    /// ORDER: readers come to the node until the word that leads to it is exchanged, which is behind such
+    /// stores. They would find values of keys that the transaction changes again later, and blocks that it
+    /// has given back.
     pub(crate) fn retire_node(&mut self, node: u64, bytes: u64) -> Result<()> {
-        for word in self.tx.stored_words(node, bytes) {
+        for word in self.tx.logged_words(node, bytes) {
             let before = self.region().load_u64(word).map_err(tembo_pool::Error::from)?;
             self.tx.store(word, before)?;
         }
@@ -176,7 +177,7 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         Ok(())
     }
 
-    /// Builds a leaf. What lies past its last entry is not written: it is not live, so nobody looks at it.
+    /// Builds a leaf. The space past its last entry is not written: it is not live, so nobody reads it.
     pub(crate) fn build_leaf(&mut self, items: &Items) -> Result<u64> {
         let off = self.tx.alloc(LEAF_BYTES)?;
         self.lock(off);
@@ -191,8 +192,8 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         Ok(off)
     }
 
-    /// The two words that stand for a separator in a node with this base. The separator's block is kept if the
-    /// words refer to it, else retired.
+    /// The two words that stand for a separator in a node with this base. The separator's block is kept if
+    /// the words refer to it, else retired.
     pub(crate) fn encode(&mut self, separator: &Separator<'_>, base: usize) -> Result<(u64, u64)> {
         let rest_bytes = separator.len().checked_sub(base).ok_or_else(|| {
             corrupt("a separator", separator.block, format!("at least {base} bytes"), separator.len())

@@ -1,7 +1,7 @@
 //! Looking a key up, without locks and without allocation.
 
 use super::WbTree;
-use super::layout::{LENGTHS, LeafState};
+use super::layout::LeafState;
 use super::node::{Leaf, Media, View};
 use super::search::{Found, Goal, Probe, descend, descend_to, find, likely_record};
 use crate::error::Result;
@@ -35,7 +35,7 @@ impl WbTree {
         }
         let probe = Probe::new(key);
         let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
-        Ok(find_settled(view, &leaf, probe)?.map(|found| found.value))
+        Ok(find_stable(view, &leaf, probe)?.map(|found| found.value))
     }
 
     /// The value of `key` as the transaction sees it, with its own changes. O(log n).
@@ -52,10 +52,10 @@ impl WbTree {
         Ok(self.find_place(tx, Probe::new(key))?.found.map(|found| found.value))
     }
 
-    /// Asks for the memory that looking up, or writing, `keys` will touch, so that it comes while other work is
-    /// done and for all keys at once, where one look-up after another would wait for each. Changes nothing; what
-    /// the transaction itself has written is not followed. Up to [`PREFETCH_KEYS_MAX`] keys, a fraction of a
-    /// microsecond each.
+    /// Asks for the memory that looking up, or writing, `keys` will touch, so that it comes while other
+    /// work is done and for all keys at once, where one look-up after another would wait for each. Changes
+    /// nothing; what the transaction itself has written is not followed. Up to [`PREFETCH_KEYS_MAX`] keys,
+    /// a fraction of a microsecond each.
     ///
     /// The trick is known as group prefetching (Chen et al., "Improving hash join performance through
     /// prefetching", 2004); here the groups are the levels below the inner nodes: leaves, then records.
@@ -73,7 +73,7 @@ impl WbTree {
         let mut places = [(0, &[][..]); PREFETCH_KEYS_MAX];
         let mut count = 0;
         for key in keys.into_iter().take(PREFETCH_KEYS_MAX) {
-            // Damage is reported by whoever goes there in earnest.
+            // The later lookup reports damage.
             if let Ok(leaf) = descend_to(view, tree, Goal::At(key), |_, _| ()) {
                 places[count] = (leaf, key);
                 count += 1;
@@ -86,65 +86,21 @@ impl WbTree {
             }
         }
     }
-
-    /// How many records the tree holds. O(1).
-    ///
-    /// Records that several threads put and remove at this moment count or not, each by itself: if one thread removes what
-    /// another has just put, the number may be one that never was. It is exact while one thread at a time writes.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pool`](crate::Error::Pool) when the tree's header is damaged.
-    pub fn len(&self) -> Result<u64> {
-        // A removal may count and the insertion before it not.
-        Ok((self.length(Media(self.region()))? as i64).max(0) as u64)
-    }
-
-    /// Whether the tree holds no record. O(1), or O(log n) where the length alone does not tell because several threads write.
-    ///
-    /// # Errors
-    ///
-    /// As for [`len`](Self::len).
-    pub fn is_empty(&self) -> Result<bool> {
-        let view = Media(self.region());
-        if self.root(view)?.is_empty() {
-            return Ok(true);
-        }
-        Ok(self.length(view)? == 0 && self.first()?.is_none())
-    }
-
-    /// The sum of the length's parts: below zero, in two's complement, only beside several writers.
-    pub(crate) fn length<'m>(&self, view: impl View<'m>) -> Result<u64> {
-        (0..LENGTHS).try_fold(0u64, |sum, part| Ok(sum.wrapping_add(view.load(self.length_off(part))?)))
-    }
-
-    /// How many records the tree holds as the transaction sees it. O(1).
-    ///
-    /// # Errors
-    ///
-    /// As for [`len`](Self::len).
-    ///
-    /// # Panics
-    ///
-    /// If the transaction is not of this tree's pool.
-    pub fn len_in(&self, tx: &Tx<'_>) -> Result<u64> {
-        self.assert_writes(tx);
-        self.length(self.pending(tx))
-    }
 }
 
 /// Looks for a key in a leaf that a writer may be changing.
 ///
-/// The state is loaded first and again at the end. A miss counts only if it did not change in between: else the
-/// entry may have moved into a slot that was not looked at, or its fingerprint may have been overwritten. A hit
-/// counts if the slot is still live at the end, because then the record was in the tree at some moment since
-/// the start; a slot that was emptied and is being filled again is not live before its new record is complete.
+/// The state is loaded first and again at the end. A miss counts only if it did not change in between: else
+/// the entry may have moved into a slot that was not looked at, or its fingerprint may have been
+/// overwritten. A hit counts if the slot is still live at the end, because then the record was in the tree
+/// at some moment since the start; a slot that was emptied and is being filled again is not live before its
+/// new record is complete.
 ///
-/// ORDER: all loads acquire, so that none of them moves above the first load of the state, and the last one does
-/// not move above any. The writer stores an entry before the state that makes it live, and the state without it
-/// before another entry into the same slot.
+/// ORDER: all loads acquire, so that none of them moves above the first load of the state, and the last one
+/// does not move above any. The writer stores an entry before the state that makes it live, and the state
+/// without it before another entry into the same slot.
 #[inline(always)]
-pub(crate) fn find_settled<'m>(
+pub(crate) fn find_stable<'m>(
     view: impl View<'m>,
     leaf: &Leaf,
     probe: Probe<'_>,

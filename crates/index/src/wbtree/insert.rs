@@ -1,28 +1,26 @@
 //! Putting a record, in the common case by four words in one leaf.
 
 use super::WbTree;
-use super::bytes::prefix8;
 use super::edit::Edit;
 use super::items::{Item, Items};
-use super::layout::{LEAF_SLOTS, LeafState, MAX_KEY_BYTES, MAX_VALUE_BYTES, RECORD_HEAD_BYTES, TreeWord};
+use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
 use super::node::{Leaf, Media};
-use super::search::{Place, Probe};
-use crate::error::{Error, Result};
+use super::search::{Probe, TreePosition};
+use crate::error::Result;
+use crate::key_prefix::prefix8;
+use crate::record::{check_lengths, write_record};
 use tembo_pool::Tx;
 
-/// Records up to this size are composed on the stack and written at once.
-const SMALL_RECORD_BYTES: usize = 512;
-
 impl WbTree {
-    /// Puts a record whose value is the concatenation of `value`; returns whether it replaced one with the same
-    /// key. It is durable, and visible to readers, once the transaction is committed. O(log n).
+    /// Puts a record whose value is the concatenation of `value`; returns whether it replaced one with the
+    /// same key. It is durable, and visible to readers, once the transaction is committed. O(log n).
     ///
     /// If a cleared tree is still being freed, this frees a little of it.
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], and [`Error::Pool`] when the pool is full or damaged. The
-    /// transaction then is as it was, and can go on.
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], and [`Error::Pool`] when the pool is full or
+    /// damaged. The transaction then is as it was, and can go on.
     ///
     /// # Panics
     ///
@@ -44,7 +42,7 @@ impl WbTree {
     pub(crate) fn put_record(
         &self,
         tx: &mut Tx<'_>,
-        place: &Place<'_>,
+        place: &TreePosition<'_>,
         probe: Probe<'_>,
         record: u64,
     ) -> Result<bool> {
@@ -58,8 +56,8 @@ impl WbTree {
             tx.store(leaf.record_off(found.slot), record)?;
             tx.free(found.record)?;
             if leaf.state(Media(self.region()))?.bitmap() >> found.slot & 1 == 0 {
-                // ORDER: the entry is this transaction's own. Readers find it through the state, which has to become visible behind
-                // the new record, too.
+                // ORDER: the entry is this transaction's own. Readers find it through the state, which has
+                // to become visible behind the new record, too.
                 tx.store(leaf.off, state.0)?;
             }
             return Ok(true);
@@ -73,7 +71,7 @@ impl WbTree {
     }
 
     /// The first leaf of an empty tree.
-    fn plant(&self, tx: &mut Tx<'_>, place: &Place<'_>, probe: Probe<'_>, record: u64) -> Result<()> {
+    fn plant(&self, tx: &mut Tx<'_>, place: &TreePosition<'_>, probe: Probe<'_>, record: u64) -> Result<()> {
         let mut items = Items::new(0);
         items.push(Item { prefix: prefix8(probe.key), record, fingerprint: probe.fingerprint });
         let mut edit = Edit::new(self, tx, place.held);
@@ -92,8 +90,8 @@ impl WbTree {
 
     /// Fills a free slot.
     ///
-    /// PERSIST(I5): the record is durable before any of these words is stored, and all of them are in one redo
-    /// record. ORDER: readers find the entry through the state, which is stored last.
+    /// PERSIST(I5): the record is durable before any of these words is stored, and all of them are in one
+    /// redo record. ORDER: readers find the entry through the state, which is stored last.
     fn add_entry(
         &self,
         tx: &mut Tx<'_>,
@@ -110,39 +108,4 @@ impl WbTree {
         tx.store(word_off, word)?;
         Ok(tx.store(leaf.off, state.next(state.bitmap() | 1 << slot).0)?)
     }
-}
-
-pub(crate) fn check_lengths(key: &[u8], value: &[&[u8]]) -> Result<u64> {
-    let key_bytes = key.len() as u64;
-    if key_bytes > MAX_KEY_BYTES {
-        return Err(Error::KeyTooLong { bytes: key_bytes, max_bytes: MAX_KEY_BYTES });
-    }
-    let value_bytes = value.iter().map(|part| part.len() as u64).sum();
-    if value_bytes > MAX_VALUE_BYTES {
-        return Err(Error::ValueTooLong { bytes: value_bytes, max_bytes: MAX_VALUE_BYTES });
-    }
-    Ok(value_bytes)
-}
-
-/// Writes a record into a fresh block.
-pub(crate) fn write_record(tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<u64> {
-    let head = (key.len() as u64 | value_bytes << 32).to_ne_bytes();
-    let bytes = RECORD_HEAD_BYTES + key.len() as u64 + value_bytes;
-    let off = tx.alloc(bytes)?;
-    if bytes <= SMALL_RECORD_BYTES as u64 {
-        let mut image = [0; SMALL_RECORD_BYTES];
-        let mut filled = 0;
-        for part in [&head, key].iter().chain(value) {
-            image[filled..filled + part.len()].copy_from_slice(part);
-            filled += part.len();
-        }
-        tx.write_fresh(off, &image[..filled])?;
-        return Ok(off);
-    }
-    let mut at = off;
-    for part in [&head, key].iter().chain(value) {
-        tx.write_fresh(at, part)?;
-        at += part.len() as u64;
-    }
-    Ok(off)
 }

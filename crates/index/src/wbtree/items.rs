@@ -1,9 +1,9 @@
 //! The live entries of a leaf, copied out to be sorted, divided or joined.
 
-use super::bytes::prefix8;
 use super::layout::{LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, field, put_word};
 use super::node::{Leaf, Record, View, after};
 use crate::error::Result;
+use crate::key_prefix::prefix8;
 
 /// A copy of a live entry.
 #[derive(Debug, Clone, Copy, Default)]
@@ -107,8 +107,8 @@ fn rebase<'m>(view: impl View<'m>, items: &mut [Item], skip: usize) -> Result<()
     Ok(())
 }
 
-/// Sorts a few entries by insertion. (The sorts of the standard library may panic when a comparison fails in the
-/// middle, as it does where a record is damaged.)
+/// Sorts a few entries by insertion. (The sorts of the standard library may panic when a comparison fails
+/// in the middle, as it does where a record is damaged.)
 fn sort_by_record<'m>(view: impl View<'m>, items: &mut [Item]) -> Result<()> {
     for sorted in 1..items.len() {
         let mut at = sorted;

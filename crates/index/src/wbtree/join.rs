@@ -1,10 +1,10 @@
 //! Giving room back: a sparse leaf joins a neighbour, and so, where needed, do the nodes above it.
 
-use super::bytes::{Separator, shared_bytes};
-use super::edit::{Draft, Edit, Path};
+use super::edit::{Edit, InnerDraft, Path};
 use super::items::Items;
 use super::layout::{FANOUT, LEAF_SLOTS, LeafState, TreeWord};
 use super::node::{Inner, Leaf, View};
+use super::separator::{Separator, shared_bytes};
 use crate::error::Result;
 
 /// Two leaves are joined if they have no more entries than this together, so that the next few insertions do
@@ -77,7 +77,7 @@ impl<'m> Edit<'m, '_, '_> {
     fn shrink(&mut self, path: &Path<'m>, depth: usize, key: &[u8], first: usize, joint: u64) -> Result<()> {
         let (node, _) = path.steps[depth];
         let level = path.tree.level() - depth;
-        let mut draft = Draft::of(self.view(), &node, key)?;
+        let mut draft = InnerDraft::of(self.view(), &node, key)?;
         draft.children[first] = joint;
         draft.children.remove(first + 1);
         draft.separators.remove(first);
@@ -93,8 +93,9 @@ impl<'m> Edit<'m, '_, '_> {
         self.balance(path, depth, key, draft)
     }
 
-    /// Joins the sparse contents of the inner node at `depth` with a neighbour, or takes some of its children.
-    fn balance(&mut self, path: &Path<'m>, depth: usize, key: &[u8], sparse: Draft<'_>) -> Result<()> {
+    /// Joins the sparse contents of the inner node at `depth` with a neighbour, or takes some of its
+    /// children.
+    fn balance(&mut self, path: &Path<'m>, depth: usize, key: &[u8], sparse: InnerDraft<'_>) -> Result<()> {
         let (parent, child) = path.steps[depth - 1];
         let level = path.tree.level() - depth;
         let first = if child + 1 < parent.count() { child } else { child - 1 };
@@ -104,7 +105,7 @@ impl<'m> Edit<'m, '_, '_> {
         let between = parent.separator(first, key)?;
         let between_bytes = between.to_vec();
         let between = Separator::in_block(&between_bytes, between.block);
-        let other = Draft::of(self.view(), &neighbour, &between_bytes)?;
+        let other = InnerDraft::of(self.view(), &neighbour, &between_bytes)?;
         self.retire_inner(&neighbour)?;
         let both = if first == child { sparse.joined(between, other) } else { other.joined(between, sparse) };
         let count = both.children.len();
@@ -123,7 +124,7 @@ impl<'m> Edit<'m, '_, '_> {
         depth: usize,
         key: &[u8],
         first: usize,
-        both: &Draft<'_>,
+        both: &InnerDraft<'_>,
     ) -> Result<()> {
         let (node, _) = path.steps[depth];
         let level = path.tree.level() - depth;
@@ -135,7 +136,7 @@ impl<'m> Edit<'m, '_, '_> {
         let left = self.build_inner(level - 1, left_skip, both.part(0..count / 2))?;
         let right_skip = shared_bytes(Some(&middle), high.as_ref());
         let right = self.build_inner(level - 1, right_skip, both.part(count / 2..count))?;
-        let mut draft = Draft::of(self.view(), &node, key)?;
+        let mut draft = InnerDraft::of(self.view(), &node, key)?;
         draft.children[first] = left;
         draft.children[first + 1] = right;
         draft.separators[first] = middle;

@@ -1,16 +1,12 @@
-//! What the tree keeps on media: the map header, leaves, inner nodes, records and separators.
+//! The media format of the tree: the map header, leaves, inner nodes, records and separators.
 //!
 //! All words are in the byte order of the machine (a pool of the other order is refused when it is opened),
 //! all references are byte offsets from the start of the pool, and 0 is none.
 
+use crate::record::{MAX_KEY_BYTES, RECORD_HEAD_BYTES};
 use tembo_pmem::media_struct;
 
-/// Longest key, in bytes.
-pub const MAX_KEY_BYTES: u64 = 65_536;
-/// Longest value, in bytes (512 MiB, as in Redis).
-pub const MAX_VALUE_BYTES: u64 = 512 << 20;
-
-/// What kind of root a tree is, as noted in the pool's root directory.
+/// The kind of a tree's root in the pool's root directory.
 pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"wB+1");
 /// The first word of a map header: a magic and the format version.
 pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"wBtree\x02\0");
@@ -49,8 +45,8 @@ media_struct! {
 media_struct! {
     /// A part of a tree's length, in a line of its own.
     pub(crate) struct PmLength: 64 {
-        /// How many more records were added than removed through lanes whose numbers are that of this part modulo 16;
-        /// a negative number in two's complement.
+        /// How many more records were added than removed through lanes whose numbers are that of this part
+        /// modulo 16; a negative number in two's complement.
         0 => records: u64,
         /// Zero.
         8 => reserved: [u64; 7],
@@ -100,7 +96,8 @@ media_struct! {
         32 => prefixes: [u64; 41],
         /// Each separator: `length after base << 1 | 1` if the prefix holds all of it, else its block.
         360 => separators: [u64; 41],
-        /// The children; past the last one, anything. Child `i` holds the keys from separator `i - 1` on and below separator `i`.
+        /// The children; past the last one, anything. Child `i` holds the keys from separator `i - 1` on
+        /// and below separator `i`.
         688 => children: [u64; 42],
     }
 }
@@ -124,7 +121,7 @@ media_struct! {
 pub(crate) const MAP_BYTES: u64 = size_of::<PmMap>() as u64;
 pub(crate) const LEAF_BYTES: u64 = size_of::<PmLeaf>() as u64;
 pub(crate) const INNER_BYTES: u64 = size_of::<PmInner>() as u64;
-pub(crate) const RECORD_HEAD_BYTES: u64 = size_of::<PmRecord>() as u64;
+const _: () = assert!(RECORD_HEAD_BYTES == size_of::<PmRecord>() as u64);
 pub(crate) const SEPARATOR_HEAD_BYTES: u64 = size_of::<PmSeparator>() as u64;
 
 /// Offset of a field of a media struct, as the `u64` that all offsets are.

@@ -1,7 +1,7 @@
 //! Locks in memory, for writers beside each other: what they exclude is in the module essay.
 //!
-//! Locks are taken in this order: the part of the length, then the structure, then leaves. Who holds a leaf without the
-//! structure waits for no other leaf.
+//! Locks are taken in this order: the part of the length, then the structure, then leaves. A thread that
+//! holds a leaf without the structure waits for no other leaf.
 
 use super::layout::LENGTHS;
 use parking_lot::{Mutex, MutexGuard};
@@ -9,18 +9,19 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_sync::{SpinLock, hash_u64_to_bits, lock_soon};
 
-/// Leaves are locked by the hash of their offset. So many that two writers seldom meet by chance.
+/// Leaves are locked by the hash of their offset. There are enough locks that two writers seldom meet by
+/// chance.
 const STRIPES: usize = 1 << 12;
-/// Stripes that one change holds at most: a leaf, its two neighbours and the one that takes the place of two; or a leaf and two
-/// new ones. With some to spare.
+/// Stripes that one change holds at most: a leaf, its two neighbours and the one that takes the place of
+/// two; or a leaf and two new ones. With some to spare.
 const HELD_MAX: usize = 8;
 
 /// The locks of the trees of a pool.
-pub(crate) struct Locks {
+pub struct Locks {
     leaves: Box<[Lock]>,
     /// By part of the length: lanes that share one take turns.
     lengths: [Lock; LENGTHS],
-    /// Held while child words and root words are changed.
+    /// HeldLocks while child words and root words are changed.
     structure: Mutex<()>,
     /// Rises with every change of a structure, while the leaves that it concerns are locked.
     version: Line<AtomicU64>,
@@ -36,8 +37,8 @@ struct Line<T>(T);
 #[derive(Default)]
 struct Lock(SpinLock);
 
-impl Locks {
-    pub(crate) fn new() -> Locks {
+impl Default for Locks {
+    fn default() -> Locks {
         Locks {
             leaves: (0..STRIPES).map(|_| Lock::default()).collect(),
             lengths: Default::default(),
@@ -45,13 +46,15 @@ impl Locks {
             version: Line::default(),
         }
     }
+}
 
+impl Locks {
     fn stripe(leaf: u64) -> u32 {
         hash_u64_to_bits(leaf, STRIPES.trailing_zeros()) as u32
     }
 
-    /// The version of all structures. If it is the same before a way down and when the leaf at its end is locked, the way
-    /// still leads there.
+    /// The version of all structures. If it is the same before a way down and when the leaf at its end is
+    /// locked, the way still leads there.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         // ORDER: acquire: the way down that follows sees all changes that the number counts.
@@ -68,15 +71,15 @@ impl Locks {
 
     /// Waits for a leaf.
     #[inline]
-    pub(crate) fn lock_leaf(&self, leaf: u64) -> Held<'_> {
-        let held = Held::new(self, None);
+    pub(crate) fn lock_leaf(&self, leaf: u64) -> HeldLocks<'_> {
+        let held = HeldLocks::new(self, None);
         held.lock(leaf);
         held
     }
 
     /// Waits until nobody else changes a structure.
-    pub(crate) fn lock_structure(&self) -> Held<'_> {
-        Held::new(self, Some(lock_soon(|| self.structure.try_lock(), || self.structure.lock())))
+    pub(crate) fn lock_structure(&self) -> HeldLocks<'_> {
+        HeldLocks::new(self, Some(lock_soon(|| self.structure.try_lock(), || self.structure.lock())))
     }
 }
 
@@ -100,9 +103,9 @@ impl Drop for LengthHeld<'_> {
     }
 }
 
-/// What a change holds: a leaf; or the structure, and any number of leaves. All of it until this is dropped, which is when the
-/// commit has returned.
-pub(crate) struct Held<'l> {
+/// The locks that a change holds: a leaf, or the structure and any number of leaves. All are held until
+/// this is dropped, after the commit has returned.
+pub(crate) struct HeldLocks<'l> {
     locks: &'l Locks,
     leaves: [Cell<u32>; HELD_MAX],
     count: Cell<usize>,
@@ -110,11 +113,11 @@ pub(crate) struct Held<'l> {
     structure: Option<MutexGuard<'l, ()>>,
 }
 
-impl<'l> Held<'l> {
+impl<'l> HeldLocks<'l> {
     #[inline]
-    fn new(locks: &'l Locks, structure: Option<MutexGuard<'l, ()>>) -> Held<'l> {
+    fn new(locks: &'l Locks, structure: Option<MutexGuard<'l, ()>>) -> HeldLocks<'l> {
         let (count, changes_structure) = (Cell::new(0), Cell::new(false));
-        Held { locks, leaves: Default::default(), count, changes_structure, structure }
+        HeldLocks { locks, leaves: Default::default(), count, changes_structure, structure }
     }
 
     /// Locks one leaf, or, with the structure, another. Two leaves may have one lock.
@@ -142,12 +145,13 @@ impl<'l> Held<'l> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldLocks<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.changes_structure.get() {
             let version = &self.locks.version.0;
-            // ORDER: release, and before the leaves are unlocked: who locks one of them sees the new number.
+            // ORDER: release, and before the leaves are unlocked: a thread that locks one of them sees the
+            // new number.
             version.store(version.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
         for stripe in &self.leaves[..self.count.get()] {

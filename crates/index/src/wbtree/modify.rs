@@ -1,51 +1,25 @@
 //! Changes that depend on what the map holds: one way down, and nothing is written where nothing changes.
 
 use super::WbTree;
-use super::insert::{check_lengths, write_record};
-use super::search::{Place, Probe};
+use super::search::{Probe, TreePosition};
 use crate::error::Result;
+use crate::key_edit::KeyEdit;
+use crate::record::{check_lengths, write_record};
 use tembo_pool::Tx;
-
-/// What becomes of a key.
-pub(crate) enum Fate<V> {
-    AsItIs,
-    Put(V),
-    Remove,
-}
-
-impl<'v> Fate<&'v [u8]> {
-    /// The value, for a key that has none.
-    pub(crate) fn inserted(value: &'v [u8], old: Option<&[u8]>) -> Self {
-        if old.is_none() { Fate::Put(value) } else { Fate::AsItIs }
-    }
-
-    /// The value, for a key that has one.
-    pub(crate) fn updated(value: &'v [u8], old: Option<&[u8]>) -> Self {
-        if old.is_some() { Fate::Put(value) } else { Fate::AsItIs }
-    }
-
-    /// The new value, or none, for a key that has the expected one.
-    pub(crate) fn swapped(new: Option<&'v [u8]>, is_expected: bool) -> Self {
-        match new {
-            _ if !is_expected => Fate::AsItIs,
-            Some(value) => Fate::Put(value),
-            None => Fate::Remove,
-        }
-    }
-}
 
 impl WbTree {
     /// Puts a record if `key` has none; returns whether that was so. O(log n).
     ///
     /// # Errors
     ///
-    /// As for [`put`](Self::put), if a record has to be put. The transaction then is as it was, and can go on.
+    /// As for [`put`](Self::put), if a record has to be put. The transaction then is as it was, and can go
+    /// on.
     ///
     /// # Panics
     ///
     /// If the transaction is not of this tree's pool.
     pub fn insert(&self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
-        let is_there = self.decide(tx, key, |old| Fate::inserted(value, old))?;
+        let is_there = self.decide(tx, key, |old| KeyEdit::inserted(value, old))?;
         Ok(!is_there)
     }
 
@@ -59,11 +33,11 @@ impl WbTree {
     ///
     /// If the transaction is not of this tree's pool.
     pub fn update(&self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.decide(tx, key, |old| Fate::updated(value, old))
+        self.decide(tx, key, |old| KeyEdit::updated(value, old))
     }
 
-    /// Makes the value of `key` `new` if it is `expected`, where none stands for no record; returns whether it was.
-    /// O(log n).
+    /// Makes the value of `key` `new` if it is `expected`, where none stands for no record; returns whether
+    /// it was. O(log n).
     ///
     /// # Errors
     ///
@@ -82,14 +56,14 @@ impl WbTree {
         let mut is_expected = false;
         self.decide(tx, key, |old| {
             is_expected = old == expected;
-            Fate::swapped(new, is_expected)
+            KeyEdit::swapped(new, is_expected)
         })?;
         Ok(is_expected)
     }
 
-    /// Gives `key` the value that `change` makes of the one it has, where none stands for no record; returns whether there
-    /// was one. `change` is called once, before anything is changed. A value that stays the same is not written again.
-    /// O(log n).
+    /// Gives `key` the value that `change` makes of the one it has, where none stands for no record;
+    /// returns whether there was one. `change` is called once, before anything is changed. A value that
+    /// stays the same is not written again. O(log n).
     ///
     /// # Errors
     ///
@@ -104,7 +78,7 @@ impl WbTree {
         key: &[u8],
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
-        self.decide(tx, key, |old| change(old).map_or(Fate::Remove, Fate::Put))
+        self.decide(tx, key, |old| change(old).map_or(KeyEdit::Remove, KeyEdit::Put))
     }
 
     /// Lets a key have the fate that `decide` wants when it knows the value; returns whether there is one.
@@ -112,7 +86,7 @@ impl WbTree {
         &self,
         tx: &mut Tx<'_>,
         key: &[u8],
-        decide: impl FnOnce(Option<&[u8]>) -> Fate<V>,
+        decide: impl FnOnce(Option<&[u8]>) -> KeyEdit<V>,
     ) -> Result<bool> {
         self.assert_writes(tx);
         let probe = Probe::new(key);
@@ -124,23 +98,23 @@ impl WbTree {
     pub(crate) fn decide_at<V: AsRef<[u8]>>(
         &self,
         tx: &mut Tx<'_>,
-        place: &Place<'_>,
+        place: &TreePosition<'_>,
         probe: Probe<'_>,
-        decide: impl FnOnce(Option<&[u8]>) -> Fate<V>,
+        decide: impl FnOnce(Option<&[u8]>) -> KeyEdit<V>,
     ) -> Result<bool> {
         let key = probe.key;
         let old = place.found.map(|found| found.value);
         match decide(old) {
-            Fate::Put(value) if old != Some(value.as_ref()) => {
+            KeyEdit::Put(value) if old != Some(value.as_ref()) => {
                 let value = [value.as_ref()];
                 let value_bytes = check_lengths(key, &value)?;
-                // What is freed on the way was cleared before, so that the place is still right.
+                // The blocks freed meanwhile were cleared before, so that the position is still right.
                 self.change(tx, |tx| {
                     let record = write_record(tx, key, &value, value_bytes)?;
                     self.put_record(tx, place, probe, record)
                 })
             }
-            Fate::Remove if old.is_some() => self.change(tx, |tx| self.remove_record(tx, place, key)),
+            KeyEdit::Remove if old.is_some() => self.change(tx, |tx| self.remove_record(tx, place, key)),
             _ => Ok(old.is_some()),
         }
     }

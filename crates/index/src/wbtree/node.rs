@@ -3,12 +3,13 @@
 //! Immutable media (records, separator blocks, and all of an inner node but the words named in [`Inner`])
 //! is borrowed in place; everything that changes is loaded word by word through a [`View`].
 
-use super::bytes::{Separator, prefix8};
 use super::layout::{
-    FANOUT, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, RECORD_HEAD_BYTES, SEPARATOR_HEAD_BYTES,
-    SeparatorWord, field,
+    FANOUT, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, SEPARATOR_HEAD_BYTES, SeparatorWord, field,
 };
+use super::separator::Separator;
 use crate::error::{Result, corrupt};
+use crate::key_prefix::prefix8;
+use crate::record::RECORD_HEAD_BYTES;
 use tembo_pmem::{LINE_BYTES, Region};
 use tembo_pool::TxView;
 
@@ -18,8 +19,8 @@ pub(crate) trait View<'m>: Copy {
     fn load(self, off: u64) -> Result<u64>;
 }
 
-/// What readers see. Whoever makes one holds a pin (or the pool's writer) as long as the view and
-/// everything borrowed through it.
+/// The view of readers. Its maker holds a pin (or the pool's writer) as long as the view and everything
+/// borrowed through it.
 #[derive(Clone, Copy)]
 pub(crate) struct Media<'m>(pub(crate) &'m Region);
 
@@ -35,7 +36,7 @@ impl<'m> View<'m> for Media<'m> {
     }
 }
 
-/// What the writer sees in the middle of a transaction.
+/// The view of the writer in the middle of a transaction.
 #[derive(Clone, Copy)]
 pub(crate) struct Pending<'m, 't> {
     pub(crate) region: &'m Region,
@@ -115,8 +116,8 @@ impl<'m> Record<'m> {
 /// The bytes of a separator block.
 pub(crate) fn separator_bytes(region: &Region, off: u64) -> Result<&[u8]> {
     let bytes = region.load_u64(off)?;
-    // SAFETY: as for a record: written before the commit that links it, never stored to afterwards, freed with
-    // the node that owns it.
+    // SAFETY: as for a record: written before the commit that links it, never stored to afterwards, freed
+    // with the node that owns it.
     Ok(unsafe { region.bytes(within(off, SEPARATOR_HEAD_BYTES), bytes)? })
 }
 
@@ -308,7 +309,8 @@ impl Leaf {
         self.entry_off(slot) + field!(PmEntry.record)
     }
 
-    /// Where the word with this slot's fingerprint lies, and by how many bits the fingerprint is shifted in it.
+    /// Where the word with this slot's fingerprint lies, and by how many bits the fingerprint is shifted in
+    /// it.
     pub(crate) fn fingerprint_place(&self, slot: usize) -> (u64, u32) {
         let byte = field!(PmLeaf.fingerprints) + slot as u64;
         // The first byte in memory is the lowest one of the word on little-endian machines.

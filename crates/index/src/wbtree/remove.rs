@@ -3,10 +3,10 @@
 use super::WbTree;
 use super::edit::{Edit, Path};
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
-use super::locks::Held;
+use super::locks::HeldLocks;
 use super::node::{Leaf, Media, Record};
 use super::scan::Direction;
-use super::search::{Place, Probe};
+use super::search::{Probe, TreePosition};
 use crate::error::{Error, Result, corrupt};
 use std::ops::Bound;
 use tembo_pool::{KeptSpace, Tx};
@@ -81,7 +81,12 @@ impl WbTree {
     }
 
     /// Removes the record of a key from where it is; returns whether it was there.
-    pub(crate) fn remove_record(&self, tx: &mut Tx<'_>, place: &Place<'_>, key: &[u8]) -> Result<bool> {
+    pub(crate) fn remove_record(
+        &self,
+        tx: &mut Tx<'_>,
+        place: &TreePosition<'_>,
+        key: &[u8],
+    ) -> Result<bool> {
         let (Some(leaf), Some(found)) = (&place.leaf, &place.found) else { return Ok(false) };
         self.remove_entries(tx, (place.tree, place.held), leaf, key, &[(found.slot, found.record)])?;
         Ok(true)
@@ -89,12 +94,12 @@ impl WbTree {
 
     /// Removes entries, slots and records, from the leaf on the way to `key`.
     ///
-    /// PERSIST(I5): one word removes the entries. Their prefixes, fingerprints and record words stay, so that readers with
-    /// the state before still find the records, which live as long as their pins.
+    /// PERSIST(I5): one word removes the entries. Their prefixes, fingerprints and record words stay, so
+    /// that readers with the state before still find the records, which live as long as their pins.
     pub(crate) fn remove_entries(
         &self,
         tx: &mut Tx<'_>,
-        (tree, held): (TreeWord, Option<&Held<'_>>),
+        (tree, held): (TreeWord, Option<&HeldLocks<'_>>),
         (leaf, state): &(Leaf, LeafState),
         key: &[u8],
         entries: &[(usize, u64)],
@@ -105,7 +110,8 @@ impl WbTree {
         for (slot, record) in entries.iter().filter(|(slot, _)| seen >> slot & 1 != 0) {
             let before = self.region().load_u64(leaf.record_off(*slot)).map_err(tembo_pool::Error::from)?;
             if before != *record {
-                // ORDER: the transaction has put this key before; nobody may see that, up to the state behind it.
+                // ORDER: the transaction has put this key before; nobody may see that, up to the state
+                // behind it.
                 tx.store(leaf.record_off(*slot), before)?;
             }
         }
@@ -120,9 +126,14 @@ impl WbTree {
         Ok(())
     }
 
-    /// Joins the sparse leaf on the way to `key` with a neighbour, if there is room in the neighbour and for the
-    /// new nodes in the pool.
-    fn tidy(&self, tx: &mut Tx<'_>, (tree, held): (TreeWord, Option<&Held<'_>>), key: &[u8]) -> Result<()> {
+    /// Joins the sparse leaf on the way to `key` with a neighbour, if there is room in the neighbour and
+    /// for the new nodes in the pool.
+    fn tidy(
+        &self,
+        tx: &mut Tx<'_>,
+        (tree, held): (TreeWord, Option<&HeldLocks<'_>>),
+        key: &[u8],
+    ) -> Result<()> {
         let before = tx.savepoint();
         tx.use_kept_space(KeptSpace::Half);
         let mut edit = Edit::new(self, tx, held);

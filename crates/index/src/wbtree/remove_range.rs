@@ -23,8 +23,9 @@ impl Rest {
     }
 }
 
-/// How many records one transaction removes. A removal changes two words at worst, which take 32 bytes of the redo record,
-/// and two such records fit into half a lane: where only one does, the next needs space elsewhere.
+/// How many records one transaction removes. A removal changes two words at worst, which take 32 bytes of
+/// the redo record, and two such records fit into half a lane: where only one does, the next needs space
+/// elsewhere.
 fn group_records(geometry: &Geometry) -> u64 {
     u64::from(geometry.lane_bytes / 128).saturating_sub(6).max(1)
 }
@@ -32,12 +33,13 @@ fn group_records(geometry: &Geometry) -> u64 {
 impl WbTree {
     /// Removes the records whose keys lie in `bounds`; returns how many. O(log n) per leaf of 28 records.
     ///
-    /// All of it is part of the transaction, which takes memory, and until its end space in the pool, in proportion:
-    /// [`remove_range_in_groups`](Self::remove_range_in_groups) does not.
+    /// All of it is part of the transaction, which takes memory, and until its end space in the pool, in
+    /// proportion: [`remove_range_in_groups`](Self::remove_range_in_groups) does not.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when the pool is damaged. The transaction then is as it was, and can go on.
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is damaged. The transaction then is as it was, and
+    /// can go on.
     ///
     /// # Panics
     ///
@@ -48,11 +50,11 @@ impl WbTree {
         self.change(tx, |tx| self.sweep(tx, &mut rest.clone(), u64::MAX))
     }
 
-    /// Removes the records whose keys lie in `bounds` in the order of their keys, some dozens in each of the transactions
-    /// that `begin` makes; returns how many. What is gone after a crash or a failure is therefore gone up to
-    /// some key. Needs little memory, and in a full pool no space, however many there are.
+    /// Removes the records whose keys lie in `bounds` in the order of their keys, some dozens in each of
+    /// the transactions that `begin` makes; returns how many. After a crash or a failure the records up to
+    /// some key are gone. Needs little memory, and in a full pool no space, however many there are.
     ///
-    /// What others put between the transactions is removed or not.
+    /// Records that others put between the transactions are removed or not.
     ///
     /// # Errors
     ///
@@ -78,7 +80,8 @@ impl WbTree {
             })?;
             match tx.commit() {
                 Ok(()) => {}
-                // The redo record did not fit behind a large one of somebody's, nor anywhere else. That of a single removal may.
+                // The redo record did not fit behind a large one of somebody's, nor anywhere else. That of
+                // a single removal may.
                 Err(tembo_pool::Error::Full { .. }) if limit > 1 => {
                     limit = 1;
                     continue;
@@ -105,7 +108,8 @@ impl WbTree {
         Ok(removed)
     }
 
-    /// Removes up to `limit` records from the leaf in which `lower` is; returns how many, and where the rest begins.
+    /// Removes up to `limit` records from the leaf in which `lower` is; returns how many, and where the
+    /// rest begins.
     fn sweep_leaf(
         &self,
         tx: &mut Tx<'_>,

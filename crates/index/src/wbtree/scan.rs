@@ -1,9 +1,9 @@
 //! Walking a range of keys in both directions while writers go on.
 //!
-//! An end of the walk holds a copy of one leaf's entries, taken while the leaf's state did not change, and the
-//! fence behind which the next leaf begins. There are no pointers between leaves: the way to the next one is
-//! from the root, to the fence. So a walk never meets a half-done change of structure. A record that is there
-//! during the whole walk is met exactly once; one that comes or goes meanwhile is met or not.
+//! An end of the walk holds a copy of one leaf's entries, taken while the leaf's state did not change, and
+//! the fence behind which the next leaf begins. There are no pointers between leaves: the way to the next
+//! one is from the root, to the fence. So a walk never meets a half-done change of structure. A record that
+//! is there during the whole walk is met exactly once; one that comes or goes meanwhile is met or not.
 
 use super::WbTree;
 use super::items::Items;
@@ -100,7 +100,7 @@ pub(crate) struct End {
     next: Next,
 }
 
-/// What comes after the current leaf.
+/// The next leaf of the walk.
 #[derive(Debug)]
 enum Next {
     Start,
@@ -336,8 +336,8 @@ pub(crate) fn is_right_of(key: &[u8], fence: Option<&[u8]>) -> bool {
     fence.is_none_or(|fence| fence <= key)
 }
 
-/// Drops records at both ends of a leaf's. A leaf that takes the place of an empty neighbour stays where it is: it may hold
-/// keys beyond the fences that it had when the way to it was read.
+/// Drops records at both ends of a leaf's. A leaf that takes the place of an empty neighbour stays where it
+/// is: it may hold keys beyond the fences that it had when the way to it was read.
 pub(crate) fn trim<'m>(
     view: impl View<'m>,
     records: &mut VecDeque<u64>,
@@ -426,8 +426,8 @@ impl Fenced<'_, '_> {
         Ok(())
     }
 
-    /// The leaf's fence in a direction, behind which the next leaf begins. `behind` is the fence, or a key, from which the
-    /// walk came.
+    /// The leaf's fence in a direction, behind which the next leaf begins. `behind` is the fence, or a key,
+    /// from which the walk came.
     pub(crate) fn fence_at(&self, direction: Direction, behind: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let separator = match direction {
             Direction::Up => &self.high,

@@ -1,13 +1,13 @@
 //! Finding the way down and the entry in a leaf.
 
 use super::WbTree;
-use super::bytes::{fingerprint, prefix8};
 use super::layout::{LeafState, MAX_HEIGHT, SeparatorWord, TreeWord};
-use super::locks::Held;
+use super::locks::HeldLocks;
 use super::node::{
     Inner, Leaf, Media, Pending, Record, View, after, matches, prefetch_node, separator_bytes,
 };
 use crate::error::{Result, corrupt};
+use crate::key_prefix::{fingerprint, prefix8};
 use std::cmp::Ordering;
 use tembo_pool::Tx;
 
@@ -160,26 +160,26 @@ pub(crate) fn find_pending<'m>(
 
 /// Where a key is, or belongs, as the transaction sees it.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'m> {
+pub(crate) struct TreePosition<'m> {
     pub(crate) tree: TreeWord,
     /// The leaf with its state; none in an empty tree.
     pub(crate) leaf: Option<(Leaf, LeafState)>,
     pub(crate) found: Option<Found<'m>>,
     /// With what the structure is locked, if others write too.
-    pub(crate) held: Option<&'m Held<'m>>,
+    pub(crate) held: Option<&'m HeldLocks<'m>>,
 }
 
 impl WbTree {
     #[inline(always)]
-    pub(crate) fn find_place(&self, tx: &Tx<'_>, probe: Probe<'_>) -> Result<Place<'_>> {
+    pub(crate) fn find_place(&self, tx: &Tx<'_>, probe: Probe<'_>) -> Result<TreePosition<'_>> {
         let view = self.pending(tx);
         let tree = self.root(view)?;
         if tree.is_empty() {
-            return Ok(Place { tree, leaf: None, found: None, held: None });
+            return Ok(TreePosition { tree, leaf: None, found: None, held: None });
         }
         let leaf = descend(view, tree, Goal::At(probe.key), |_, _| ())?;
         let (state, found) = find_pending(view, &leaf, probe)?;
-        Ok(Place { tree, leaf: Some((leaf, state)), found, held: None })
+        Ok(TreePosition { tree, leaf: Some((leaf, state)), found, held: None })
     }
 }
 
@@ -191,8 +191,8 @@ pub(crate) struct Found<'m> {
     pub(crate) value: &'m [u8],
 }
 
-/// Looks for a key among the entries that are live in `state`. The records' words are read through `view`, what
-/// changes only together with the state through `keys`.
+/// Looks for a key among the entries that are live in `state`. The records' words are read through `view`,
+/// what changes only together with the state through `keys`.
 #[inline(always)]
 pub(crate) fn find<'m>(
     view: impl View<'m>,

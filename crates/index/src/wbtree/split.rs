@@ -1,17 +1,18 @@
 //! Making room: a full leaf becomes two, and so, where needed, do the nodes above it.
 
 use super::WbTree;
-use super::bytes::{Separator, shared_bytes, shortest_between};
-use super::edit::{Draft, Edit, Path};
+use super::edit::{Edit, InnerDraft, Path};
 use super::items::{Item, Items};
 use super::layout::{FANOUT, INLINE_BYTES, INNER_BYTES, LEAF_SLOTS, NodeKind, TreeWord, field, put_word};
 use super::node::{Inner, Record, View};
-use super::search::{Place, Probe};
+use super::search::{Probe, TreePosition};
+use super::separator::{Separator, shared_bytes};
 use crate::error::{Result, corrupt};
+use crate::key_prefix::shortest_between;
 use tembo_pool::Tx;
 
-/// A leaf without a free slot, but with no more entries than this after the insertion, is rewritten instead of
-/// divided. (Slots that the same transaction emptied cannot be filled in place.)
+/// A leaf without a free slot, but with no more entries than this after the insertion, is rewritten instead
+/// of divided. (Slots that the same transaction emptied cannot be filled in place.)
 const REWRITE_AT_MOST: usize = LEAF_SLOTS * 3 / 4;
 
 impl WbTree {
@@ -19,7 +20,7 @@ impl WbTree {
     pub(crate) fn split(
         &self,
         tx: &mut Tx<'_>,
-        place: &Place<'_>,
+        place: &TreePosition<'_>,
         probe: Probe<'_>,
         record: u64,
     ) -> Result<()> {
@@ -89,7 +90,7 @@ impl<'m> Edit<'m, '_, '_> {
             return self.replace(path, above, new);
         }
         let level = path.tree.level() - above;
-        let mut draft = Draft::of(self.view(), &parent, key)?;
+        let mut draft = InnerDraft::of(self.view(), &parent, key)?;
         draft.children[child] = left;
         draft.children.insert(child + 1, right);
         draft.separators.insert(child, separator);
@@ -107,7 +108,7 @@ impl<'m> Edit<'m, '_, '_> {
         path: &Path<'m>,
         depth: usize,
         key: &[u8],
-        draft: &Draft<'_>,
+        draft: &InnerDraft<'_>,
         child: usize,
     ) -> Result<()> {
         let count = draft.children.len();
@@ -132,8 +133,8 @@ impl<'m> Edit<'m, '_, '_> {
         self.grow(path, depth, key, (left, middle, right))
     }
 
-    /// A copy of `node` in which two children stand in the place of one. The base stays, so that all words but
-    /// the new ones are copied.
+    /// A copy of `node` in which two children stand in the place of one. The base stays, so that all words
+    /// but the new ones are copied.
     fn splice(
         &mut self,
         node: &Inner<'m>,
@@ -167,8 +168,9 @@ impl<'m> Edit<'m, '_, '_> {
     }
 }
 
-/// How many of `count` sorted entries go to the left, when the new one is at position `at`. An entry at either
-/// end is likely to be one of a sequence: then the full side stays full, and the other begins with it.
+/// How many of `count` sorted entries go to the left, when the new one is at position `at`. An entry at
+/// either end is likely to be one of a sequence: then the full side stays full, and the other begins with
+/// it.
 fn choose_cut(count: usize, at: usize) -> usize {
     match at {
         0 => 1,

@@ -1,7 +1,7 @@
 //! Trees without a name, as parts of other structures.
 
 use super::WbTree;
-use crate::dropped::{MapFormat, MapKind};
+use crate::map_kind::{MapFormat, MapKind};
 use crate::error::{Error, Result};
 use tembo_pool::{Pool, Tx};
 

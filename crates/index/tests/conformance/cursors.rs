@@ -126,7 +126,8 @@ pub(crate) fn a_cursor_on_an_empty_index<I: OrderedIndex>() {
         assert!(!cursor.seek(b"").unwrap() && !cursor.seek_back(b"x").unwrap());
         assert!(!cursor.seek_first().unwrap() && !cursor.seek_last().unwrap());
         assert_eq!(cursor.record(), None);
-        // The empty key, with an empty value, is a record like others, and one that is removed stays readable.
+        // The empty key, with an empty value, is a record like others, and one that is removed stays
+        // readable.
         bench.put(b"", b"");
         assert!(cursor.seek(b"").unwrap(), "round {round}");
         assert!(bench.remove(b""));

@@ -15,7 +15,7 @@ use tembo_index::Result;
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Lane, Marks, Pin, Pool, Tx};
 
-/// What the suite asks of an index.
+/// The interface of an index for the suite.
 pub(crate) trait OrderedIndex: Sized + Clone + Send + Sync + 'static {
     fn create(tx: &mut Tx<'_>, name: &str) -> Result<Self>;
     fn open(pool: &Pool, name: &str) -> Result<Option<Self>>;
@@ -53,7 +53,7 @@ pub(crate) trait OrderedIndex: Sized + Clone + Send + Sync + 'static {
     fn check(&self, marks: &mut Marks) -> Result<()>;
 }
 
-/// What the suite asks of a cursor: moves say whether it is at a record.
+/// The interface of a cursor for the suite: moves return whether it is at a record.
 pub(crate) trait OrderedCursor {
     fn seek(&mut self, key: &[u8]) -> Result<bool>;
     fn seek_back(&mut self, key: &[u8]) -> Result<bool>;
@@ -68,7 +68,7 @@ pub(crate) trait OrderedCursor {
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 /// Both bounds of a walk.
 pub(crate) type KeyBounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
-/// What an index is compared with.
+/// The model that an index is compared with.
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Every key.

@@ -424,7 +424,7 @@ pub(crate) fn conditions_are_told_apart<I: OrderedIndex>() {
             assert!(index.compare_and_swap(&mut tx, key, Some(b"more"), None).unwrap());
             assert!(!index.modify(&mut tx, key, |old| old.map(<[u8]>::to_vec)).unwrap());
             assert_eq!(index.len_in(&tx).unwrap(), u64::from(others));
-            // What cannot be put is refused, and asking for it is not.
+            // A key that is too long cannot be put, but can be looked up.
             assert!(matches!(index.insert(&mut tx, &long_key, b""), Err(Error::KeyTooLong { .. })));
             assert!(matches!(
                 index.modify(&mut tx, &long_key, |_| Some(vec![])),

@@ -27,7 +27,8 @@ fn bench_of<I: OrderedIndex>(keys: impl IntoIterator<Item = Vec<u8>>) -> (Bench<
     (bench, model)
 }
 
-/// Every kind of bounds between any two of some keys, the ends and the reverse included, each taken back afterwards.
+/// Every kind of bounds between any two of some keys, the ends and the reverse included, each taken back
+/// afterwards.
 pub(crate) fn every_pair_of_bounds_is_removed<I: OrderedIndex>() {
     let keys: Vec<Vec<u8>> = awkward_keys().into_iter().filter(|key| key.len() < 100).collect();
     let mut probes: Vec<Vec<u8>> = keys.iter().step_by(40).cloned().collect();

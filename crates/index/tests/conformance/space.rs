@@ -98,7 +98,7 @@ pub(crate) fn a_full_pool_refuses_puts_and_goes_on<I: OrderedIndex>() {
             let (key, value) = (key(round * 1_000_000 + i), vec![i as u8; 100 + (i % 400) as usize]);
             let mut tx = bench.lane.begin();
             let outcome = bench.index.put(&mut tx, &key, &value);
-            // What the refused operation did is taken back, so that the commit is harmless.
+            // The refused operation was taken back, so that the commit is harmless.
             tx.commit().unwrap();
             match outcome {
                 Ok(_) => _ = model.insert(key, value),
@@ -130,7 +130,8 @@ pub(crate) fn a_refused_change_of_structure_is_taken_back<I: OrderedIndex>() {
         let mut bench = Bench::<I>::within((2 << 20) + (extra_chunks << 14));
         let mut model = Model::new();
         let mut refusals = 0;
-        // Records find room longer than nodes do, or the other way round, as the size of the pool will have it.
+        // Records find room longer than nodes do, or the other way round, as the size of the pool will have
+        // it.
         for i in (0..).take_while(|i| *i < 40_000) {
             let mut tx = bench.lane.begin();
             let outcome = bench.index.put(&mut tx, &key(i), b"value");

@@ -1,4 +1,4 @@
-//! What the crash tests of all trees share: trees in a pool, and the script of a scenario.
+//! The shared parts of all trees' crash tests: trees in a pool, and the script of a scenario.
 
 use tembo_crashsim::{Failure, Report};
 use tembo_pmem::Region;
@@ -42,13 +42,13 @@ pub(crate) trait InPool: Sized {
     }
 }
 
-/// What is done in a scenario.
+/// The operations of a scenario.
 pub(crate) struct Script<Op> {
     pub(crate) name: String,
     pub(crate) ops: Vec<Op>,
-    /// What a recovered tree is written to with.
+    /// The operations on a recovered tree.
     pub(crate) continuation: Vec<Op>,
-    /// Of the region.
+    /// The size of the region.
     pub(crate) bytes: u64,
 }
 
@@ -59,7 +59,8 @@ impl<Op> Script<Op> {
     }
 }
 
-/// What is the same in every `Scenario` whose state is [`InPool`], and which has a field `script`.
+/// The methods that are the same in every `Scenario` whose state is [`InPool`], and which has a field
+/// `script`.
 macro_rules! scripted_in_a_pool {
     () => {
         fn name(&self) -> String {

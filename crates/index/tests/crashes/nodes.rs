@@ -1,4 +1,4 @@
-//! What a simulation did to nodes: that a scenario meant to divide or to join some has done so.
+//! Counts of nodes in a simulation: a scenario that is meant to divide or to join nodes has done so.
 
 use super::crashes::text;
 use std::sync::Mutex;
@@ -35,7 +35,7 @@ impl Nodes {
     }
 }
 
-/// What a pool had allocated after the last operation. Nothing is known, and noted, after a recovery.
+/// The allocated bytes of a pool after the last operation. Nothing is known, and noted, after a recovery.
 #[derive(Debug, Default)]
 pub(crate) struct Allocated(Option<Mutex<u64>>);
 
@@ -49,7 +49,7 @@ fn allocated_bytes(pool: &Pool) -> Result<u64, String> {
     Ok(pool.marks().map_err(text)?.usage().allocated_bytes)
 }
 
-/// What the runs of a campaign did to nodes.
+/// The changes of nodes in the runs of a campaign.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     runs: usize,

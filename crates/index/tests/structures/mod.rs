@@ -1,10 +1,12 @@
-//! What the tests of both CDDS structures share: each test is written once, for whichever of them.
+//! The shared parts of both structures' tests: each test is written once, for whichever of them.
 
 #![allow(dead_code, unused_macros, unused_imports)] // No test uses all of it.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use tembo_index::{CddsHash, CddsHashed, CddsMap, CddsOrdered, CddsSnapshot, CddsStructure};
+use tembo_index::{
+    HashStructure, TreeStructure, VersionedHash, VersionedMap, VersionedSnapshot, VersionedStructure,
+};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -15,20 +17,20 @@ pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 pub(crate) const SEED: u64 = 0x5EED;
 
 /// A structure under test.
-pub(crate) trait Structure: CddsStructure + Send + Sync + std::fmt::Debug {
+pub(crate) trait Structure: VersionedStructure + Send + Sync + std::fmt::Debug {
     const IS_ORDERED: bool;
 
-    fn create(pool: &Pool, name: &str) -> CddsMap<Self>;
+    fn create(pool: &Pool, name: &str) -> VersionedMap<Self>;
 
     /// Whether a load of so many bytes at once is that of a node.
     fn is_node_load(bytes: u64) -> bool;
 }
 
-impl Structure for CddsOrdered {
+impl Structure for TreeStructure {
     const IS_ORDERED: bool = true;
 
-    fn create(pool: &Pool, name: &str) -> CddsMap<CddsOrdered> {
-        CddsMap::create(pool, name).unwrap()
+    fn create(pool: &Pool, name: &str) -> VersionedMap<TreeStructure> {
+        VersionedMap::create(pool, name).unwrap()
     }
 
     fn is_node_load(bytes: u64) -> bool {
@@ -36,11 +38,11 @@ impl Structure for CddsOrdered {
     }
 }
 
-impl Structure for CddsHashed {
+impl Structure for HashStructure {
     const IS_ORDERED: bool = false;
 
-    fn create(pool: &Pool, name: &str) -> CddsMap<CddsHashed> {
-        CddsHash::create_with_seed(pool, name, SEED).unwrap()
+    fn create(pool: &Pool, name: &str) -> VersionedMap<HashStructure> {
+        VersionedHash::create_with_seed(pool, name, SEED).unwrap()
     }
 
     /// Nodes with more than one word behind their heads, which are loaded word by word.
@@ -53,10 +55,10 @@ impl Structure for CddsHashed {
 macro_rules! for_each_structure {
     ($($test:ident),+ $(,)?) => {
         mod tree {
-            $(#[test] fn $test() { super::$test::<tembo_index::CddsOrdered>() })+
+            $(#[test] fn $test() { super::$test::<tembo_index::TreeStructure>() })+
         }
         mod hash {
-            $(#[test] fn $test() { super::$test::<tembo_index::CddsHashed>() })+
+            $(#[test] fn $test() { super::$test::<tembo_index::HashStructure>() })+
         }
     };
 }
@@ -67,7 +69,7 @@ pub(crate) fn new_pool(bytes: usize) -> Pool {
     Pool::create_in(region, &Geometry { zone_chunks: 1 << 12, ..Geometry::default() }).unwrap()
 }
 
-pub(crate) fn new_map<S: Structure>() -> CddsMap<S> {
+pub(crate) fn new_map<S: Structure>() -> VersionedMap<S> {
     S::create(&new_pool(8 << 20), "map")
 }
 
@@ -77,13 +79,13 @@ pub(crate) fn image(pool: &Pool) -> Vec<u8> {
     words.flat_map(u64::to_ne_bytes).collect()
 }
 
-pub(crate) fn check<S: CddsStructure>(map: &CddsMap<S>) {
+pub(crate) fn check<S: VersionedStructure>(map: &VersionedMap<S>) {
     let mut marks = map.pool().marks().unwrap();
     map.check(&mut marks).unwrap();
     marks.finish().unwrap();
 }
 
-pub(crate) fn contents<S: CddsStructure>(snapshot: &CddsSnapshot<S>) -> Model {
+pub(crate) fn contents<S: VersionedStructure>(snapshot: &VersionedSnapshot<S>) -> Model {
     let mut found = Model::new();
     for entry in snapshot.iter() {
         let entry = entry.unwrap();
@@ -92,8 +94,9 @@ pub(crate) fn contents<S: CddsStructure>(snapshot: &CddsSnapshot<S>) -> Model {
     found
 }
 
-/// Keys that all have one hash under [`SEED`]. XXH3 multiplies the words of a key of this length with each other after it has
-/// combined them with its constants and the seed; the first becomes zero here, so that the second does not matter.
+/// Keys that all have one hash under [`SEED`]. XXH3 multiplies the words of a key of this length with each
+/// other after it has combined them with its constants and the seed; the first becomes zero here, so that
+/// the second does not matter.
 pub(crate) fn equal_hash_key(i: u32) -> Vec<u8> {
     const FIRST_OF_SECRET: u64 = 0xBE4B_A423_396C_FEB8;
     let mut key = [0x77; 32];

@@ -1,7 +1,8 @@
-//! Lines of a region, and its words, for who loads, stores or flushes many: what has to be checked is checked once.
+//! Lines of a region, and its words, for callers that load, store or flush many: bounds are checked once.
 
-use super::{Flusher, OutOfBounds, Region, line_number, word_number};
-use crate::{LINE_BYTES, WORD_BYTES};
+use super::persist::Flusher;
+use super::{Region, line_number, word_number};
+use crate::{LINE_BYTES, OutOfBounds, WORD_BYTES};
 use std::hint::{black_box, select_unpredictable};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +17,8 @@ pub struct Line<'r> {
     words: &'r [AtomicU64; WORDS],
 }
 
-/// The words that a region had when it was [asked for them](Region::loadable_words), for who loads many: what is the same for all of these
-/// is looked up once.
+/// The words that a region had at the time of [`Region::loadable_words`], for callers that load many: base
+/// and length are loaded once for all of them.
 #[derive(Debug, Clone, Copy)]
 pub struct LoadableWords<'r> {
     base: *const u8,
@@ -26,7 +27,7 @@ pub struct LoadableWords<'r> {
 }
 
 impl<'r> LoadableWords<'r> {
-    /// As of a region that has none, so that each load goes the other way.
+    /// The words of an empty region, so that the caller falls back for each load.
     #[inline(always)]
     pub fn none() -> LoadableWords<'r> {
         LoadableWords { base: core::ptr::null(), count: 0, of: PhantomData }
@@ -60,7 +61,7 @@ impl<'r> LoadableWords<'r> {
 pub struct WritableLine<'r>(Line<'r>);
 
 impl Region {
-    /// The words that the region has now; none if loads are reported to somebody.
+    /// The words that the region has now; none if loads are reported.
     #[inline(always)]
     pub fn loadable_words(&self) -> LoadableWords<'_> {
         let count = self.loadable_words.load(Ordering::Acquire);
@@ -78,13 +79,13 @@ impl Region {
         if line_number(off) >= region_bytes / LINE_BYTES {
             return Err(OutOfBounds { off, bytes: LINE_BYTES, region_bytes });
         }
-        // SAFETY: in bounds and aligned (checked), and mapped for as long as the region lives. All racing accesses are atomic by the
-        // contract of the unsafe bulk methods.
+        // SAFETY: in bounds and aligned (checked), and mapped for as long as the region lives. All racing
+        // accesses are atomic by the contract of the unsafe bulk methods.
         let words = unsafe { &*self.range.base().add(off as usize).cast() };
         Ok(Line { region: self, off, words })
     }
 
-    /// The same, to be stored to.
+    /// The line at `off`, to be stored to.
     ///
     /// # Errors
     ///
@@ -105,7 +106,8 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`OutOfBounds`] when the line is not inside the region, or its offset is not aligned; nothing is stored then.
+    /// [`OutOfBounds`] when the line is not inside the region, or its offset is not aligned; nothing is
+    /// stored then.
     #[inline(always)]
     pub fn store_line(&self, off: u64, mask: u8, values: &[u64; 8]) -> Result<(), OutOfBounds> {
         let words = self.writable_line(off)?.0.words;
@@ -120,9 +122,10 @@ impl Region {
             words[word].store(values[word], Ordering::Release);
             return Ok(());
         }
-        // Which words are stored differs from line to line, so that no processor could foresee branches: the others go where nobody looks.
+        // The mask differs from line to line, so branches on it would be mispredicted. Words outside it go to
+        // a dummy.
         let nowhere = AtomicU64::new(0);
-        // The compiler would leave stores out that nobody can see.
+        // Without this the compiler would drop the stores to the dummy.
         let nowhere = black_box(&nowhere);
         for (i, (word, value)) in words.iter().zip(values).enumerate() {
             select_unpredictable(mask >> i & 1 != 0, word, nowhere).store(*value, Ordering::Release);
@@ -130,7 +133,7 @@ impl Region {
         Ok(())
     }
 
-    /// What stores words of many lines: what is the same for all of them is looked up once.
+    /// A handle that stores words of many lines: base and length are loaded once for all of them.
     ///
     /// # Panics
     ///
@@ -160,13 +163,14 @@ impl Region {
 pub struct LineStores<'r> {
     region: &'r Region,
     base: *mut u8,
-    /// The lines that the region has, where nobody is told of stores; else 0.
+    /// The number of the region's lines; 0 where stores are counted or observed.
     lines: u64,
 }
 
 impl LineStores<'_> {
-    /// Stores the words of `mask` (bit i: word i) of the line at `off`, each as by [`Region::store_u64`], but in whatever
-    /// order: with one instruction where the processor has it, which takes a fraction of the instructions, and of the room that stores wait in.
+    /// Stores the words of `mask` (bit i: word i) of the line at `off`, each as by [`Region::store_u64`], but
+    /// in any order. Uses one masked store where the processor has it, which saves instructions and
+    /// store-buffer entries.
     ///
     /// # Errors
     ///
@@ -179,7 +183,7 @@ impl LineStores<'_> {
         // SAFETY: in bounds and aligned (checked), and mapped for as long as the region lives.
         let line = unsafe { self.base.add(off as usize).cast::<u64>() };
         if mask.is_power_of_two() {
-            // It is loaded again sooner where it was stored by itself.
+            // A plain store forwards to later loads, which a masked one does not.
             let word = mask.trailing_zeros() as usize % WORDS;
             // SAFETY: a word of the line.
             let place = unsafe { AtomicU64::from_ptr(line.add(word)) };
@@ -189,7 +193,7 @@ impl LineStores<'_> {
         if !self.region.stores_masked {
             return self.region.store_line(off, mask, values);
         }
-        // SAFETY: of a line that is mapped; the processor can do it.
+        // SAFETY: the line is mapped, and the processor has masked stores.
         unsafe { store_masked(line, mask, values) };
         Ok(())
     }
@@ -203,10 +207,11 @@ pub(super) fn has_masked_stores() -> bool {
     false
 }
 
-/// Stores the words of `mask`, of a processor that [can](has_masked_stores).
+/// Stores the words of `mask` with one instruction. The processor must [support that](has_masked_stores).
 ///
-/// ORDER: each word is stored as a whole, since processors do not take aligned elements of eight bytes apart, and after everything that was stored before, as
-/// every store is there (release). Among each other they may become visible in any order.
+/// ORDER: each word is stored as a whole, since processors do not split aligned elements of eight bytes, and
+/// after all earlier stores, as every store on x86-64 is (release). The words may become visible in any order
+/// among themselves.
 ///
 /// # Safety
 ///
@@ -214,8 +219,9 @@ pub(super) fn has_masked_stores() -> bool {
 #[inline(always)]
 unsafe fn store_masked(words: *mut u64, mask: u8, values: &[u64; WORDS]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: stores to words of the line only, by the caller's promise; the values are all there, and the compiler is told which registers change. No
-    // older instruction names a part of zmm16, so that there is no upper half to clear for it.
+    // SAFETY: stores to words of the line only, by the caller's promise; all values are readable, and the
+    // changed registers are declared. No SSE or AVX instruction names a part of zmm16, so no upper half has
+    // to be cleared.
     unsafe {
         core::arch::asm!(
             "kmovw k1, {mask:e}",
@@ -241,7 +247,8 @@ impl Line<'_> {
         self.words[word].load(Ordering::Acquire)
     }
 
-    /// As [`load`](Self::load), in a region that [reports no loads](Region::reports_loads): spares the look whether it does.
+    /// As [`load`](Self::load), without the check whether the region [reports loads](Region::reports_loads):
+    /// it must not.
     #[inline(always)]
     pub fn load_quietly(&self, word: usize) -> u64 {
         debug_assert!(!self.region.reports_loads(), "a load that is not reported");
@@ -278,7 +285,8 @@ impl WritableLine<'_> {
         if let Flusher::Instruction(instruction) = region.flusher
             && !region.instrumented
         {
-            // SAFETY: the line is mapped; the instruction was detected or forced by the user, who then vouches for it.
+            // SAFETY: the line is mapped; the instruction was detected or forced by the user, who then
+            // vouches for it.
             unsafe { instruction.flush_line(words.as_ptr().cast()) };
         } else {
             region.flush(off, LINE_BYTES);
@@ -303,7 +311,7 @@ mod tests {
         std::array::from_fn(|word| region.load_u64(off + WORD_BYTES * word as u64).unwrap())
     }
 
-    /// With one instruction, where the processor has it, and without.
+    /// With masked stores, where the processor has them, and without.
     #[test]
     #[cfg_attr(miri, ignore = "maps a file")]
     fn chosen_words_are_stored_and_no_others() {
@@ -346,7 +354,7 @@ mod tests {
         fn fence(&self, _: ThreadTag) {}
     }
 
-    /// So that the crash simulator finds what relies on an order.
+    /// The crash simulator has to find code that relies on an order.
     #[test]
     fn an_observer_is_told_of_words_in_either_order() {
         let stored = Arc::new(Stored::default());

@@ -8,11 +8,12 @@ use tembo_pmem::LINE_BYTES;
 /// Chunks of the largest slabs.
 pub(crate) const MAX_SLAB_CHUNKS: u64 = 16;
 
-/// A size class. What tells where blocks are comes first.
+/// A size class. The fields that locate blocks come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Class {
-    /// Bytes of a block: a multiple of 16; where it is a multiple of 64, blocks are line-aligned. Of a line with a tag, the bytes of both.
+    /// Bytes of a block: a multiple of 16; where it is a multiple of 64, blocks are line-aligned. For a line
+    /// with a tag, the bytes of both.
     pub block_bytes: u64,
     /// Blocks of a slab.
     pub blocks: u64,
@@ -32,7 +33,8 @@ impl Class {
                 true => Class::tagged_with_chunks(chunks, chunk_bytes),
                 false => Class::with_chunks(block_bytes, chunks, chunk_bytes),
             };
-            // Many blocks to a slab spare visits to the allocator's lock, few chunks spare space in small pools.
+            // Many blocks to a slab spare visits to the allocator's lock, few chunks spare space in small
+            // pools.
             let enough_blocks = if chunks < 8 { 32 } else { 8 };
             if class.blocks >= enough_blocks || chunks == MAX_SLAB_CHUNKS {
                 return class;
@@ -51,7 +53,8 @@ impl Class {
         Class { block_bytes, chunks, head_bytes: head_for(blocks), blocks, is_tagged: false }
     }
 
-    /// The same for lines with tags: whole groups of them, the first of which begins up to a group behind the head.
+    /// A class of lines with tags: whole groups of them, the first of which begins up to a group after the
+    /// head.
     fn tagged_with_chunks(chunks: u64, chunk_bytes: u64) -> Class {
         let bytes = chunks * chunk_bytes - (TAGGED_GROUP_BYTES - LINE_BYTES);
         let untagged = Class::with_chunks(TAGGED_GROUP_BYTES / TAGGED_GROUP, 1, bytes);
@@ -74,7 +77,8 @@ impl Class {
         first_off + index * self.block_bytes
     }
 
-    /// The number of the block that lies at `off`, in a slab whose blocks begin at `first_off`; `None` if none lies there.
+    /// The number of the block that lies at `off`, in a slab whose blocks begin at `first_off`; `None` if
+    /// none lies there.
     #[inline]
     pub(crate) fn index_of(&self, first_off: u64, off: u64) -> Option<u64> {
         let past = off.checked_sub(first_off)?;
@@ -93,7 +97,7 @@ impl Class {
         first_off..first_off + self.blocks * self.block_bytes
     }
 
-    /// Bytes of a block that whoever holds it has from its offset on.
+    /// Bytes from a block's offset on that its holder may use.
     #[inline]
     pub(crate) fn usable_bytes(&self) -> u64 {
         if self.is_tagged { LINE_BYTES } else { self.block_bytes }
@@ -108,7 +112,7 @@ impl Class {
 /// The size classes of a pool, by its chunk size. Index = class number on media.
 #[derive(Debug)]
 pub(crate) struct Classes {
-    /// That of lines with tags is the last.
+    /// The class of lines with tags is the last.
     table: Vec<Class>,
     /// Class number by size in 16-byte units, for sizes up to 1 KiB.
     small: Vec<u8>,
@@ -117,7 +121,8 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Steps of 16 bytes up to 128, then eight (from 256 on) or four steps per doubling, up to two chunks; and lines with tags.
+    /// Steps of 16 bytes up to 128, then eight (from 256 on) or four steps per doubling, up to two chunks;
+    /// and lines with tags.
     pub(crate) fn new(chunk_bytes: u64) -> Classes {
         let largest = (2 * chunk_bytes).min(32 << 10);
         let mut table = Vec::new();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::{Region, prefetch_for_store, size_of};
 
-/// A slab in use by this process. What whoever frees a block looks at comes first, and does not lie beside what changes.
+/// A slab in use by this process. The fields that a free loads come first, apart from those that change.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slab {
@@ -31,32 +31,33 @@ pub(crate) struct Slab {
     zero_from: AtomicU64,
     /// Where to look for a free block first: a word of the bitmap, mostly the first that has one.
     first_free: AtomicUsize,
-    /// Whether a lane allocates from it, or the list of partial slabs holds it, or somebody is about to put it there.
+    /// Whether a lane allocates from it, or the list of partial slabs holds it, or a thread is about to put
+    /// it there.
     held: AtomicBool,
 }
 
 /// A word of a slab's bitmap, as memory has it.
 #[derive(Debug, Default)]
 struct SlabWord {
-    /// The media bitmap plus what only DRAM knows: blocks that a transaction reserved, and freed blocks that readers or
-    /// live records may still look at. Only the lane that owns the slab sets bits; anyone may clear them.
+    /// The media bitmap, with blocks that a transaction reserved, and freed blocks that readers or live
+    /// records may still look at. Only the lane that owns the slab sets bits; anyone may clear them.
     busy: AtomicU64,
-    /// What the bitmap on media says, less the blocks that transactions under way free. Kept here because reading that back from a line that was flushed a moment ago
-    /// takes as long as the flush.
+    /// The bitmap on media, less the blocks that transactions under way free. Kept here because a load from a
+    /// line that was flushed a moment ago takes as long as the flush.
     media: AtomicU64,
 }
 
 /// A slab that is known to stay: one of its blocks is not free.
 ///
-/// The allocator keeps every slab in its table until all blocks are free, and a block counts as taken from its
-/// reservation until it is released. So whoever holds a block may refer to its slab without counting.
+/// The allocator keeps every slab in its table until all blocks are free, and a block counts as taken from
+/// its reservation until it is released. So the holder of a block may refer to its slab without counting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlabRef {
     slab: NonNull<Slab>,
 }
 
-// SAFETY: a slab is shared between threads anyway (all its changing parts are atomic), and the reference is as
-// good on every thread.
+// SAFETY: a slab is shared between threads anyway (all its changing parts are atomic), and the reference is
+// as good on every thread.
 unsafe impl Send for SlabRef {}
 // SAFETY: as above.
 unsafe impl Sync for SlabRef {}
@@ -64,8 +65,9 @@ unsafe impl Sync for SlabRef {}
 impl SlabRef {
     /// # Safety
     ///
-    /// `slab` is that of an [`Arc`] of which the table has a share. The reference is not used after the last block for which it is kept was
-    /// released, or, if it is kept for none, after the table's share may be gone.
+    /// `slab` comes from an [`Arc`] of which the table has a share. The reference is not used after the last
+    /// block for which it is kept was released, or, if it is kept for none, after the table's share may be
+    /// gone.
     pub(crate) unsafe fn new(slab: NonNull<Slab>) -> SlabRef {
         SlabRef { slab }
     }
@@ -89,8 +91,8 @@ impl Deref for SlabRef {
     type Target = Slab;
     #[inline(always)]
     fn deref(&self) -> &Slab {
-        // SAFETY: the slab is in the table, which keeps it alive, as long as one of its blocks is not free, or somebody is
-        // pinned there; the creator promised not to use the reference longer.
+        // SAFETY: the slab is in the table, which keeps it alive, as long as one of its blocks is not free,
+        // or a thread is pinned there; the creator promised not to use the reference longer.
         unsafe { self.slab.as_ref() }
     }
 }
@@ -267,24 +269,25 @@ impl Slab {
         !self.held.load(Ordering::SeqCst) && !self.held.swap(true, Ordering::AcqRel)
     }
 
-    /// ORDER: a swap, so that it is visible before the bitmap is looked at afterwards. Who clears a bit
-    /// and then finds the slab held is seen by that look; all four accesses are sequentially consistent for that.
+    /// ORDER: a swap, so that it is visible before the bitmap is looked at afterwards. That look sees the bit
+    /// of a thread that cleared it and then found the slab held; all four accesses are sequentially
+    /// consistent for that.
     pub(crate) fn let_go(&self) {
         self.held.swap(false, Ordering::SeqCst);
     }
 
-    /// Claims the block of this bit in order to free it; false if media does not have it allocated, or another
-    /// transaction is about to free it. So a block is released once, whatever its owners do.
+    /// Claims the block of this bit in order to free it; false if media does not have it allocated, or
+    /// another transaction is about to free it. So a block is released once, whatever its owners do.
     pub(crate) fn claim(&self, bit: BitPlace) -> bool {
         self.words[bit.word].media.fetch_and(!bit.mask, Ordering::AcqRel) & bit.mask != 0
     }
 
-    /// Has what [`release`](Self::release) changes come.
-    pub(crate) fn expect_release(&self, index: u64) {
+    /// Prefetches the word that [`release`](Self::release) changes.
+    pub(crate) fn prefetch_for_release(&self, index: u64) {
         prefetch_for_store(&self.words[(index / 64) as usize].busy);
     }
 
-    /// Has what [`claim`](Self::claim) looks at come.
+    /// Prefetches the word that [`claim`](Self::claim) loads.
     pub(crate) fn prefetch(&self, bit: BitPlace) {
         prefetch_for_store(&self.words[bit.word].media);
     }
@@ -294,11 +297,17 @@ impl Slab {
         self.words[bit.word].media.fetch_or(bit.mask, Ordering::AcqRel);
     }
 
-    /// Sets or clears bits in the bitmap on media. `alone`: no other lane is in use.
+    /// Sets or clears bits in the bitmap on media.
     #[inline(always)]
-    pub(crate) fn change_media(&self, region: &Region, bits: BitPlace, set: bool, alone: bool) -> Result<()> {
+    pub(crate) fn change_media(
+        &self,
+        region: &Region,
+        bits: BitPlace,
+        set: bool,
+        is_only_lane: bool,
+    ) -> Result<()> {
         let (mirror, mask) = (&self.words[bits.word].media, bits.mask);
-        if alone {
+        if is_only_lane {
             let old = mirror.load(Ordering::Relaxed);
             let new = if set { old | mask } else { old & !mask };
             mirror.store(new, Ordering::Release);
@@ -318,7 +327,8 @@ impl Slab {
         self.words[bit.word].media.fetch_or(bit.mask, Ordering::AcqRel);
     }
 
-    /// What the head and bitmap of a new slab look like on media when the blocks with the numbers `taken` are allocated.
+    /// The head and bitmap of a new slab as media gets them, with the blocks of the numbers `taken`
+    /// allocated.
     pub(crate) fn new_head(&self, taken: impl Iterator<Item = u64>) -> Vec<u8> {
         let mut head = vec![0; 8 + 8 * self.class.words()];
         head[..8].copy_from_slice(&(SLAB_TAG | self.class_number as u64).to_le_bytes());

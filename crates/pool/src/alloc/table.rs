@@ -1,9 +1,11 @@
-//! Which slab a chunk is of.
+//! The slab of each chunk.
 //!
-//! Whoever frees a block looks here without a lock. Slabs are put in and taken out under the table's own lock, which is seldom.
+//! A lane that frees a block looks here without a lock. Slabs are put in and taken out, seldom, under the
+//! table's own lock.
 //!
-//! ORDER: a slab is shared before the table leads to it (release, and acquire of who looks), so that it is found whole. Who looks is pinned
-//! in the table's epochs; what is taken out is retired there, and stays until nobody can look at it any more.
+//! ORDER: a slab is complete before the table leads to it (release, and acquire by a look), so that it is
+//! found whole. A look is pinned in the table's epochs; a slab that is taken out is retired there, and stays
+//! until no look can see it.
 
 use super::slab::{Slab, SlabRef};
 use parking_lot::Mutex;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use tembo_sync::{Epochs, PinSlot};
 
-/// Chunks of a leaf: of 8 MiB of a pool, if chunks are of the usual size. A leaf takes a page, and to make it no more than that.
+/// Chunks of a leaf: of 8 MiB of a pool, if chunks are of the usual size. A leaf takes a page.
 const LEAF_CHUNKS: usize = 1 << 9;
 
 /// As long as it lives, slabs that are in the table stay, also if they are taken out of it.
@@ -32,20 +34,21 @@ impl Drop for TablePin<'_> {
     }
 }
 
-/// For each chunk the slab that it is of. All chunks of a slab have the same pointer, which has one share of it.
+/// For each chunk the slab that it is of. All chunks of a slab have the same pointer, which has one share of
+/// it.
 type Leaf = [AtomicPtr<Slab>; LEAF_CHUNKS];
 
 /// The slabs that the process knows, by the numbers of their chunks in the file.
 pub(crate) struct SlabTable {
-    /// Made when the first slab is put there. Before that nothing of a leaf, and of this array, is in memory.
+    /// Made when the first slab is put there. Before that, no page of a leaf or of this array is in memory.
     leaves: Box<[AtomicPtr<Leaf>]>,
     epochs: Epochs,
-    /// What was taken out, since when. Held by whoever changes the table.
+    /// Slabs that were taken out, and since when. Locked by every change of the table.
     removed: Mutex<Vec<(u64, Arc<Slab>)>>,
 }
 
 impl SlabTable {
-    /// A table for a file that has so many chunks at most.
+    /// A table for a file of up to this many chunks.
     pub(crate) fn new(chunks: u64) -> SlabTable {
         let leaves = (chunks as usize).div_ceil(LEAF_CHUNKS);
         SlabTable {
@@ -77,12 +80,12 @@ impl SlabTable {
         !self.entry(chunk).is_null()
     }
 
-    /// Shows the slab of a chunk to `body`, if it is known. The reference is good until `body` returns, and after that if `body` has claimed
-    /// a block of the slab, as long as that is not released.
+    /// Shows the slab of a chunk to `body`, if it is known. The reference is good until `body` returns, and
+    /// after that if `body` has claimed a block of the slab, as long as that is not released.
     #[inline]
     pub(crate) fn look<T>(&self, chunk: u64, body: impl FnOnce(SlabRef) -> T) -> Option<T> {
         let _pin = self.pin();
-        // SAFETY: the slab stays as long as the pin, and whoever has a block, as said above.
+        // SAFETY: the slab stays as long as the pin, and as the holder of a block, as said above.
         NonNull::new(self.entry(chunk)).map(|slab| body(unsafe { SlabRef::new(slab) }))
     }
 
@@ -120,7 +123,7 @@ impl SlabTable {
         Some(unsafe { &*leaf })
     }
 
-    /// Takes slabs out, which nobody holds and of which no block is taken.
+    /// Takes slabs out, which no lane holds and of which no block is taken.
     pub(crate) fn remove<'s>(&self, slabs: impl Iterator<Item = (&'s Slab, Range<u64>)>) {
         let mut removed = self.removed.lock();
         for (slab, chunks) in slabs {
@@ -148,7 +151,7 @@ impl Drop for SlabTable {
     fn drop(&mut self) {
         let mut last = null_mut();
         for leaf in self.leaves.iter_mut().map(|leaf| *leaf.get_mut()).filter(|leaf| !leaf.is_null()) {
-            // SAFETY: made by `make_leaf` of a box; nobody looks at the table any more.
+            // SAFETY: made by `make_leaf` of a box; no one looks at the table any more.
             let mut leaf = unsafe { Box::from_raw(leaf) };
             for slab in leaf.iter_mut().map(|entry| *entry.get_mut()).filter(|slab| !slab.is_null()) {
                 if slab != last {

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use tembo_pmem::{Region, offset_of};
 
 const ZERO_FROM_AT: u64 = offset_of!(PmZone, zero_from) as u64;
+/// In zone 0: where the word lies that names the zone that new chunks were last taken from.
+pub(super) const NEWEST_AT: u64 = offset_of!(PmZone, newest) as u64;
 /// How far ahead `zero_from` is raised: 16 MiB in chunks of the usual size.
 const ZERO_STEP_CHUNKS: u64 = 1024;
 
@@ -32,7 +34,7 @@ pub(crate) struct Zone {
     pub scanned: bool,
 }
 
-/// A slab that a scan saw and nobody has looked into yet.
+/// A slab that a scan saw and that was not read yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnreadSlab {
     pub zone: u64,
@@ -40,11 +42,11 @@ pub(crate) struct UnreadSlab {
     pub class: usize,
 }
 
-/// So much of never-used space is mapped at a time, at most.
+/// Bytes of never-used space that are mapped at a time, at most.
 const POPULATE_BYTES: u64 = 512 << 10;
 
 impl Zone {
-    /// A zone that nobody has looked at yet: what media says of it is read when that is needed.
+    /// A zone that was not read yet: its words on media are read when they are needed.
     pub(crate) fn new(number: u64) -> Zone {
         Zone {
             number,
@@ -151,8 +153,8 @@ impl Zone {
         Some(start)
     }
 
-    /// Takes chunks that never were used, of a zone that has `limit` chunks. Says whether they read as zero: whoever
-    /// had them before, in a process that crashed, may have written to them without a commit.
+    /// Takes chunks that never were used, of a zone that has `limit` chunks. Says whether they read as zero:
+    /// their owner before, in a process that crashed, may have written to them without a commit.
     pub(crate) fn take_new(
         &mut self,
         region: &Region,
@@ -171,12 +173,13 @@ impl Zone {
             let zero_from = (end + ZERO_STEP_CHUNKS).min(u64::from(geometry.zone_chunks));
             let off = geometry.zone_off(self.number) + ZERO_FROM_AT;
             region.store_u64(off, zero_from)?;
-            // PERSIST(I7): nobody writes to the chunks before.
+            // PERSIST(I7): no one writes to the chunks before.
             region.persist(off, 8)?;
             self.zero_from = zero_from;
         }
         if end > self.populated {
-            // Nothing at first, so that the first allocation is quick, and then more each time, so that there are fewer calls.
+            // Nothing at first, so that the first allocation is quick, and then more each time, so that there
+            // are fewer calls.
             self.populated = (start + self.populate_chunks).clamp(end, limit);
             let chunks = self.populated - start;
             if self.populate_chunks > 0 {

@@ -20,12 +20,12 @@ enum Edit {
     Remove {
         link: u64,
     },
-    /// Of a line with a tag, if there is one.
+    /// A change of a line with a tag, if there is one.
     Change {
         link: u64,
         seed: u64,
     },
-    /// Of such a line's tag.
+    /// A change of such a line's tag.
     Turn {
         link: u64,
     },
@@ -97,8 +97,8 @@ fn random_edit(rng: &mut Xoshiro256PlusPlus, links: u64, large: bool) -> Edit {
 }
 
 impl Transactions {
-    /// Random operations. `messy`: with some that are taken back, in part or whole, with blocks that are allocated
-    /// and freed in one transaction, and with trimming.
+    /// Random operations. `messy`: with some that are taken back, in part or whole, with blocks that are
+    /// allocated and freed in one transaction, and with trimming.
     fn new(seed: u64, lanes: usize, count: usize, messy: bool) -> Transactions {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         // Few links make neighbours and reuse likely; many make several slabs.
@@ -246,9 +246,10 @@ impl Scenario for Transactions {
     }
 }
 
-/// Home stores are flushed and fenced by the commit that switches halves, which may come late if there are several
-/// lanes; until then their records stand for them. What an undone operation wrote to its own memory is never flushed. A
-/// lane that settles another flushes lines again, and its fence may leave nothing for the next.
+/// Home stores are flushed and fenced by the commit that switches halves, which may come late if there are
+/// several lanes; until then their records stand for them. Writes of an undone operation to its own memory
+/// are never flushed. A lane that checkpoints another flushes lines again, and its fence may leave nothing
+/// for the next.
 fn audit(lanes: usize, messy: bool, geometry: &Geometry) -> Audit {
     let records = (geometry.half_bytes() / LINE_BYTES) as usize;
     let flushed_within = if messy || lanes > 1 { None } else { Some(records) };
@@ -285,7 +286,8 @@ fn two_lanes_survive_crashes() {
     simulate(50_000, 2, 96);
 }
 
-/// The record that allocated a line vouches for its tag as it was then, so that it must not be needed any more when that changes.
+/// The record that allocated a line vouches for its tag as it was then, so that it must not be needed any
+/// more when that changes.
 #[test]
 fn tags_that_another_lane_changes_survive_crashes() {
     let mut scenario = Transactions::new(2, 2, 0, false);
@@ -312,8 +314,8 @@ fn seeded_bugs_are_caught() {
     scenario.bytes = 128 << 10;
     // Two records to a half.
     scenario.geometry.lane_bytes = 768;
-    // What made the table and the first put share a half. None stores a link that a live record of the other half stores too, and
-    // would put right.
+    // The making of the table and the first put share a half. None stores a link that a live record of the
+    // other half stores too, and would put right.
     let puts = [(1, 40), (2, 100), (3, 24), (1, 30), (4, 50), (2, 20), (3, 70)];
     let put = |(link, bytes)| Op::Commit { lane: 0, edits: vec![Edit::Put { link, bytes, seed: bytes }] };
     scenario.ops = puts.into_iter().map(put).collect();

@@ -1,7 +1,7 @@
 //! Features: what an earlier build must not overlook, and what a later one has.
 
 use super::{model, tiny_options};
-use crate::features::set;
+use crate::file::features::set;
 use crate::layout::ChunkWord;
 use crate::{Error, Feature, Options, Pool};
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 use tembo_pmem::Region;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Of the groups: of the pool itself, of roots, of size classes.
+/// A bit of each group: the pool itself, roots, size classes.
 const POOL_BIT: u64 = 1 << 15;
 const ROOT_BIT: u64 = 1 << 16;
 const CLASS_BIT: u64 = 1 << 24;
@@ -77,7 +77,8 @@ fn every_crash_while_a_feature_is_added_leaves_a_pool() {
     assert!(matches!(Pool::open(&path, &read_only()), Err(Error::HeaderDamaged { .. })));
 }
 
-/// A build from before the word of the opening called that word damage. A file from a build that did not announce it is opened, and announces it.
+/// A build from before the word of the opening called that word damage. A file from a build that did not
+/// announce it is opened, and announces it.
 #[test]
 fn the_word_of_the_opening_is_announced_before_it_is_stored() {
     let dir = tempfile::tempdir().unwrap();
@@ -101,7 +102,8 @@ fn the_word_of_the_opening_is_announced_before_it_is_stored() {
     }
 }
 
-/// A build that met a size class of a later one called the pool damaged, and one that met any other new thing passed over it.
+/// A build that met a size class of a later one called the pool damaged, and one that met any other new thing
+/// passed over it.
 #[test]
 fn what_is_unknown_is_told_by_its_group() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Files that are not whole pools: each is refused with its own error and left as it was.
 
 use super::{model, tiny_options};
-use crate::opening::{self, OPENING_OFF};
+use crate::file::opening::{self, OPENING_OFF};
 use crate::{Ending, Error, Options, Pool};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -194,8 +194,8 @@ fn opening_for_reading_recovers_in_private() {
     assert!(fs::read(&path).unwrap() == crashed, "reading changed the file");
 }
 
-/// Writes the image of a pool that is in use, as a machine that stops would leave it at best, and says that it was made `boots` boots
-/// and `files` files away.
+/// Writes the image of a pool that is in use, as a machine that stops would leave it at best, and says that
+/// it was made `boots` boots and `files` files away.
 fn write_open_image(path: &Path, boots: u64, files: u64) -> Vec<u8> {
     let pool = Pool::open(path, &tiny_options()).unwrap();
     let table = model::make_table(&mut pool.lane().unwrap()).unwrap();
@@ -212,8 +212,8 @@ fn write_open_image(path: &Path, boots: u64, files: u64) -> Vec<u8> {
     image
 }
 
-/// A machine that stops keeps pages of different ages of a pool in the page cache. Such pools were opened and served, damaged as
-/// they were; and so were copies of pools in use.
+/// A machine that stops keeps pages of different ages of a pool in the page cache. Such pools were opened and
+/// served, damaged as they were; and so were copies of pools in use.
 #[test]
 fn a_pool_that_was_open_in_another_boot_or_copied_meanwhile_is_refused() {
     for (boots, files, expected) in
@@ -224,7 +224,7 @@ fn a_pool_that_was_open_in_another_boot_or_copied_meanwhile_is_refused() {
         let image = write_open_image(&path, boots, files);
         let error = refusal(&path, &image);
         let Error::Unclean { ending, .. } = &error else { panic!("{error}") };
-        // Of a directory in memory nothing outlives a boot, so that it can only be a copy.
+        // Nothing in a directory in memory outlives a boot, so that it can only be a copy.
         assert!(*ending == expected || *ending == Ending::Copy, "{error}");
         assert!(error.to_string().contains("accept_unclean"), "{error}");
         let accepting = Options { accept_unclean: true, ..Options::default() };

@@ -11,7 +11,7 @@ use tembo_pmem::{LINE_BYTES, Region};
 pub(super) const LINKS: u64 = 48;
 const KIND: u32 = 7;
 
-/// What the table should hold: link to (length, pattern seed).
+/// The expected contents of the table: link to (length, pattern seed).
 pub(super) type Model = BTreeMap<u64, (u64, u64)>;
 
 fn pattern(bytes: u64, seed: u64) -> Vec<u8> {
@@ -218,10 +218,10 @@ fn tags_are_theirs_who_have_the_lines() {
     tx.free(lines[2]).unwrap();
     tx.commit().unwrap();
     assert_eq!((tag(lines[0]), tag(lines[1]), tag(lines[8])), ([0, 7], [1, 8], [8, 7]));
-    // Those of lines that were there are changed as all other words.
+    // Tags of older lines are changed as all other words.
     let mut tx = lane.begin();
     assert!(matches!(tx.set_tag_word(lines[0], 0, 1), Err(Error::Internal { .. })));
-    tx.store_words(tag_off(lines[0]) + 8, &[9]).unwrap();
+    tx.store_line_words(tag_off(lines[0]) + 8, &[9]).unwrap();
     tx.free(lines[8]).unwrap();
     tx.commit().unwrap();
     assert_eq!(tag(lines[0]), [0, 9]);
@@ -234,7 +234,7 @@ fn tags_are_theirs_who_have_the_lines() {
     kept.iter().for_each(|off| marks.reach_tagged(*off).unwrap());
     marks.reach(plain, 64).unwrap();
     assert_eq!(marks.finish().unwrap().allocated_bytes, 7 * 80 + 64);
-    // What is taken back is free.
+    // A tag that is taken back is free.
     let mut tx = lane.begin();
     let before = tx.savepoint();
     let line = tx.alloc_tagged([1, 2]).unwrap();

@@ -108,7 +108,7 @@ fn write_key_specification(reply: &mut ReplyWriter<'_>, command: &Command) {
     reply.bulk("flags");
     let access: &[_] = match () {
         () if command.has(WRITE) => &["RW", "update"],
-        // Of what WATCH looks at, nothing is returned.
+        // WATCH reads keys and returns nothing of them.
         () if command.has(TRANSACTION) => &["RO"],
         () => &["RO", "access"],
     };

@@ -10,12 +10,12 @@ use super::args::quoting;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use super::{Context, write_help};
+use crate::clock::HZ;
 use crate::config::{ClientMemory, Config, LogLevel, OutputLimit, OutputLimits};
-use crate::event_loop::HZ;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
 use crate::keyspace::DATABASES;
-use crate::server::clients_allowed;
+use crate::machine::clients_allowed;
 use crate::state::State;
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
@@ -68,8 +68,7 @@ impl Parameter {
     }
 }
 
-/// Those that are about what Tembo does not do say so in Redis's terms, if that is true here; tools ask for
-/// them.
+/// All parameters. Some describe features that Tembo lacks, in Redis's terms: tools ask for them.
 const PARAMETERS: &[Parameter] = &[
     // There is no such file; this is what writes survive, in its terms.
     Parameter::fixed("appendfsync", |state| {
@@ -298,7 +297,7 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             .iter()
             .find(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(name))
             .ok_or_else(unknown)?;
-        // What is asked for may be so: tools that turn persistence off, for example.
+        // The value asked for may hold already: tools turn persistence off, for example.
         if parameter.set.is_none() && (parameter.get)(ctx.state).as_bytes() != value {
             return Err(refused(name, "can't set immutable config"));
         }

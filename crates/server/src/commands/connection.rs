@@ -1,4 +1,4 @@
-//! What a client says about its own connection.
+//! Commands about the client's own connection.
 
 use tembo_wire::number::parse_i64;
 use tembo_wire::{Protocol, Request};

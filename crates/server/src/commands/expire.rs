@@ -167,7 +167,8 @@ fn rounded_to_seconds(ms: u64) -> u64 {
     ms.saturating_add(500) / 1000
 }
 
-/// Answers -2 for no key, -1 for no deadline, else what `shown` makes of the deadline, which is in the future.
+/// Answers -2 for no key, -1 for no deadline, else what `shown` makes of the deadline, which is in the
+/// future.
 fn reply_deadline(
     ctx: &mut Context<'_, '_>,
     request: &Request<'_>,

@@ -1,7 +1,8 @@
 //! The commands: a file per family, which holds the family's handlers and their rows of the command table.
 //!
-//! A handler writes its reply and returns `Ok`, or returns a [`Fault`](crate::fault::Fault); then the executor
-//! undoes what the handler wrote, to the keyspace and of a reply. So handlers need not clean up after themselves.
+//! A handler writes its reply and returns `Ok`, or returns a [`Fault`](crate::fault::Fault); then the
+//! executor undoes its writes to the keyspace and drops its part of a reply. So handlers need not clean up
+//! after themselves.
 
 mod args;
 mod client;
@@ -37,7 +38,7 @@ use table::Command;
 /// Longest name of a command.
 const NAME_BYTES_MAX: usize = 16;
 
-/// What a handler works with.
+/// The arguments of a handler, apart from the request.
 pub(crate) struct Context<'a, 'p> {
     pub(crate) keys: &'a mut Keyspace<'p>,
     pub(crate) session: &'a mut Session,

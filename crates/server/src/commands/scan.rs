@@ -53,7 +53,7 @@ impl Filter {
     }
 }
 
-/// What a walk over some keys found.
+/// The findings of a walk over some keys.
 struct Walked {
     /// The key at which it stopped, if there may be more.
     stopped_at: Option<Vec<u8>>,
@@ -160,8 +160,8 @@ fn keys(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// A KEYS under way. It goes through the keys in slices, a turn each, so that it holds nobody up for long. Keys
-/// written meanwhile may or may not be in the reply; those there all the time are.
+/// A KEYS under way. It walks the keys in slices, one for each turn, so that it holds no other client up for
+/// long. Keys written meanwhile may or may not be in the reply; those there all the time are.
 #[derive(Debug)]
 pub(crate) struct KeysJob {
     filter: Filter,

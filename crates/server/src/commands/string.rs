@@ -88,7 +88,7 @@ struct Expiry<'a> {
     absolute: bool,
 }
 
-/// What SET and GETEX take behind their fixed arguments.
+/// The options of SET and GETEX.
 #[derive(Default)]
 struct SetOptions<'a> {
     only_new: bool,

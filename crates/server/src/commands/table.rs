@@ -48,7 +48,8 @@ pub(crate) mod flag {
     /// See [`KEYSPACE`].
     pub(crate) const SCRIPTING: u32 = 1 << 21;
 
-    /// Runs at once within MULTI, where other commands are queued. Of no concern to clients, like those below.
+    /// Runs at once within MULTI, where other commands are queued. Of no concern to clients, like those
+    /// below.
     pub(crate) const AT_ONCE: u32 = 1 << 24;
     /// Runs what was queued since MULTI.
     pub(crate) const RUNS_QUEUE: u32 = 1 << 25;
@@ -72,7 +73,8 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (flag::ALLOW_BUSY, "allow_busy"),
 ];
 
-/// Which arguments are keys: from `first` to `last` (negative: from the end), each `step`-th. All 0 if none are.
+/// Which arguments are keys: from `first` to `last` (negative: from the end), each `step`-th. All 0 if none
+/// are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KeyRange {
     pub(crate) first: i32,
@@ -137,7 +139,8 @@ impl Command {
         self
     }
 
-    /// What COMMAND DOCS says: group, the version of Redis that had it first, and what it does.
+    /// The contents of COMMAND DOCS: the group, the first version of Redis that had the command, and its
+    /// purpose.
     pub(super) const fn doc(
         mut self,
         group: &'static str,

@@ -1,4 +1,4 @@
-//! MULTI and what belongs to it. EXEC itself is the executor's: see [`crate::transaction`].
+//! MULTI, DISCARD, WATCH and UNWATCH. The executor runs EXEC: see [`crate::transaction`].
 
 use std::rc::Rc;
 
@@ -11,8 +11,8 @@ use super::table::flag::{
 use super::{Context, args, keys};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::{DATABASES, Keyspace};
+use crate::queue::{Queue, Watched};
 use crate::session::Session;
-use crate::transaction::{Queue, Watched};
 
 const FLAGS: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | TRANSACTION;
 const EXEC_FLAGS: u32 = NOSCRIPT | LOADING | STALE | SKIP_SLOWLOG | TRANSACTION;
@@ -41,7 +41,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("unwatch", 1, FLAGS, unwatch).doc("transactions", "2.2.0", "Watches no key any more"),
 ];
 
-/// Memory that a watched key takes, beside its own bytes.
+/// Memory that a watched key takes, in addition to its own bytes.
 const WATCH_OVERHEAD_BYTES: usize = 128;
 
 fn multi(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
@@ -53,7 +53,7 @@ fn multi(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// What the executor does not take for itself.
+/// EXEC outside MULTI; within it the executor runs the queue itself.
 fn exec_alone(_: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Err(Fault::Error("ERR EXEC without MULTI"))
 }

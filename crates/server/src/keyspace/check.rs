@@ -4,7 +4,7 @@ use tembo::{Map, Pool};
 
 use super::format::{DATABASES, Stored, decode_expiry, encode_expiry, map_names};
 
-/// What a complete [`check`] found.
+/// The findings of a complete [`check`].
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
@@ -20,7 +20,7 @@ pub struct DatabaseReport {
     pub number: usize,
     /// Its keys, expired ones included.
     pub keys: u64,
-    /// Those of its keys that have an expiry time.
+    /// The number of its keys that have an expiry time.
     pub expires: u64,
 }
 
@@ -57,9 +57,9 @@ pub enum CheckError {
     Pool(#[from] tembo::Error),
 }
 
-/// Reads all databases of a pool and proves the invariants of their format: every value is well formed, and the
-/// lists of expiry times name exactly the keys that have one. Changes nothing; nobody may write meanwhile. It
-/// proves nothing of the maps themselves, which is what [`Pool::check`] is for.
+/// Reads all databases of a pool and proves the invariants of their format: every value is well formed, and
+/// the lists of expiry times name exactly the keys that have one. Changes nothing; there must be no writer
+/// meanwhile. It does not check the maps themselves: use [`Pool::check`] for that.
 ///
 /// Takes time proportional to the number of keys, and constant memory.
 ///
@@ -99,7 +99,7 @@ fn check_database(number: usize, data: &Map, expires: Option<&Map>) -> Result<Da
     }
 }
 
-/// The entry of a list of deadlines that is too much.
+/// The entry of a list of deadlines that belongs to no key.
 fn find_stale(number: usize, data: &Map, expires: &Map) -> Result<CheckError, CheckError> {
     for entry in expires.iter() {
         let entry = entry?;

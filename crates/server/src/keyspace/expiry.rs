@@ -1,12 +1,12 @@
 //! Removing keys whose time has come, in the order of their deadlines.
 
 use super::format::{Stored, decode_expiry};
-use super::{Keyspace, unlist, writer};
+use super::{Keyspace, writer};
 use crate::fault::Answer;
 
 impl Keyspace<'_> {
-    /// Removes expired keys, at most `limit`, and returns how many it found. There must be no batch under way:
-    /// the list of deadlines is read as committed, and what is removed is in the batch that this opens.
+    /// Removes expired keys, at most `limit`, and returns how many it found. There must be no batch under
+    /// way: the list of deadlines is read as committed, and what is removed is in the batch that this opens.
     ///
     /// # Errors
     /// Nothing was removed.
@@ -53,7 +53,7 @@ impl Keyspace<'_> {
     fn remove_due(&mut self, number: usize, entry: &[u8]) -> Answer {
         let (deadline, key) = decode_expiry(entry)?;
         let Keyspace { pool, batch, databases, dirty, expiry, .. } = self;
-        let Some(maps) = databases[number].as_deref() else {
+        let Some(maps) = databases[number].as_deref_mut() else {
             return Ok(());
         };
         let batch = writer(pool, batch)?;
@@ -62,6 +62,6 @@ impl Keyspace<'_> {
         if value.is_some_and(|stored| stored.meta.deadline == Some(deadline)) {
             batch.remove(&maps.data, key)?;
         }
-        unlist(batch, maps, expiry, Some(deadline), key)
+        maps.unlist(batch, expiry, deadline, key)
     }
 }

@@ -14,16 +14,18 @@
 //!   deadline = 8 bytes: milliseconds since the Unix epoch, UTC
 //! ```
 //!
-//! The header is one byte because it is paid for every key; a deadline is paid only where there is one. In the
-//! second map the deadline is big-endian so that the map's order is the order of expiry.
+//! The header is one byte because it is paid for every key; a deadline is paid only where there is one. In
+//! the second map the deadline is big-endian so that the map's order is the order of expiry.
 //!
 //! # Invariants
 //!
 //! [`check`](super::check) proves them.
 //!
 //! - **I1** A value is well formed: it decodes without error.
-//! - **I2** `deadline_be key` is in "dbN.expires" exactly if `key` is in "dbN" with that deadline. Both maps are
-//!   only ever changed together, in one batch.
+//! - **I2** `deadline_be key` is in "dbN.expires" exactly if `key` is in "dbN" with that deadline. Both maps
+//!   are only ever changed together, in one batch.
+
+use crate::fault::Fault;
 
 /// Databases that SELECT can choose from.
 pub(crate) const DATABASES: usize = 16;
@@ -39,7 +41,7 @@ const TYPE_STRING: u8 = 0;
 const MODIFIED: u8 = 0x40;
 const EXPIRES: u8 = 0x80;
 
-/// What a value's prefix says.
+/// The contents of a value's prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Meta {
     /// When the key expires, in milliseconds since the Unix epoch.
@@ -58,6 +60,12 @@ pub(crate) struct Stored<'a> {
 /// A value that breaks I1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
+
+impl From<Malformed> for Fault {
+    fn from(_: Malformed) -> Self {
+        Fault::Malformed
+    }
+}
 
 impl<'a> Stored<'a> {
     pub(crate) fn decode(value: &'a [u8]) -> Result<Self, Malformed> {

@@ -7,13 +7,19 @@
 //! A key is *expired* once its deadline has come. It is then absent for every command, at once, although its
 //! entry may still be there: the next write to the key replaces it, and [`Keyspace::expire_due`] removes it.
 //!
-//! Every change that a client can see goes through [`Keyspace::put`], [`Keyspace::remove`] or [`Keyspace::clear`], which
-//! tell those who watch the key.
+//! Every change that a client can see goes through [`Keyspace::put`], [`Keyspace::remove`] or
+//! [`Keyspace::clear`], which tell the clients that watch the key.
+//!
+//! Each database counts its keys with a deadline, so that a SET where no key has one looks nothing up. The
+//! count is read from the map when it is first needed, follows every change of the map, and is forgotten
+//! whenever changes are taken back.
 
 pub(crate) mod check;
 mod expiry;
 pub(crate) mod format;
 mod random;
+#[cfg(test)]
+mod tests;
 mod walk;
 mod watch;
 
@@ -25,24 +31,58 @@ use format::{KEY_BYTES_MAX, Prefix, encode_expiry, map_names};
 use walk::Changes;
 use watch::Watches;
 
-/// Steps of reclaiming at a time; each frees a node of a map and what is in it.
+/// Steps of reclaiming at a time; each frees a node of a map and the node's records.
 const RECLAIM_STEPS: usize = 8;
-/// Most parts that a payload is put together from.
+/// Most parts that a payload consists of.
 const PAYLOAD_PARTS_MAX: usize = 4;
 
-/// One database's maps.
+/// The maps of one database.
 struct Database {
     data: Map,
     expires: Map,
+    /// The length of `expires` as the batch sees it, once it has been read.
+    expires_len: Option<u64>,
 }
 
-/// What there is under a key.
+impl Database {
+    fn open(pool: &Pool, number: usize) -> Result<Self, tembo::Error> {
+        let (data, expires) = map_names(number);
+        Ok(Database { data: pool.open_map(&data)?, expires: pool.open_map(&expires)?, expires_len: None })
+    }
+
+    /// Lists `key` under `deadline`.
+    fn list(&mut self, batch: &mut Batch<'_>, expiry: &mut Vec<u8>, deadline: u64, key: &[u8]) -> Answer {
+        encode_expiry(expiry, deadline, key);
+        if !batch.put(&self.expires, expiry, &[])? {
+            self.expires_len = self.expires_len.map(|len| len + 1);
+        }
+        Ok(())
+    }
+
+    /// Takes `key` off the list of deadlines.
+    fn unlist(&mut self, batch: &mut Batch<'_>, expiry: &mut Vec<u8>, deadline: u64, key: &[u8]) -> Answer {
+        encode_expiry(expiry, deadline, key);
+        if batch.remove(&self.expires, expiry)? {
+            self.expires_len = self.expires_len.map(|len| len - 1);
+        }
+        Ok(())
+    }
+
+    fn expires_len(&mut self, batch: &Batch<'_>) -> Answer<u64> {
+        match self.expires_len {
+            Some(len) => Ok(len),
+            None => Ok(*self.expires_len.insert(batch.len(&self.expires)?)),
+        }
+    }
+}
+
+/// The entry of a key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found<'a> {
     /// The value, unless it has expired.
     pub(crate) live: Option<Stored<'a>>,
-    /// The deadline under which the key is listed in "dbN.expires", expired or not. Whoever writes or removes
-    /// the key hands it back, which saves a second look-up.
+    /// The deadline under which the key is listed in "dbN.expires", expired or not. A caller that writes or
+    /// removes the key hands it back, which saves a second look-up.
     pub(crate) listed: Option<u64>,
     /// There is an entry, expired or not.
     pub(crate) present: bool,
@@ -57,7 +97,7 @@ pub(crate) struct KeyspaceStats {
     /// Commits that made something durable.
     pub(crate) commits: u64,
     pub(crate) failed_commits: u64,
-    /// The last commit is one of those.
+    /// The last commit failed.
     pub(crate) last_commit_failed: bool,
 }
 
@@ -69,11 +109,11 @@ pub(crate) struct Keyspace<'p> {
     pub(crate) now_ms: u64,
     /// Something was written since the last commit.
     dirty: bool,
-    /// What was cleared may still hold space.
+    /// Cleared maps may still hold space.
     reclaiming: bool,
     /// Holds a key of "dbN.expires" while it is used.
     expiry: Vec<u8>,
-    /// What the batch changes, if that is noted.
+    /// The keys that the batch changes, if they are noted.
     changes: Option<Box<Changes>>,
     pub(crate) watches: Watches,
     pub(crate) stats: KeyspaceStats,
@@ -93,7 +133,7 @@ impl<'p> Keyspace<'p> {
         let names = pool.map_names()?;
         for (number, database) in databases.iter_mut().enumerate() {
             if names.contains(&map_names(number).0) {
-                *database = Some(Box::new(open_database(pool, number)?));
+                *database = Some(Box::new(Database::open(pool, number)?));
             }
         }
         Ok(Keyspace {
@@ -122,7 +162,7 @@ impl<'p> Keyspace<'p> {
     /// Creates the maps of `database`. There must be no batch.
     pub(crate) fn create(&mut self, database: usize) -> Result<(), tembo::Error> {
         debug_assert!(self.batch.is_none(), "opening a map needs the pool's writer");
-        self.databases[database] = Some(Box::new(open_database(self.pool, database)?));
+        self.databases[database] = Some(Box::new(Database::open(self.pool, database)?));
         Ok(())
     }
 
@@ -142,7 +182,14 @@ impl<'p> Keyspace<'p> {
         let Some(batch) = self.batch.take() else {
             return Ok(());
         };
+        debug_assert!(
+            counts_are_right(&self.databases, &batch),
+            "a count of deadlines is not its map's length"
+        );
         let result = batch.commit();
+        if result.is_err() {
+            self.forget_counts();
+        }
         self.stats.last_commit_failed = result.is_err();
         match result {
             Ok(()) if dirty => self.stats.commits += 1,
@@ -160,7 +207,14 @@ impl<'p> Keyspace<'p> {
     pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
         if let Some(batch) = &mut self.batch {
             batch.rollback_to(savepoint);
+            self.forget_counts();
         }
+    }
+
+    /// Forgets the counts of deadlines, after changes of the maps were taken back.
+    #[cold]
+    fn forget_counts(&mut self) {
+        self.databases.iter_mut().flatten().for_each(|maps| maps.expires_len = None);
     }
 
     /// A hint that `keys` are needed soon.
@@ -196,7 +250,7 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Puts `payload`, in parts, under `key`; `listed` is what is known of the entry it replaces.
+    /// Puts `payload`, in parts, under `key`; `listed` is the deadline of the entry that it replaces.
     pub(crate) fn put(
         &mut self,
         database: usize,
@@ -209,7 +263,7 @@ impl<'p> Keyspace<'p> {
             return Err(KEY_TOO_LONG);
         }
         let Keyspace { pool, batch, databases, dirty, expiry, changes, watches, .. } = self;
-        let maps = databases[database].as_deref().ok_or(Fault::MissingDatabase(database))?;
+        let maps = databases[database].as_deref_mut().ok_or(Fault::MissingDatabase(database))?;
         let batch = writer(pool, batch)?;
         *dirty = true;
         watches.touch(database, key);
@@ -220,10 +274,11 @@ impl<'p> Keyspace<'p> {
         parts[1..=payload.len()].copy_from_slice(payload);
         batch.put_parts(&maps.data, key, &parts[..=payload.len()])?;
         if listed != meta.deadline {
-            unlist(batch, maps, expiry, listed, key)?;
+            if let Some(deadline) = listed {
+                maps.unlist(batch, expiry, deadline, key)?;
+            }
             if let Some(deadline) = meta.deadline {
-                encode_expiry(expiry, deadline, key);
-                batch.put(&maps.expires, expiry, &[])?;
+                maps.list(batch, expiry, deadline, key)?;
             }
         }
         Ok(())
@@ -241,7 +296,7 @@ impl<'p> Keyspace<'p> {
     /// Removes `key`, which is present and listed as given.
     pub(crate) fn remove(&mut self, database: usize, key: &[u8], listed: Option<u64>) -> Answer {
         let Keyspace { pool, batch, databases, now_ms, dirty, expiry, changes, watches, .. } = self;
-        let Some(maps) = databases[database].as_deref() else {
+        let Some(maps) = databases[database].as_deref_mut() else {
             return Ok(());
         };
         let batch = writer(pool, batch)?;
@@ -251,13 +306,16 @@ impl<'p> Keyspace<'p> {
         }
         note(changes, database, key);
         batch.remove(&maps.data, key)?;
-        unlist(batch, maps, expiry, listed, key)
+        match listed {
+            Some(deadline) => maps.unlist(batch, expiry, deadline, key),
+            None => Ok(()),
+        }
     }
 
     /// Removes all keys of `database`, in constant time. Their space is given back by [`Keyspace::reclaim`].
     pub(crate) fn clear(&mut self, database: usize) -> Answer {
         let Keyspace { pool, batch, databases, dirty, reclaiming, changes, watches, .. } = self;
-        let Some(maps) = databases[database].as_deref() else {
+        let Some(maps) = databases[database].as_deref_mut() else {
             return Ok(());
         };
         let batch = writer(pool, batch)?;
@@ -268,6 +326,7 @@ impl<'p> Keyspace<'p> {
         }
         batch.clear(&maps.data)?;
         batch.clear(&maps.expires)?;
+        maps.expires_len = Some(0);
         Ok(())
     }
 
@@ -276,15 +335,16 @@ impl<'p> Keyspace<'p> {
         self.reclaiming
     }
 
-    /// Gives some of the space of cleared databases back, with commits of its own: were it part of a batch of commands, these would be refused where the
-    /// pool has no room for the record of what is freed. There must be no batch.
+    /// Gives back some of the space of cleared databases, in a commit of its own. As part of a batch of
+    /// commands it could fail them: the record of the freed blocks needs room in the pool. There must be no
+    /// batch.
     pub(crate) fn reclaim(&mut self) -> Answer {
         if !self.reclaiming {
             return Ok(());
         }
         debug_assert!(self.batch.is_none(), "a batch is under way");
         match self.reclaim_steps(RECLAIM_STEPS) {
-            // For what a single step frees a lane has room, but for very short ones.
+            // One step always fits into a lane, unless lanes are very short.
             Err(Fault::Engine(tembo::Error::Full { .. })) => self.reclaim_steps(1),
             outcome => outcome,
         }
@@ -301,7 +361,7 @@ impl<'p> Keyspace<'p> {
         let more = match reclaimed {
             Ok(more) => more,
             Err(e) => {
-                // Nothing of it becomes part of what comes next.
+                // The next batch must not include a part of this one.
                 (*batch, *dirty) = (None, false);
                 return Err(e);
             }
@@ -323,13 +383,13 @@ impl<'p> Keyspace<'p> {
     /// The number of keys in `database` that have a deadline.
     pub(crate) fn expires_len(&mut self, database: usize) -> Answer<u64> {
         let Keyspace { pool, batch, databases, .. } = self;
-        match databases[database].as_deref() {
-            Some(maps) => Ok(writer(pool, batch)?.len(&maps.expires)?),
+        match databases[database].as_deref_mut() {
+            Some(maps) => maps.expires_len(writer(pool, batch)?),
             None => Ok(0),
         }
     }
 
-    /// Whether a value, as walked over, is there for a command.
+    /// Whether commands see a value that a walk has come to.
     fn is_live(&self, stored: &Stored<'_>) -> bool {
         is_live(stored.meta.deadline, self.now_ms)
     }
@@ -339,9 +399,11 @@ fn is_live(deadline: Option<u64>, now_ms: u64) -> bool {
     deadline.is_none_or(|deadline| deadline > now_ms)
 }
 
-fn open_database(pool: &Pool, number: usize) -> Result<Database, tembo::Error> {
-    let (data, expires) = map_names(number);
-    Ok(Database { data: pool.open_map(&data)?, expires: pool.open_map(&expires)? })
+/// Whether each count of deadlines that is kept is the length of its map. A map that cannot be read has none.
+fn counts_are_right(databases: &[Option<Box<Database>>], batch: &Batch<'_>) -> bool {
+    databases.iter().flatten().all(|maps| {
+        maps.expires_len.is_none_or(|count| batch.len(&maps.expires).map_or(true, |len| len == count))
+    })
 }
 
 #[inline(always)]
@@ -375,19 +437,4 @@ fn find<'b, 'p>(
     let stored = Stored::decode(value)?;
     let listed = stored.meta.deadline;
     Ok(Found { live: is_live(listed, now_ms).then_some(stored), listed, present: true })
-}
-
-/// Takes `key` off the list of deadlines.
-fn unlist(
-    batch: &mut Batch<'_>,
-    maps: &Database,
-    expiry: &mut Vec<u8>,
-    listed: Option<u64>,
-    key: &[u8],
-) -> Answer {
-    if let Some(deadline) = listed {
-        encode_expiry(expiry, deadline, key);
-        batch.remove(&maps.expires, expiry)?;
-    }
-    Ok(())
 }

@@ -1,9 +1,9 @@
 //! A random key of an ordered map that does not count its subtrees.
 //!
-//! The walk goes down the tree of prefixes that the keys form: at each branch it draws one of the bytes between
-//! the lowest and the highest that occur there. Keys of one length made of digits, the usual kind, come out evenly.
-//! In general a key is the more likely the fewer its neighbours are; nothing better can be had without
-//! counts in the tree.
+//! The walk goes down the tree of prefixes that the keys form: at each branch it draws one of the bytes
+//! between the lowest and the highest that occur there. Keys of one length made of digits, the usual kind,
+//! come out evenly. In general a key is the more likely the fewer its neighbours are; nothing better can be
+//! had without counts in the tree.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -20,7 +20,7 @@ const DRAWS_MAX: usize = 32;
 impl Keyspace<'_> {
     /// A random key that has not expired, if there is any.
     pub(crate) fn random_key(&self, database: usize, random: &mut Random) -> Answer<Option<Vec<u8>>> {
-        self.expect_settled()?;
+        self.expect_committed()?;
         let Some(maps) = self.databases[database].as_deref() else {
             return Ok(None);
         };

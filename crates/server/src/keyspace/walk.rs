@@ -1,8 +1,8 @@
 //! Going through the keys of a database in order.
 //!
-//! The maps can be walked only as they are committed, so that a command that walks wants the pending batch committed
-//! before it. Within EXEC that would tear the transaction apart. There, everything before it is committed
-//! first, and its own changes are *noted*: a walk then goes through the committed keys and the noted ones side by side.
+//! Only the committed state of a map can be walked, so a command that walks first has the pending batch
+//! committed. Within EXEC that would tear the transaction apart. There, everything before EXEC is committed,
+//! and the transaction's own changes are *noted*: a walk merges the committed keys with the noted ones.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
@@ -11,7 +11,7 @@ use super::Keyspace;
 use super::format::{DATABASES, Stored};
 use crate::fault::{Answer, Fault};
 
-/// What the batch has changed since it was begun.
+/// The changes of the batch since it began.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// Everything that is committed is gone.
@@ -44,22 +44,22 @@ impl Keyspace<'_> {
         self.changes = None;
     }
 
-    /// Whether walks see everything. If not, the answer is [`Fault::Unsettled`].
-    pub(super) fn expect_settled(&self) -> Answer {
-        if self.batch.is_some() && self.changes.is_none() { Err(Fault::Unsettled) } else { Ok(()) }
+    /// Returns [`Fault::NeedsCommit`] unless walks see every change.
+    pub(super) fn expect_committed(&self) -> Answer {
+        if self.batch.is_some() && self.changes.is_none() { Err(Fault::NeedsCommit) } else { Ok(()) }
     }
 
     /// Gives the keys from `begin` on to `visit`, in order, each with whether it is live, until it breaks.
     ///
     /// # Errors
-    /// [`Fault::Unsettled`] if there is a batch whose changes are not noted.
+    /// [`Fault::NeedsCommit`] if there is a batch whose changes are not noted.
     pub(crate) fn walk(
         &self,
         database: usize,
         begin: Bound<&[u8]>,
         mut visit: impl FnMut(&[u8], bool) -> ControlFlow<()>,
     ) -> Answer {
-        self.expect_settled()?;
+        self.expect_committed()?;
         let Some(maps) = self.databases[database].as_deref() else {
             return Ok(());
         };
@@ -107,7 +107,7 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Whether walks may find something else than what is committed in this database.
+    /// Whether walks of this database may find other keys than the committed ones.
     pub(super) fn has_noted(&self, database: usize) -> bool {
         self.changes
             .as_deref()

@@ -1,11 +1,12 @@
-//! Who watches which key, and who of them has seen one change.
+//! The keys that clients watch, and the clients whose watched keys have changed.
 //!
-//! A watch lasts until its key is changed by a command, or its client gives it up. Then it is taken off the list, and the
-//! client is remembered as one whose next EXEC does nothing; so a change costs, over all, a step for each watch
-//! that there was, and one comparison where there is none.
+//! A watch lasts until a command changes its key, or its client gives it up. A change takes the watch off the
+//! list and remembers the client as one whose next EXEC does nothing. So a change costs one step for each
+//! watch of its key, and one comparison if nothing is watched.
 //!
-//! Expiry is no change here: a watched key that was live has expired exactly when the earliest deadline among such keys has
-//! come, which the client's session knows. A key that has expired, or is removed for that, is absent before and after.
+//! Expiry is no change here. The client's session keeps the earliest deadline of the watched keys that were
+//! live: one of them has expired exactly when that deadline has come. A key that had expired before is absent
+//! before and after its removal.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -36,7 +37,8 @@ impl Watches {
         self.count
     }
 
-    /// Begins to watch a key for a client; returns the key, shared, or `None` if the client watches it already.
+    /// Begins to watch a key for a client; returns the key, shared, or `None` if the client watches it
+    /// already.
     pub(crate) fn watch(&mut self, client: u64, database: usize, key: &[u8], live: bool) -> Option<Rc<[u8]>> {
         let keys = &mut self.keys[database];
         let watcher = Watcher { client, live };

@@ -1,4 +1,4 @@
-//! Slow and greedy clients harm nobody.
+//! Slow and greedy clients do not harm others.
 
 use std::io::{Read, Write};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What clients say about their connection, and about others'.
+//! Commands about a client's own connection, and about those of others.
 
 use tembo_wire::Value;
 

@@ -1,22 +1,22 @@
 //! The same commands to a real Redis, where there is one: the replies must be the same.
 //!
-//! What differs by design is kept out: order (KEYS is sorted on both sides), chance (RANDOMKEY), times (compared
-//! with some tolerance), and what OBJECT ENCODING says of floats.
+//! Differences by design are kept out: order (KEYS is sorted on both sides), chance (RANDOMKEY), times
+//! (compared with some tolerance), and OBJECT ENCODING of floats.
 
 use tembo_wire::Value;
 
 use crate::peer::{Random, start_redis};
 use crate::support::{Client, Fixture, request, show};
 
-/// Of the random commands, unless the environment gives another.
+/// The seed of the random commands, unless the environment gives another.
 const SEED: u64 = 0x7e3b_0001;
 const SEED_VARIABLE: &str = "TEMBO_DIFFERENTIAL_SEED";
 const COMMANDS: usize = 30_000;
 /// How much later, in milliseconds, one of the two may have run a command.
 const TOLERANCE_MS: i64 = 20_000;
 
-/// K is a key, F one of a float, V a value, I an integer, T a time span, A a time, D a database, P a pattern, O a
-/// floating-point number, S a condition of EXPIRE.
+/// K is a key, F one of a float, V a value, I an integer, T a time span, A a time, D a database, P a pattern,
+/// O a floating-point number, S a condition of EXPIRE.
 const TEMPLATES: &[&str] = &[
     "SET K V",
     "SET K V",
@@ -142,7 +142,7 @@ const TEMPLATES: &[&str] = &[
     "RESET",
 ];
 
-/// Those that empty the databases come seldom.
+/// Commands that empty the databases are drawn rarely.
 const SELDOM: &[&str] = &["FLUSHDB", "FLUSHALL", "FLUSHALL SYNC", "FLUSHDB ASYNC"];
 
 fn substitute(random: &mut Random, word: &str) -> String {
@@ -246,7 +246,7 @@ fn comparable(args: &[String], reply: Value) -> Value {
     };
     match (args[0].as_str(), reply) {
         ("KEYS", Value::Array(keys)) => sorted(keys),
-        // Who it is differs; that it is in which protocol does not.
+        // The name and version differ; the protocol does not.
         ("HELLO", Value::Array(fields)) => Value::Array(fields[4..6].to_vec()),
         ("HELLO", Value::Map(pairs)) => Value::Map(pairs[2..3].to_vec()),
         ("SCAN", Value::Array(mut parts)) => {

@@ -1,4 +1,4 @@
-//! What is acknowledged is durable; what cannot be made durable is not acknowledged.
+//! Every acknowledged write is durable; a write that cannot be made durable is not acknowledged.
 
 use crate::support::{Client, Fixture, show};
 
@@ -31,7 +31,8 @@ fn a_failed_commit_turns_the_replies_it_held_into_errors() {
     );
     let mut client = server.client();
     let keys = fill(&mut client);
-    // There is room for keys all over the map, one by one, but not for the record of all of them. (That of removals would find some.)
+    // There is room for keys all over the map, one by one, but not for the record of all of them. (That of
+    // removals would find some.)
     let mut pipeline = b"PING\r\nSELECT 0\r\nGET key:00000000\r\n".to_vec();
     let put: Vec<_> = (25..keys).step_by(50).take(2000).collect();
     for key in &put {

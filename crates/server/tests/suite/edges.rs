@@ -1,14 +1,15 @@
-//! Every command with arguments at the edge, on Tembo and on a real Redis, where there is one: the replies must be the same.
+//! Every command with arguments at the edge, on Tembo and on a real Redis, where there is one: the replies
+//! must be the same.
 //!
-//! Each command is tried with random arguments out of a list of awkward ones, in RESP2, in RESP3 and as inline commands.
-//! What is known to differ stands in [`treatment`], and in `docs/server.md`.
+//! Each command is tried with random arguments out of a list of awkward ones, in RESP2, in RESP3 and as
+//! inline commands. The known differences stand in [`treatment`], and in `docs/guide/server.md`.
 
 use tembo_wire::Value;
 
 use crate::peer::{Random, start_redis};
 use crate::support::{Client, Fixture, request, show};
 
-/// Of the random arguments, unless the environment gives another.
+/// The seed of the random arguments, unless the environment gives another.
 const SEED: u64 = 0x7e3b_0004;
 const SEED_VARIABLE: &str = "TEMBO_DIFFERENTIAL_SEED";
 /// How often each command is tried in each way of sending.
@@ -121,7 +122,7 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         (b"client" | b"object" | b"memory" | b"config" | b"command" | b"function" | b"script", b"help") => {
             Treatment::Errors
         }
-        // What is kept differs: docs/server.md.
+        // The two keep different facts about a key: docs/guide/server.md.
         (b"object", b"freq" | b"idletime" | b"encoding" | b"refcount") => Treatment::Skip,
         (b"memory", b"usage") | (b"config", b"get") | (b"client", b"list" | b"info" | b"id") => {
             Treatment::Errors

@@ -1,4 +1,5 @@
-//! Values and keys of every length, so that some records fill their blocks to the last byte, through every command that writes a value anew.
+//! Values and keys of every length, so that some records fill their blocks to the last byte, through every
+//! command that writes a value anew.
 
 use crate::support::{Client, Fixture, show};
 
@@ -70,7 +71,8 @@ fn values_of_every_length_are_rewritten() {
 
 #[test]
 fn keys_of_every_length_have_deadlines_and_are_renamed() {
-    // A key of 560, 624 or 688 bytes could not have a deadline, as the key of the list of deadlines met the end of its block.
+    // A key of 560, 624 or 688 bytes could not have a deadline, as the key of the list of deadlines met the
+    // end of its block.
     let server = Fixture::start();
     let mut client = server.client();
     let key = vec![b'k'; 65_528];

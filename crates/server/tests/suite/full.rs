@@ -80,7 +80,8 @@ fn a_full_pool_can_be_flushed() {
     server.check();
 }
 
-/// Sets keys with ever smaller values, until there is no room for the smallest either; returns how many it took.
+/// Sets keys with ever smaller values, until there is no room for the smallest either; returns how many it
+/// took.
 fn fill_to_the_brim(client: &mut Client) -> usize {
     let mut keys = 0;
     for bytes in [10_000, 3000, 1000, 300, 100, 30, 10, 3, 1] {
@@ -118,7 +119,7 @@ fn a_pool_that_is_full_to_the_brim_can_be_flushed() {
 fn deletes_in_a_pipeline_succeed_in_a_pool_that_is_full_to_the_brim() {
     let mut server = small_pool();
     let keys = fill_to_the_brim(&mut server.client());
-    // What it had set aside is gone.
+    // The reserve of the old server is gone.
     server.restart();
     let mut client = server.client();
     for chunk in (0..keys).collect::<Vec<_>>().chunks(1000) {

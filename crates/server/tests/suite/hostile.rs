@@ -1,4 +1,4 @@
-//! What comes from something else than a Redis client, and addresses that others can reach.
+//! Input that something other than a Redis client sent, and addresses that others can reach.
 
 use crate::support::{Fixture, show};
 

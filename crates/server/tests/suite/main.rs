@@ -1,10 +1,11 @@
 //! The server through its socket: every command's replies, the protocol, limits, failure and restart.
 //!
-//! Most tests are conversations: lines of `request => reply`, where a reply is shown as `+simple`, `-error`, `:1`,
-//! `$bulk`, `nil`, `[array]`, `{map}`, `(set)` or `=verbatim`. See [`support::Client::talk`].
+//! Most tests are conversations: lines of `request => reply`, where a reply is shown as `+simple`, `-error`,
+//! `:1`, `$bulk`, `nil`, `[array]`, `{map}`, `(set)` or `=verbatim`. See [`support::Client::talk`].
 
 mod backpressure;
 mod connection;
+mod deadlines;
 mod differential;
 mod durability;
 mod edges;

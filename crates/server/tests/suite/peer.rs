@@ -32,7 +32,7 @@ impl Redis {
                     return None;
                 }
             };
-            // Somebody else may have got the port meanwhile.
+            // Another process may have got the port meanwhile.
             if let Some(client) = redis.connect() {
                 return Some((redis, client));
             }
@@ -41,8 +41,8 @@ impl Redis {
 
     fn spawn() -> std::io::Result<Self> {
         let dir = tempfile::tempdir()?;
-        // Not of the ports that the system gives to clients: connecting to one of those before anybody listens
-        // can connect a socket to itself.
+        // Not of the ports that the system gives to clients: connecting to one of those before anybody
+        // listens can connect a socket to itself.
         let port = 20_000 + (std::process::id() as u16 ^ PORTS.fetch_add(1, Ordering::Relaxed)) % 10_000;
         let process = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])

@@ -12,8 +12,8 @@ fn assert_bytes(client: &mut Client, request: &[u8], expected: &[u8]) {
     assert_eq!(reply.escape_ascii().to_string(), expected.escape_ascii().to_string());
 }
 
-/// In RESP2, COMMAND INFO said of an unknown command that it is an absent array; for Redis it is an absent value. EXEC that
-/// did not run is the other one.
+/// In RESP2, COMMAND INFO said of an unknown command that it is an absent array; for Redis it is an absent
+/// value. EXEC that did not run is the other one.
 #[test]
 fn there_are_two_nulls_in_resp2() {
     let server = Fixture::start();

@@ -149,7 +149,7 @@ fn many_keys_come_in_several_turns_and_others_are_served_meanwhile() {
         args.extend(keys.iter().flat_map(|key| [key.as_bytes(), b"v"]));
         assert_eq!(show(&client.run(&args)), "+OK");
     }
-    // What follows KEYS in the pipeline waits for it.
+    // The commands after KEYS in the pipeline wait for it.
     client.send_raw(b"KEYS *\r\nDEL key:000000\r\nKEYS *\r\nPING\r\n");
     let mut other = server.client();
     other.talk("GET key:029999 => $v");

@@ -69,8 +69,8 @@ fn errors_in_the_queue_abort_and_errors_of_commands_do_not_undo() {
     server.check();
 }
 
-/// What makes the server commit between two commands, or run one again, must not do so within EXEC: databases that do not
-/// exist, walks over the keys, a batch that is large.
+/// Within EXEC the server must not commit between two commands, nor run one again, for the reasons that
+/// otherwise make it do so: databases that do not exist, walks over the keys, a large batch.
 #[test]
 fn exec_is_one_commit() {
     let mut server = Fixture::with_config(|config| config.batch_words_max = Some(1));
@@ -200,7 +200,7 @@ fn expiry_is_a_change_only_of_a_key_that_was_there() {
     server.check();
 }
 
-/// Of the state of a transaction, CLIENT LIST knew nothing, and it said `events=rw` of everybody.
+/// CLIENT LIST did not show the state of a transaction, and showed `events=rw` for every client.
 #[test]
 fn client_list_shows_transactions() {
     let server = Fixture::start();
@@ -216,7 +216,7 @@ fn client_list_shows_transactions() {
     seen("events=r cmd=get");
     server.client().talk("SET l 1 => +OK");
     seen("flags=xd ");
-    // What will not run is not kept.
+    // A command that will not run is not kept.
     client.talk("GET k => +QUEUED");
     seen("multi=2 ");
     client.talk("RESET => +RESET");
@@ -301,8 +301,8 @@ fn a_command_that_finds_a_full_pool_fails_alone() {
     server.check();
 }
 
-/// Space that cleared databases still hold is given back first, as for a single command; and all commands then see the
-/// state before the transaction again.
+/// Space that cleared databases still hold is given back first, as for a single command; and all commands
+/// then see the state before the transaction again.
 #[test]
 fn exec_in_a_pool_that_was_full_and_flushed_finds_room() {
     for large in [100_000, 4 << 20] {
@@ -326,7 +326,8 @@ fn exec_in_a_pool_that_was_full_and_flushed_finds_room() {
     }
 }
 
-/// A transaction whose record finds no room fails as a whole: its reply is one error, and nothing of it has happened.
+/// A transaction whose record finds no room fails as a whole: its reply is one error, and nothing of it has
+/// happened.
 #[test]
 fn exec_that_cannot_be_committed_has_not_happened() {
     let server = small_pool(Some(usize::MAX));
@@ -355,7 +356,7 @@ fn exec_that_cannot_be_committed_has_not_happened() {
     (0..=put.len()).for_each(|_| drop(client.receive()));
     assert_eq!(show(&client.receive()), OOM);
     client.talk(&format!("DBSIZE => :{}", keys - put.len()));
-    // What was undone may have been seen by who watched.
+    // The watcher may have seen the changes that were undone.
     watcher.talk("EXEC => nil");
     assert_ne!(client.info("failed_commits"), "0");
     client.talk("MULTI => +OK\nDEL key:00000001 => +QUEUED\nEXEC => [:1]");

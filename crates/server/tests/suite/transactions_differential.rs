@@ -1,5 +1,5 @@
-//! MULTI, EXEC and WATCH on several connections, on Tembo and on a real Redis, where there is one: the replies must be the
-//! same, and so must be what CLIENT INFO says of the transaction.
+//! MULTI, EXEC and WATCH on several connections, on Tembo and on a real Redis, where there is one: the
+//! replies must be the same, and so must be what CLIENT INFO says of the transaction.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tembo_wire::Value;
 use crate::peer::{Random, start_redis};
 use crate::support::{Client, Fixture, request, show};
 
-/// Of the random commands, unless the environment gives another.
+/// The seed of the random commands, unless the environment gives another.
 const SEED: u64 = 0x7e3b_0033;
 const SEED_VARIABLE: &str = "TEMBO_DIFFERENTIAL_SEED";
 const COMMANDS: usize = 20_000;
@@ -85,7 +85,7 @@ const TEMPLATES: &[&str] = &[
     "COMMAND COUNT x",
 ];
 
-/// Those that abort transactions, or end what others do, come seldom.
+/// Commands that abort transactions, or undo the work of others, are drawn rarely.
 const SELDOM: &[&str] = &[
     "FLUSHDB",
     "FLUSHALL",
@@ -124,7 +124,8 @@ fn is_excluded(args: &[String], is_open: bool) -> bool {
     args[0] == "SHUTDOWN" && !is_open
 }
 
-/// What can be compared of a reply: of CLIENT INFO the state of the transaction, of keys in no order a sorted list.
+/// The comparable part of a reply: the state of the transaction in CLIENT INFO, a sorted list for unordered
+/// keys.
 fn comparable(value: Value, depth: usize) -> Value {
     match value {
         Value::Bulk(text) if text.starts_with(b"id=") => client_state(&text),
@@ -233,7 +234,8 @@ fn transactions_on_several_connections_get_the_replies_of_redis() {
     server.check();
 }
 
-/// Keys that expire around WATCH and EXEC: each conversation is of clients a and b, and `sleep` is long enough for `PX 250`.
+/// Keys that expire around WATCH and EXEC: each conversation is of clients a and b, and `sleep` is long
+/// enough for `PX 250`.
 const EXPIRIES: &[&str] = &[
     "a: SET k 1 PX 250; a: WATCH k; a: sleep; a: MULTI; a: PING; a: EXEC",
     "a: SET k 1 PX 250; a: WATCH k; a: MULTI; a: PING; a: sleep; a: EXEC",

@@ -12,7 +12,7 @@ use crate::support::{Client, Fixture, eventually};
 
 const MAX_BYTES: u64 = 96 << 20;
 
-/// What a test knows of the server without asking it.
+/// The facts that a test knows of the server without asking it.
 struct Known {
     port: u16,
     fields: BTreeMap<String, String>,
@@ -281,7 +281,7 @@ fn what_is_used_grows_and_shrinks_and_its_peak_stays() {
     assert!(full >= before + (16 << 20), "{full} after {before}");
     client.talk("DEL k => :1");
     eventually(|| {
-        // What a commit frees can be used after the next ones.
+        // The blocks that a commit frees can be used after the next commits.
         client.talk("SET other v => +OK");
         client.info("used_memory").parse::<u64>().unwrap() < full - (15 << 20)
     });

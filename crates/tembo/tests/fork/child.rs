@@ -14,14 +14,16 @@ pub(crate) struct Child {
     said: File,
 }
 
-/// Runs `body` in a child, which ends by leaving `exit`, as a program that returns from `main` does, or at once if `at_once`.
+/// Runs `body` in a child, which ends by leaving `exit`, as a program that returns from `main` does, or at
+/// once if `at_once`.
 pub(crate) fn begin(at_once: bool, body: impl FnOnce() -> String) -> Child {
     let mut ends = [0; 2];
     // SAFETY: the array has room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
     // SAFETY: both were made just now, and nobody else has them.
     let [said, mut to_say] = ends.map(|end| unsafe { File::from_raw_fd(end) });
-    // SAFETY: the child allocates, which the system's allocator is prepared for, and otherwise does what is to be tested.
+    // SAFETY: the child allocates, which the system's allocator is prepared for, and otherwise does what is
+    // to be tested.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: this only asks for a signal.
@@ -46,14 +48,14 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 impl Child {
-    /// What the child said. It has ended well.
+    /// The child's output. Asserts that it ended well.
     pub(crate) fn end(self) -> String {
         let (words, status) = self.end_somehow();
         assert_eq!(status, 0, "the child was killed, or failed, after saying {words:?}");
         words
     }
 
-    /// What the child said, and how it ended, as `waitpid` has that.
+    /// The child's output, and its status as in `waitpid`.
     pub(crate) fn end_somehow(mut self) -> (String, i32) {
         let mut words = String::new();
         self.said.read_to_string(&mut words).unwrap();

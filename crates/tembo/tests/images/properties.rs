@@ -1,5 +1,6 @@
-//! What must hold for any image of a pool whatever: it is opened or refused, and nothing that is done with it panics
-//! or goes on without end. Both the fuzzing target `open_image` (in `fuzz/`) and an ordinary test drive these functions.
+//! Properties that hold for any image of a pool: it is opened or refused, and no operation on it panics or
+//! runs without end. Both the fuzzing target `open_image` (in `fuzz/`) and an ordinary test drive these
+//! functions.
 
 use tembo::{FixedMap, Geometry, Map, Pool};
 use tembo_pmem::Region;
@@ -11,7 +12,7 @@ const FIXED: &str = "fixed";
 /// Bytes of a mutation in the input.
 const MUTATION_BYTES: usize = 13;
 
-/// The contents of a small pool with maps of several levels, large values, and records that are not settled.
+/// The contents of a small pool with maps of several levels, large values, and records that are live.
 pub(crate) fn valid_image() -> Vec<u8> {
     let bytes = 768 << 10;
     let region = Region::simulated(&vec![0; bytes], bytes as u64, None).unwrap();

@@ -1,4 +1,4 @@
-//! What must hold for any bytes whatever. Both the fuzzing target `wire` (in `fuzz/`) and ordinary tests, in
+//! Properties that hold for any input. Both the fuzzing target `wire` (in `fuzz/`) and ordinary tests, in
 //! the test module `fuzz_seconds`, drive these functions.
 
 use std::collections::VecDeque;
@@ -123,8 +123,8 @@ const LOW_LIMITS: Limits =
     Limits { max_line_bytes: 40, max_bulk_bytes: 20, max_args: 5, max_request_bytes: 90 };
 const LOW_REPLY_LIMITS: ReplyLimits = ReplyLimits { max_line_bytes: 24, max_bulk_bytes: 20, max_depth: 3 };
 
-/// A stream of requests, headed by eight bytes that choose limits and cuts, is understood in the same way whole
-/// and in pieces; and each request, sent again as a multibulk, is received again as itself.
+/// A stream of requests, headed by eight bytes that choose limits and cuts, is understood in the same way
+/// whole and in pieces; and each request, sent again as a multibulk, is received again as itself.
 pub(crate) fn requests(data: &[u8]) {
     let Some((seed, stream)) = data.split_first_chunk() else {
         return;

@@ -1,5 +1,5 @@
-//! The same bytes to this codec and to a real redis-server: the same error texts, words, and sums. Skipped, with
-//! a word, where there is no redis-server.
+//! The same bytes to this codec and to a real redis-server: the same error texts, words, and sums. Skipped,
+//! with a word, where there is no redis-server.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -150,7 +150,7 @@ fn inline_words() {
     }
 }
 
-/// What INCRBYFLOAT answers to `increment` on a key that holds `value`.
+/// The reply of INCRBYFLOAT to `increment` on a key that holds `value`.
 fn our_sum(value: &str, increment: &str) -> Result<Vec<u8>, DecimalError> {
     let sum = Decimal::parse(value.as_bytes())?.checked_add(Decimal::parse(increment.as_bytes())?)?;
     let mut out = Vec::new();

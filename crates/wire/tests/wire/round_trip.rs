@@ -1,4 +1,4 @@
-//! What one side writes, the other reads, however the bytes are cut.
+//! Each side reads the other's writes, however the bytes are cut.
 
 use crate::properties::{self, Choices, Transcript, receive_replies, receive_requests};
 use proptest::collection::vec;
@@ -75,7 +75,7 @@ fn write_all(w: &mut ReplyWriter<'_>, items: &[Value], header: fn(&mut ReplyWrit
     items.iter().for_each(|item| write(w, item));
 }
 
-/// What a RESP2 client gets to see of a value.
+/// A value as a RESP2 client sees it.
 fn in_resp2(value: Value) -> Value {
     match value {
         Value::Double(number) => {

@@ -16,7 +16,7 @@ impl<M: Mem> PaperCdds<M> {
     /// Makes a change where a key belongs, and then sees to the nodes on the way to it.
     pub(super) fn change(&mut self, key: u64, steps: &[Step], leaf: u64, ended: &[usize], added: &[Entry]) {
         self.replace(steps, leaf, ended, added);
-        // What falls below the bound is on the way to the key, deepest first.
+        // Nodes that fall below the bound are on the way to the key, deepest first.
         while std::mem::take(&mut self.has_too_few) {
             let (mut steps, mut node) = self.path_to(key);
             while let Some(parent) = steps.last().copied() {
@@ -118,7 +118,8 @@ impl<M: Mem> PaperCdds<M> {
         self.replace(above, parent.node, &[parent.slot, sibling.slot], &[joined]);
     }
 
-    /// Makes a new node of a node's entries and as many of its sibling's; what ends in the parent, and what is added.
+    /// Makes a new node of a node's entries and as many of its sibling's; what ends in the parent, and what
+    /// is added.
     fn copy_from(
         &mut self,
         sibling: &Sibling,

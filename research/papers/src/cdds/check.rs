@@ -10,7 +10,7 @@ impl<M: Mem> PaperCdds<M> {
     ///
     /// # Errors
     ///
-    /// What is wrong.
+    /// The damage.
     pub fn check(&self) -> Result<usize, String> {
         let mut reached = HashSet::new();
         self.check_node(self.root, self.level, (None, u64::MAX), &mut reached)?;

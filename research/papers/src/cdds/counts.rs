@@ -1,4 +1,4 @@
-//! What changes cost in the trees that are compared: counted, in words, lines and fences, and timed on this machine.
+//! The cost of changes in the compared trees: counted in words, lines and fences, and timed on this machine.
 
 use super::sides::{Side, SideKind};
 use crate::counts::Metrics;
@@ -54,7 +54,8 @@ fn with_value(keys: &[u64], value: u64) -> Vec<(u64, u64)> {
     keys.iter().map(|key| (*key, value)).collect()
 }
 
-/// Counts what it costs to put `keys` keys, to put them again, and to delete them, each time in another random order.
+/// Counts what it costs to put `keys` keys, to put them again, and to delete them, each time in another
+/// random order.
 ///
 /// # Errors
 ///
@@ -84,7 +85,8 @@ fn count_one(kind: SideKind, keys: usize, seed: u64) -> Result<Row, Error> {
     Ok(Row { name: kind.name(), put, replace, delete })
 }
 
-/// Times the same and gets between, with the flushes and fences of persistent memory; medians of groups, processor time.
+/// Times the same and gets between, with the flushes and fences of persistent memory; medians of groups,
+/// processor time.
 ///
 /// # Errors
 ///

@@ -1,39 +1,44 @@
-//! The CDDS B-Tree as its paper describes it: changes in place, every shift of an entry flushed by itself, the version number last.
+//! The CDDS B-Tree as its paper describes it: changes in place, every shift of an entry flushed by itself,
+//! the version number last.
 //!
-//! It is what Tembo's tree (`tembo_index::CddsTree`) is compared with: keys and values are words, nodes have as many entries of the same
-//! size, and there is one thread.
+//! It is what Tembo's tree (`tembo_index::VersionedTree`) is compared with: keys and values are words, nodes
+//! have as many entries of the same size, and there is one thread.
 //!
 //! # Media layout
 //! ```text
 //! 0    identity | version | root of even versions | root of odd ones | 0 ...
 //! 64   nodes: a line with the kind, then 28 entries of key, value, start, end, two in a line
 //! ```
-//! A root word is the root's offset with its level in the low 6 bits. An entry of an inner node has the largest key that may be in
-//! its child, and the child. A place with start 0 is empty; an end of 0 is none.
+//! A root word is the root's offset with its level in the low 6 bits. An entry of an inner node has the
+//! largest key that may be in its child, and the child. A place with start 0 is empty; an end of 0 is none.
 //!
 //! # Invariants
-//! - I1: the entries of a node that are in the newest version have different keys, within the bounds that the node's parent sets;
-//!   children are one level down, and reached once (`check`).
-//! - I2: entries of [`Order::Sorted`] nodes are in the order of key and start, without empty places between them (`check`).
+//! - I1: the entries of a node that are in the newest version have different keys, within the bounds that the
+//!   node's parent sets; children are one level down, and reached once (`check`).
+//! - I2: entries of [`Order::Sorted`] nodes are in the order of key and start, without empty places between
+//!   them (`check`).
 //! - I3: a node other than the root has more than a fifth of its places live (`check`).
 //! - I4: what is in the newest version is durable, and stays while the next one is made (the crash tests).
 //!
 //! # Commit point
-//! The version word, after everything else was flushed; the root of that version is in the same line, and stored before it.
+//! The version word, after everything else was flushed; the root of that version is in the same line, and
+//! stored before it.
 //!
 //! # Recovery
-//! All nodes are read: entries that begin after the newest version go, ends after it are taken back, and of an entry that is
-//! there twice, because a crash interrupted a shift, one goes (`recover.rs`).
+//! All nodes are read: entries that begin after the newest version go, ends after it are taken back, and of
+//! an entry that is there twice, because a crash interrupted a shift, one goes (`recover.rs`).
 //!
 //! # Source
-//! Venkataraman et al., *Consistent and Durable Data Structures for Non-Volatile Byte-Addressable Memory*, FAST 2011, sections 3.1 to
-//! 3.3, algorithms 1 to 3. Where the paper leaves something open, the cheaper way is taken:
+//! Venkataraman et al., *Consistent and Durable Data Structures for Non-Volatile Byte-Addressable Memory*,
+//! FAST 2011, sections 3.1 to 3.3, algorithms 1 to 3. Where the paper leaves something open, the cheaper way
+//! is taken:
 //! - D1: a flush is flushes and one fence behind them; the paper has a second `mfence` before them.
 //! - D2: an entry is made invalid, written and made valid within its line, so that one flush does for it.
 //! - D3: the removal of a dead entry and the insertion of a new one shift only what is between the two.
-//! - D4: nodes that are in the newest version no more are used again from the next one on, found in memory and at recovery. No
-//!   older version can be held.
-//! - D5: the root word is chosen by the version, so that root and version change at once, without a node that leads to both roots.
+//! - D4: nodes that are in the newest version no more are used again from the next one on, found in memory
+//!   and at recovery. No older version can be held.
+//! - D5: the root word is chosen by the version, so that root and version change at once, without a node that
+//!   leads to both roots.
 
 mod change;
 pub mod check;
@@ -81,10 +86,10 @@ pub enum CddsError {
     NotThisTree {
         /// The first word.
         found: u64,
-        /// What it should be.
+        /// The value that was expected.
         expected: u64,
     },
-    /// What is in memory is not a tree.
+    /// The memory does not hold a tree.
     #[error("the tree is damaged: {0}")]
     Damaged(String),
 }

@@ -152,7 +152,8 @@ impl<M: Mem> PaperCdds<M> {
 
     /// Writes an entry over one that is needed no more, or is elsewhere.
     ///
-    /// The line reaches media in the order of its stores, so that after a crash the place is empty or has all of the entry.
+    /// The line reaches media in the order of its stores, so that after a crash the place is empty or has all
+    /// of the entry.
     pub(super) fn write(&self, node: u64, slot: usize, entry: Entry) {
         let at = place(node, slot);
         self.clear(node, slot);
@@ -182,8 +183,8 @@ impl<M: Mem> PaperCdds<M> {
         }
     }
 
-    /// Puts an entry into a node that has a free place. Of sorted nodes the entries between that place and the new one's
-    /// are shifted, each durable where it goes before it is overwritten.
+    /// Puts an entry into a node that has a free place. Of sorted nodes the entries between that place and
+    /// the new one's are shifted, each durable where it goes before it is overwritten.
     pub(super) fn insert(&self, node: u64, entry: Entry) {
         if self.order == Order::Unsorted {
             let free = (0..SLOTS).find(|slot| self.is_free(node, *slot));

@@ -1,4 +1,5 @@
-//! What a crash leaves is taken back, node by node. A crash in here leaves what can be taken back again.
+//! Recovery takes back the half-made changes of a crash, node by node. A crash during recovery can be
+//! recovered from in the same way.
 
 use super::node::{Entry, NODE_BYTES, SLOTS};
 use super::{CddsError, NODES_OFF, Order, PaperCdds};
@@ -56,7 +57,8 @@ impl<M: Mem> PaperCdds<M> {
         entry.start != 0 && entry.start <= version && (entry.end == 0 || entry.end > version)
     }
 
-    /// Moves the kept entries to the front; each is durable there before the place that it comes from changes.
+    /// Moves the kept entries to the front; each is durable there before the place that it comes from
+    /// changes.
     fn write_sorted(&self, node: u64, kept: &[Entry]) {
         for (slot, entry) in kept.iter().enumerate() {
             let there = self.entry(node, slot);

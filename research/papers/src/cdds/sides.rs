@@ -1,9 +1,10 @@
-//! The trees that are compared, behind one trait: words to words, as the paper's tree has them; ours take them as byte strings.
+//! The trees that are compared, behind one trait: words to words, as the paper's tree has them; ours take
+//! them as byte strings.
 
 use super::{Order, PaperCdds};
 use crate::mem::RealMem;
 use tembo_goals::Error;
-use tembo_index::{CddsTree, WbTree};
+use tembo_index::{VersionedTree, WbTree};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Lane, Pool};
 
@@ -59,7 +60,7 @@ impl SideKind {
         SideKind::WbTree,
     ];
 
-    /// What it is called in tables.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             SideKind::PaperSorted => "paper, sorted",
@@ -81,9 +82,11 @@ impl SideKind {
         Ok(match self {
             SideKind::PaperSorted => Box::new(PaperCdds::create(RealMem::new(region), Order::Sorted)?),
             SideKind::PaperUnsorted => Box::new(PaperCdds::create(RealMem::new(region), Order::Unsorted)?),
-            SideKind::Tembo => Box::new(Tembo { tree: CddsTree::create(&pool(region)?, "side")?, each: 1 }),
+            SideKind::Tembo => {
+                Box::new(Tembo { tree: VersionedTree::create(&pool(region)?, "side")?, each: 1 })
+            }
             SideKind::TemboBatches => {
-                Box::new(Tembo { tree: CddsTree::create(&pool(region)?, "side")?, each: BATCH })
+                Box::new(Tembo { tree: VersionedTree::create(&pool(region)?, "side")?, each: BATCH })
             }
             SideKind::WbTree => {
                 let pool = pool(region)?;
@@ -127,7 +130,7 @@ fn word(bytes: &[u8]) -> u64 {
 
 /// The CDDS tree, `each` changes a version.
 struct Tembo {
-    tree: CddsTree,
+    tree: VersionedTree,
     each: usize,
 }
 

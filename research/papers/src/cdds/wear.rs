@@ -12,12 +12,12 @@ use tembo_pmem::Region;
 /// The skew of the load, as YCSB has it.
 pub const THETA: f64 = 0.99;
 
-/// What updates did to the memory.
+/// The wear of the memory by updates.
 #[derive(Debug, Clone, Copy)]
 pub struct Worn {
     /// How often lines were written.
     pub wear: WearSummary,
-    /// What all of it has cost.
+    /// The cost of all of it.
     pub cost: Cost,
 }
 
@@ -94,7 +94,8 @@ mod tests {
         }
     }
 
-    /// The version word is in one line, which every change of the paper's tree writes; ours has its in a record.
+    /// The version word is in one line, which every change of the paper's tree writes; ours has its in a
+    /// record.
     #[test]
     fn the_papers_tree_writes_one_line_with_each_update() {
         let worn = |kind| wear(kind, 2000, 3000, 7, &Params::wbtree(), "pcm").unwrap().wear;

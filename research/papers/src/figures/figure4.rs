@@ -1,8 +1,9 @@
 //! Figure 4 of the wB+-Tree paper: what flushes and fences add to sequential and to random writes.
 //!
-//! Records of one line, ten times as many as the last cache holds. A word of each record is written, in sequence or
-//! along a random list through all of them, and then the line is flushed, and every so many records a fence follows.
-//! The same walk runs on this machine and in the model, which shows how near the model is.
+//! Records of one line, ten times as many as the last cache holds. A word of each record is written, in
+//! sequence or along a random list through all of them, and then the line is flushed, and every so many
+//! records a fence follows. The same walk runs on this machine and in the model, which shows how near the
+//! model is.
 
 use super::{Drawing, Error, Figure, Setup};
 use crate::mem::{Mem, RealMem};
@@ -32,7 +33,7 @@ const GROUPS: [usize; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 /// Walks for each point of this machine's curves, of which the median counts.
 const ROUNDS: usize = 3;
 
-/// What is done after each record's write.
+/// The work after each record's write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Curve {
     name: &'static str,
@@ -284,8 +285,8 @@ mod tests {
         assert!((0..100).all(|record| mem.load_u64(record * 64 + 8) != 0));
     }
 
-    /// The shape of the paper's figure: flushing makes sequential writes dearer; a fence after each makes all dearer,
-    /// and less so the fewer there are.
+    /// The shape of the paper's figure: flushing makes sequential writes dearer; a fence after each makes all
+    /// dearer, and less so the fewer there are.
     #[test]
     fn the_model_has_the_shape_of_the_papers_figure() {
         for order in [Order::Sequential, Order::Random] {

@@ -17,7 +17,7 @@ use tembo_goals::table::Table;
 
 pub use tembo_goals::Error;
 
-/// What figures are measured with.
+/// The setup that figures are measured with.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// Small, for finding out whether everything works; the numbers then mean little.
@@ -30,25 +30,25 @@ pub struct Setup {
     pub medium: String,
 }
 
-/// What was measured.
+/// The measured values.
 #[derive(Debug)]
 pub struct Drawing {
     /// The numbers.
     pub table: Table,
     /// How they are shown.
     pub panels: Vec<Panel>,
-    /// What else they depend on, such as sizes.
+    /// Other conditions that they depend on, such as sizes.
     pub notes: Vec<String>,
 }
 
 /// A figure of a paper.
 #[derive(Debug)]
 pub struct Figure {
-    /// What it is called on the command line and in file names.
+    /// Its name on the command line and in file names.
     pub name: &'static str,
-    /// What it shows.
+    /// Its title.
     pub title: &'static str,
-    /// What the measuring shows on a progress bar, and how many steps it has.
+    /// The number of steps on the progress bar.
     steps: fn(&Setup) -> u64,
     measure: fn(&Setup, &Progress) -> Result<Drawing, Error>,
 }

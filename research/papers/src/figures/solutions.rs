@@ -1,8 +1,9 @@
-//! Figures 11 to 14 of the wB+-Tree paper: its ten solutions beside each other, and the product's maps beside them.
+//! Figures 11 to 14 of the wB+-Tree paper: its ten solutions beside each other, and the product's maps beside
+//! them.
 //!
-//! Trees of random keys, nodes of several sizes, and four cases: search, insertion and deletion in nodes that are 70% full,
-//! and insertion into full nodes. Figures 11 and 12 are of the model, 13 and 14 of this machine. The product's maps have nodes
-//! of one size, so that they are level lines.
+//! Trees of random keys, nodes of several sizes, and four cases: search, insertion and deletion in nodes that
+//! are 70% full, and insertion into full nodes. Figures 11 and 12 are of the model, 13 and 14 of this
+//! machine. The product's maps have nodes of one size, so that they are level lines.
 
 use super::{Drawing, Error, Figure, Setup};
 use crate::plot::{Kind, Panel, Series};
@@ -111,8 +112,8 @@ type Timed<'a, K> = &'a dyn Fn(Case, &Keys<K>) -> Result<f64, Error>;
 /// Nanoseconds of an operation, and the last cells of its row.
 type Measured = (f64, Vec<String>);
 
-/// Measures every solution in every case with every size of nodes by `measure`, and the product by `ours`, whose nodes are of
-/// `our_lines`.
+/// Measures every solution in every case with every size of nodes by `measure`, and the product by `ours`,
+/// whose nodes are of `our_lines`.
 fn grid<K: TreeKey>(
     setup: &Setup,
     progress: &Progress,
@@ -200,7 +201,7 @@ fn on_machine<K: TreeKey>(
     Ok(Drawing { table, panels, notes: vec![size.note(), our_note(our_lines), note.to_owned()] })
 }
 
-/// What the product's line means.
+/// The meaning of the product's line.
 fn our_note(lines: u64) -> String {
     format!("{}: the product's map, with leaves of {lines} lines, whatever the size below", product::NAME)
 }
@@ -211,7 +212,7 @@ impl Size {
     }
 }
 
-/// What the model tells of a run besides its time; sums are per operation.
+/// The model's counts of a run, besides its time; sums are per operation.
 const COST_COLUMNS: [&str; 23] = [
     "words_loaded",
     "mispredictions",
@@ -337,8 +338,8 @@ mod tests {
         assert_eq!(solutions_for(8, &string_solutions()).len(), 7);
     }
 
-    /// What a run in the model must show whatever the times are: the volatile tree flushes nothing, the others persist,
-    /// and wB+-Trees change the fewest bits.
+    /// Checks a run in the model, whatever the times are: the volatile tree flushes nothing, the others
+    /// persist, and wB+-Trees change the fewest bits.
     #[test]
     fn costs_in_the_model_are_ordered_as_in_the_paper() {
         let setup =

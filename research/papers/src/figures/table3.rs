@@ -1,4 +1,5 @@
-//! Table 3 of the wB+-Tree paper: words written, lines flushed and fences of an operation, by formula and as counted.
+//! Table 3 of the wB+-Tree paper: words written, lines flushed and fences of an operation, by formula and as
+//! counted.
 
 use super::{Drawing, Error, Figure, Setup};
 use crate::counts::{Counted, LEAVES, Metrics, counted, formulas, split_formulas};
@@ -19,7 +20,8 @@ fn persistent() -> Vec<&'static Solution> {
     all().iter().filter(|solution| solution.is_persistent()).collect()
 }
 
-/// Lines of a node, and entries when it is 70% full: as in the paper's example, and for slot-only nodes the only size.
+/// Lines of a node, and entries when it is 70% full: as in the paper's example, and for slot-only nodes the
+/// only size.
 fn shape(solution: &Solution) -> (u64, u64) {
     if solution.supports(8) { (8, 21) } else { (2, 5) }
 }

@@ -1,11 +1,11 @@
-//! Which branches a processor foresees: a predictor that combines two, as processors of the papers' years do, and
-//! as the simulator of the wB+-Tree paper does.
+//! Which branches a processor foresees: a predictor that combines two, as processors of the papers' years do,
+//! and as the simulator of the wB+-Tree paper does.
 //!
-//! One half remembers for each place in a program where its branch went lately; the other one where it went after the
-//! same last outcomes; a third table remembers which half is right more often.
+//! One half remembers for each place in a program where its branch went lately; the other one where it went
+//! after the same last outcomes; a third table remembers which half is right more often.
 
-/// Places in programs whose branches depend on data: those of the trees' searches. All other branches go the same
-/// way nearly always, and are not told to the model.
+/// Places in programs whose branches depend on data: those of the trees' searches. All other branches go the
+/// same way nearly always, and are not told to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Site {
     /// Whether a binary search goes on above the entry that it looked at.

@@ -112,7 +112,8 @@ impl Hierarchy {
         (hit.map_or(Found::Nowhere, Found::Level), written_back)
     }
 
-    /// Inserts the line into one cache; a dirty victim moves outwards, or is returned when there is no farther cache.
+    /// Inserts the line into one cache; a dirty victim moves outwards, or is returned when there is no
+    /// farther cache.
     fn insert(&mut self, level: usize, line: u64) -> Option<u64> {
         let victim = self.levels[level].insert(line)?;
         let nearer_dirty =

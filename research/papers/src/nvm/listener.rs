@@ -50,8 +50,8 @@ impl Listener {
         state.measuring = true;
     }
 
-    /// Stops measuring. Says what it has cost since [`measure`](Self::measure), dirty lines written back at last, and
-    /// how the writes wore the lines.
+    /// Stops measuring. Says what it has cost since [`measure`](Self::measure), dirty lines written back at
+    /// last, and how the writes wore the lines.
     pub fn finish(&self) -> (Cost, WearSummary) {
         let mut state = self.state();
         state.catch_up();
@@ -60,14 +60,15 @@ impl Listener {
         (state.model.cost(), state.model.wear())
     }
 
-    /// Tells the model what does not go through the region, such as accesses to DRAM; what was put off comes before.
+    /// Tells the model what does not go through the region, such as accesses to DRAM; what was put off comes
+    /// before.
     pub fn tell(&self, tell: impl FnOnce(&mut Model)) {
         self.measured(tell);
     }
 
-    /// Puts loads of words at these offsets off, which do not depend on each other and do not go through the region either:
-    /// they come after as many
-    /// prefetches of the region's lines, or before whatever else is told first.
+    /// Puts loads of words at these offsets off, which do not depend on each other and do not go through the
+    /// region either: they come after as many prefetches of the region's lines, or before whatever else is
+    /// told first.
     pub fn load_after_prefetches(&self, prefetches: u32, offs: Vec<u64>) {
         let mut state = self.state();
         if state.measuring {

@@ -4,7 +4,7 @@ use super::params::{Controller, Durable, Medium};
 use foldhash::fast::FixedState;
 use std::collections::HashMap;
 
-/// What a write-back changes on media.
+/// The changes of a write-back on media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) words: u64,
@@ -59,7 +59,8 @@ impl Timing {
         ((line % self.rank_free.len() as u64) as usize, (line % self.bank_free.len() as u64) as usize)
     }
 
-    /// Reads a line asked for at `at`; when it has arrived. The bank is busy meanwhile, the bus while it transfers.
+    /// Reads a line asked for at `at`; when it has arrived. The bank is busy meanwhile, the bus while it
+    /// transfers.
     pub(super) fn read(&mut self, line: u64, at: u64) -> u64 {
         let (_, bank) = self.place(line);
         let begin = at.max(self.bank_free[bank]).max(self.bus_free);
@@ -68,7 +69,8 @@ impl Timing {
         begin + self.read_cycles
     }
 
-    /// Takes a write-back that is ready at `at`. Says when the controller had room for it, and when it is durable.
+    /// Takes a write-back that is ready at `at`. Says when the controller had room for it, and when it is
+    /// durable.
     pub(super) fn write(&mut self, line: u64, at: u64, change: Change) -> (u64, u64) {
         let mut accepted = at;
         self.queue.retain(|done| *done > at);

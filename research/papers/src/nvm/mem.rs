@@ -20,15 +20,15 @@ impl ModelMem {
         ModelMem { model: RefCell::new(model), bytes, measuring: Cell::new(false) }
     }
 
-    /// From now on accesses cost, and costs count from here; what was stored before is on media, and the caches are
-    /// cold unless something was measured before.
+    /// From now on accesses cost, and costs count from here; what was stored before is on media, and the
+    /// caches are cold unless something was measured before.
     pub fn measure(&self) {
         self.model.borrow_mut().restart();
         self.measuring.set(true);
     }
 
-    /// Stops measuring. Says what it has cost since [`measure`](Self::measure), dirty lines written back at last, and
-    /// how the writes wore the lines.
+    /// Stops measuring. Says what it has cost since [`measure`](Self::measure), dirty lines written back at
+    /// last, and how the writes wore the lines.
     pub fn finish(&self) -> (Cost, WearSummary) {
         self.measuring.set(false);
         let mut model = self.model.borrow_mut();

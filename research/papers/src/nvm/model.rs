@@ -16,16 +16,16 @@ const LINE_BITS: u64 = LINE_BYTES * 8;
 /// A line of DRAM is written as a whole, whatever changed.
 const SOME_CHANGE: Change = Change { words: 1, bits: 1 };
 
-/// What accesses have cost.
+/// The cost of accesses.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cost {
     /// Time.
     pub cycles: u64,
-    /// Of that, waiting for lines that were loaded.
+    /// The part spent waiting for lines that were loaded.
     pub load_stall_cycles: u64,
-    /// Of that, waiting in fences.
+    /// The part spent waiting in fences.
     pub fence_stall_cycles: u64,
-    /// Of that, waiting for a place in the write queue.
+    /// The part spent waiting for a place in the write queue.
     pub queue_stall_cycles: u64,
     /// Words loaded.
     pub loads: u64,
@@ -43,13 +43,14 @@ pub struct Cost {
     pub lines_read: u64,
     /// Dirty lines written back, by flushes and by evictions.
     pub lines_written: u64,
-    /// Of those, by evictions.
+    /// The part written by evictions.
     pub evictions_written: u64,
     /// Words that the write-backs changed on media.
     pub words_modified: u64,
     /// Bits that the write-backs changed on media: the paper's wear.
     pub bits_modified: u64,
-    /// Lines read from DRAM. Nothing else here counts accesses to DRAM, but the times, loads and mispredictions.
+    /// Lines read from DRAM. Nothing else here counts accesses to DRAM, but the times, loads and
+    /// mispredictions.
     pub dram_lines_read: u64,
     /// Dirty lines written back to DRAM.
     pub dram_lines_written: u64,
@@ -72,17 +73,17 @@ pub struct Model {
     dram: Timing,
     /// The first line that is DRAM.
     dram_line: u64,
-    /// What programs see.
+    /// The words that programs see.
     words: Words,
-    /// What media holds of the lines stored to since their last write-back.
+    /// The contents on media of the lines stored to since their last write-back.
     on_media: HashMap<u64, [u64; 8], FixedState>,
     /// Lines being filled, and when they arrive.
     fills: Vec<(u64, u64)>,
     now: u64,
     /// When everything flushed so far is durable, and everything stored is in the cache.
     settled: u64,
-    /// What the loads since the last branch take after each other, and nothing has waited for: all of them hit the
-    /// nearest cache.
+    /// The cycles of the loads since the last branch, one after another, that nothing has waited for: all of
+    /// them hit the nearest cache.
     unwaited: u64,
     predictor: Predictor,
     /// Instructions not yet charged as whole cycles.
@@ -123,8 +124,8 @@ impl Model {
         })
     }
 
-    /// From `off` on, a multiple of 64, memory is DRAM: behind the same caches, and neither worn nor durable. Its contents are
-    /// not kept; it is stored to by [`store_dram`](Self::store_dram).
+    /// From `off` on, a multiple of 64, memory is DRAM: behind the same caches, and neither worn nor durable.
+    /// Its contents are not kept; it is stored to by [`store_dram`](Self::store_dram).
     pub fn put_dram_at(&mut self, off: u64) {
         self.dram_line = off / LINE_BYTES;
     }
@@ -144,8 +145,8 @@ impl Model {
         self.words.get(off / WORD_BYTES)
     }
 
-    /// Sets the word at `off`, a multiple of 8, on media and for programs, at no cost: for what is there before
-    /// anything is measured.
+    /// Sets the word at `off`, a multiple of 8, on media and for programs, at no cost: for what is there
+    /// before anything is measured.
     pub fn poke(&mut self, off: u64, value: u64) {
         self.words.set(off / WORD_BYTES, value);
         if self.on_media.is_empty() {
@@ -156,9 +157,9 @@ impl Model {
         }
     }
 
-    /// The core reads `bytes` bytes at `off`. If they are in the nearest cache, only what depends on them waits for them: a
-    /// branch that was not foreseen, or what is farther away, whose address they may give. For lines that are farther
-    /// away the core waits.
+    /// The core reads `bytes` bytes at `off`. If they are in the nearest cache, only what depends on them
+    /// waits for them: a branch that was not foreseen, or what is farther away, whose address they may give.
+    /// For lines that are farther away the core waits.
     pub fn load(&mut self, off: u64, bytes: u64) {
         for line in lines(off, bytes) {
             let words = words_in(line, off, bytes);
@@ -180,8 +181,8 @@ impl Model {
         }
     }
 
-    /// The core comes to a branch that depends on what was loaded since the last one. If it was foreseen, the core has
-    /// gone on already, and never waits for those loads.
+    /// The core comes to a branch that depends on what was loaded since the last one. If it was foreseen, the
+    /// core has gone on already, and never waits for those loads.
     pub fn branch(&mut self, site: Site, taken: bool) {
         if self.predictor.foresees(site, taken) {
             self.unwaited = 0;
@@ -202,8 +203,8 @@ impl Model {
         }
     }
 
-    /// The core finds out that it will load the word at `off`, before it comes to loads that do not depend on it: the line is
-    /// fetched from now on.
+    /// The core finds out that it will load the word at `off`, before it comes to loads that do not depend on
+    /// it: the line is fetched from now on.
     pub fn ask(&mut self, off: u64) {
         let line = off / LINE_BYTES;
         if !self.caches.has_nearest(line) {
@@ -269,8 +270,8 @@ impl Model {
         self.now += cycles as u64;
     }
 
-    /// Writes all dirty lines back, so that their words, bits and wear are counted; takes no time. What was stored but
-    /// neither flushed nor evicted has cost the memory nothing yet.
+    /// Writes all dirty lines back, so that their words, bits and wear are counted; takes no time. What was
+    /// stored but neither flushed nor evicted has cost the memory nothing yet.
     pub fn drain(&mut self) {
         let mut dirty: Vec<u64> = self.on_media.keys().copied().collect();
         dirty.sort_unstable();
@@ -282,7 +283,7 @@ impl Model {
         }
     }
 
-    /// What it has cost since the beginning or the last [`restart`](Self::restart).
+    /// The cost since the beginning or the last [`restart`](Self::restart).
     pub fn cost(&self) -> Cost {
         let pj = |per_bit: Option<f64>, bits: u64| per_bit.unwrap_or(0.0) * bits as f64;
         Cost {
@@ -562,7 +563,8 @@ mod tests {
             model.fence();
             model.cost()
         };
-        // The line arrives at 309 (walk, last cache, memory, after a store), leaves for the bus, changes a word.
+        // The line arrives at 309 (walk, last cache, memory, after a store), leaves for the bus, changes a
+        // word.
         let one = persisted(1);
         assert_eq!(one.cycles, 309 + 39 + 15 + 450);
         assert_eq!(one.fence_stall_cycles, one.cycles - (1 + 39 + 2 + 10));
@@ -583,7 +585,8 @@ mod tests {
             model.flush(line * 64, 8);
         }
         model.fence();
-        // The first is flushed at 3, is past the last cache at 42 and has the bus until 57; then the second has it.
+        // The first is flushed at 3, is past the last cache at 42 and has the bus until 57; then the second
+        // has it.
         assert_eq!(model.cost().cycles, 3 + 39 + 15 + 15 + 450);
     }
 

@@ -26,7 +26,7 @@ pub struct Params {
     pub dram: Medium,
 }
 
-/// What the core spends itself.
+/// The costs of the core itself.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Core {
@@ -44,7 +44,7 @@ pub struct Core {
     pub flush_cycles: u64,
     /// Per fence, besides what it waits for.
     pub fence_cycles: u64,
-    /// Of other instructions.
+    /// The rate of other instructions.
     pub instructions_per_cycle: f64,
     /// Fills of lines that may be under way at a time.
     pub outstanding_fills: usize,
@@ -74,7 +74,7 @@ pub struct Tlb {
     pub walk_cycles: u64,
 }
 
-/// What lies between the last cache and the memory.
+/// The path between the last cache and the memory.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controller {
@@ -88,7 +88,7 @@ pub struct Controller {
     pub transfer_cycles: u64,
     /// Whether a flush takes the line out of the caches (clflush) or not (clwb).
     pub flush_evicts: bool,
-    /// What a fence waits for.
+    /// The point that a fence waits for.
     pub fence_waits_for: Durable,
 }
 
@@ -124,7 +124,7 @@ pub struct Medium {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Latency {
-    /// Of the core's clock.
+    /// Cycles of the core's clock.
     Cycles(u64),
     /// Nanoseconds.
     Ns(f64),
@@ -152,7 +152,7 @@ pub enum ParamsError {
     Value {
         /// Name of the parameters.
         name: String,
-        /// What is wrong with which value.
+        /// The wrong value, and the reason.
         what: String,
     },
     /// No memory of that name.

@@ -1,4 +1,4 @@
-//! What the modelled memory contains: words, zero until stored, in chunks that appear when needed.
+//! The contents of the modelled memory: words, zero until stored, in chunks that appear when needed.
 
 /// Words of a chunk: 1 MiB.
 const CHUNK_WORDS: usize = 1 << 17;

@@ -1,7 +1,8 @@
 //! BTree: looks for an integer in a B-tree; inserts it if it is not there, and removes it otherwise.
 //!
-//! The algorithm is written once, over [`Nodes`], and runs on a heap and in ordinary memory. A change goes down to a leaf, notes its way, and
-//! mends what became too full or too empty on the way back, so that most changes write to one leaf.
+//! The algorithm is written once, over [`Nodes`], and runs on a heap and in ordinary memory. A change goes
+//! down to a leaf, notes its way, and mends what became too full or too empty on the way back, so that most
+//! changes write to one leaf.
 
 use super::{Fault, Program, Random, arena::Arena, choose_key, halves, lock, not_there};
 use std::sync::Mutex;
@@ -9,7 +10,8 @@ use tembo_heap::{Brand, Heap, Obj, PRc, Persist, Plain, Tx};
 
 /// Keys of a node, at most: with its children and its head it takes 256 bytes.
 const MAX: usize = 14;
-/// Keys of a node other than the root, at least. Less than half, so that nodes are not divided and joined again and again.
+/// Keys of a node other than the root, at least. Less than half, so that nodes are not divided and joined
+/// again and again.
 const MIN: usize = 5;
 
 /// The keys of a node.
@@ -110,7 +112,7 @@ fn insert<S: Nodes>(
     mut at: usize,
     mut key: u64,
 ) -> Result<(), Fault> {
-    // What is to be inserted to the right of the key.
+    // The node to be inserted to the right of the key.
     let mut child: Option<S::Node> = None;
     while keys.len() == MAX {
         let (middle, right) = split(nodes, node, &mut keys)?;
@@ -303,7 +305,7 @@ struct Node {
     children: [PRc<Node>; MAX + 1],
 }
 
-/// What the heap of the program holds.
+/// The root object of the program's heap.
 #[derive(Default, Persist)]
 #[repr(C)]
 pub(super) struct Root {

@@ -1,4 +1,5 @@
-//! HashTable: looks for an integer in a hash table with chains; inserts it if it is not there, and removes it otherwise.
+//! HashTable: looks for an integer in a hash table with chains; inserts it if it is not there, and removes it
+//! otherwise.
 
 use super::{Fault, Program, Random, choose_key, halves, lock};
 use std::sync::Mutex;
@@ -12,7 +13,7 @@ struct Entry {
     next: PRc<Entry>,
 }
 
-/// What the heap of the program holds.
+/// The root object of the program's heap.
 #[derive(Default, Persist)]
 #[repr(C)]
 pub(super) struct Root {

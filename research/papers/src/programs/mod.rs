@@ -1,9 +1,10 @@
 //! The programs of the NV-heaps paper (its Table 2), on heaps and in ordinary memory.
 //!
-//! A [`Kind`] says which program, a [`Size`] how large it is. [`on_heap`] runs one on the heap of a pool, by the heap's public interface
-//! alone; [`in_dram`] is the same program with the same algorithm in ordinary memory, changed in place: what it costs without persistence,
-//! transactions, counts and threads. Operations are chosen by a seed, so that all forms of a program do the same and end in the
-//! same [state](Program::state).
+//! A [`Kind`] says which program, a [`Size`] how large it is. [`on_heap`] runs one on the heap of a pool, by
+//! the heap's public interface alone; [`in_dram`] is the same program with the same algorithm in ordinary
+//! memory, changed in place: what it costs without persistence, transactions, counts and threads. Operations
+//! are chosen by a seed, so that all forms of a program do the same and end in the same
+//! [state](Program::state).
 
 mod arena;
 mod btree;
@@ -27,7 +28,7 @@ use tembo_pool::Pool;
 pub use ssca::verify_torus;
 pub use time::{Load, Rate, rate, rate_alone};
 
-/// What a program's operations are chosen by.
+/// The generator that chooses a program's operations.
 pub type Random = Xoshiro256PlusPlus;
 
 /// Why a program did not run, or that its state is not what it must be.
@@ -39,7 +40,7 @@ pub trait Program: Sync {
     ///
     /// # Errors
     ///
-    /// Whatever goes wrong where its data lie.
+    /// Errors of the place where its data lie.
     fn run(&self, operations: usize, random: &mut Random) -> Result<(), Fault>;
 
     /// Everything that it holds, in an order that depends on that alone.
@@ -84,7 +85,7 @@ impl Kind {
         }
     }
 
-    /// What an operation is.
+    /// A description of one operation.
     pub fn operation(self) -> &'static str {
         match self {
             Kind::Sps => "swap",
@@ -106,7 +107,7 @@ pub struct Size {
     pub people_scale: u32,
     /// Logarithm of the vertices of SSCA.
     pub graph_scale: u32,
-    /// Of graphs, and of where programs begin.
+    /// The seed of graphs, and of the places where programs begin.
     pub seed: u64,
 }
 

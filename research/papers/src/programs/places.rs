@@ -27,8 +27,8 @@ fn create(path: PathBuf, durability: Durability) -> Result<Pool, Fault> {
     Ok(Pool::open(path, &options)?)
 }
 
-/// A new pool in memory that is gone when it is closed. [`Durability::Emulated`] has the flushes and fences of persistent memory,
-/// [`Durability::PageCache`] has none.
+/// A new pool in memory that is gone when it is closed. [`Durability::Emulated`] has the flushes and fences
+/// of persistent memory, [`Durability::PageCache`] has none.
 ///
 /// # Errors
 ///
@@ -69,8 +69,9 @@ impl Prepared {
         Ok(Prepared { kind, size: *size, image: std::fs::read(path)? })
     }
 
-    /// Runs so many operations, after a quarter as many that only warm the caches, in the model of a memory. Nanoseconds that each has spent with
-    /// the heap's memory, and what all have cost. Instructions and what the heap keeps in ordinary memory take no time.
+    /// Runs so many operations, after a quarter as many that only warm the caches, in the model of a memory.
+    /// Nanoseconds that each has spent with the heap's memory, and what all have cost. Instructions and what
+    /// the heap keeps in ordinary memory take no time.
     ///
     /// # Errors
     ///
@@ -91,8 +92,8 @@ impl Prepared {
         })
     }
 
-    /// Nanoseconds that durability and each of the [`MEDIA`] add to an operation, to one without durability in DRAM. `step` is told
-    /// which is next.
+    /// Nanoseconds that durability and each of the [`MEDIA`] add to an operation, to one without durability
+    /// in DRAM. `step` is told which is next.
     ///
     /// # Errors
     ///
@@ -126,8 +127,8 @@ pub fn slower(rate: f64, threads: usize, added_ns: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// What a commit costs in the model: a fence for each swap with two changed words, none without durability; and slower memory
-    /// takes longer.
+    /// A commit costs in the model a fence for each swap with two changed words, and none without durability;
+    /// slower memory takes longer.
     #[test]
     fn the_model_sees_what_a_program_does() {
         let params = Params::nv_heaps();

@@ -1,7 +1,7 @@
 //! RBTree: looks for an integer in a red-black tree; inserts it if it is not there, and removes it otherwise.
 //!
-//! Nodes know their parents, by weak pointers in the heap. The algorithm is the textbook's (Cormen et al., chapter 13), written once, over
-//! [`Nodes`], for a heap and for ordinary memory.
+//! Nodes know their parents, by weak pointers in the heap. The algorithm is the textbook's (Cormen et al.,
+//! chapter 13), written once, over [`Nodes`], for a heap and for ordinary memory.
 
 use super::{Fault, Program, Random, arena::Arena, choose_key, halves, lock};
 use std::sync::Mutex;
@@ -140,7 +140,8 @@ fn mend_red<S: Nodes>(nodes: &mut S, mut node: S::Node) -> Result<(), Fault> {
 }
 
 fn remove<S: Nodes>(nodes: &mut S, node: S::Node) -> Result<(), Fault> {
-    // A node with two children takes the next key, and the node of that, which has at most one child, is removed.
+    // A node with two children takes the next key, and the node of that, which has at most one child, is
+    // removed.
     let mut gone = node;
     if nodes.child(node, Side::Left)?.is_some()
         && let Some(right) = nodes.child(node, Side::Right)?
@@ -261,7 +262,7 @@ struct Node {
     parent: PWeak<Node>,
 }
 
-/// What the heap of the program holds.
+/// The root object of the program's heap.
 #[derive(Default, Persist)]
 #[repr(C)]
 pub(super) struct Root {

@@ -1,4 +1,5 @@
-//! Scale-free graphs, made as SSCA 2.2 makes them: by R-MAT, which chooses one quarter of the adjacency matrix after the other.
+//! Scale-free graphs, made as SSCA 2.2 makes them: by R-MAT, which chooses one quarter of the adjacency
+//! matrix after the other.
 
 use super::Random;
 use rand::Rng;
@@ -17,8 +18,9 @@ pub(super) struct Edge {
     pub(super) weight: u32,
 }
 
-/// The edges of a graph of 2^`scale` vertices, eight for each, with weights from 1 to 2^`scale`; an edge may be there more than
-/// once, and may lead to where it comes from. Vertices and edges are shuffled, so that their numbers say nothing.
+/// The edges of a graph of 2^`scale` vertices, eight for each, with weights from 1 to 2^`scale`; an edge may
+/// be there more than once, and may lead to where it comes from. Vertices and edges are shuffled, so that
+/// their numbers say nothing.
 pub(super) fn edges(scale: u32, random: &mut Random) -> Vec<Edge> {
     let vertices = 1_u32 << scale;
     let mut names: Vec<u32> = (0..vertices).collect();
@@ -48,8 +50,8 @@ fn place(scale: u32, random: &mut Random) -> (u32, u32) {
     (from, to)
 }
 
-/// The edges of a torus of 2^`scale` vertices, each with one to its four neighbours, of which the betweenness centrality is known: what SSCA 2.2
-/// verifies with.
+/// The edges of a torus of 2^`scale` vertices, each with one to its four neighbours, of which the betweenness
+/// centrality is known: what SSCA 2.2 verifies with.
 pub(super) fn torus(scale: u32) -> Vec<Edge> {
     let (rows, columns) = (1_u32 << (scale / 2), 1_u32 << scale.div_ceil(2));
     let at = |row: u32, column: u32| row % rows * columns + column % columns;
@@ -63,7 +65,8 @@ pub(super) fn torus(scale: u32) -> Vec<Edge> {
     (0..rows).flat_map(|row| (0..columns).flat_map(move |column| from_each(row, column))).collect()
 }
 
-/// The betweenness centrality of every vertex of that torus: the sum of its distances to the others, less one for each.
+/// The betweenness centrality of every vertex of that torus: the sum of its distances to the others, less one
+/// for each.
 pub(super) fn torus_centrality(scale: u32) -> f64 {
     let (rows, columns) = (1_u64 << (scale / 2), 1_u64 << scale.div_ceil(2));
     let way = |at: u64, of: u64| at.min(of - at);

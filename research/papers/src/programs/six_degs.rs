@@ -1,8 +1,9 @@
-//! SixDegs: looks for a path of at most six edges between two vertices of a scale-free graph; and changes the graph.
+//! SixDegs: looks for a path of at most six edges between two vertices of a scale-free graph; and changes the
+//! graph.
 //!
-//! An operation is a search, and an edge that is inserted, or removed if it is there. Edges come from a list that is twice as long as
-//! the graph, so that the graph stays what it is. In the heap a vertex is an object with a chain of edges, each of which
-//! leads on by a weak pointer.
+//! An operation is a search, and an edge that is inserted, or removed if it is there. Edges come from a list
+//! that is twice as long as the graph, so that the graph stays what it is. In the heap a vertex is an object
+//! with a chain of edges, each of which leads on by a weak pointer.
 
 use super::{Fault, Program, Random, lock, not_there, rmat};
 use foldhash::fast::FixedState;
@@ -42,7 +43,8 @@ impl Candidates {
     }
 }
 
-/// The number of edges on a shortest path, if that is at most six. Searches from both ends, always on from where there is less.
+/// The number of edges on a shortest path, if that is at most six. Searches from both ends, always on from
+/// where there is less.
 pub(super) fn distance<E>(
     from: u32,
     to: u32,
@@ -95,7 +97,7 @@ struct Edge {
     next: PRc<Edge>,
 }
 
-/// What the heap of the program holds.
+/// The root object of the program's heap.
 #[derive(Default, Persist)]
 #[repr(C)]
 pub(super) struct Root {

@@ -5,7 +5,7 @@ use rand::Rng;
 use std::sync::Mutex;
 use tembo_heap::{Brand, Error, Heap, PArr, Persist};
 
-/// What the heap of the program holds.
+/// The root object of the program's heap.
 #[derive(Debug, Default, Persist)]
 #[repr(C)]
 pub struct Root {

@@ -1,10 +1,11 @@
 //! SSCA: the graph analysis of HPCS SSCA 2.2 on a graph in the heap.
 //!
-//! Four kernels: the graph is built from a list of edges; the edges with the largest weight are found; so is what lies near each of
-//! them; and the betweenness centrality of vertices is added up, source by source (Brandes), along edges whose weight is not a multiple of
-//! eight. An operation is a source of the last kernel: it reads the graph in one transaction, and adds to the scores, and to
-//! the number of times that the source was done, in another. Whatever happens in between, the scores are those of the sources that
-//! are done.
+//! Four kernels: the graph is built from a list of edges; the edges with the largest weight are found; so is
+//! what lies near each of them; and the betweenness centrality of vertices is added up, source by source
+//! (Brandes), along edges whose weight is not a multiple of eight. An operation is a source of the last
+//! kernel: it reads the graph in one transaction, and adds to the scores, and to the number of times that the
+//! source was done, in another. Whatever happens in between, the scores are those of the sources that are
+//! done.
 //!
 //! The specification's verification is a graph of which the centrality is known: [`rmat::torus`].
 
@@ -35,7 +36,7 @@ pub(super) struct Heavy {
     to: u32,
 }
 
-/// What the heap of the program holds.
+/// The root object of the program's heap.
 #[derive(Debug, Default, Persist)]
 #[repr(C)]
 pub(super) struct Root {
@@ -163,7 +164,7 @@ fn verify(scores: &[f64], done: &[u64], edges: impl Edges) -> Result<(), Fault> 
     Ok(())
 }
 
-/// What the analysis of a graph has found, as a program's state.
+/// The findings of the analysis of a graph, as a program's state.
 fn state(
     heavy: &[Heavy],
     near: &[Vec<u32>],
@@ -310,8 +311,8 @@ impl<B: Brand> Program for Ssca<B> {
     }
 }
 
-/// The specification's verification: on a torus of 2^`scale` vertices in the heap of an empty pool, the fourth kernel with every source
-/// once must give the centrality that is known.
+/// The specification's verification: on a torus of 2^`scale` vertices in the heap of an empty pool, the
+/// fourth kernel with every source once must give the centrality that is known.
 ///
 /// # Errors
 ///
@@ -390,7 +391,8 @@ mod tests {
         }
     }
 
-    /// The second and the third kernel, on a graph that one can look at: 0 to 1 is heaviest, and the ring goes on from there.
+    /// The second and the third kernel, on a graph that one can look at: 0 to 1 is heaviest, and the ring
+    /// goes on from there.
     #[test]
     fn what_is_heaviest_and_what_lies_near_it_is_found() {
         let mut graph: Graph = (0..8).map(|at| vec![Edge { to: (at + 1) % 8, weight: at + 1 }]).collect();

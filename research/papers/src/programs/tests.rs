@@ -1,4 +1,4 @@
-//! What every program must do, wherever it runs.
+//! Tests that every program passes, wherever it runs.
 
 use super::*;
 use rand::SeedableRng;
@@ -25,8 +25,8 @@ fn check_heap(pool: &Pool) {
     marks.finish().unwrap();
 }
 
-/// The same operations end in the same state in the heap and in ordinary memory; the state is there when the heap is opened again, where
-/// the program goes on.
+/// The same operations end in the same state in the heap and in ordinary memory; the state is there when the
+/// heap is opened again, where the program goes on.
 #[test]
 fn heaps_and_ordinary_memory_agree_and_what_is_in_heaps_stays() {
     let size = Size::quick(7);
@@ -69,7 +69,8 @@ fn threads_leave_a_state_that_the_program_can_have() {
     }
 }
 
-/// Trees that are small enough for every shape: all keys in and out in several orders, and after each change the tree is one.
+/// Trees that are small enough for every shape: all keys in and out in several orders, and after each change
+/// the tree is one.
 #[test]
 fn trees_and_tables_hold_what_was_put_into_them() {
     for kind in [Kind::BTree, Kind::HashTable, Kind::RbTree] {
@@ -102,7 +103,8 @@ fn programs_begin_with_every_second_key() {
     }
 }
 
-/// Every layer of the heap does what the whole does, as long as nothing crashes and threads are as many as it is for.
+/// Every layer of the heap does what the whole does, as long as nothing crashes and threads are as many as it
+/// is for.
 #[test]
 fn layers_end_in_the_same_state() {
     let size = Size::quick(5);
@@ -121,7 +123,7 @@ fn layers_end_in_the_same_state() {
             });
             assert_eq!(found.unwrap(), expected, "{} in {layer:?}", kind.name());
             if layer != Layer::Base {
-                // What is closed in order is sound without a log, too.
+                // A heap that was closed in order is sound without a log, too.
                 check_heap(&open(&path));
             }
         }

@@ -20,8 +20,9 @@ pub struct Load {
 /// Operations in a second.
 pub type Rate = f64;
 
-/// Runs a program with so many threads at once, each of which does the operations of the load in each round; one round more goes before,
-/// which does not count. Wall time, from when all have begun until all have ended.
+/// Runs a program with so many threads at once, each of which does the operations of the load in each round;
+/// one round more goes before, which does not count. Wall time, from when all have begun until all have
+/// ended.
 ///
 /// # Errors
 ///
@@ -36,7 +37,7 @@ pub fn rate(program: &dyn Program, threads: usize, load: &Load) -> Result<Rate, 
 ///
 /// # Errors
 ///
-/// Those of `run`.
+/// The errors of `run`.
 pub fn rate_alone(
     load: &Load,
     mut run: impl FnMut(usize, &mut Random) -> Result<(), Fault>,

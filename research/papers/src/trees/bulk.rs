@@ -24,12 +24,13 @@ impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
         Tree::bulk_load(mem, config, 1.0, std::iter::empty())
     }
 
-    /// A tree of ascending entries in a memory of zeros, each node filled with the share `fill` of what it could hold,
-    /// rounded down.
+    /// A tree of ascending entries in a memory of zeros, each node filled with the share `fill` of what it
+    /// could hold, rounded down.
     ///
     /// # Errors
     ///
-    /// [`TreeError`] if the scheme has no such nodes, the memory is too small or too large, or the keys do not ascend.
+    /// [`TreeError`] if the scheme has no such nodes, the memory is too small or too large, or the keys do
+    /// not ascend.
     pub fn bulk_load(
         mem: M,
         config: Config,

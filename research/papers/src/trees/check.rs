@@ -6,7 +6,7 @@ use super::{FIRST_LEAF_OFF, LEVELS_MASK, MAX_LEVELS, ROOT_OFF, Scheme, Tree};
 use crate::mem::Mem;
 use tembo_pmem::WORD_BYTES;
 
-/// What a tree reaches.
+/// The nodes and blocks that a tree reaches.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Reached {
     /// All nodes.
@@ -35,7 +35,7 @@ impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
         Ok(reached)
     }
 
-    /// What the tree reaches, as far as finding it needs.
+    /// The nodes and blocks that the tree reaches; checks only what the walk needs.
     pub(crate) fn reach(&self) -> Result<Reached, String> {
         self.walk(false)
     }
@@ -121,7 +121,8 @@ impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
         Ok(())
     }
 
-    /// I2: ascending, inside the bounds. Layouts that keep order gave the items in it, the others were sorted.
+    /// I2: ascending, inside the bounds. Layouts that keep order gave the items in it, the others were
+    /// sorted.
     fn check_order(
         &self,
         node: u64,

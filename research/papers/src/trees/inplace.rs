@@ -1,8 +1,9 @@
 //! Trees that are changed in place: the volatile B+-Tree, and those under undo-redo logging (section 3.1).
 //!
-//! A change of a word that is live logs its old and new value, and waits for that, before it is made. A change of a
-//! word that is not live yet logs the new value only; the waiting is done once for all of them, before the first live
-//! word changes. The last change of an operation carries the mark that makes the operation count.
+//! A change of a word that is live logs its old and new value, and waits for that, before it is made. A
+//! change of a word that is not live yet logs the new value only; the waiting is done once for all of them,
+//! before the first live word changes. The last change of an operation carries the mark that makes the
+//! operation count.
 
 use super::key::KeyKind;
 use super::log::{Form, Log};
@@ -13,7 +14,7 @@ use crate::mem::Mem;
 use std::marker::PhantomData;
 use tembo_pmem::WORD_BYTES;
 
-/// What is done beside a store.
+/// The work that accompanies a store.
 pub trait Journal: 'static {
     /// Whether anything is.
     const PERSISTENT: bool;
@@ -110,7 +111,8 @@ pub trait InPlaceLeaf: Layout {
     #[doc(hidden)]
     fn remove<J: Journal, M: Mem, K: KeyKind>(from: Node<'_, M>, found: Found, is_last: bool);
 
-    /// Leaves in a full node the first `keep` of `items`, its entries and a new one in the order of their keys.
+    /// Leaves in a full node the first `keep` of `items`, its entries and a new one in the order of their
+    /// keys.
     #[doc(hidden)]
     fn keep_lower<J: Journal, M: Mem, K: KeyKind>(node: Node<'_, M>, items: &[Item<K::Stored>], keep: usize);
 }
@@ -218,7 +220,8 @@ impl InPlaceLeaf for Unsorted {
         from.write::<J>(from.off, last as u64, is_last);
     }
 
-    /// The entries that stay and lie behind the first `keep` places go to places there whose entries do not stay.
+    /// The entries that stay and lie behind the first `keep` places go to places there whose entries do not
+    /// stay.
     fn keep_lower<J: Journal, M: Mem, K: KeyKind>(
         mut node: Node<'_, M>,
         items: &[Item<K::Stored>],

@@ -36,7 +36,8 @@ pub trait KeyKind: 'static {
     fn compare<M: Mem>(mem: &M, entry: u64, probe: &Self::Probe) -> Ordering;
     /// How two stored keys compare.
     fn compare_stored<M: Mem>(mem: &M, a: &Self::Stored, b: &Self::Stored) -> Ordering;
-    /// Stores what the entry is to point to, if anything, and flushes it if `flush`; `None` if there is no room.
+    /// Stores what the entry is to point to, if anything, and flushes it if `flush`; `None` if there is no
+    /// room.
     fn place<M: Mem>(mem: &M, space: &mut Space, probe: &Self::Probe, flush: bool) -> Option<Self::Stored>;
     /// As [`place`](Self::place), of a key that is stored already and whose block has another owner.
     fn copy<M: Mem>(mem: &M, space: &mut Space, key: &Self::Stored, flush: bool) -> Option<Self::Stored>;
@@ -192,8 +193,8 @@ impl<T: Plain> KeyKind for Fixed<T> {
     }
 }
 
-/// Byte strings of up to [`MAX_KEY_BYTES`], each in a block of its own: a word with the length, then the bytes,
-/// the first one the highest of its word, so that words compare as the bytes do.
+/// Byte strings of up to [`MAX_KEY_BYTES`], each in a block of its own: a word with the length, then the
+/// bytes, the first one the highest of its word, so that words compare as the bytes do.
 #[derive(Debug)]
 pub struct Text;
 

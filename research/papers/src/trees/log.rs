@@ -1,8 +1,8 @@
 //! The log of the trees: redo, undo-redo and allocation records, in one area that is used again and again.
 //!
-//! A line of the area has two slots of three words, or four slots of two, by the [`Form`] of the log, so that no record
-//! crosses a line. A record's first word is its tag, stored last: the stores of a line reach media in program order, so
-//! a record whose tag is there is there in full.
+//! A line of the area has two slots of three words, or four slots of two, by the [`Form`] of the log, so that
+//! no record crosses a line. A record's first word is its tag, stored last: the stores of a line reach media
+//! in program order, so a record whose tag is there is there in full.
 //!
 //! ```text
 //! tag   word number of the home location : 36 | epoch : 25 | last of its operation : 1 | kind : 2
@@ -11,13 +11,14 @@
 //! allocation tag (the node's first word)
 //! ```
 //!
-//! An operation's records begin at a line and follow one another; the last one says so. Those of the current epoch, from
-//! the start of the area up to the first gap, are what recovery acts on: complete operations are redone in their order,
-//! the incomplete one at the end is undone as far as its records know old values. Advancing the epoch empties the log;
-//! before that, home locations must be durable. Tags stand at fixed places, so no value can be mistaken for one.
+//! An operation's records begin at a line and follow one another; the last one says so. Those of the current
+//! epoch, from the start of the area up to the first gap, are what recovery acts on: complete operations are
+//! redone in their order, the incomplete one at the end is undone as far as its records know old values.
+//! Advancing the epoch empties the log; before that, home locations must be durable. Tags stand at fixed
+//! places, so no value can be mistaken for one.
 //!
-//! Where each operation has an epoch of its own, the halves of the area take turns, so that the records of an epoch are
-//! overwritten only when the next one is durable: else a new value could meet an old tag.
+//! Where each operation has an epoch of its own, the halves of the area take turns, so that the records of an
+//! epoch are overwritten only when the next one is durable: else a new value could meet an old tag.
 
 use crate::mem::Mem;
 use tembo_pmem::{LINE_BYTES, WORD_BYTES};
@@ -39,7 +40,7 @@ pub(crate) const FIRST_EPOCH: u64 = 1;
 /// Memory that records can refer to.
 pub(crate) const MAX_MEM_BYTES: u64 = WORD_BYTES << (64 - HOME_SHIFT);
 
-/// What records a log has, which decides how many fit in a line.
+/// The records of a log, which decide how many fit in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Redo and undo-redo records: two a line.
@@ -178,8 +179,9 @@ impl Log {
         self.slot += 1;
     }
 
-    /// Logs that a node was taken. Recovery needs no such record here, since it rebuilds the free list from what the
-    /// tree reaches; it is written because making an allocation durable is part of what shadowing costs in the paper.
+    /// Logs that a node was taken. Recovery needs no such record here, since it rebuilds the free list from
+    /// what the tree reaches; it is written because making an allocation durable is part of what shadowing
+    /// costs in the paper.
     #[inline]
     pub(crate) fn note_allocation<M: Mem>(&mut self, mem: &M, node: u64) {
         mem.store_u64(self.slot_off(self.slot), self.tag(node, KIND_ALLOCATION, false));
@@ -196,8 +198,9 @@ impl Log {
 
     /// Empties the log by advancing its epoch, and flushes that. Home locations must be durable.
     ///
-    /// Without a fence of its own: the next operation's first one makes it durable. Until then recovery finds either
-    /// epoch, and may redo the old one's records: they are still whole, and no durable store has made them out of date.
+    /// Without a fence of its own: the next operation's first one makes it durable. Until then recovery finds
+    /// either epoch, and may redo the old one's records: they are still whole, and no durable store has made
+    /// them out of date.
     #[inline]
     pub(crate) fn advance<M: Mem>(&mut self, mem: &M) {
         if self.epoch == MAX_EPOCH {
@@ -214,7 +217,8 @@ impl Log {
     fn clear<M: Mem>(&mut self, mem: &M) {
         mem.store_u64(self.epoch_off, CLEARING);
         mem.flush(self.epoch_off, WORD_BYTES);
-        // PERSIST(I6): that no record counts, before the first of them is gone: half an operation would be undone.
+        // PERSIST(I6): that no record counts, before the first of them is gone: half an operation would be
+        // undone.
         mem.fence();
         for part in 0..self.form.parts() {
             self.begin_epoch(part);
@@ -276,8 +280,8 @@ impl Log {
         mem.fence();
     }
 
-    /// Redoes, undoes, and empties the log. Harmless to repeat: it depends on the records alone, and they stay until
-    /// the home locations are durable.
+    /// Redoes, undoes, and empties the log. Harmless to repeat: it depends on the records alone, and they
+    /// stay until the home locations are durable.
     ///
     /// # Errors
     ///
@@ -313,8 +317,8 @@ impl Log {
         // PERSIST(I6): the home locations, before the records that stand for them are gone.
         mem.fence();
         self.advance(mem);
-        // PERSIST(I6): that the log is empty: records of a cut operation may lie behind a gap, and a new operation of
-        // the same epoch must not complete them.
+        // PERSIST(I6): that the log is empty: records of a cut operation may lie behind a gap, and a new
+        // operation of the same epoch must not complete them.
         mem.fence();
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! The trees of the wB+-Tree paper: the wB+-Trees themselves and the B+-Trees that they are compared with.
 //!
-//! One [`Tree`] type has three parameters: the memory ([`Mem`]), the kind of keys ([`KeyKind`]), and the [`Scheme`],
-//! which is a layout of leaves and inner nodes with a way to change them so that a crash leaves the contents before or
-//! after the change. Everything else is shared: descending, searching, scanning, bulk loading, space, checking.
-//! [`all`] lists the ten solutions by name; [`Solution::visit`] calls back with the scheme's type.
+//! One [`Tree`] type has three parameters: the memory ([`Mem`]), the kind of keys ([`KeyKind`]), and the
+//! [`Scheme`], which is a layout of leaves and inner nodes with a way to change them so that a crash leaves
+//! the contents before or after the change. Everything else is shared: descending, searching, scanning, bulk
+//! loading, space, checking. [`all`] lists the ten solutions by name; [`Solution::visit`] calls back with the
+//! scheme's type.
 //!
 //! | scheme | leaves | inner nodes | changes |
 //! |---|---|---|---|
@@ -20,49 +21,54 @@
 //! 64   log ([`log`])
 //! ...  nodes, of 2 to 16 lines ([`packed`], [`slots`]) ->        <- key blocks ([`key`])
 //! ```
-//! The root word is the root's offset with the number of inner levels in its low 6 bits, so that both change at once.
-//! An entry is the key's words and a value, in inner nodes a child. A node's link word is the next leaf, or the leftmost
-//! child. Offsets are from the start of the memory; 0 is null.
+//! The root word is the root's offset with the number of inner levels in its low 6 bits, so that both change
+//! at once. An entry is the key's words and a value, in inner nodes a child. A node's link word is the next
+//! leaf, or the leftmost child. Offsets are from the start of the memory; 0 is null.
 //!
 //! # Invariants
-//! - I1: every node and key block is reachable exactly once, or free; no leaf but a root is empty (`check_space`, `check_node`).
+//! - I1: every node and key block is reachable exactly once, or free; no leaf but a root is empty
+//!   (`check_space`, `check_node`).
 //! - I2: keys are strictly ascending and inside the bounds that the separators above them set (`check_node`).
 //! - I3: the links of the leaves are the leaves in the order of their keys (`check_chain`).
-//! - I4: a node's header is one of its layout; slots, where valid, are the bitmap's entries in the order of their keys;
-//!   the slots of inner nodes are valid (`Layout::check`, `check_node`).
+//! - I4: a node's header is one of its layout; slots, where valid, are the bitmap's entries in the order of
+//!   their keys; the slots of inner nodes are valid (`Layout::check`, `check_node`).
 //! - I5: what an atomic write or a log record makes reachable is durable before it (the crash tests).
-//! - I6: what the log says is durable at its home before the log is emptied, and its home is not overwritten by
-//!   stores that the log does not know before that (the crash tests).
+//! - I6: what the log says is durable at its home before the log is emptied, and its home is not overwritten
+//!   by stores that the log does not know before that (the crash tests).
 //! - I7: the root has at least two children, if any (`check_node`).
 //!
 //! # Commit point
-//! wB+-Trees: the store of the word with the bitmap, or with the slots of a slot-only node; for splits and for the
-//! removal of a leaf the last record of the redo log. Logging: the record of the last store. Shadowing: the last redo
-//! record.
+//! wB+-Trees: the store of the word with the bitmap, or with the slots of a slot-only node; for splits and
+//! for the removal of a leaf the last record of the redo log. Logging: the record of the last store.
+//! Shadowing: the last redo record.
 //!
 //! # Recovery
-//! [`Tree::open`]: the log is recovered ([`log`]), the free space is worked out from what the tree reaches. A wB+-Tree
-//! leaf whose slots a crash left invalid is searched by its bitmap, and repaired by the next change to it.
+//! [`Tree::open`]: the log is recovered ([`log`]), the free space is worked out from what the tree reaches. A
+//! wB+-Tree leaf whose slots a crash left invalid is searched by its bitmap, and repaired by the next change
+//! to it.
 //!
 //! # Concurrency
 //! One thread. The paper's trees have no more, and the comparisons are of single threads.
 //!
 //! # Source
-//! Chen and Jin, Persistent B+-Trees in Non-Volatile Main Memory, VLDB 2015: sections 2.2, 3.1 and 3.2 (baselines), 4.2
-//! to 4.6 (wB+-Trees). Where these trees differ:
-//! - D1: emptied leaves are unlinked, with the inner nodes that lose their last child, and a root with one child gives
-//!   way to it; the paper stops before that. A leaf that is removed costs one logged operation, and no entry moves.
-//! - D2: insertion looks the key up first and does nothing if it is there; the paper does not say. It writes no word.
-//! - D3: the slots and bitmap of an inner node change through the redo log of the split, not by the algorithm for
-//!   leaves, so that slots of inner nodes are never invalid and the split is one atomic operation.
-//! - D4: new nodes are durable before the redo log with the last record of a split is written, which takes a third
-//!   fence in slot-only trees, where the paper counts two: the log may reach media before the nodes that it links.
-//! - D5: shadowing makes copies durable with the fence that the paper spends on the allocation record, and logs after it,
-//!   for the same reason; counts are those of the paper.
-//! - D6: log records never cross a line, which leaves words unused. The paper's flush counts leave out the records that
-//!   do, so here the counts are exact.
-//! - D7: logging and shadowing leave home locations unflushed, as in the paper; when the log's area is used up, they are
-//!   flushed and the log is emptied. The paper's counts leave this out.
+//! Chen and Jin, Persistent B+-Trees in Non-Volatile Main Memory, VLDB 2015: sections 2.2, 3.1 and 3.2
+//! (baselines), 4.2 to 4.6 (wB+-Trees). Where these trees differ:
+//! - D1: emptied leaves are unlinked, with the inner nodes that lose their last child, and a root with one
+//!   child gives way to it; the paper stops before that. A leaf that is removed costs one logged operation,
+//!   and no entry moves.
+//! - D2: insertion looks the key up first and does nothing if it is there; the paper does not say. It writes
+//!   no word.
+//! - D3: the slots and bitmap of an inner node change through the redo log of the split, not by the algorithm
+//!   for leaves, so that slots of inner nodes are never invalid and the split is one atomic operation.
+//! - D4: new nodes are durable before the redo log with the last record of a split is written, which takes a
+//!   third fence in slot-only trees, where the paper counts two: the log may reach media before the nodes
+//!   that it links.
+//! - D5: shadowing makes copies durable with the fence that the paper spends on the allocation record, and
+//!   logs after it, for the same reason; counts are those of the paper.
+//! - D6: log records never cross a line, which leaves words unused. The paper's flush counts leave out the
+//!   records that do, so here the counts are exact.
+//! - D7: logging and shadowing leave home locations unflushed, as in the paper; when the log's area is used
+//!   up, they are flushed and the log is emptied. The paper's counts leave this out.
 //! - D8: separators of byte strings are copies, so that every key block has one owner.
 
 pub mod bulk;
@@ -137,7 +143,7 @@ pub enum TreeError {
     LogTooSmall {
         /// The tree's inner levels.
         levels: usize,
-        /// What an operation may need.
+        /// The space that an operation may need.
         needed_bytes: u64,
     },
     /// The scheme has no nodes of this size.
@@ -169,10 +175,10 @@ pub enum TreeError {
         scheme: &'static str,
         /// The first word.
         found: u64,
-        /// What it should be.
+        /// The value that was expected.
         expected: u64,
     },
-    /// What is in memory is not a tree.
+    /// The memory does not hold a tree.
     #[error("the tree is damaged: {0}")]
     Damaged(String),
     /// The scheme keeps nothing through a crash.
@@ -195,7 +201,7 @@ impl Path {
     }
 }
 
-/// What the removal of an emptied leaf changes.
+/// The changes that the removal of an emptied leaf makes.
 #[derive(Debug, Clone, Copy)]
 pub struct Unlink {
     /// The inner node that loses a child, the lowest with another one.
@@ -212,7 +218,7 @@ pub struct Unlink {
     root: Option<u64>,
 }
 
-/// What a scheme is called.
+/// The name of a scheme.
 pub trait Named {
     /// Its name in figures, the paper's where it has one.
     const NAME: &'static str;
@@ -224,7 +230,7 @@ pub trait Named {
 pub trait Scheme: Named + Sized + 'static {
     /// Whether a crash leaves a tree.
     const PERSISTENT: bool;
-    /// What its log has.
+    /// The form of its log.
     const LOG: Form;
     /// The log's usual size.
     const LOG_BYTES: u64;
@@ -233,12 +239,14 @@ pub trait Scheme: Named + Sized + 'static {
     /// How inner nodes are.
     type Inner: OrderedLayout;
 
-    /// The most nodes that an operation takes: an insertion that splits all of `levels` inner levels, or a removal.
+    /// The most nodes that an operation takes: an insertion that splits all of `levels` inner levels, or a
+    /// removal.
     fn max_nodes(levels: usize, is_insertion: bool) -> usize {
         if is_insertion { levels + 2 } else { 0 }
     }
 
-    /// The most log records of an operation on a tree of `levels` inner levels with nodes of `node_words` words.
+    /// The most log records of an operation on a tree of `levels` inner levels with nodes of `node_words`
+    /// words.
     fn max_records(node_words: u64, levels: u64) -> u64;
 
     /// Makes a leaf fit to be changed.

@@ -1,4 +1,4 @@
-//! What is the same for every kind of node: places of entries, searching, gathering, building.
+//! Code that is the same for every kind of node: places of entries, searching, gathering, building.
 
 use super::key::KeyKind;
 use crate::mem::Mem;
@@ -22,8 +22,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A node of `node_words` words with a header of `header(capacity)` words before link and entries, for the largest
-    /// capacity up to `most`. Entries of a power of two of words do not cross lines.
+    /// A node of `node_words` words with a header of `header(capacity)` words before link and entries, for
+    /// the largest capacity up to `most`. Entries of a power of two of words do not cross lines.
     pub(crate) fn fit(
         node_words: usize,
         entry_words: usize,
@@ -69,7 +69,8 @@ pub struct Found {
     pub(crate) is_present: bool,
     /// How many of the node's keys are at most it. Only of layouts that keep order.
     pub(crate) upto: usize,
-    /// The place of its entry, if it is there; of layouts that keep order otherwise that of the entry before, if any.
+    /// The place of its entry, if it is there; of layouts that keep order otherwise that of the entry before,
+    /// if any.
     pub(crate) at: usize,
 }
 
@@ -130,7 +131,8 @@ pub trait Layout: 'static {
     /// Whether the order of keys is kept, so that `Found::rank` means something.
     const KEEPS_ORDER: bool;
 
-    /// The shape of nodes of `node_words` words with entries of `entry_words`; of capacity 0 if there is none.
+    /// The shape of nodes of `node_words` words with entries of `entry_words`; of capacity 0 if there is
+    /// none.
     fn shape(node_words: usize, entry_words: usize) -> Shape;
 
     /// How many entries a node has.
@@ -152,7 +154,7 @@ pub trait Layout: 'static {
     ///
     /// # Errors
     ///
-    /// What does not hold.
+    /// Returns the invariant that does not hold as an error.
     fn check<M: Mem>(mem: &M, shape: &Shape, node: u64) -> Result<(), String>;
 }
 
@@ -162,8 +164,8 @@ pub trait OrderedLayout: Layout {
     #[doc(hidden)]
     fn place_of<M: Mem>(mem: &M, node: u64, rank: usize) -> usize;
 
-    /// How many keys of a node are at most the probe, which is the position of the child to go to, and the offset of the
-    /// word that points to it.
+    /// How many keys of a node are at most the probe, which is the position of the child to go to, and the
+    /// offset of the word that points to it.
     #[doc(hidden)]
     #[inline(always)]
     fn child_for<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> (usize, u64) {
@@ -182,13 +184,14 @@ pub trait OrderedLayout: Layout {
     }
 }
 
-/// Instructions of a step of a binary search, besides the comparison: the middle, the entry's address, the new bound.
+/// Instructions of a step of a binary search, besides the comparison: the middle, the entry's address, the
+/// new bound.
 pub(crate) const STEP_INSTRUCTIONS: u32 = 6;
 
 /// Binary search among the first `count` entries in the order of keys, whose places `place` gives.
 ///
-/// Goes on to the last key that is at most the probe's, and remembers whether it is equal: a test for equality at each
-/// step would be one more branch, and rarely ends the search.
+/// Goes on to the last key that is at most the probe's, and remembers whether it is equal: a test for
+/// equality at each step would be one more branch, and rarely ends the search.
 #[inline(always)]
 pub(crate) fn bisect<M: Mem, K: KeyKind>(
     mem: &M,

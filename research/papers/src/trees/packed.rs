@@ -1,5 +1,5 @@
-//! Nodes without slots: sorted, as in a B+-Tree; unsorted and packed, or unsorted with a bitmap, as in the leaves of a
-//! PCM-friendly B+-Tree (and, with the bitmap, in those of a wB+-Tree with bitmap-only leaves).
+//! Nodes without slots: sorted, as in a B+-Tree; unsorted and packed, or unsorted with a bitmap, as in the
+//! leaves of a PCM-friendly B+-Tree (and, with the bitmap, in those of a wB+-Tree with bitmap-only leaves).
 //!
 //! ```text
 //! Sorted, Unsorted   count  | link | entry 0 | entry 1 | ...

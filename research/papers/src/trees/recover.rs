@@ -6,8 +6,8 @@ use crate::mem::Mem;
 use tembo_pmem::LINE_BYTES;
 
 impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
-    /// Opens the tree that was made with `config`; the log's size is read. Every node is visited, to find what is
-    /// free; the paper's trees need no such visit for their contents.
+    /// Opens the tree that was made with `config`; the log's size is read. Every node is visited, to find
+    /// what is free; the paper's trees need no such visit for their contents.
     ///
     /// # Errors
     ///

@@ -42,7 +42,7 @@ enum Kind {
     WbTreeSlotOnly,
 }
 
-/// What is to be done with a scheme that is named at run time.
+/// A function of a scheme that is named at run time.
 ///
 /// ```
 /// use tembo_bench::mem::RealMem;
@@ -63,7 +63,7 @@ enum Kind {
 /// }
 /// ```
 pub trait Visitor {
-    /// What comes out.
+    /// The result.
     type Output;
     /// Does it with the scheme `S`.
     fn visit<S: Scheme>(self) -> Self::Output;
@@ -114,8 +114,8 @@ impl Solution {
         self.family != Family::Volatile
     }
 
-    /// Whether the paper has it with nodes of this size: slot-only nodes have no use for more than two lines, and with
-    /// that size the paper uses no other wB+-Tree.
+    /// Whether the paper has it with nodes of this size: slot-only nodes have no use for more than two lines,
+    /// and with that size the paper uses no other wB+-Tree.
     pub fn supports(&self, node_lines: u64) -> bool {
         match self.kind {
             Kind::WbTreeSlotOnly => node_lines == 2,

@@ -6,8 +6,8 @@ use super::{Scheme, Tree};
 use crate::mem::Mem;
 
 impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
-    /// Calls `visit` with the stored keys and the values from `from` on, in ascending order, until it returns false or
-    /// `limit` entries were visited; returns how many were. [`KeyKind::owned`] reads a stored key.
+    /// Calls `visit` with the stored keys and the values from `from` on, in ascending order, until it returns
+    /// false or `limit` entries were visited; returns how many were. [`KeyKind::owned`] reads a stored key.
     ///
     /// Leaves that keep their order are read in it; others are sorted one by one.
     pub fn scan(
@@ -45,7 +45,8 @@ impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
         visited
     }
 
-    /// Every entry, in ascending order. Of a damaged tree, whose leaves may form a ring, as many leaves as there can be.
+    /// Every entry, in ascending order. Of a damaged tree, whose leaves may form a ring, as many leaves as
+    /// there can be.
     pub fn entries(&self) -> Vec<(K::Owned, u64)> {
         let (mut all, mut items) = (Vec::new(), Vec::new());
         let mut leaf = self.mem.load_u64(super::FIRST_LEAF_OFF);

@@ -1,8 +1,9 @@
-//! Trees that are changed by shadowing (section 3.2): a change of a leaf is made in a copy, which two logged stores then
-//! put in its place, one in the parent and one in the leaf before.
+//! Trees that are changed by shadowing (section 3.2): a change of a leaf is made in a copy, which two logged
+//! stores then put in its place, one in the parent and one in the leaf before.
 //!
-//! The copy takes no unlogged store once it is linked, but for values, which no record is about; and the node that it
-//! replaces is used again only after the log has been emptied. So redoing a record never harms what was written later.
+//! The copy takes no unlogged store once it is linked, but for values, which no record is about; and the node
+//! that it replaces is used again only after the log has been emptied. So redoing a record never harms what
+//! was written later.
 
 use super::key::KeyKind;
 use super::log::Form;

@@ -1,13 +1,15 @@
-//! The nodes of wB+-Trees that have slots: a small array that gives the order of the keys of unsorted entries.
+//! The nodes of wB+-Trees that have slots: a small array that gives the order of the keys of unsorted
+//! entries.
 //!
 //! ```text
 //! SlotOnly     slots: 8 bytes         | link | entry 0 | entry 1 | ...
 //! SlotBitmap   bitmap | slots: n + 1 bytes, padded to words | link | entry 0 | entry 1 | ...
 //! ```
 //!
-//! Slot 0 is the number of entries, slot i the place of the entry with the i-th smallest key. In a slot+bitmap node,
-//! bit 0 of the bitmap says that the slots are valid, bit i + 1 that entry i is; and the last slot is repeated up to the end of
-//! its word (of an empty node, zeros), so that a search in a word needs no end. That costs no word: words are stored as wholes.
+//! Slot 0 is the number of entries, slot i the place of the entry with the i-th smallest key. In a
+//! slot+bitmap node, bit 0 of the bitmap says that the slots are valid, bit i + 1 that entry i is; and the
+//! last slot is repeated up to the end of its word (of an empty node, zeros), so that a search in a word
+//! needs no end. That costs no word: words are stored as wholes.
 
 use super::key::KeyKind;
 use super::node::{
@@ -65,8 +67,8 @@ pub(crate) fn slots_of(order: &[u8]) -> Slots {
     slots
 }
 
-/// Makes the first `count` slots those of a slot+bitmap node: notes their number, and repeats the last one up to the end of its
-/// word.
+/// Makes the first `count` slots those of a slot+bitmap node: notes their number, and repeats the last one up
+/// to the end of its word.
 #[inline]
 pub(crate) fn close(slots: &mut Slots, count: usize) {
     slots[0] = count as u8;
@@ -146,8 +148,8 @@ pub(crate) const SLOTS_OFF: u64 = WORD_BYTES;
 /// Instructions that take a slot out of a word.
 const SLOT_INSTRUCTIONS: u32 = 3;
 
-/// Instructions of a step within a word of slots, besides the comparison: the word shifted, its lowest slot, the entry's
-/// address, the new word.
+/// Instructions of a step within a word of slots, besides the comparison: the word shifted, its lowest slot,
+/// the entry's address, the new word.
 const SHIFT_INSTRUCTIONS: u32 = 5;
 
 /// The slots of a node up to a key: those of the keys that are at most it.
@@ -163,11 +165,11 @@ struct Passed {
     is_present: bool,
 }
 
-/// Passes the slots of a node up to a key: by halves the words of slots, by the first slot of each, and then those in the word
-/// that remains, which has been loaded.
+/// Passes the slots of a node up to a key: by halves the words of slots, by the first slot of each, and then
+/// those in the word that remains, which has been loaded.
 ///
-/// Within it a slot is passed by shifting the word until that is its lowest. Three steps leave one of eight. Nothing is to be
-/// done about an end, because the last slot is repeated up to the end of its word.
+/// Within it a slot is passed by shifting the word until that is its lowest. Three steps leave one of eight.
+/// Nothing is to be done about an end, because the last slot is repeated up to the end of its word.
 #[inline(always)]
 fn pass_slots<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, probe: &K::Probe) -> Passed {
     let first = mem.load_u64(node + SLOTS_OFF);

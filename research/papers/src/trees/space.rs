@@ -1,9 +1,9 @@
 //! Which nodes and key blocks are free: volatile, and after a crash rebuilt from what the tree reaches.
 //!
-//! Nodes are taken from the low end of the space and key blocks from the high end; freed ones are kept in lists.
-//! Taking and giving back touches no persistent memory, as in the paper, whose costs leave allocation out; only the
-//! shadowing solutions pay for making each allocation durable, since the paper charges them for that
-//! (`Log::note_allocation`).
+//! Nodes are taken from the low end of the space and key blocks from the high end; freed ones are kept in
+//! lists. Taking and giving back touches no persistent memory, as in the paper, whose costs leave allocation
+//! out; only the shadowing solutions pay for making each allocation durable, since the paper charges them for
+//! that (`Log::note_allocation`).
 
 use tembo_pmem::LINE_BYTES;
 
@@ -133,7 +133,7 @@ impl Space {
     ///
     /// # Errors
     ///
-    /// What is wrong, if a node or block is used twice or where it cannot be.
+    /// The damage, if a node or block is used twice or lies at an impossible place.
     pub(crate) fn rebuild(&mut self, mut nodes: Vec<u64>, mut blocks: Vec<(u64, u64)>) -> Result<(), String> {
         nodes.sort_unstable();
         blocks.sort_unstable();
@@ -166,7 +166,7 @@ impl Space {
     ///
     /// # Errors
     ///
-    /// What is lost, or both free and used.
+    /// The node or block that is lost, or both free and used.
     pub(crate) fn check(&self, mut nodes: Vec<u64>, blocks: &[(u64, u64)]) -> Result<(), String> {
         let used = nodes.len();
         nodes.extend(self.free_nodes.iter().chain(&self.held_nodes));

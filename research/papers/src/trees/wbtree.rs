@@ -1,5 +1,6 @@
-//! The wB+-Trees (sections 4.2 to 4.6): a change within a leaf writes what nothing refers to, makes that durable, and
-//! then commits by one atomic store; splits and the removal of leaves commit by the last record of a redo log.
+//! The wB+-Trees (sections 4.2 to 4.6): a change within a leaf writes what nothing refers to, makes that
+//! durable, and then commits by one atomic store; splits and the removal of leaves commit by the last record
+//! of a redo log.
 
 use super::key::KeyKind;
 use super::log::Form;
@@ -54,7 +55,8 @@ fn put_entry<M: Mem, K: KeyKind>(mem: &M, shape: &Shape, node: u64, at: usize, k
 fn publish<M: Mem>(mem: &M, node: u64, word: u64) {
     mem.store_u64(node, word);
     mem.flush(node, WORD_BYTES);
-    // PERSIST(I5): the word, before the operation is acknowledged, or the slots that it declares invalid change.
+    // PERSIST(I5): the word, before the operation is acknowledged, or the slots that it declares invalid
+    // change.
     mem.fence();
 }
 
@@ -332,8 +334,9 @@ where
         }
     }
 
-    /// Adds the edits after which a full node has the first `keep` of `items`, its own entries and a new one. If the new
-    /// one stays, it takes the place of one that does not, which is live until the commit, so it goes through the log.
+    /// Adds the edits after which a full node has the first `keep` of `items`, its own entries and a new one.
+    /// If the new one stays, it takes the place of one that does not, which is live until the commit, so it
+    /// goes through the log.
     fn keep_lower<N: Layout>(&mut self, shape: Shape, node: u64, items: &[Item<K::Stored>], keep: usize) {
         let mut order = [0; MAX_ENTRIES + 1];
         for (at, item) in order.iter_mut().zip(&items[..keep]) {
@@ -348,7 +351,8 @@ where
         self.edit_header::<N>(node, &order[..keep]);
     }
 
-    /// Writes a child's entry into an unused place of an inner node, and adds the edits after which it is valid.
+    /// Writes a child's entry into an unused place of an inner node, and adds the edits after which it is
+    /// valid.
     fn add_child(&mut self, node: u64, rank: usize, key: K::Stored, child: u64) {
         let mut places = I::places(&self.mem, node);
         let used = places.iter().fold(0u64, |bits, at| bits | 1 << at);

@@ -1,4 +1,5 @@
-//! What the tests of the trees share: kinds of keys to draw from a seed, memories, and trees of any solution as one type.
+//! Shared by the tests of the trees: kinds of keys to draw from a seed, memories, and trees of any solution
+//! as one type.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part of this module")]
 
 use rand::Rng;

@@ -1,5 +1,5 @@
-//! Figure 7 of the CDDS paper: keys are put, got and deleted in Tembo's trees, in Berkeley DB and in other engines, durably and
-//! without durability. Drawn by the figure runner of `research/papers`.
+//! Figure 7 of the CDDS paper: keys are put, got and deleted in Tembo's trees, in Berkeley DB and in other
+//! engines, durably and without durability. Drawn by the figure runner of `research/papers`.
 
 use crate::engines::{self, Engine, Kind, Result, Setup as EngineSetup};
 use crate::supervise::ask_in_place;
@@ -15,7 +15,7 @@ use tembo_bench::plot::{Kind as PanelKind, Panel, Series};
 use tembo_goals::progress::Progress;
 use tembo_goals::table::{Table, number};
 
-/// What `cdds` is told on the command line.
+/// The arguments of `cdds`.
 #[derive(clap::Args)]
 pub(crate) struct CddsOptions {
     /// Draw small, to find out whether everything works
@@ -54,7 +54,8 @@ const FIGURES: [Figure; 2] = [
 ];
 
 const OURS: &str = "tembo-cdds";
-/// With small pages puts are faster, with large ones gets and deletes; ours is compared with the better one of each.
+/// With small pages puts are faster, with large ones gets and deletes; ours is compared with the better one
+/// of each.
 const BERKELEY: [&str; 2] = ["bdb", "bdb-large"];
 const OURS_VOLATILE: &str = "tembo-cdds-volatile";
 const BERKELEY_VOLATILE: &str = "bdb-volatile";
@@ -64,18 +65,18 @@ const VOLATILE: [&str; 2] = [OURS_VOLATILE, BERKELEY_VOLATILE];
 
 /// The operations, and how many times as fast as Berkeley DB ours should be, durable beside durable.
 ///
-/// What is put again after everything was deleted finds memory that the engine has touched before; the first puts pay for fresh pages,
-/// too.
+/// Puts after everything was deleted find memory that the engine has touched before; the first puts also pay
+/// for fresh pages.
 const OPERATIONS: [(&str, f64); 4] = [("put", 5.0), ("get", 4.0), ("delete", 15.0), ("put again", 5.0)];
 
-/// Of every so many operations one is timed by itself.
+/// One of this many operations is timed by itself.
 const SAMPLED: u64 = 8;
 /// Distinguishes the random orders.
 const GET_ORDER: u64 = 1;
 const DELETE_ORDER: u64 = 2;
 const PUT_ORDER: u64 = 3;
 
-/// What an operation took.
+/// The cost of an operation.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Times {
     mean_ns: f64,
@@ -83,7 +84,7 @@ struct Times {
     p99_ns: f64,
 }
 
-/// What a child measured: for each of [`OPERATIONS`].
+/// The measurements of a child, for each of [`OPERATIONS`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Measured {
     settings: String,
@@ -198,7 +199,7 @@ fn times_of(rows: &[Row], id: &str) -> Option<[Times; 4]> {
     rows.iter().find(|row| row.kind.id == id).map(|row| row.times)
 }
 
-/// What an engine is compared with: our tree, as durable as it is.
+/// The times that an engine is compared with: those of our tree, with the same durability.
 fn ours_beside(rows: &[Row], id: &str) -> [Times; 4] {
     let ours = if is_durable(id) { OURS } else { OURS_VOLATILE };
     times_of(rows, ours).expect("ours always runs")
@@ -267,7 +268,7 @@ fn run(kind: &Kind, shape: Shape, setup: &Setup) -> Result<Measured> {
     ask_in_place(Command::new(std::env::current_exe()?).arg("child-cdds").args(arguments).arg(folder.path()))
 }
 
-/// What a child does.
+/// Runs in a child.
 pub(crate) fn child(child: &CddsChild) -> Result<impl Serialize + use<>> {
     let kind = kinds().into_iter().find(|kind| kind.id == child.engine);
     let kind = kind.ok_or_else(|| format!("no engine is called {}", child.engine))?;
@@ -342,7 +343,8 @@ fn timed(count: u64, mut operation: impl FnMut(u64) -> Result<()>) -> Result<Tim
 mod tests {
     use super::*;
 
-    /// Every engine of the figure does the whole run; that values are right and that nothing is left is part of it.
+    /// Every engine of the figure does the whole run; that values are right and that nothing is left is part
+    /// of it.
     #[test]
     fn every_engine_runs() {
         for kind in kinds() {

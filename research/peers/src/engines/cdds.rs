@@ -1,7 +1,7 @@
 //! Tembo's CDDS tree: with flushes and fences, and without.
 
 use super::{Engine, Kind, Result, Setup, fits_all};
-use tembo_index::CddsTree;
+use tembo_index::VersionedTree;
 use tembo_pmem::Durability;
 use tembo_pool::{Options, Pool};
 
@@ -14,7 +14,8 @@ pub(super) const KIND: Kind = Kind {
     open: |setup| open(setup, Durability::Emulated),
 };
 
-/// The same code in a domain in which flushes and fences do nothing. What the records of its commits hold is written all the same.
+/// The same code in a domain in which flushes and fences do nothing. What the records of its commits hold is
+/// written all the same.
 pub(super) const VOLATILE_KIND: Kind = Kind {
     id: "tembo-cdds-volatile",
     name: "Tembo, CDDS tree, no flushes",
@@ -24,16 +25,16 @@ pub(super) const VOLATILE_KIND: Kind = Kind {
 
 struct Tree {
     pool: Pool,
-    tree: CddsTree,
+    tree: VersionedTree,
 }
 
 fn open(setup: &Setup<'_>, durability: Durability) -> Result<Box<dyn Engine>> {
     let mut options = Options::new().durability(durability);
     options.create = true;
     let pool = Pool::open(setup.folder.join("peers.pool"), &options)?;
-    let tree = match CddsTree::open(&pool, "peers")? {
+    let tree = match VersionedTree::open(&pool, "peers")? {
         Some(tree) => tree,
-        None => CddsTree::create(&pool, "peers")?,
+        None => VersionedTree::create(&pool, "peers")?,
     };
     Ok(Box::new(Tree { pool, tree }))
 }

@@ -1,7 +1,9 @@
-//! The floor: the least that a store of records does for the same promise, one fence for each change, in a file mapped into memory.
+//! The floor: the least that a store of records does for the same promise, one fence for each change, in a
+//! file mapped into memory.
 //!
-//! Records lie in slots of one size, each with a checksum, and a hash table in DRAM leads to them. There is no order, no version, no
-//! other thread, and what a crash leaves could be found by reading the whole file only.
+//! Records lie in slots of one size, each with a checksum, and a hash table in DRAM leads to them. There is
+//! no order, no version, no other thread, and what a crash leaves could be found by reading the whole file
+//! only.
 
 use super::{Engine, Kind, Result, Setup};
 use std::collections::HashMap;

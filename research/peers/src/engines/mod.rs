@@ -10,10 +10,10 @@ mod tembo_fixed;
 
 use std::path::Path;
 
-/// Whatever an engine reports; a run ends with the first error.
+/// The result of an engine; a run ends with the first error.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// What an engine is told when it is opened.
+/// The settings with which an engine is opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup<'a> {
     /// Exists; empty unless a database is reopened.
@@ -26,8 +26,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) capacity_bytes: u64,
 }
 
-/// An open database. Keys are ordered as byte strings. A write that returned is as durable as [`Setup::folder`]'s
-/// file system allows; a lookup sees every write that returned before it.
+/// An open database. Keys are ordered as byte strings. A write that returned is as durable as
+/// [`Setup::folder`]'s file system allows; a lookup sees every write that returned before it.
 pub(crate) trait Engine {
     /// Writes a record whose key is new.
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
@@ -38,7 +38,8 @@ pub(crate) trait Engine {
     /// Shows the value of `key` to `look`, in place if the engine can; returns whether there is one.
     fn get(&mut self, key: &[u8], look: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
-    /// Shows up to `limit` records to `look`, in order, from the first whose key is at least `from`; returns how many.
+    /// Shows up to `limit` records to `look`, in order, from the first whose key is at least `from`; returns
+    /// how many.
     fn scan(&mut self, from: &[u8], limit: usize, look: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
 
     /// Does, outside the measured time, what a patient operator would let the engine do before reading.
@@ -46,13 +47,13 @@ pub(crate) trait Engine {
         Ok(())
     }
 
-    /// From now on lets lookups share one snapshot, which is fresh as long as nobody writes; returns whether the
-    /// engine has such a thing.
+    /// From now on lets lookups share one snapshot, which is fresh as long as nobody writes; returns whether
+    /// the engine has such a thing.
     fn share_snapshot(&mut self) -> bool {
         false
     }
 
-    /// What this program asked the engine for, and what it got.
+    /// The settings that this program asked for, and those that it got.
     fn settings(&self) -> String;
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct Kind {
     pub(crate) id: &'static str,
     /// As it stands in tables.
     pub(crate) name: &'static str,
-    /// Of its library.
+    /// The version of its library.
     pub(crate) version: fn() -> &'static str,
     /// Whether it is Tembo.
     pub(crate) is_ours: bool,
@@ -72,7 +73,8 @@ pub(crate) struct Kind {
     pub(crate) open: fn(&Setup<'_>) -> Result<Box<dyn Engine>>,
 }
 
-/// Every engine that this program was built with, ours first: the first of ours that fits is what ratios refer to.
+/// Every engine that this program was built with, ours first: the first of ours that fits is what ratios
+/// refer to.
 pub(crate) fn all() -> Vec<Kind> {
     let mut kinds = vec![tembo_fixed::KIND, tembo::KIND, cdds::KIND];
     kinds.extend(native::kinds());
@@ -80,7 +82,8 @@ pub(crate) fn all() -> Vec<Kind> {
     kinds
 }
 
-/// For the figure of the CDDS tree: engines in other ways, with other settings and without durability, and the floor.
+/// For the figure of the CDDS tree: engines in other ways, with other settings and without durability, and
+/// the floor.
 pub(crate) fn others() -> Vec<Kind> {
     let mut kinds = vec![cdds::VOLATILE_KIND, floor::KIND];
     kinds.extend(native::other_kinds());

@@ -1,4 +1,5 @@
-//! The engines with a C interface: the Rust side of `c/engine.h`. This and `heap/native.rs` are the only unsafe code of this program.
+//! The engines with a C interface: the Rust side of `c/engine.h`. This and `heap/native.rs` are the only
+//! unsafe code of this program.
 
 use super::{Engine, Kind, Result, Setup};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -112,7 +113,7 @@ pub(super) fn other_kinds() -> Vec<Kind> {
 /// An open database.
 struct Native {
     table: &'static Table,
-    /// What the engine's `open` returned, valid until `close`.
+    /// The result of the engine's `open`, valid until `close`.
     state: *mut c_void,
     key_bytes: usize,
     value_bytes: usize,
@@ -173,7 +174,8 @@ impl Engine for Native {
         match unsafe { (self.table.get)(self.state, key, &mut value) } {
             0 => Ok(false),
             1 => {
-                // SAFETY: the engine leaves the value in place until its next call, and `look` cannot make one.
+                // SAFETY: the engine leaves the value in place until its next call, and `look` cannot make
+                // one.
                 look(unsafe { value.as_slice() });
                 Ok(true)
             }
@@ -220,8 +222,8 @@ impl Bytes {
 ///
 /// # Safety
 ///
-/// `context` is the address of a `&mut dyn FnMut(&[u8], &[u8])` that nothing else uses; key and value are good for
-/// the call.
+/// `context` is the address of a `&mut dyn FnMut(&[u8], &[u8])` that nothing else uses; key and value are
+/// good for the call.
 unsafe extern "C" fn visit(context: *mut c_void, key: Bytes, value: Bytes) {
     // SAFETY: the caller's promise.
     let look = unsafe { &mut *context.cast::<&mut dyn FnMut(&[u8], &[u8])>() };
@@ -240,7 +242,8 @@ fn last_error() -> Box<dyn std::error::Error + Send + Sync> {
 
 /// # Safety
 ///
-/// `string` ends in a zero byte and stays as it is for the rest of the program, or until the result is dropped.
+/// `string` ends in a zero byte and stays as it is for the rest of the program, or until the result is
+/// dropped.
 unsafe fn text(string: *const c_char) -> &'static str {
     // SAFETY: the caller's promise.
     unsafe { CStr::from_ptr(string) }.to_str().unwrap_or("(not UTF-8)")

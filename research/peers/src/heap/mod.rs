@@ -1,8 +1,9 @@
-//! Tembo's heap beside libpmemobj's, and beside the floor: the same objects and keys, by turns in one process, every
-//! change a durable transaction of its own. `research/heap-costs.md` says what is compared and how.
+//! Tembo's heap beside libpmemobj's, and beside the floor: the same objects and keys, by turns in one
+//! process, every change a durable transaction of its own. `research/heap-costs.md` says what is compared and
+//! how.
 //!
-//! [`side`] is what both heaps do; [`tembo`], [`native`] do it; [`rows`] measures; [`reopen`] kills and opens;
-//! [`report`] prints.
+//! [`side`] is what both heaps do; [`tembo`], [`native`] do it; [`rows`] measures; [`reopen`] kills and
+//! opens; [`report`] prints.
 
 mod native;
 mod reopen;
@@ -38,7 +39,7 @@ pub(crate) struct HeapOptions {
     side: Option<String>,
 }
 
-/// What a process is asked to do for another.
+/// The work of a child process.
 #[derive(clap::Subcommand)]
 pub(crate) enum HeapChild {
     /// Counts fences; prints a line
@@ -49,7 +50,7 @@ pub(crate) enum HeapChild {
     Open { side: String, path: PathBuf, bytes: u64 },
 }
 
-/// What runs in the children of [`compare`].
+/// Runs in the children of [`compare`].
 pub(crate) fn child(child: &HeapChild) -> Result<()> {
     match child {
         HeapChild::Counts { folder } => crate::answer(rows::counts(folder)),
@@ -107,7 +108,8 @@ pub(crate) struct Table(native::Pmemobj);
 
 #[cfg(peer = "bdb")]
 impl Table {
-    /// Makes a pool with an array of so many entries of 64 bytes, and a table of so many buckets, up to a power of two.
+    /// Makes a pool with an array of so many entries of 64 bytes, and a table of so many buckets, up to a
+    /// power of two.
     pub(crate) fn open(path: &Path, entries: u64, buckets: u64) -> Result<Table> {
         let bytes = ((256 << 20) + entries * 300 + buckets * 128).next_multiple_of(1 << 20);
         let bytes = usize::try_from(bytes)?;

@@ -60,7 +60,7 @@ unsafe extern "C" {
 
 /// An open pool of libpmemobj.
 pub(super) struct Pmemobj {
-    /// What `pmo_heap_open` returned, valid until it is closed.
+    /// The result of `pmo_heap_open`, valid until it is closed.
     heap: *mut Opaque,
     objects: u64,
     buckets: u64,
@@ -69,7 +69,8 @@ pub(super) struct Pmemobj {
 }
 
 impl Pmemobj {
-    /// Opens the pool, or makes it: with its tables if there are to be objects, and with all pages touched if it is to be prepared.
+    /// Opens the pool, or makes it: with its tables if there are to be objects, and with all pages touched if
+    /// it is to be prepared.
     pub(super) fn open(
         path: &Path,
         bytes: usize,
@@ -213,7 +214,7 @@ impl Side for Pmemobj {
 
 /// The floor's file.
 pub(super) struct Floor {
-    /// What `floor_open` returned, valid until it is closed.
+    /// The result of `floor_open`, valid until it is closed.
     heap: *mut Opaque,
     buckets: u64,
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// What opening took.
+/// The time that opening took.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Opening {
     pub(super) open_us: f64,
@@ -64,8 +64,8 @@ pub(super) fn open(side: &str, path: &Path, bytes: u64) -> Result<Opening> {
     }
 }
 
-/// Has the code of this large program, of which each page that is used for the first time costs some microseconds, brought into memory: by a
-/// small heap.
+/// Has the code of this large program, of which each page that is used for the first time costs some
+/// microseconds, brought into memory: by a small heap.
 fn warm_up(side: &str, path: &Path) -> Result<()> {
     const BYTES: usize = 16 << 20;
     fn push(mut heap: impl Side) -> Result<()> {
@@ -89,7 +89,8 @@ fn first_push<S: Side>(begun: Instant, mut heap: S) -> Result<Opening> {
     Ok(Opening { open_us, first_us })
 }
 
-/// Fills a heap of each side, kills the process, and opens what is left in `rounds` other processes, each of which is killed too.
+/// Fills a heap of each side, kills the process, and opens what is left in `rounds` other processes, each of
+/// which is killed too.
 pub(super) fn compare(folder: &Path, bytes: u64, rounds: usize) -> Result<Vec<Opened>> {
     let mut all = Vec::new();
     for side in [Tembo::NAME, Pmemobj::NAME] {

@@ -24,7 +24,7 @@ const ORDER: u64 = 1;
 const KEY_BYTES: u64 = 512;
 const OTHER_BYTES: u64 = 512 << 20;
 
-/// What to do.
+/// The plan of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) keys: u64,
@@ -68,7 +68,7 @@ pub(super) enum Row {
     TreeLookup,
 }
 
-/// What is known about a row beforehand.
+/// The facts about a row that are known beforehand.
 pub(super) struct About {
     pub(super) row: Row,
     pub(super) name: &'static str,
@@ -130,7 +130,7 @@ pub(super) struct Times {
     pub(super) floor: Vec<f64>,
 }
 
-/// What was measured.
+/// The measured values.
 pub(super) struct Measured {
     pub(super) rows: Vec<(Row, Times)>,
     /// Flushing a random line and waiting for it.
@@ -222,7 +222,8 @@ fn table_part<T: HashTable>(table: &mut T, row: Row, keys: &Keys, first: u64, co
             required(table.lookup(keys.key(index))?, !index)
         }),
         Row::LookupChained => {
-            // What is found is the complement of the index, so that this adds nothing, and the processor cannot know.
+            // The value found is the complement of the index, so this adds nothing, and the processor cannot
+            // know.
             let mut last = Some(!0);
             timed(first, count, |i| {
                 let index = keys.shuffled(i) + (last.unwrap_or(0) >> 63 ^ 1);
@@ -413,7 +414,7 @@ fn huge_pages(folder: &Path) -> String {
     sums.iter().map(|(name, kib)| format!("{name} {} MiB", kib / 1024)).collect::<Vec<_>>().join(", ")
 }
 
-/// What a transaction of a row costs, on average.
+/// The average cost of a transaction of a row.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Counts {
     pub(super) row: Row,

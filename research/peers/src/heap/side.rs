@@ -1,4 +1,4 @@
-//! What both heaps do.
+//! The operations of both heaps.
 
 use crate::engines::Result;
 

@@ -65,7 +65,8 @@ pub(super) struct Tembo {
 type Tx<'a, 't> = &'a mut tembo_heap::Tx<'t, Measured>;
 
 impl Tembo {
-    /// Opens the heap, or makes it: with its tables if there are to be objects, and with all pages touched if it is to be prepared.
+    /// Opens the heap, or makes it: with its tables if there are to be objects, and with all pages touched if
+    /// it is to be prepared.
     pub(super) fn open(
         path: &Path,
         bytes: usize,

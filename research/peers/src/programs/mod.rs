@@ -1,5 +1,6 @@
-//! Figure 7 of the NV-heaps paper: its programs on Tembo's heap, on Berkeley DB and on libpmemobj, every operation a transaction that
-//! is durable when it returns. Drawn by the figure runner of `research/papers`, which also has the programs.
+//! Figure 7 of the NV-heaps paper: its programs on Tembo's heap, on Berkeley DB and on libpmemobj, every
+//! operation a transaction that is durable when it returns. Drawn by the figure runner of `research/papers`,
+//! which also has the programs.
 
 mod native;
 
@@ -20,7 +21,7 @@ use tembo_goals::table::{Table, number};
 use tembo_heap::Layer;
 use tembo_pmem::Durability;
 
-/// What `programs` is told on the command line.
+/// The arguments of `programs`.
 #[derive(clap::Args)]
 pub(crate) struct ProgramOptions {
     /// Draw small, to find out whether everything works
@@ -277,7 +278,8 @@ fn pmemobj(kind: Kind, setup: &Setup) -> std::result::Result<f64, Fault> {
 mod tests {
     use super::*;
 
-    /// All systems run the programs; that Berkeley DB ends in the state of the program in ordinary memory is part of the run.
+    /// All systems run the programs; that Berkeley DB ends in the state of the program in ordinary memory is
+    /// part of the run.
     #[test]
     fn all_systems_run_the_programs() {
         let setup = Setup { quick: true, seed: 3, params: Params::nv_heaps(), medium: "pcm".to_owned() };

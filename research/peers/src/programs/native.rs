@@ -28,7 +28,7 @@ unsafe extern "C" {
     fn bdb_program_error() -> *const c_char;
 }
 
-/// What a program's data are in.
+/// The structure that holds a program's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Array = 0,
@@ -38,13 +38,14 @@ pub(super) enum Access {
 
 /// An open database.
 pub(super) struct Database {
-    /// What `bdb_program_open` returned, valid until it is closed.
+    /// The result of `bdb_program_open`, valid until it is closed.
     program: *mut Opaque,
 }
 
 // SAFETY: the environment and the database are not bound to a thread.
 unsafe impl Send for Database {}
-// SAFETY: opened with `DB_THREAD` for as many threads as use it (`open`); each call has a transaction of its own.
+// SAFETY: opened with `DB_THREAD` for as many threads as use it (`open`); each call has a transaction of its
+// own.
 unsafe impl Sync for Database {}
 
 impl Database {

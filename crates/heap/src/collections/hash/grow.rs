@@ -1,4 +1,4 @@
-//! Growth.
+//! The growth of a hash map.
 
 use super::node::{
     BUCKET_WORDS, Bucket, BucketFields, EntryFields, Slots, absent, first_slot, present, with_tag,
@@ -8,26 +8,26 @@ use super::{
     Size, TALLIES, Table, Walk, add_bucket, free_slot, part_of, unlink_bucket,
 };
 use crate::Persist;
-use crate::brand::Brand;
 use crate::collections::MapKey;
 use crate::collections::tally::{self, Tally, TallyFields, tallies};
 use crate::error::Result;
-use crate::place::{Arr, Ref};
+use crate::objects::brand::Brand;
+use crate::objects::place::{Arr, Ref};
 use crate::tx::Tx;
 
-/// Segments of a map with so many buckets.
+/// The segments of a map with this many buckets.
 fn segments_of(buckets: usize) -> usize {
     buckets.div_ceil(SEGMENT)
 }
 
-/// Whether there are so many entries that a map, or a part of it, with so many buckets is to grow: two thirds of the slots.
+/// Whether a map, or a part of it, with this many buckets has to grow: two thirds of its slots are in use.
 fn is_full<K: MapKey, V: Persist>(entries: i64, buckets: u64) -> bool {
     u64::try_from(entries)
         .is_ok_and(|entries| entries.saturating_mul(3) >= 2 * Slots::<K, V>::COUNT as u64 * buckets)
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
-    /// A bucket, whose segment is made if it was not there.
+    /// A bucket; makes its segment if there is none.
     pub(super) fn make_bucket(self, tx: &mut Tx<'t, B>, index: usize) -> Result<Ref<'t, B, Bucket<K, V>>> {
         if let Some(bucket) = self.bucket(tx, index)? {
             return Ok(bucket);
@@ -38,7 +38,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         Ok(segment.at(index % SEGMENT))
     }
 
-    /// Divides a bucket, and what is behind it: entries that belong into the one that is `buckets` further go there.
+    /// Divides a bucket and its list: entries of the bucket that is `buckets` further move there.
     fn divide(self, tx: &mut Tx<'t, B>, index: usize) -> Result<()> {
         let Some(first) = self.bucket(tx, index)? else { return Ok(()) };
         if Slots::<K, V>::MOVE_AS_WORDS && self.divide_words(tx, index, first)? {
@@ -81,7 +81,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         }
     }
 
-    /// As [`divide`](Self::divide), where it is but words of two lines that change. Says whether that was so.
+    /// As [`divide`](Self::divide), where only words of two lines change. Returns whether that was so.
     fn divide_words(self, tx: &mut Tx<'t, B>, index: usize, from: Ref<'t, B, Bucket<K, V>>) -> Result<bool> {
         let begun = tx.writers_begun();
         let mut old = [0; BUCKET_WORDS];
@@ -127,7 +127,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         Ok(true)
     }
 
-    /// Has buckets brought into the cache, all at once.
+    /// Prefetches buckets.
     fn fetch(self, tx: &Tx<'t, B>, from: usize, to: usize) -> Result<()> {
         for index in (from..to).chain(from + self.buckets..to + self.buckets) {
             if let Some(bucket) = self.bucket(tx, index)? {
@@ -138,7 +138,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
     }
 }
 
-/// Moves an entry to a slot that has none.
+/// Moves an entry to a free slot.
 fn move_entry<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     (from, slot): (Ref<'t, B, Bucket<K, V>>, usize),
@@ -157,7 +157,7 @@ fn move_entry<'t, B: Brand, K: MapKey, V: Persist>(
 impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     /// The first buckets of a map, for an entry with this hash.
     pub(super) fn begin(self, tx: &mut Tx<'t, B>, hash: u64) -> Result<(Table<'t, B, K, V>, Counted<'t, B>)> {
-        // What may find no room comes first.
+        // Allocations come first, since they may find no room.
         let segments = tx.alloc_blanks(1)?;
         let first = tx.alloc_blanks(FIRST)?;
         tally::spread(tx, self.tallies(), 1, 0)?;
@@ -167,7 +167,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok((Table { buckets: FIRST, is_growing: false, segments }, self.counted(tx, hash)?))
     }
 
-    /// Lets the map grow, if it is to, before an entry with this hash comes. What it is then, and the count that the entry is part of.
+    /// Lets the map grow, if it has to, before an insertion of an entry with this hash. Returns the map as it
+    /// is then, and the count that the entry is part of.
     pub(super) fn make_room(
         self,
         tx: &mut Tx<'t, B>,
@@ -191,7 +192,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                 table.divide(tx, first + i as usize)?;
             }
             let table = if end == buckets { self.end_growth(tx, table, tallies, part)? } else { table };
-            // Only now: where there was no room for some of that, it is done again by the next insertion.
+            // Only now: if an allocation failed before, the next insertion repeats this part.
             tx.set(place.grown(), end)?;
             return Ok((table, counted));
         }
@@ -200,18 +201,18 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         }
         if table.buckets < SMALL_MAX {
             let table = self.grow_small(tx, table)?;
-            // By others, perhaps.
+            // Perhaps another thread has made it grow.
             return Ok((table, self.counted(tx, hash)?));
         }
         Ok((self.begin_growth(tx, table, tallies)?, counted))
     }
 
-    /// Makes a map of few buckets larger.
+    /// Makes a small map larger.
     fn grow_small(self, tx: &mut Tx<'t, B>, table: Table<'t, B, K, V>) -> Result<Table<'t, B, K, V>> {
         let buckets = SMALL_MAX.min(table.buckets * SMALL_STEP);
         let is_last = buckets == SMALL_MAX;
         let segment: Arr<'t, B, Bucket<K, V>> = tx.alloc_blanks(if is_last { SEGMENT } else { buckets })?;
-        // All that may find no room comes before anything is moved, since what is moved is lost if the segment is not linked.
+        // Allocations come before any move: moved entries would be lost if the segment were not linked.
         if is_last {
             let count = tally::sum(tx, tallies(tx, self.tallies())?)?;
             tally::spread(tx, self.tallies(), TALLIES, count)?;
@@ -264,7 +265,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok(Table { is_growing: true, segments, ..table })
     }
 
-    /// Ends the growth if all parts but this one are done, as this is now.
+    /// Ends the growth if this part is the last one to be done.
     fn end_growth(
         self,
         tx: &mut Tx<'t, B>,
@@ -278,7 +279,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                 return Ok(table);
             }
         }
-        // No entry may have been in a bucket of a new segment yet.
+        // A new segment may not have received any entry yet.
         for segment in table.buckets / SEGMENT..segments_of(2 * table.buckets) {
             table.make_bucket(tx, (segment * SEGMENT).max(table.buckets))?;
         }

@@ -2,28 +2,31 @@
 //!
 //! # Media layout
 //!
-//! `PHashMap` leads to an array of segments, each an array of [`SEGMENT`] buckets, but for that of a map with fewer. A bucket is a line: a word with a
-//! tag for each slot, the pointer to another bucket where one was not enough, and slots. A slot has an entry, if it is small, so that an entry is found with one
-//! miss of the cache, and else a pointer to one, which is an object then. The tallies (`tally.rs`) say how many entries there are.
+//! `PHashMap` leads to an array of segments. A segment is an array of [`SEGMENT`] buckets; a small map has
+//! one with fewer. A bucket is a line: a word with a tag for each slot, the pointer to another bucket for
+//! entries without room, and slots. A slot holds a small entry, so that a lookup misses the cache once, or
+//! else the pointer to an entry that is an object. The tallies (`tally.rs`) hold the number of entries.
 //!
 //! # Invariants
 //!
-//! - I1: an entry is in the bucket that the low bits of its key's hash say, or behind it, out of `size.buckets`, which is a power of two; while the map
-//!   grows, out of twice as many or out of `size.buckets`.
-//! - I2: while it grows, the first `grown` buckets of each tally's part of the buckets have been divided: of these, entries are in the right one of
-//!   twice as many.
+//! - I1: an entry is in the bucket, or its list, that the low bits of its key's hash name, out of
+//!   `size.buckets`, which is a power of two; while the map grows, out of twice as many or out of
+//!   `size.buckets`.
+//! - I2: while it grows, the first `grown` buckets of each tally's part have been divided: their entries are
+//!   in the right one of twice as many.
 //! - I3: a slot's tag is zero, or has its highest bit and seven bits of the hash of the key that is there.
-//! - I4: pointers in slots without an entry are null (`moves.rs`), or what programs have linked there by places that they kept for too long.
+//! - I4: pointers in slots without an entry are null (`value_move.rs`), or were linked by a program through a
+//!   place that it kept for too long.
 //!
 //! # Growth
 //!
-//! Up to [`SMALL_MAX`] buckets the map becomes eight times as large in one transaction. Beyond, it doubles: the array of
-//! segments is made anew, and each insertion divides a few buckets of its tally's part, and makes the segments that
-//! it needs. Who looks for a key meanwhile looks at two buckets at most, and what is behind them.
+//! Up to [`SMALL_MAX`] buckets the map becomes eight times as large in one transaction. Beyond that, it
+//! doubles: the array of segments is made anew, and each insertion divides a few buckets of its tally's part,
+//! and makes the segments that it needs. A lookup meanwhile visits two buckets and their lists at most.
 //!
 //! # Commit point
 //!
-//! The transaction's, as everything that it does.
+//! The transaction's.
 //!
 //! # Recovery
 //!
@@ -31,53 +34,50 @@
 //!
 //! # Concurrency
 //!
-//! The heap's: buckets are in conflict each alone, with the entries that lie in them, larger entries each alone, tallies each alone. The map itself changes only when it
-//! begins or ends growing.
+//! The heap's. A bucket conflicts alone, with the entries in it; so do a larger entry and a tally. The map
+//! itself changes only at the beginning and end of growth.
 //!
 //! # Source
 //!
-//! Linear hashing (Litwin), D1: with one position for each tally instead of one, so that insertions of several threads do not meet
-//! there. Buckets of a line, with tags, as tables in DRAM have them; D2: filled to two thirds on average at most, and what overflows is in buckets behind, so that
-//! no entry moves for another but when the map grows.
+//! Linear hashing (Litwin). D1: one position for each tally instead of one, so that insertions of several
+//! threads do not conflict there. Buckets of a line with tags, as in tables in DRAM. D2: at most two thirds
+//! full on average, with overflow buckets in lists, so that entries move only when the map grows.
 
-mod convert;
+pub(super) mod entries;
 mod grow;
 #[expect(unsafe_code, reason = "an implementation of an unsafe trait")]
-mod node;
-
-pub(crate) use convert::{convert_bucket, convert_entry};
-pub(crate) use node::{Bucket, Entry, lie_in_buckets};
+pub(crate) mod node;
+mod values;
 
 use super::keys::MapKey;
 use super::tally::{self, Tally, TallyFields, tallies};
-use crate::brand::Brand;
 use crate::error::{Result, corrupt};
-use crate::look::{Looked, value_in};
-use crate::place::{Arr, Obj, Ref};
-use crate::slots::{PArr, PRc};
-use crate::tx::{ReadTx, Tx, Watch};
+use crate::objects::brand::Brand;
+use crate::objects::place::{Arr, Obj, Ref};
+use crate::objects::slots::{PArr, PRc};
+use crate::tx::bulk_read::BulkWords;
+use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 use node::{
-    BUCKET_WORDS, BucketFields, EntryFields, Seen, Slots, absent, first_slot, look_for, present, tag_of,
-    with_tag,
+    Bucket, BucketFields, Entry, EntryFields, Seen, Slots, absent, first_slot, present, tag_of, with_tag,
 };
 use std::mem::offset_of;
 
-/// Where a map leads to its segments, behind its size.
+/// The offset of the segments in a map, after its size.
 const SEGMENTS_OFF: u64 = 8;
 /// Buckets of a segment, which takes 16 KiB with its head.
 const SEGMENT: usize = 255;
 /// Buckets of a new map.
 const FIRST: usize = 2;
-/// How much larger a map of few buckets becomes.
+/// The factor by which a small map grows.
 const SMALL_STEP: usize = 8;
-/// A map of fewer buckets becomes larger at once. Less than a segment.
+/// A map with fewer buckets grows at once. Less than a segment.
 const SMALL_MAX: usize = 128;
 /// Tallies of a map of [`SMALL_MAX`] buckets and more.
 const TALLIES: usize = 16;
 /// Buckets that an insertion divides while the map grows.
 const DIVIDED: u64 = 2;
-/// Most buckets.
+/// The most buckets.
 const MOST: usize = 1 << 31;
 
 #[derive(Debug, Clone, Copy, Default, Persist, Plain)]
@@ -90,8 +90,8 @@ struct Size {
 
 /// A map from `K` to `V` in no order: as a field of a type of your own, or in an object of its own.
 ///
-/// The methods are those of its place, `Ref<'t, B, PHashMap<K, V>>`. Keys are given by reference: `&u64` for a map with keys
-/// of type `u64`, `&str` for [`PString`](super::PString).
+/// The methods are those of its place, `Ref<'t, B, PHashMap<K, V>>`. Keys are given by reference: `&u64` for
+/// a map with keys of type `u64`, `&str` for [`PString`](super::PString).
 ///
 /// ```
 /// # use tembo_heap::{Error, Heap, Options, Persist, collections::{PHashMap, PString}};
@@ -116,17 +116,19 @@ struct Size {
 ///
 /// # Cost and conflicts
 ///
-/// An operation looks at one bucket, which is a line with two to six entries, or pointers to larger ones, and one time in ten at another. An insertion
-/// writes to it, and allocates if the entry takes more than 24 bytes or the bucket is full; in a map that is growing it moves a few others. No transaction moves more than some hundreds of
-/// entries, however large the map.
+/// An operation visits one bucket, which is a line with two to six entries, or pointers to larger ones, and
+/// one time in ten another. An insertion writes to it, and allocates if the entry takes more than 24 bytes or
+/// the bucket is full. In a growing map it moves a few others. No transaction moves more than some hundreds
+/// of entries, however large the map.
 ///
-/// Two transactions are in conflict if one changes what the other looks at: an entry of the same bucket, or, for one insertion
-/// or removal in sixteen, the same count; or the object that the map is a field of. [`len`](Ref::len) is in conflict with all insertions and
-/// removals. The map takes no more room for entries once it has it: `clear` gives it back.
+/// Two transactions conflict if one changes what the other reads: an entry of the same bucket; the same
+/// count, for one insertion or removal in sixteen; or the object that the map is a field of.
+/// [`len`](Ref::len) conflicts with all insertions and removals. The map keeps its memory until `clear`.
 ///
 /// # Places
 ///
-/// The place of a value is good until an entry is inserted or removed: it may be another entry's afterwards, or nobody's.
+/// The place of a value is valid until an entry is inserted or removed. Afterwards another entry may be
+/// there, or none.
 #[derive(Debug, Persist)]
 #[persist(crate = crate)]
 #[repr(C)]
@@ -137,7 +139,7 @@ pub struct PHashMap<K: MapKey, V: Persist> {
 }
 
 impl<K: MapKey, V: Persist> PHashMap<K, V> {
-    /// A map of nothing, which takes no memory beside itself.
+    /// An empty map, which takes no memory besides itself.
     pub const fn new() -> PHashMap<K, V> {
         PHashMap { size: Size { buckets: 0, is_growing: 0 }, segments: PArr::null(), tallies: PArr::null() }
     }
@@ -166,14 +168,14 @@ impl<B: Brand, K: MapKey, V: Persist> Clone for Table<'_, B, K, V> {
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
-    /// The bucket where a new entry with this hash goes.
+    /// The bucket of a new entry with this hash.
     #[inline(always)]
     fn index(self, hash: u64) -> usize {
         let buckets = if self.is_growing { 2 * self.buckets } else { self.buckets };
         hash as usize & (buckets - 1)
     }
 
-    /// A bucket, unless its segment was not made yet.
+    /// A bucket, unless its segment does not exist yet.
     #[inline(always)]
     fn bucket(self, tx: &ReadTx<'t, B>, index: usize) -> Result<Option<Ref<'t, B, Bucket<K, V>>>> {
         let Some(slot) = self.segments.get(index / SEGMENT) else { return Err(self.damage()) };
@@ -189,7 +191,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         corrupt("a hash map's segments", self.segments.off, self.buckets, "fewer buckets")
     }
 
-    /// The entry of a key. Where the key's own code has changed the heap meanwhile, what was seen, damage included, means nothing.
+    /// The entry of a key. If the key's own code has changed the heap meanwhile, the result is void, even
+    /// damage.
     #[inline]
     fn find(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<Found<'t, B, K, V>>> {
         let begun = tx.writers_begun();
@@ -206,7 +209,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
             return first.map_or(Ok(None), |bucket| find_in(tx, bucket, hash, key));
         };
         let second = self.bucket(tx, old)?.ok_or_else(|| self.damage())?;
-        // Both lines come at once.
+        // Both lines are prefetched at once.
         tx.fetch(second);
         if let Some(first) = first
             && let Some(found) = find_in(tx, first, hash, key)?
@@ -217,7 +220,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
     }
 }
 
-/// The entry of a key in a map that may not have any buckets.
+/// The entry of a key in a map that may have no buckets.
 #[inline]
 fn find<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &ReadTx<'t, B>,
@@ -228,34 +231,35 @@ fn find<'t, B: Brand, K: MapKey, V: Persist>(
     table.map_or(Ok(None), |table| table.find(tx, hash, key))
 }
 
-/// Where an entry is.
+/// The position of an entry.
 struct Found<'t, B: Brand, K: MapKey, V: Persist> {
     entry: Ref<'t, B, Entry<K, V>>,
     bucket: Ref<'t, B, Bucket<K, V>>,
     slot: usize,
-    /// The pointer that leads to the bucket, if that is not the first.
+    /// The pointer to the bucket, if that is not the first of its list.
     before: Option<Ref<'t, B, PRc<Bucket<K, V>>>>,
 }
 
-/// A walk along a list of buckets. Damage may have a list lead back to where it was, which ends the walk with an error, after at most three times as
-/// many steps as there are buckets (Brent, "An improved Monte Carlo factorization algorithm", 1980, section 2).
+/// A walk along a list of buckets. In a damaged list that leads back, the walk ends with an error after at
+/// most three times as many steps as there are buckets (Brent, "An improved Monte Carlo factorization
+/// algorithm", 1980, section 2).
 #[derive(Debug, Clone, Copy)]
 struct Walk {
-    /// A bucket where it was.
+    /// An earlier bucket of the walk.
     mark: u64,
-    /// Steps before the mark is moved, and how many that were.
+    /// Steps until the mark moves, and the number of them after the last move.
     left: u64,
     steps: u64,
 }
 
 impl Walk {
-    /// From this bucket on.
+    /// Starts at this bucket.
     #[inline(always)]
     fn from<'t, B: Brand, K: MapKey, V: Persist>(first: Ref<'t, B, Bucket<K, V>>) -> Walk {
         Walk { mark: first.off, left: 1, steps: 1 }
     }
 
-    /// To the next bucket.
+    /// Goes to the next bucket.
     fn step<'t, B: Brand, K: MapKey, V: Persist>(&mut self, next: Ref<'t, B, Bucket<K, V>>) -> Result<()> {
         if next.off == self.mark {
             return Err(corrupt(
@@ -273,7 +277,7 @@ impl Walk {
         Ok(())
     }
 
-    /// To the bucket that a pointer leads to, if there is one.
+    /// Goes to the bucket that a pointer leads to, if there is one.
     fn follow<'t, B: Brand, K: MapKey, V: Persist>(
         &mut self,
         tx: &ReadTx<'t, B>,
@@ -285,7 +289,7 @@ impl Walk {
     }
 }
 
-/// The entry of a key in a bucket or behind it.
+/// The entry of a key in a bucket or its list.
 #[inline]
 fn find_in<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &ReadTx<'t, B>,
@@ -329,7 +333,9 @@ fn is_entry_of<'t, B: Brand, K: MapKey, V: Persist>(
     const { assert!(offset_of!(Entry<K, V>, key) == 0) };
     if !Slots::<K, V>::ARE_INLINE {
         let words = size_of::<K>().div_ceil(8);
-        if let Some(is_it) = tx.look(entry.key, entry.off, words, |words| K::is_in(Looked(words), 0, key))? {
+        if let Some(is_it) =
+            tx.bulk_read(entry.key, entry.off, words, |words| K::is_in(BulkWords(words), 0, key))?
+        {
             return Ok(is_it);
         }
     }
@@ -340,18 +346,18 @@ fn is_entry_of<'t, B: Brand, K: MapKey, V: Persist>(
 struct Free<'t, B: Brand, K: MapKey, V: Persist> {
     bucket: Ref<'t, B, Bucket<K, V>>,
     slot: usize,
-    /// The bucket's.
+    /// The bucket's tags.
     tags: u64,
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Free<'t, B, K, V> {
-    /// Says that there is an entry now.
+    /// Marks the slot as used.
     fn take(self, tx: &mut Tx<'t, B>, tag: u64) -> Result<()> {
         tx.set(self.bucket.tags(), with_tag(self.tags, self.slot, tag))
     }
 }
 
-/// A slot in a bucket, or in one behind it, that has no entry; there is another bucket afterwards if there was none.
+/// A free slot in a bucket or its list. Adds a bucket if there is none.
 fn free_slot<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     first: Ref<'t, B, Bucket<K, V>>,
@@ -372,7 +378,7 @@ fn free_slot<'t, B: Brand, K: MapKey, V: Persist>(
     Ok(Free { bucket: add_bucket(tx, first)?, slot: 0, tags: 0 })
 }
 
-/// Another bucket behind one.
+/// Adds a bucket to the list.
 fn add_bucket<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     first: Ref<'t, B, Bucket<K, V>>,
@@ -382,7 +388,7 @@ fn add_bucket<'t, B: Brand, K: MapKey, V: Persist>(
     Ok(*new)
 }
 
-/// The count that an entry is part of, as it is now. (What a transaction has not written to is read faster before it writes.)
+/// The count that an entry is part of, at this time. (A read is faster before the transaction writes there.)
 struct Counted<'t, B: Brand> {
     place: Ref<'t, B, i64>,
     count: i64,
@@ -395,13 +401,13 @@ impl<'t, B: Brand> Counted<'t, B> {
     }
 }
 
-/// Takes a bucket in which nothing is out of the list that `before` is in.
+/// Removes an empty bucket from the list that `before` is in.
 fn unlink_bucket<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     before: Ref<'t, B, PRc<Bucket<K, V>>>,
     bucket: Ref<'t, B, Bucket<K, V>>,
 ) -> Result<()> {
-    // What comes after takes its place, and no count but the bucket's own changes.
+    // The next bucket takes its place, and only the bucket's own count changes.
     tx.swap(before, bucket.next())?;
     tx.link(bucket.next(), None)
 }
@@ -426,7 +432,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok(Some(Table { buckets: size.buckets as usize, is_growing: size.is_growing != 0, segments }))
     }
 
-    /// Number of entries. In conflict with every insertion and removal.
+    /// The number of entries. Conflicts with every insertion and removal.
     ///
     /// # Errors
     ///
@@ -468,8 +474,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok(self.get(tx, key)?.is_some())
     }
 
-    /// Sets the value of a key, whether it was there or not, and returns its place. Pointers of a value that was there let go of what
-    /// they led to.
+    /// Sets the value of a key, whether it was there or not, and returns its place. The pointers of an old
+    /// value are released.
     ///
     /// # Errors
     ///
@@ -484,8 +490,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         self.insert_new(tx, table, hash, key, value)
     }
 
-    /// The place of a key's value, which is made if there is none. `value` may run transactions of its own, which become a part of this one; where
-    /// they give the key a value, that is replaced.
+    /// The place of a key's value; inserts one if there is none. `value` may run transactions of its own,
+    /// which become part of this one. If they give the key a value, that is replaced.
     ///
     /// # Errors
     ///
@@ -504,7 +510,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let begun = tx.writers_begun();
         let value = value();
         if tx.writers_begun() != begun {
-            // It may have changed the map.
+            // `value` may have changed the map.
             return self.insert(tx, key, value);
         }
         self.insert_new(tx, table, hash, key, value)
@@ -537,7 +543,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         } else {
             *tx.alloc(new)?
         };
-        // Linked afterwards: if there is no room for the rest of the key, the slot is as it was.
+        // Linked afterwards: if there is no room for the rest of the key, the slot is unchanged.
         K::complete(tx, entry.key(), key)?;
         tx.check_undisturbed(begun)?;
         if !Slots::<K, V>::ARE_INLINE {
@@ -581,7 +587,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok(true)
     }
 
-    /// Removes all entries, and gives the buckets back. They die a bounded part with each commit, so that the size does not matter.
+    /// Removes all entries, and frees the buckets. Commits release them a bounded part at a time, so that the
+    /// size does not matter.
     ///
     /// # Errors
     ///
@@ -594,181 +601,9 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         tx.link_array(self.segments(), None)?;
         tx.link_array(self.tallies(), None)
     }
-
-    /// All entries, in no order: copies of the keys, and the places of the values.
-    ///
-    /// # Errors
-    ///
-    /// As for [`len`](Self::len); so may each step, and end with [`Error::MapChanged`](crate::Error::MapChanged) if a transaction that ran since
-    /// the one before inserted into this map or removed from it.
-    pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Entries<'x, 't, B, K, V>> {
-        let table = self.table(tx)?;
-        Ok(Entries { tx, table, watch: Watch::begin(tx), index: 0, bucket: None, slots: 0 })
-    }
 }
 
-/// The tally that counts entries with this hash: by other bits than buckets.
+/// The tally of entries with this hash, by other bits than the bucket.
 fn part_of(hash: u64, parts: usize) -> usize {
     (hash >> 56) as usize & (parts - 1)
-}
-
-impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
-    /// The value of a key.
-    ///
-    /// # Errors
-    ///
-    /// As for [`len`](Ref::len).
-    #[inline(always)]
-    pub fn value(self, tx: &ReadTx<'t, B>, key: &K::Query) -> Result<Option<V>> {
-        let hash = K::hash(key);
-        match self.quick_value(tx, hash, key) {
-            Some(value) => Ok(value),
-            None => self.value_with_care(tx.copied(), hash, key),
-        }
-    }
-
-    #[inline(never)]
-    fn value_with_care(self, tx: ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<V>> {
-        let Some(table) = self.table(&tx)? else { return Ok(None) };
-        table.find(&tx, hash, key)?.map(|found| tx.get(found.entry.value())).transpose()
-    }
-
-    /// The value of a key, if it, or that there is none, is seen at a first look at all that leads there, with one look at the clock. What is read before that
-    /// may be anything.
-    #[inline(always)]
-    fn quick_value(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Option<Option<V>> {
-        if !Slots::<K, V>::ARE_INLINE || self.stamp != 0 {
-            return None;
-        }
-        let size = Size::decode(&tx.word_if_quiet(self.off)?.to_ne_bytes())?;
-        // How many segments there are, and buckets in each, follows from the number of buckets; what says so lies in lines that nothing else is looked
-        // for in. Where the map is damaged, a bucket is some line of the pool, or none.
-        let segments = tx.word_if_quiet(self.off.wrapping_add(SEGMENTS_OFF))?;
-        if segments == 0 || !size.buckets.is_power_of_two() {
-            return None;
-        }
-        // Where a bucket lies, or nothing if its segment was not made yet.
-        let bucket = |index: usize| {
-            let segment = Arr::<B, PArr<Bucket<K, V>>>::new(segments, u64::MAX, false).at(index / SEGMENT);
-            let segment = tx.word_if_quiet(segment.off)?;
-            let bucket = Arr::<B, Bucket<K, V>>::new(segment, SEGMENT as u64, false).at(index % SEGMENT);
-            Some((segment != 0).then_some(bucket.off))
-        };
-        let look = |bucket: Option<u64>| {
-            let Some(off) = bucket else { return Some(Seen::Maybe(0, 0)) };
-            let words = tx.quiet_words(off, BUCKET_WORDS as u64)?;
-            Some(look_for::<K, V, _>(words, tag_of(hash), key, value_in))
-        };
-        let (buckets, is_growing) = (size.buckets as usize, size.is_growing != 0);
-        let index = hash as usize & (buckets << usize::from(is_growing)).wrapping_sub(1);
-        let mut seen = None;
-        if is_growing && index >= buckets {
-            // Both lines come at once.
-            let (new, old) = (bucket(index)?, bucket(index - buckets)?);
-            tx.fetch_bytes(old?, 1);
-            seen = Some(look(new)?).filter(|seen| !matches!(seen, Seen::Maybe(0, 0)));
-            if seen.is_none() {
-                seen = Some(look(old)?);
-            }
-        }
-        let seen = match seen {
-            Some(seen) => seen,
-            None => look(Some(bucket(index)??))?,
-        };
-        match seen {
-            _ if !tx.is_still_quiet() => None,
-            Seen::In(_, Some(value)) => Some(Some(value)),
-            Seen::Maybe(0, 0) => Some(None),
-            _ => None,
-        }
-    }
-
-    /// Sets the value of a key, and returns the one that it had.
-    ///
-    /// # Errors
-    ///
-    /// As for [`insert`](Ref::insert).
-    pub fn replace(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<Option<V>> {
-        let hash = K::hash(key);
-        let table = self.table(tx)?;
-        if let Some(found) = find(tx, table, hash, key)? {
-            let place = found.entry.value();
-            let old = tx.get(place)?;
-            tx.set(place, value)?;
-            return Ok(Some(old));
-        }
-        self.insert_new(tx, table, hash, key, value)?;
-        Ok(None)
-    }
-
-    /// Removes the entry of a key, and returns its value.
-    ///
-    /// # Errors
-    ///
-    /// As for [`insert`](Ref::insert).
-    pub fn take(self, tx: &mut Tx<'t, B>, key: &K::Query) -> Result<Option<V>> {
-        let value = self.value(tx, key)?;
-        if value.is_some() {
-            self.remove(tx, key)?;
-        }
-        Ok(value)
-    }
-}
-
-/// The entries of a [`PHashMap`].
-pub struct Entries<'x, 't, B: Brand, K: MapKey, V: Persist> {
-    tx: &'x ReadTx<'t, B>,
-    table: Option<Table<'t, B, K, V>>,
-    watch: Watch,
-    /// The next bucket that is none behind another.
-    index: usize,
-    bucket: Option<(Ref<'t, B, Bucket<K, V>>, Walk)>,
-    /// Slots of the bucket whose entries are still to come.
-    slots: u64,
-}
-
-impl<B: Brand, K: MapKey, V: Persist> std::fmt::Debug for Entries<'_, '_, B, K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entries").field("index", &self.index).finish_non_exhaustive()
-    }
-}
-
-impl<'t, B: Brand, K: MapKey, V: Persist> Entries<'_, 't, B, K, V> {
-    fn advance(&mut self) -> Result<Option<(K::Owned, Ref<'t, B, V>)>> {
-        let Some(table) = self.table else { return Ok(None) };
-        self.watch.check(self.tx, table.segments.off)?;
-        let buckets = if table.is_growing { 2 * table.buckets } else { table.buckets };
-        loop {
-            if let Some((bucket, mut walk)) = self.bucket {
-                if self.slots != 0 {
-                    let entry = bucket.entry(self.tx, first_slot(self.slots))?;
-                    self.slots &= self.slots - 1;
-                    return Ok(Some((K::get(self.tx, entry.key())?, entry.value())));
-                }
-                self.bucket = walk.follow(self.tx, bucket.next())?.map(|next| (next, walk));
-            }
-            if self.bucket.is_none() {
-                if self.index == buckets {
-                    return Ok(None);
-                }
-                self.bucket = table.bucket(self.tx, self.index)?.map(|bucket| (bucket, Walk::from(bucket)));
-                self.index += 1;
-            }
-            if let Some((bucket, _)) = self.bucket {
-                self.slots = present::<K, V>(self.tx.get(bucket.tags())?);
-            }
-        }
-    }
-}
-
-impl<'t, B: Brand, K: MapKey, V: Persist> Iterator for Entries<'_, 't, B, K, V> {
-    type Item = Result<(K::Owned, Ref<'t, B, V>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let next = self.advance();
-        if next.is_err() {
-            self.table = None;
-        }
-        next.transpose()
-    }
 }

@@ -1,32 +1,33 @@
-//! What lies in a bucket, and where.
+//! The layout of buckets and entries.
 
 use crate::Persist;
-use crate::brand::Brand;
 use crate::collections::MapKey;
-use crate::describe::Describe;
 use crate::error::Result;
 use crate::layout::LINE;
-use crate::look::{Looked, word_in};
-use crate::persist::LayoutHash;
-use crate::place::Ref;
-use crate::slots::PRc;
+use crate::objects::brand::Brand;
+use crate::objects::persist::Describe;
+use crate::objects::persist::LayoutHash;
+use crate::objects::place::Ref;
+use crate::objects::slots::PRc;
 use crate::tx::ReadTx;
+use crate::tx::bulk_read::{BulkWords, word_in};
 use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;
 
 /// Words of a bucket's slots.
 const SLOT_WORDS: usize = 6;
-/// Slots of a bucket, at most: bytes of its tags that may say something.
+/// The most slots of a bucket: bytes of its tags.
 const SLOTS_MAX: usize = 6;
-/// An entry of more bytes is an object of its own, to which a slot leads: of less, two or more lie in a bucket.
+/// A larger entry is an object of its own, with a pointer in the slot. Two or more smaller ones lie in a
+/// bucket.
 const INLINE_MAX: usize = 8 * SLOT_WORDS / 2;
 /// Words of a bucket.
-pub(super) const BUCKET_WORDS: usize = (LINE / 8) as usize;
+pub(crate) const BUCKET_WORDS: usize = (LINE / 8) as usize;
 
 /// The bytes that are tags.
 const TAG_BYTES: u64 = (1 << (8 * SLOTS_MAX)) - 1;
-/// A bit of each tag: that there is an entry.
+/// The bit of each tag for a used slot.
 const PRESENT: u64 = 0x8080_8080_8080;
 const LOW: u64 = 0x0101_0101_0101;
 
@@ -44,14 +45,14 @@ pub(crate) struct Entry<K: Persist, V: Persist> {
 #[persist(crate = crate, name = "PHashMap::Bucket")]
 #[repr(C)]
 pub(crate) struct Bucket<K: MapKey, V: Persist> {
-    /// A byte for each slot: zero, or the highest bit and seven of the hash of the key that is there.
+    /// A byte for each slot: zero, or the highest bit and seven of the hash of its key.
     pub tags: u64,
-    /// Where entries are for which there was no room.
+    /// The next bucket, for entries without room.
     pub next: PRc<Bucket<K, V>>,
     pub slots: Slots<K, V>,
 }
 
-/// Entries, or pointers to such.
+/// Entries, or pointers to entries.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Slots<K, V> {
@@ -61,9 +62,9 @@ pub(crate) struct Slots<K, V> {
 
 impl<K: MapKey, V: Persist> Slots<K, V> {
     /// Whether entries lie in the bucket.
-    pub(super) const ARE_INLINE: bool = size_of::<Entry<K, V>>() <= INLINE_MAX;
-    /// How many slots there are.
-    pub(super) const COUNT: usize = {
+    pub(crate) const ARE_INLINE: bool = size_of::<Entry<K, V>>() <= INLINE_MAX;
+    /// The number of slots.
+    pub(crate) const COUNT: usize = {
         let most = if Self::ARE_INLINE && size_of::<Entry<K, V>>() > 8 {
             8 * SLOT_WORDS / size_of::<Entry<K, V>>()
         } else {
@@ -71,13 +72,13 @@ impl<K: MapKey, V: Persist> Slots<K, V> {
         };
         if most < SLOTS_MAX { most } else { SLOTS_MAX }
     };
-    /// From one slot to the next.
+    /// The distance between two slots.
     const STRIDE: usize = if Self::ARE_INLINE { size_of::<Entry<K, V>>() } else { 8 };
-    /// The tags of slots that there are.
+    /// The tag bits of existing slots.
     const TAGS: u64 = (1 << (8 * Self::COUNT)) - 1;
-    /// Whether moving a slot's words is all that there is to moving what is in it: they are whole words, and no program has places of pointers in them, so
-    /// that those of slots without an entry are null.
-    pub(super) const MOVE_AS_WORDS: bool =
+    /// Whether an entry moves by its slot's words alone. The slots are then whole words, and no program has
+    /// places of pointers in them, so that those of free slots are null.
+    pub(crate) const MOVE_AS_WORDS: bool =
         Self::STRIDE.is_multiple_of(8) && !(Self::ARE_INLINE && Entry::<K, V>::HAS_POINTERS);
 
     fn empty() -> Slots<K, V> {
@@ -85,8 +86,8 @@ impl<K: MapKey, V: Persist> Slots<K, V> {
     }
 }
 
-// SAFETY: all that is ever encoded is zero, which is what `out` is. `describe` has each slot where `Ref::slot` finds it, as an entry or as the
-// pointer to one, and the hash tells how many there are, and entries apart by their types.
+// SAFETY: the only encoding is zero, which `out` is. `describe` has each slot where `Ref::slot` finds it, as
+// an entry or as the pointer to one. The hash covers their number, and the types of entries.
 unsafe impl<K: MapKey, V: Persist> Persist for Slots<K, V> {
     const NAME_HASH: u64 =
         LayoutHash::new("PHashMap::Slots").number(K::NAME_HASH).number(V::NAME_HASH).finish();
@@ -119,14 +120,14 @@ unsafe impl<K: MapKey, V: Persist> Persist for Slots<K, V> {
 impl<K: MapKey, V: Persist> Bucket<K, V> {
     const IS_A_LINE: () = assert!(size_of::<Self>() as u64 == LINE && Slots::<K, V>::COUNT >= 2);
 
-    /// With nothing in it.
-    pub(super) fn empty() -> Bucket<K, V> {
+    /// An empty bucket.
+    pub(crate) fn empty() -> Bucket<K, V> {
         const { Self::IS_A_LINE }
         Bucket { tags: 0, next: PRc::null(), slots: Slots::empty() }
     }
 
-    /// The words of a slot, of those of a bucket, where slots are moved as words.
-    pub(super) fn words_of(slot: usize) -> std::ops::Range<usize> {
+    /// The words of a slot among those of its bucket, where slots move as words.
+    pub(crate) fn words_of(slot: usize) -> std::ops::Range<usize> {
         let first = offset_of!(Self, slots) / 8;
         let words = Slots::<K, V>::STRIDE / 8;
         first + slot * words..first + (slot + 1) * words
@@ -140,11 +141,11 @@ pub(crate) const fn lie_in_buckets<K: MapKey, V: Persist>() -> bool {
 
 /// The tag of a key.
 #[inline(always)]
-pub(super) fn tag_of(hash: u64) -> u64 {
+pub(crate) fn tag_of(hash: u64) -> u64 {
     hash >> 48 & 0xFF | 0x80
 }
 
-/// The slots, by the highest bit of each byte, whose tags are this one; and perhaps others that have entries.
+/// The slots with this tag, by the highest bit of each byte; perhaps other used ones too.
 #[inline(always)]
 fn candidates(tags: u64, tag: u64) -> u64 {
     let other = (tags & TAG_BYTES) ^ (tag * LOW);
@@ -153,54 +154,54 @@ fn candidates(tags: u64, tag: u64) -> u64 {
 
 /// The number of the first of some slots.
 #[inline(always)]
-pub(super) fn first_slot(slots: u64) -> usize {
+pub(crate) fn first_slot(slots: u64) -> usize {
     slots.trailing_zeros() as usize / 8
 }
 
-/// Slots that have an entry.
+/// Used slots.
 #[inline(always)]
-pub(super) fn present<K: MapKey, V: Persist>(tags: u64) -> u64 {
+pub(crate) fn present<K: MapKey, V: Persist>(tags: u64) -> u64 {
     tags & PRESENT & Slots::<K, V>::TAGS
 }
 
-/// Slots that have none.
+/// Free slots.
 #[inline(always)]
-pub(super) fn absent<K: MapKey, V: Persist>(tags: u64) -> u64 {
+pub(crate) fn absent<K: MapKey, V: Persist>(tags: u64) -> u64 {
     !tags & PRESENT & Slots::<K, V>::TAGS
 }
 
 /// Tags with another one at a slot.
 #[inline(always)]
-pub(super) fn with_tag(tags: u64, slot: usize, tag: u64) -> u64 {
+pub(crate) fn with_tag(tags: u64, slot: usize, tag: u64) -> u64 {
     tags & !(0xFF << (8 * slot)) | tag << (8 * slot)
 }
 
-/// What a look at a bucket says of a key.
-pub(super) enum Seen<R> {
-    /// It is in this slot, and this is what was looked for.
+/// The result of a search for a key in a bucket.
+pub(crate) enum Seen<R> {
+    /// It is in this slot, with the evaluated value.
     In(usize, R),
-    /// It may be in these slots; if not, in the next bucket, if there is one.
+    /// It may be in these slots. If not, it may be in the next bucket.
     Maybe(u64, u64),
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, Bucket<K, V>> {
-    /// Where the entry of a slot lies, in the bucket.
+    /// The entry of a slot in the bucket.
     #[inline(always)]
-    pub(super) fn inline_entry(self, slot: usize) -> Ref<'t, B, Entry<K, V>> {
+    pub(crate) fn inline_entry(self, slot: usize) -> Ref<'t, B, Entry<K, V>> {
         debug_assert!(Slots::<K, V>::ARE_INLINE && slot < Slots::<K, V>::COUNT);
         self.part((offset_of!(Bucket<K, V>, slots) + slot * size_of::<Entry<K, V>>()) as u64)
     }
 
     /// The pointer to the entry of a slot.
     #[inline(always)]
-    pub(super) fn lead(self, slot: usize) -> Ref<'t, B, PRc<Entry<K, V>>> {
+    pub(crate) fn lead(self, slot: usize) -> Ref<'t, B, PRc<Entry<K, V>>> {
         debug_assert!(!Slots::<K, V>::ARE_INLINE && slot < Slots::<K, V>::COUNT);
         self.part((offset_of!(Bucket<K, V>, slots) + slot * 8) as u64)
     }
 
     /// The entry of a slot that has one.
     #[inline(always)]
-    pub(super) fn entry(self, tx: &ReadTx<'t, B>, slot: usize) -> Result<Ref<'t, B, Entry<K, V>>> {
+    pub(crate) fn entry(self, tx: &ReadTx<'t, B>, slot: usize) -> Result<Ref<'t, B, Entry<K, V>>> {
         if Slots::<K, V>::ARE_INLINE {
             return Ok(self.inline_entry(slot));
         }
@@ -211,26 +212,26 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, Bucket<K, V>> {
     }
 
     #[cold]
-    pub(super) fn damage(self) -> crate::Error {
+    pub(crate) fn damage(self) -> crate::Error {
         crate::error::corrupt("a hash map's bucket", self.off, "as many entries as tags", "fewer")
     }
 
-    /// Looks for a key in the bucket, and, where the key is, at what lies so many bytes from the words' start.
+    /// Searches a key in the bucket, and evaluates the words at its value.
     #[inline(always)]
-    pub(super) fn look_for<R>(
+    pub(crate) fn look_for<R>(
         self,
         tx: &ReadTx<'t, B>,
         tag: u64,
         key: &K::Query,
         look: impl Fn(&[AtomicU64], usize) -> R,
     ) -> Result<Seen<R>> {
-        tx.look(self.key, self.off, BUCKET_WORDS, |words| look_for::<K, V, R>(words, tag, key, &look))
+        tx.bulk_read(self.key, self.off, BUCKET_WORDS, |words| look_for::<K, V, R>(words, tag, key, &look))
     }
 }
 
-/// What the words of a bucket say of a key.
+/// Searches a key in the words of a bucket.
 #[inline(always)]
-pub(super) fn look_for<K: MapKey, V: Persist, R>(
+pub(crate) fn look_for<K: MapKey, V: Persist, R>(
     words: &[AtomicU64],
     tag: u64,
     key: &K::Query,
@@ -248,7 +249,7 @@ pub(super) fn look_for<K: MapKey, V: Persist, R>(
             continue;
         }
         let entry = offset_of!(Bucket<K, V>, slots) + slot * size_of::<Entry<K, V>>();
-        match K::is_in(Looked(words), entry + offset_of!(Entry<K, V>, key), key) {
+        match K::is_in(BulkWords(words), entry + offset_of!(Entry<K, V>, key), key) {
             Some(true) => return Seen::In(slot, look(words, entry + offset_of!(Entry<K, V>, value))),
             Some(false) => {}
             None => maybe |= bit,

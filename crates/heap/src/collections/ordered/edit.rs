@@ -1,13 +1,12 @@
-//! Changes of the tree: dividing full nodes on the way of an insertion, merging empty ones on that of a removal.
+//! Changes of the tree: an insertion divides full nodes on its way, a removal merges small ones.
 
-use super::range::Path;
-use super::{Entry, INNER, Inner, InnerPrivateFields, LEAF, LEAST, Leaf, Node, PMap};
+use super::{Entry, INNER, Inner, InnerPrivateFields, LEAF, LEAST, Leaf, Node, PMap, Path};
 use crate::Persist;
-use crate::brand::Brand;
 use crate::collections::keys::OrdKey;
 use crate::collections::sorted::{Order, SLOTS};
 use crate::error::Result;
-use crate::place::{Obj, Ref};
+use crate::objects::brand::Brand;
+use crate::objects::place::{Obj, Ref};
 use crate::tx::{ReadTx, Tx};
 use std::mem::offset_of;
 
@@ -16,7 +15,7 @@ const MIDDLE: usize = SLOTS / 2;
 /// Entries after it.
 const AFTER: usize = SLOTS - MIDDLE - 1;
 
-/// Where a node's parts lie.
+/// The offsets of the parts of a node.
 fn entry_off<K: Persist, V: Persist>(slot: usize) -> usize {
     offset_of!(Leaf<K, V>, slots) + slot * size_of::<Entry<K, V>>()
 }
@@ -24,7 +23,7 @@ fn child_off<K: Persist, V: Persist>(index: usize) -> usize {
     offset_of!(Inner<K, V>, children) + 8 + 8 * index
 }
 
-/// The words of a node with this order and nothing else.
+/// The words of an empty node with this order.
 pub(super) fn blank<K: Persist, V: Persist>(is_inner: bool, order: Order) -> Vec<u64> {
     let bytes = if is_inner { size_of::<Inner<K, V>>() } else { size_of::<Leaf<K, V>>() };
     let mut words = vec![0; bytes.div_ceil(8)];
@@ -47,7 +46,7 @@ pub(super) fn alloc<'t, B: Brand, K: OrdKey, V: Persist>(
 }
 
 impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
-    /// Lets a pointer lead to a child, of the kind that all of them have.
+    /// Links a child, of the kind of all children.
     fn link_child(self, tx: &mut Tx<'t, B>, index: usize, child: Node<'t, B, K, V>) -> Result<()> {
         if child.is_inner() {
             tx.link(self.child_slot::<Inner<K, V>>(index), child.as_object::<Inner<K, V>>())
@@ -56,7 +55,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
         }
     }
 
-    /// Moves the pointer to a child, if the nodes have any.
+    /// Moves the pointer to a child, if the nodes have children.
     fn move_child(
         self,
         tx: &mut Tx<'t, B>,
@@ -70,7 +69,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
         tx.move_value(self.child_slot::<Leaf<K, V>>(index), to.child_slot(to_index))
     }
 
-    /// The entry `at` and the two children that it stands between.
+    /// The entry `at` and the two children around it.
     fn neighbours(self, tx: &ReadTx<'t, B>, at: usize) -> Result<(Self, Self)> {
         match self.child(tx, at)?.zip(self.child(tx, at + 1)?) {
             Some((a, b)) if a.is_inner() == b.is_inner() => Ok((a, b)),
@@ -79,8 +78,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
     }
 }
 
-/// The half of a full node after its middle, as a node of its own; from where it was its pointers are taken away, and so is its part of
-/// the order, and that of the middle.
+/// Makes a node of the half of a full node after its middle. Removes the pointers, and the part of the order,
+/// of that half and of the middle.
 fn second_half<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     full: Node<'t, B, K, V>,
@@ -120,7 +119,8 @@ fn second_half<'t, B: Brand, K: OrdKey, V: Persist>(
     alloc(tx, full.is_inner(), &words)
 }
 
-/// Divides a full child of a node that is not: the half after the middle goes to a new node, the middle to the parent.
+/// Divides a full child of a node that is not full: the half after the middle goes to a new node, the middle
+/// to the parent.
 fn divide<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     (parent, at): (Node<'t, B, K, V>, usize),
@@ -138,7 +138,7 @@ fn divide<'t, B: Brand, K: OrdKey, V: Persist>(
 }
 
 impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
-    /// Divides the full leaf that a path leads to, and the full nodes above it. Returns where the path leads now.
+    /// Divides the full leaf at the end of a path, and the full nodes above it. Returns the new path.
     #[cold]
     pub(super) fn make_room(
         self,
@@ -158,7 +158,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(place)
     }
 
-    /// Makes a root whose only child is the root before it.
+    /// Makes a root whose only child is the old root.
     fn grow(self, tx: &mut Tx<'t, B>, old: Node<'t, B, K, V>) -> Result<Node<'t, B, K, V>> {
         let mut words = blank::<K, V>(true, Order::of_first(0));
         let image = bytemuck::cast_slice_mut::<u64, u8>(&mut words);
@@ -170,7 +170,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(root)
     }
 
-    /// Removes the entry that a path leads to.
+    /// Removes the entry at the end of a path.
     #[cold]
     pub(super) fn remove_at(self, tx: &mut Tx<'t, B>, mut path: Path<'t, B, K, V>) -> Result<()> {
         let Some(&(node, at)) = path.last() else { return Ok(()) };
@@ -199,14 +199,14 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         self.fill_up(tx, &path)
     }
 
-    /// Sees to it that the nodes of a path have enough entries, from the leaf up.
+    /// Ensures that the nodes of a path have enough entries, from the leaf up.
     fn fill_up(self, tx: &mut Tx<'t, B>, path: &Path<'t, B, K, V>) -> Result<()> {
         for step in path.windows(2).rev() {
             let ((parent, at), (node, _)) = (step[0], step[1]);
             if node.order(tx)?.len() >= LEAST {
                 return Ok(());
             }
-            // With the neighbour before it, or, if it is the first, the one after.
+            // With the previous neighbour or, for the first node, the next one.
             let left = at.saturating_sub(1);
             let (a, b) = parent.neighbours(tx, left)?;
             let (in_a, in_b) = (a.order(tx)?.len(), b.order(tx)?.len());
@@ -227,7 +227,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     }
 }
 
-/// Makes one node of two neighbours and the entry between them.
+/// Merges two neighbours and the entry between them.
 fn merge<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     (parent, at): (Node<'t, B, K, V>, usize),
@@ -253,7 +253,7 @@ fn merge<'t, B: Brand, K: OrdKey, V: Persist>(
     parent.keys().set_order(tx, &above, &rest)
 }
 
-/// Moves the first entry of `b` up, and the one between the two to the end of `a`.
+/// Moves the first entry of `b` up, and the entry between the two to the end of `a`.
 fn take_first<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     (parent, at): (Node<'t, B, K, V>, usize),
@@ -273,7 +273,7 @@ fn take_first<'t, B: Brand, K: OrdKey, V: Persist>(
     b.keys().set_order(tx, &of_b, &shorter)
 }
 
-/// Moves the last entry of `a` up, and the one between the two to the start of `b`.
+/// Moves the last entry of `a` up, and the entry between the two to the start of `b`.
 fn take_last<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     (parent, at): (Node<'t, B, K, V>, usize),

@@ -1,24 +1,26 @@
 //! An ordered map: a B-tree whose nodes are objects.
 //!
-//! The trees of the index crate have locks and recovery of their own, so that a change of theirs is committed by itself. This one is
-//! changed by the heap's transactions, together with everything else that these change.
+//! The trees of the index crate have locks and recovery of their own, and commit their changes by themselves.
+//! The heap's transactions change this one, together with everything else that they change.
 //!
 //! # Media layout
 //!
-//! `PMap` leads to the root: a leaf, or an inner node. A node has up to [`SLOTS`] entries, each a key and its value, in slots, and an [`Order`]
-//! that says which lie where (`sorted.rs`). An inner node has one more pointers to nodes too: the first of them leads to the child before
-//! all entries, and the one after a slot's number to the child after that slot's entry. Children are leaves all, or inner nodes all.
+//! `PMap` leads to the root: a leaf, or an inner node. A node has up to [`SLOTS`] entries, each a key and its
+//! value, in slots, and an [`Order`] of the slots (`sorted.rs`). An inner node has also pointers to children,
+//! one more than entries: the first leads to the child before all entries, and the one with a slot's number
+//! to the child after that slot's entry. The children of a node are all leaves, or all inner nodes.
 //!
 //! # Invariants
 //!
-//! - I1: keys are in strict order, those of a child between the entries that it stands between.
+//! - I1: keys are in strict order, those of a child between the entries around it.
 //! - I2: all leaves are at one depth. A node has at least one entry.
 //! - I3: pointers to children are null where there are no entries.
-//! - I4: pointers in slots without an entry are null (`moves.rs`), or what programs have linked there by places that they kept for too long.
+//! - I4: pointers in slots without an entry are null (`value_move.rs`), or were linked by a program through a
+//!   place that it kept for too long.
 //!
 //! # Commit point
 //!
-//! The transaction's, as everything that it does.
+//! The transaction's.
 //!
 //! # Recovery
 //!
@@ -26,40 +28,37 @@
 //!
 //! # Concurrency
 //!
-//! The heap's: nodes are in conflict each alone. The map itself changes only with its root.
+//! The heap's. Each node conflicts alone. The map itself changes only with its root.
 //!
 //! # Source
 //!
-//! B-trees (Bayer and McCreight), D1: entries of inner nodes are entries of the map, so that no key is there twice: keys may have arrays of their
-//! own. D2: nodes may become emptier than half before they are merged, so that removals and insertions by turns do not merge and divide. D3: entries
-//! are not moved to stand in order; bytes that say in which order they stand are (as words of permutations do in Masstree). So an
-//! insertion changes two lines. D4: there is no number of all entries, which would be one line more for each insertion.
+//! B-trees (Bayer and McCreight). D1: entries of inner nodes are entries of the map, so that no key is there
+//! twice, since keys may have arrays of their own. D2: nodes may fall below half before they are merged, so
+//! that alternating insertions and removals do not divide and merge. D3: entries do not move; bytes hold
+//! their order, as the permutation words of Masstree do. So an insertion changes two lines. D4: no total
+//! count of entries, which would cost one line more for each insertion.
 
 mod edit;
-mod range;
-
-pub use range::Range;
+pub(super) mod range;
 
 use super::keys::OrdKey;
 use super::sorted::{Found, Order, SLOTS, Sorted};
-use crate::brand::Brand;
 use crate::error::{Error, Result, corrupt};
-use crate::place::{Obj, Ref};
-use crate::slots::PRc;
+use crate::objects::brand::Brand;
+use crate::objects::place::{Obj, Ref};
+use crate::objects::slots::PRc;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
-use range::Path;
 use std::marker::PhantomData;
 use std::mem::offset_of;
-use std::ops::{Bound, RangeBounds};
 
-/// Most children.
+/// The most children.
 const CHILDREN: usize = SLOTS + 1;
-/// A node with fewer entries takes one from its neighbour, or becomes one with it.
+/// A node with fewer entries takes one from its neighbour, or is merged with it.
 const LEAST: usize = SLOTS / 3;
-/// Bytes of a node that are brought into the cache before they are looked at.
+/// Bytes of a node that are prefetched before a search.
 const FETCHED: usize = 1024;
-/// No path of a tree that is in order is as long.
+/// No path in an intact tree is this long.
 const DEPTH: usize = 20;
 
 #[derive(Debug, Persist)]
@@ -95,15 +94,20 @@ enum Children<K: Persist, V: Persist> {
     Inners([PRc<Inner<K, V>>; CHILDREN]),
 }
 
-/// Of what kind a node is: the tags of [`Children`]. A word, so that a copy of it with others waits for no part of one.
+/// The kind of a node: the tags of [`Children`]. A word, so that a copy of it with others waits for no part
+/// of one.
 type Kind = u64;
 const LEAF: Kind = 0;
 const INNER: Kind = 1;
 
-/// A map from `K` to `V` in the order of the keys: as a field of a type of your own, or in an object of its own.
+/// The nodes from the root down. The last step names the entry, those before it the child that was taken.
+type Path<'t, B, K, V> = Vec<(Node<'t, B, K, V>, usize)>;
+
+/// A map from `K` to `V` in the order of the keys: as a field of a type of your own, or in an object of its
+/// own.
 ///
-/// The methods are those of its place, `Ref<'t, B, PMap<K, V>>`. Keys are given by reference: `&u64` for a map with keys of
-/// type `u64`, `&str` for [`PString`](super::PString).
+/// The methods are those of its place, `Ref<'t, B, PMap<K, V>>`. Keys are given by reference: `&u64` for a
+/// map with keys of type `u64`, `&str` for [`PString`](super::PString).
 ///
 /// ```
 /// # use tembo_heap::{Error, Heap, Options, Persist, collections::PMap};
@@ -128,28 +132,29 @@ const INNER: Kind = 1;
 ///
 /// # Cost and conflicts
 ///
-/// An operation goes down a tree of nodes with 10 to 31 entries each; a change writes to two lines of one node, and sometimes to its
-/// neighbours and the one above. Keys and values lie in the nodes, so that large values are better put into a
-/// [`PBox`](super::PBox).
+/// An operation descends a tree of nodes with 10 to 31 entries each. A change writes to two lines of one
+/// node, and sometimes to its neighbours and the one above. Keys and values lie in the nodes, so that large
+/// values are better put into a [`PBox`](super::PBox).
 ///
-/// Two transactions are in conflict if one changes a node that the other looks at, or the object that the map is a field of.
-/// [`len`](Ref::len) looks at all nodes, and is in conflict with all insertions and removals.
+/// Two transactions conflict if one changes a node that the other reads, or the object that the map is a
+/// field of. [`len`](Ref::len) reads all nodes, and conflicts with all insertions and removals.
 ///
 /// # Places
 ///
-/// The place of a value is good until an entry is inserted or removed: it may be another entry's afterwards, or nobody's.
+/// The place of a value is valid until an entry is inserted or removed. Afterwards another entry may be
+/// there, or none.
 #[derive(Debug, Persist)]
 #[persist(crate = crate)]
 #[repr(C)]
 pub struct PMap<K: OrdKey, V: Persist> {
     /// The root, if it is a leaf.
     leaf: PRc<Leaf<K, V>>,
-    /// The root, if it is none.
+    /// The root, if it is an inner node.
     inner: PRc<Inner<K, V>>,
 }
 
 impl<K: OrdKey, V: Persist> PMap<K, V> {
-    /// A map of nothing, which takes no memory beside itself.
+    /// An empty map, which takes no memory besides itself.
     pub const fn new() -> PMap<K, V> {
         PMap { leaf: PRc::null(), inner: PRc::null() }
     }
@@ -187,10 +192,10 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
         if is_inner { size_of::<Inner<K, V>>() } else { size_of::<Leaf<K, V>>() }
     }
 
-    /// What the pointer `off` leads to.
+    /// The child that the pointer at `off` leads to.
     #[inline(always)]
     fn at(tx: &ReadTx<'t, B>, off: u64, kind: Kind) -> Self {
-        // Only one of the two may be a line by itself.
+        // Only one of the two kinds may be a line of its own.
         let own = if kind == LEAF { *tx.object(off) } else { tx.object::<Inner<K, V>>(off).part(0) };
         Node { own, kind }
     }
@@ -214,18 +219,18 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
         self.own.slots().at(slot)
     }
 
-    /// The pointer to a child, of which `T` is the type.
+    /// The pointer to a child of type `T`.
     fn child_slot<T: Persist>(self, index: usize) -> Ref<'t, B, PRc<T>> {
         assert!(self.is_inner() && index < CHILDREN, "a pointer {index} of a node");
         self.own.part((offset_of!(Inner<K, V>, children) + 8 + 8 * index) as u64)
     }
 
-    /// Of what kind the children are.
+    /// The kind of the children.
     fn children_kind(self) -> Ref<'t, B, u64> {
         self.own.part(offset_of!(Inner<K, V>, children) as u64)
     }
 
-    /// The node that a search in this one leads to.
+    /// The child that a search in this node leads to.
     #[inline(always)]
     fn next(self, tx: &ReadTx<'t, B>, found: &Found) -> Result<Self> {
         if found.child == 0 || found.children_kind > INNER {
@@ -253,7 +258,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
         }
     }
 
-    /// The entry that stands at `at`.
+    /// The entry `at` in the order.
     fn entry_at(self, tx: &ReadTx<'t, B>, at: usize) -> Result<Ref<'t, B, Entry<K, V>>> {
         let order = self.order(tx)?;
         if at < order.len() { Ok(self.entry(order.slot(at))) } else { Err(self.keys().damage()) }
@@ -265,7 +270,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
 }
 
 impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
-    /// Number of entries. Looks at every node, so that it takes time with their number, and is in conflict with every insertion and removal.
+    /// The number of entries. Reads every node, so that it takes time with their number, and conflicts with
+    /// every insertion and removal.
     ///
     /// # Errors
     ///
@@ -317,7 +323,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         tx.link(self.inner(), inner.map(Node::as_object))
     }
 
-    /// Down to a key, or to the leaf where it belongs.
+    /// Descends to a key, or to the leaf where it belongs.
     #[inline]
     fn find(
         self,
@@ -327,7 +333,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ) -> Result<(Node<'t, B, K, V>, Found)> {
         let begun = tx.writers_begun();
         let found = self.search(tx, root, key);
-        // Where a comparison has changed the heap, what was seen, damage included, means nothing.
+        // If a comparison has changed the heap, the result is void, even damage.
         tx.check_undisturbed(begun)?;
         found
     }
@@ -377,7 +383,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(self.get(tx, key)?.is_some())
     }
 
-    /// The way to a key, or to the place in a leaf where it belongs, and whether it is there.
+    /// The path to a key, or to the position in a leaf where it belongs, and whether it is there.
     fn path(
         self,
         tx: &ReadTx<'t, B>,
@@ -409,7 +415,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Err(self.too_deep())
     }
 
-    /// The place of a key's value, which is this one if there was none; else it is given back.
+    /// Inserts this value if the key has none; otherwise returns it.
     #[inline]
     fn entry(self, tx: &mut Tx<'t, B>, key: &K::Query, value: V) -> Result<(Ref<'t, B, V>, Option<V>)> {
         let root = match self.root(tx)? {
@@ -433,14 +439,14 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         let new = Entry { key: K::new(key), value };
         tx.check_undisturbed(begun)?;
         tx.put(entry, new)?;
-        // In order afterwards: if there is no room for the rest of the key, the slot is as it was.
+        // The order changes last: if there is no room for the rest of the key, the slot is unchanged.
         K::complete(tx, entry.key(), key)?;
         tx.check_undisturbed(begun)?;
         node.keys().set_order(tx, &old, &order)?;
         Ok((entry.value(), None))
     }
 
-    /// The way to where a search for a key has ended, if another ends there too: else the keys have no order.
+    /// The path where a search for a key has ended. If another search ends elsewhere, the keys have no order.
     #[cold]
     fn path_to(
         self,
@@ -463,8 +469,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(root)
     }
 
-    /// Sets the value of a key, whether it was there or not, and returns its place. Pointers of a value that was there let go of what
-    /// they led to.
+    /// Sets the value of a key, whether it was there or not, and returns its place. The pointers of an old
+    /// value are released.
     ///
     /// # Errors
     ///
@@ -477,8 +483,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(place)
     }
 
-    /// The place of a key's value, which is made if there is none. `value` may run transactions of its own, which become a part of this one; where
-    /// they give the key a value, that is replaced.
+    /// The place of a key's value; inserts one if there is none. `value` may run transactions of its own,
+    /// which become part of this one. If they give the key a value, that is replaced.
     ///
     /// # Errors
     ///
@@ -491,7 +497,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ) -> Result<Ref<'t, B, V>> {
         match self.get(tx, key)? {
             Some(place) => Ok(place),
-            // Not before what `value` may do itself.
+            // After `value`, which may change the map.
             None => self.insert(tx, key, value()),
         }
     }
@@ -520,7 +526,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(true)
     }
 
-    /// Removes all entries. They die a bounded part with each commit, so that the size does not matter.
+    /// Removes all entries. Commits release them a bounded part at a time, so that the size does not matter.
     ///
     /// # Errors
     ///
@@ -548,30 +554,6 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     /// As for [`len`](Self::len).
     pub fn last(self, tx: &ReadTx<'t, B>) -> Result<Option<(K::Owned, Ref<'t, B, V>)>> {
         self.iter(tx)?.next_back().transpose()
-    }
-
-    /// All entries in order: copies of the keys, and the places of the values.
-    ///
-    /// # Errors
-    ///
-    /// As for [`len`](Self::len); so may each step.
-    pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Range<'x, 't, B, K, V>> {
-        self.range::<(Bound<&K::Query>, Bound<&K::Query>)>(tx, (Bound::Unbounded, Bound::Unbounded))
-    }
-
-    /// The entries whose keys are in a range, in order, from both ends. For keys without a size, such as `str`, the range is a pair of
-    /// [`Bound`]s.
-    ///
-    /// # Errors
-    ///
-    /// As for [`len`](Self::len); so may each step, and end with [`Error::MapChanged`] if a transaction that ran since the one before inserted into
-    /// this map or removed from it.
-    pub fn range<'x, R: RangeBounds<K::Query>>(
-        self,
-        tx: &'x ReadTx<'t, B>,
-        range: R,
-    ) -> Result<Range<'x, 't, B, K, V>> {
-        Range::new(self, tx, range.start_bound(), range.end_bound())
     }
 }
 

@@ -1,25 +1,22 @@
-//! Ways through the tree, and ranges of it.
+//! Ranges of the tree, and paths through it.
 
-use super::{DEPTH, EntryPrivateFields, Node, PMap};
+use super::{DEPTH, EntryPrivateFields, Node, PMap, Path};
 use crate::Persist;
-use crate::brand::Brand;
 use crate::collections::keys::OrdKey;
 use crate::error::Result;
-use crate::place::Ref;
-use crate::tx::{ReadTx, Watch};
+use crate::objects::brand::Brand;
+use crate::objects::place::Ref;
+use crate::tx::{MapWatch, ReadTx};
 use std::cmp::Ordering;
-use std::ops::Bound;
-
-/// Nodes from the root on. The last step says which entry, those before it which child was taken.
-pub(super) type Path<'t, B, K, V> = Vec<(Node<'t, B, K, V>, usize)>;
+use std::ops::{Bound, RangeBounds};
 
 /// The entries of a [`PMap`] in a range, in order, from both ends.
 pub struct Range<'x, 't, B: Brand, K: OrdKey, V: Persist> {
     tx: &'x ReadTx<'t, B>,
-    /// Where the map begins.
+    /// The offset of the map's root.
     root: u64,
-    watch: Watch,
-    /// Ways to the first entry and to the last, unless there are none left.
+    watch: MapWatch,
+    /// The paths to the first entry and to the last, unless none is left.
     ends: Option<(Path<'t, B, K, V>, Path<'t, B, K, V>)>,
 }
 
@@ -32,20 +29,20 @@ impl<B: Brand, K: OrdKey, V: Persist> std::fmt::Debug for Range<'_, '_, B, K, V>
 type Item<'t, B, K, V> = (<K as super::super::MapKey>::Owned, Ref<'t, B, V>);
 
 impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
-    pub(super) fn new(
+    fn new(
         map: Ref<'t, B, PMap<K, V>>,
         tx: &'x ReadTx<'t, B>,
         start: Bound<&K::Query>,
         end: Bound<&K::Query>,
     ) -> Result<Self> {
-        let watch = Watch::begin(tx);
+        let watch = MapWatch::begin(tx);
         let Some(root) = map.root(tx)? else { return Ok(Range { tx, root: 0, watch, ends: None }) };
         let first = match start {
             Bound::Unbounded => down_first(tx, Path::new(), root)?,
             Bound::Included(key) | Bound::Excluded(key) => {
                 let (mut path, is_there) = map.path(tx, root, key)?;
                 if !is_there {
-                    settle_forward(tx, &mut path)?;
+                    skip_ends(tx, &mut path)?;
                 } else if matches!(start, Bound::Excluded(_)) {
                     forward(tx, &mut path)?;
                 }
@@ -67,7 +64,7 @@ impl<'x, 't, B: Brand, K: OrdKey, V: Persist> Range<'x, 't, B, K, V> {
     }
 
     fn step(&mut self, is_forward: bool) -> Result<Option<Item<'t, B, K, V>>> {
-        // On an error nothing is left.
+        // An error ends the range.
         let Some((mut first, mut last)) = self.ends.take() else { return Ok(None) };
         self.watch.check(self.tx, self.root)?;
         let end = if is_forward { &first } else { &last };
@@ -100,13 +97,13 @@ impl<B: Brand, K: OrdKey, V: Persist> DoubleEndedIterator for Range<'_, '_, B, K
     }
 }
 
-/// Which of two entries comes first. A child stands before the entry of its number.
+/// The order of two entries. A child precedes the entry with its number.
 fn order<B: Brand, K: OrdKey, V: Persist>(a: &Path<'_, B, K, V>, b: &Path<'_, B, K, V>) -> Ordering {
     let steps = a.iter().zip(b).map(|((_, a), (_, b))| a.cmp(b));
     steps.into_iter().find(|order| order.is_ne()).unwrap_or_else(|| b.len().cmp(&a.len()))
 }
 
-/// To the first entry below a node.
+/// Descends to the first entry below a node.
 fn down_first<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     mut path: Path<'t, B, K, V>,
@@ -120,7 +117,7 @@ fn down_first<'t, B: Brand, K: OrdKey, V: Persist>(
     Ok(path)
 }
 
-/// To the last entry below a node.
+/// Descends to the last entry below a node.
 fn down_last<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     mut path: Path<'t, B, K, V>,
@@ -132,12 +129,12 @@ fn down_last<'t, B: Brand, K: OrdKey, V: Persist>(
         path.push((node, entries));
         next = node.child(tx, entries)?;
     }
-    settle_back(&mut path);
+    step_back(&mut path);
     Ok(path)
 }
 
-/// From between two entries to the next: upwards, until a step leads to a child that has an entry after it.
-fn settle_forward<'t, B: Brand, K: OrdKey, V: Persist>(
+/// Goes from between two entries to the next: up, until a step leads to a child with an entry after it.
+fn skip_ends<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     path: &mut Path<'t, B, K, V>,
 ) -> Result<()> {
@@ -150,8 +147,8 @@ fn settle_forward<'t, B: Brand, K: OrdKey, V: Persist>(
     Ok(())
 }
 
-/// From between two entries to the one before.
-fn settle_back<B: Brand, K: OrdKey, V: Persist>(path: &mut Path<'_, B, K, V>) {
+/// Goes from between two entries to the previous one.
+fn step_back<B: Brand, K: OrdKey, V: Persist>(path: &mut Path<'_, B, K, V>) {
     while let Some((_, at)) = path.last_mut() {
         if *at > 0 {
             *at -= 1;
@@ -161,7 +158,7 @@ fn settle_back<B: Brand, K: OrdKey, V: Persist>(path: &mut Path<'_, B, K, V>) {
     }
 }
 
-/// From an entry to the next.
+/// Goes from an entry to the next.
 fn forward<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     path: &mut Path<'t, B, K, V>,
@@ -170,17 +167,44 @@ fn forward<'t, B: Brand, K: OrdKey, V: Persist>(
     *at += 1;
     match node.child(tx, *at)? {
         Some(below) => *path = down_first(tx, std::mem::take(path), below)?,
-        None => settle_forward(tx, path)?,
+        None => skip_ends(tx, path)?,
     }
     Ok(())
 }
 
-/// From an entry, or from between two of a leaf, to the one before.
+/// Goes from an entry, or from between two of a leaf, to the previous one.
 fn back<'t, B: Brand, K: OrdKey, V: Persist>(tx: &ReadTx<'t, B>, path: &mut Path<'t, B, K, V>) -> Result<()> {
     let Some(&(node, at)) = path.last() else { return Ok(()) };
     match node.child(tx, at)? {
         Some(below) => *path = down_last(tx, std::mem::take(path), below)?,
-        None => settle_back(path),
+        None => step_back(path),
     }
     Ok(())
+}
+
+impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
+    /// All entries in order: copies of the keys, and the places of the values.
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Self::len); so may each step.
+    pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Range<'x, 't, B, K, V>> {
+        self.range::<(Bound<&K::Query>, Bound<&K::Query>)>(tx, (Bound::Unbounded, Bound::Unbounded))
+    }
+
+    /// The entries whose keys are in a range, in order, from both ends. For keys without a size, such as
+    /// `str`, the range is a pair of [`Bound`]s.
+    ///
+    /// # Errors
+    ///
+    /// As for [`len`](Self::len). So may each step, which also fails with
+    /// [`Error::MapChanged`](crate::Error::MapChanged) if a nested transaction since the step before inserted
+    /// into this map or removed from it.
+    pub fn range<'x, R: RangeBounds<K::Query>>(
+        self,
+        tx: &'x ReadTx<'t, B>,
+        range: R,
+    ) -> Result<Range<'x, 't, B, K, V>> {
+        Range::new(self, tx, range.start_bound(), range.end_bound())
+    }
 }

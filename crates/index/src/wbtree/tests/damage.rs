@@ -10,8 +10,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use tembo_pmem::Region;
 use tembo_pool::Pool;
 
-/// A tree with everything that check looks at: three levels, long separators, common bytes; or, in the list of
-/// doomed trees, partly freed.
+/// A tree with everything that check looks at: three levels, long separators, common bytes; or, in the list
+/// of doomed trees, partly freed.
 fn varied(doomed: bool) -> Bench {
     let mut bench = Bench::new();
     let mut tx = bench.lane.begin();
@@ -115,7 +115,7 @@ fn inner_sites(view: Media<'_>, node: &Inner<'_>) -> Vec<Site> {
             sites.push(Site { what: "separator: bytes", off: block + 8, mask: 1 << 3 });
         }
     }
-    // Of a node that is being freed, the words of children that are gone mean nothing.
+    // In a node that is being freed, the words of children that are gone mean nothing.
     for i in 0..children_left(view, node).unwrap() {
         sites.push(site("inner node: a child", field!(PmInner.children) + 8 * i as u64, 1 << 9));
     }

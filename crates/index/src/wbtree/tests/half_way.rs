@@ -1,4 +1,5 @@
-//! Readers beside a commit: at each of its stores, every key has the value from before the transaction or the one from after it.
+//! Readers beside a commit: at each of its stores, every key has the value from before the transaction or
+//! the one from after it.
 
 use super::Bench;
 use crate::WbTree;
@@ -11,7 +12,7 @@ use tembo_pool::Pool;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a reader may find while a transaction is made.
+/// The values that a reader may find while a transaction is made.
 struct Expected {
     pool: Pool,
     tree: WbTree,

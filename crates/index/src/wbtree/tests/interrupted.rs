@@ -1,10 +1,10 @@
 //! Readers that a writer interrupts between any two of their loads.
 //!
-//! Threads would hit these moments once in millions of tries, so a view that counts its loads lets the writer work
-//! at a chosen one.
+//! Threads would hit these moments once in millions of tries, so a view that counts its loads lets the
+//! writer work at a chosen one.
 
 use super::Bench;
-use crate::wbtree::get::find_settled;
+use crate::wbtree::get::find_stable;
 use crate::wbtree::layout::LeafState;
 use crate::wbtree::node::{Leaf, Media, Record, View};
 use crate::wbtree::scan::{Direction, End, snapshot};
@@ -91,9 +91,7 @@ fn a_record_that_moves_within_its_leaf_is_always_found() {
         let (found, interrupted) = interrupt(
             loads,
             |tree, lane, _| move_and_refill(tree, lane),
-            |view, leaf| {
-                find_settled(view, leaf, Probe::new(b"c")).unwrap().map(|found| found.value.to_vec())
-            },
+            |view, leaf| find_stable(view, leaf, Probe::new(b"c")).unwrap().map(|found| found.value.to_vec()),
         );
         let found = found.expect("the record was there all the time");
         assert!(found == b"value of c" || found == b"moved");
@@ -140,7 +138,7 @@ fn a_slot_that_a_transaction_empties_is_not_filled_in_it() {
     ["a", "b", "c"].iter().for_each(|key| bench.put(key.as_bytes()));
     let media = Media(bench.pool.region());
     let leaf = Leaf::open(media.0, bench.tree.root(media).unwrap().node()).unwrap();
-    let slot_of = |key: &[u8]| find_settled(media, &leaf, Probe::new(key)).unwrap().unwrap().slot;
+    let slot_of = |key: &[u8]| find_stable(media, &leaf, Probe::new(key)).unwrap().unwrap().slot;
     let old = slot_of(b"b");
     let mut tx = bench.lane.begin();
     bench.tree.remove(&mut tx, b"b").unwrap();
@@ -170,15 +168,15 @@ fn a_record_is_not_found_before_its_state_says_so() {
                 // As if the last home store of that commit were still to come.
                 region.store_u64(leaf.off, before.0).unwrap();
             },
-            |view, leaf| find_settled(view, leaf, Probe::new(b"new")).unwrap().map(|found| found.slot),
+            |view, leaf| find_stable(view, leaf, Probe::new(b"new")).unwrap().map(|found| found.slot),
         );
         assert_eq!(found, None);
         interrupted
     });
 }
 
-/// Two leaves: the reader is interrupted by a writer who empties one, so that the other takes its place, and then puts
-/// records into that. It stays where it is, but its fences are others.
+/// Two leaves: the reader is interrupted by a writer who empties one, so that the other takes its place,
+/// and then puts records into that. It stays where it is, but its fences are others.
 fn while_a_leaf_grows<T>(
     loads_before: usize,
     emptied: std::ops::Range<u32>,
@@ -213,7 +211,8 @@ fn numbered(i: u32) -> Vec<u8> {
     format!("{i:04}").into_bytes()
 }
 
-/// Whether a record is left in the leaf that grows: so many that the other is joined with it only when it is empty.
+/// Whether a record is left in the leaf that grows: so many that the other is joined with it only when it
+/// is empty.
 fn stays(i: u32) -> bool {
     i % 5 != 4
 }
@@ -224,8 +223,8 @@ fn leaves(tree: &WbTree) -> Vec<u64> {
     nodes.leaves.iter().map(|(leaf, _)| leaf.off).collect()
 }
 
-/// A walk that had read the way to a leaf before that grew met its new keys twice: they lay behind the fence from which the
-/// walk then went on.
+/// A walk that had read the way to a leaf before that grew met its new keys twice: they lay behind the
+/// fence from which the walk then went on.
 #[test]
 fn a_walk_meets_nothing_twice_in_a_leaf_that_grows() {
     for (emptied, direction) in

@@ -1,12 +1,12 @@
-//! What only the tree's own knowledge of its media can test: shape, damage, and the words of an operation.
+//! Tests that need the tree's own knowledge of its media: shape, damage, and the words of an operation.
 
-mod at_once;
-mod beside;
+mod concurrent;
 mod damage;
 mod half_way;
 mod interrupted;
 mod prefetch;
 mod shape;
+mod snapshot_scan;
 
 use super::clear::{children_left, next_doomed_off};
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};

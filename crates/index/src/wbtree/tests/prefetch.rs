@@ -1,4 +1,4 @@
-//! What a prefetch asks for is what look-ups then touch.
+//! A prefetch requests the lines that lookups then touch.
 
 use super::{Bench, Media};
 use crate::PREFETCH_KEYS_MAX;

@@ -110,8 +110,8 @@ fn a_leaf_stays_sparse_where_its_parent_finds_no_room() {
     bench.check().unwrap();
 }
 
-/// In a full pool, whose leaves are so sparse that each removal changes two words, and right after a record that leaves
-/// little of its half of the lane.
+/// In a full pool, whose leaves are so sparse that each removal changes two words, and right after a record
+/// that leaves little of its half of the lane.
 #[test]
 fn a_range_is_removed_in_a_full_pool_with_a_full_lane() {
     let region = Region::simulated(&vec![0; 1 << 20], 2 << 20, None).unwrap();

@@ -1,4 +1,5 @@
-//! What a change costs in the CDDS tree as its paper describes it, in both orders of entries, and in Tembo's.
+//! The cost of a change in the CDDS tree as its paper describes it, in both orders of entries, and in
+//! Tembo's.
 
 use crate::cdds::counts::{Row, Times, count, time};
 use crate::cdds::sides::SideKind;
@@ -55,7 +56,7 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
     Ok(Drawing { table, panels, notes })
 }
 
-/// Of the operation at a place of [`OPERATIONS`].
+/// The metrics of the operation at a place of [`OPERATIONS`].
 fn metrics(row: &Row, place: usize) -> Metrics {
     const NOTHING: Metrics = Metrics { words: 0.0, lines: 0.0, fences: 0.0 };
     [row.put, row.replace, row.delete, NOTHING][place]

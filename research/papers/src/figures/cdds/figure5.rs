@@ -1,7 +1,8 @@
 //! Figure 5 of the CDDS paper: how fast objects are written and flushed.
 //!
-//! The method is the paper's (its section 4.2): a part of memory is divided into objects of one size; all of an object is written and
-//! flushed, then the next one. Here there are more instructions, stores past the caches, and three places for fences.
+//! The method is the paper's (its section 4.2): a part of memory is divided into objects of one size; all of
+//! an object is written and flushed, then the next one. Here there are more instructions, stores past the
+//! caches, and three places for fences.
 
 use crate::figures::{Drawing, Figure, Setup};
 use crate::plot::{Kind, Panel, Series};
@@ -43,14 +44,14 @@ enum Fence {
 const FENCES: [(Fence, &str); 3] =
     [(Fence::Line, "line"), (Fence::Object, "object"), (Fence::Batch, "batch")];
 
-/// What this machine has the instructions for.
+/// The curves that this machine has the instructions for.
 fn curves() -> Vec<Curve> {
     use FlushInstruction::{Clflush, ClflushOpt, Clwb};
     let curve = |name, flush| Curve { name, flush: Some(flush), non_temporal: false };
     let mut curves = vec![Curve { name: "written, not flushed", flush: None, non_temporal: false }];
     let Some(best) = FlushInstruction::detect() else { return curves };
     match best {
-        // Whoever has the better instruction has the others.
+        // A processor that has the better instruction has the others.
         Clwb => {
             curves.extend([curve("clwb", Clwb), curve("clflushopt", ClflushOpt), curve("clflush", Clflush)])
         }
@@ -138,7 +139,8 @@ fn open(file: &File, bytes: u64, curve: Curve) -> Result<Region, Error> {
     Ok(Region::map_file(file.try_clone()?, bytes, &options, Access::ReadWrite)?)
 }
 
-/// Nanoseconds of a line: the median of some walks through the memory, or through a part of it where each line is waited for.
+/// Nanoseconds of a line: the median of some walks through the memory, or through a part of it where each
+/// line is waited for.
 fn ns_of_a_line(region: &mut Region, object: u64, fence: Fence, setup: &Setup) -> Result<f64, Error> {
     let walked = match fence {
         Fence::Line => (region.len() / 8).max(object),

@@ -1,4 +1,5 @@
-//! The figures of the CDDS paper, and what its tree and Tembo's cost and wear. Figure 7 is in `research/peers`.
+//! The figures of the CDDS paper, and what its tree and Tembo's cost and wear. Figure 7 is in
+//! `research/peers`.
 
 pub(super) mod costs;
 pub(super) mod figure5;

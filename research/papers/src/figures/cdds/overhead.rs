@@ -1,5 +1,5 @@
-//! What versions cost: the CDDS tree without flushes beside a volatile B+-Tree (section 4.3 of its paper), and beside the wB+-Tree without
-//! flushes, which lies in the same pool and has no versions.
+//! The cost of versions: the CDDS tree without flushes beside a volatile B+-Tree (section 4.3 of its paper),
+//! and beside the wB+-Tree without flushes, which lies in the same pool and has no versions.
 
 use crate::cdds::volatile::volatile_btree;
 use crate::figures::{Drawing, Figure, Setup};

@@ -23,6 +23,20 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
         rows.push((kind, wear(kind, keys, updates, setup.seed, &setup.params, &setup.medium)?));
         progress.step();
     }
+    let each = |sum: u64| sum as f64 / updates as f64;
+    let table = table(&rows, &each);
+    let panels = panels(&rows, &each);
+    let notes = vec![
+        format!(
+            "{keys} keys, {updates} updates of keys that a Zipf distribution ({THETA}) chooses; 8-byte keys and values"
+        ),
+        "a write: a line of which something changed reaches the memory, by a flush or an eviction".to_owned(),
+        setup.model_note(),
+    ];
+    Ok(Drawing { table, panels, notes })
+}
+
+fn table(rows: &[(SideKind, Worn)], each: &dyn Fn(u64) -> f64) -> Table {
     let mut table = Table::new(&[
         "tree",
         "line_writes_per_update",
@@ -35,8 +49,7 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
         "max",
         "variation",
     ]);
-    let each = |sum: u64| sum as f64 / updates as f64;
-    for (kind, Worn { wear, cost }) in &rows {
+    for (kind, Worn { wear, cost }) in rows {
         let cells = [
             number(each(cost.lines_written)),
             number(each(cost.bits_modified)),
@@ -50,6 +63,10 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
         ];
         table.add(std::iter::once(kind.name().to_owned()).chain(cells).collect());
     }
+    table
+}
+
+fn panels(rows: &[(SideKind, Worn)], each: &dyn Fn(u64) -> f64) -> Vec<Panel> {
     let panel = |title: &str, y_label: &str, categories: &[&str], values: &dyn Fn(&Worn) -> Vec<f64>| Panel {
         title: title.to_owned(),
         x_label: String::new(),
@@ -65,7 +82,7 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
         kind: Kind::Bars,
         log: true,
     };
-    let panels = vec![
+    vec![
         panel(
             "Writes of a line, of the lines that were written",
             "writes",
@@ -75,13 +92,5 @@ fn measure(setup: &Setup, progress: &Progress) -> Result<Drawing, Error> {
         panel("Written by an update", "lines, bits", &["lines", "bits"], &|worn| {
             vec![each(worn.cost.lines_written), each(worn.cost.bits_modified)]
         }),
-    ];
-    let notes = vec![
-        format!(
-            "{keys} keys, {updates} updates of keys that a Zipf distribution ({THETA}) chooses; 8-byte keys and values"
-        ),
-        "a write: a line of which something changed reaches the memory, by a flush or an eviction".to_owned(),
-        setup.model_note(),
-    ];
-    Ok(Drawing { table, panels, notes })
+    ]
 }

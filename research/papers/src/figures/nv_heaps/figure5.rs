@@ -1,9 +1,10 @@
 //! Figure 5 of the NV-heaps paper: what its programs do in a second, by memory and number of threads.
 //!
-//! The paper's own method, with this project's model: without durability a program is timed on this machine; what durability and a memory
-//! add to each operation is the difference of two runs in the model, of the memory with flushes and fences, and of DRAM without.
-//! Times are added up one after the other, and threads do not share the modelled memory's banks, so that what is said of modelled memories is right for
-//! one thread, and on the whole for several. "This machine" is no model: its DRAM with flushes and fences.
+//! The paper's own method, with this project's model: without durability a program is timed on this machine;
+//! what durability and a memory add to each operation is the difference of two runs in the model, of the
+//! memory with flushes and fences, and of DRAM without. Times are added up one after the other, and threads
+//! do not share the modelled memory's banks, so that what is said of modelled memories is right for one
+//! thread, and on the whole for several. "This machine" is no model: its DRAM with flushes and fences.
 
 use super::{load, size, thread_counts, threads_name};
 use crate::figures::{Drawing, Figure, Setup};

@@ -1,7 +1,7 @@
 //! Figure 6 of the NV-heaps paper: what each layer of safety costs its programs.
 //!
-//! The layers are the heap with parts left out ([`Layer`]). Under all of them lies the same program in ordinary memory, which
-//! has none of the heap: neither its transactions nor its places.
+//! The layers are the heap with parts left out ([`Layer`]). Under all of them lies the same program in
+//! ordinary memory, which has none of the heap: neither its transactions nor its places.
 
 use super::{load, size, thread_counts, threads_name};
 use crate::figures::{Drawing, Figure, Setup};

@@ -1,5 +1,5 @@
-//! The table and the figures of the NV-heaps paper: what its programs ([`programs`](crate::programs)) do on this machine, and in
-//! the model of its memories.
+//! The table and the figures of the NV-heaps paper: what its programs ([`programs`](crate::programs)) do on
+//! this machine, and in the model of its memories.
 
 pub(super) mod figure4;
 pub(super) mod figure5;

@@ -1,8 +1,9 @@
 //! Table 1 of the NV-heaps paper: what the basic operations take in each layer.
 //!
-//! An operation is done many times in one transaction, and the transaction's time is divided by that: so each bears its share of the
-//! commit and its fence, but not the whole of it, which is the row of a transaction with one write. With STTM and PCM the time is
-//! that without durability, and what the model adds, as in Figure 5.
+//! An operation is done many times in one transaction, and the transaction's time is divided by that: so each
+//! bears its share of the commit and its fence, but not the whole of it, which is the row of a transaction
+//! with one write. With STTM and PCM the time is that without durability, and what the model adds, as in
+//! Figure 5.
 
 use super::figure6::LAYERS;
 use crate::figures::{Drawing, Figure, Setup};

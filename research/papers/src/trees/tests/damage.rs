@@ -172,7 +172,8 @@ impl Texts {
     }
 }
 
-/// A crash between the two atomic writes leaves slots invalid: searches go by the bitmap, and the next change repairs.
+/// A crash between the two atomic writes leaves slots invalid: searches go by the bitmap, and the next change
+/// repairs.
 #[test]
 fn invalid_slots_are_searched_by_the_bitmap_and_repaired_by_a_change() {
     let mut tree = tree::<WbTree>();

@@ -1,0 +1,12 @@
+//! The check: reads a whole heap without changing it and without its program's types, and proves that every
+//! pointer is valid, every count exact, and nothing leaked.
+
+mod format;
+mod summary;
+mod walk;
+
+pub(crate) use format::is_migrating;
+pub use format::{Description, HeapFormat, describe, format_at};
+pub use summary::{Circle, Summary, TypeUsage};
+pub(crate) use walk::objects;
+pub use walk::{check, check_beside_unknown};

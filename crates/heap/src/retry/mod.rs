@@ -1,0 +1,10 @@
+//! Running transactions: again after a conflict, serially after many.
+
+mod attempts;
+mod backoff;
+mod course;
+mod quiet;
+mod run;
+mod serial;
+
+pub(crate) use run::{read, write};

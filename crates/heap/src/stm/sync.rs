@@ -1,0 +1,13 @@
+//! Atomics of the ownership records and the clock. `tests/threads_protocol.rs` replaces them by those of a
+//! model checker.
+
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use tembo_pmem::prefetch_for_store;
+pub(crate) use tembo_sync::fence_after_exchange;
+
+/// A load that is ordered with other such loads of its thread, and with exchanges of other threads, in one
+/// order that all threads agree on.
+#[inline(always)]
+pub(crate) fn load_in_order(word: &AtomicU64) -> u64 {
+    word.load(Ordering::SeqCst)
+}

@@ -1,0 +1,47 @@
+//! Handles, made of objects in a transaction, and followed back to their objects.
+
+use crate::error::{Error, Result};
+use crate::handles::Handle;
+use crate::objects::brand::{Brand, SameHeap};
+use crate::objects::persist::Persist;
+use crate::objects::place::Obj;
+use crate::tx::read::ReadTx;
+use crate::tx::write::{Tx, writer_of};
+
+impl<'t, B: Brand> Tx<'t, B> {
+    /// Makes a handle of an object, which counts from the commit on. An object without pointers may be held
+    /// too. The commit keeps eight bytes in the file for a held object, so that its last pointer can be
+    /// removed in a full pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`]; the pool's own.
+    pub fn hold<T: Persist>(&mut self, object: Obj<'t, B, T>) -> Result<Handle<B, T>> {
+        let (handle, new) = Handle::new(self.shared.handles.clone(), object.object_off());
+        writer_of(self.shared, self.active)?.held.push(new);
+        Ok(handle)
+    }
+}
+
+impl<'t, B: Brand> ReadTx<'t, B> {
+    /// The object of a handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cancelled`] if the handle comes from a transaction that was not committed;
+    /// [`Error::ClosedHandle`] if its heap was closed and opened again; [`Error::Conflict`].
+    pub fn enter<H: SameHeap<B>, T: Persist>(&self, handle: &Handle<H, T>) -> Result<Obj<'t, B, T>> {
+        if !handle.is_of(&self.shared.handles) {
+            return Err(Error::ClosedHandle { handle: format!("{handle:?}").into() });
+        }
+        if !handle.counts() {
+            return Err(Error::Cancelled);
+        }
+        // This is read and validated like everything else: another thread may drop the handle before the
+        // commit.
+        if !self.is_alive(handle.off())? {
+            return self.active.conflict();
+        }
+        Ok(self.object(handle.off()))
+    }
+}

@@ -1,0 +1,55 @@
+//! Key-value records: the form that keys and values have on media in all maps of byte strings.
+//!
+//! A record is a word with both lengths, then the key, then the value. It is written into a fresh block,
+//! and never changes once it is published. `PmRecord` and `PmCddsRecord` document that word for their maps.
+
+use crate::error::{Error, Result};
+use tembo_pool::Tx;
+
+/// The longest key, in bytes.
+pub const MAX_KEY_BYTES: u64 = 65_536;
+/// The longest value, in bytes.
+pub const MAX_VALUE_BYTES: u64 = 512 << 20;
+
+/// Bytes of a record before its key.
+pub(crate) const RECORD_HEAD_BYTES: u64 = 8;
+/// Records up to this size are composed on the stack and written at once.
+const SMALL_RECORD_BYTES: usize = 512;
+
+/// Refuses a key or a value that is too long; returns the bytes of the value, which is the concatenation of
+/// `value`.
+#[inline]
+pub(crate) fn check_lengths(key: &[u8], value: &[&[u8]]) -> Result<u64> {
+    let key_bytes = key.len() as u64;
+    if key_bytes > MAX_KEY_BYTES {
+        return Err(Error::KeyTooLong { bytes: key_bytes, max_bytes: MAX_KEY_BYTES });
+    }
+    let value_bytes = value.iter().map(|part| part.len() as u64).sum();
+    if value_bytes > MAX_VALUE_BYTES {
+        return Err(Error::ValueTooLong { bytes: value_bytes, max_bytes: MAX_VALUE_BYTES });
+    }
+    Ok(value_bytes)
+}
+
+/// Writes a record into a fresh block.
+pub(crate) fn write_record(tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<u64> {
+    let head = (key.len() as u64 | value_bytes << 32).to_ne_bytes();
+    let bytes = RECORD_HEAD_BYTES + key.len() as u64 + value_bytes;
+    let off = tx.alloc(bytes)?;
+    if bytes <= SMALL_RECORD_BYTES as u64 {
+        let mut image = [0; SMALL_RECORD_BYTES];
+        let mut filled = 0;
+        for part in [&head, key].iter().chain(value) {
+            image[filled..filled + part.len()].copy_from_slice(part);
+            filled += part.len();
+        }
+        tx.write_fresh(off, &image[..filled])?;
+        return Ok(off);
+    }
+    let mut at = off;
+    for part in [&head, key].iter().chain(value) {
+        tx.write_fresh(at, part)?;
+        at += part.len() as u64;
+    }
+    Ok(off)
+}

@@ -1,0 +1,28 @@
+//! Values in DRAM that have left the tree, and wait for the readers that may still look at them.
+
+use parking_lot::Mutex;
+use tembo_pool::OpenGuard;
+
+/// A value that is dropped later: a node, a leaf's order, or a record.
+pub(super) type Waste = Box<dyn Send>;
+
+/// This many are kept before the oldest are looked at.
+const BATCH: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Garbage {
+    waste: Mutex<Vec<(u64, Waste)>>,
+}
+
+impl Garbage {
+    /// Drops `waste`, which nobody can reach any more, as soon as no pin from before is left.
+    pub(super) fn add(&self, claim: &OpenGuard, waste: Waste) {
+        let epoch = claim.end_epoch();
+        let mut list = self.waste.lock();
+        list.push((epoch, waste));
+        if list.len() >= BATCH {
+            let oldest = claim.oldest_pin();
+            list.retain(|(epoch, _)| *epoch >= oldest);
+        }
+    }
+}

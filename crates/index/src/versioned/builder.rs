@@ -1,0 +1,268 @@
+//! Making a version: the changes of one transaction, gathered in memory and stored when it commits.
+//!
+//! Changed nodes are in drafts in memory. No draft is allocated before the commit, so that a node that is
+//! made and given up in one version takes no block.
+
+use super::deferred_stamps::DeferredStamps;
+use super::layout::RootWord;
+use super::layout::{MAX_VERSION, at};
+use super::old_scan::OldScan;
+use super::queue::{Dead, Queues, Reclaim};
+use super::readers::Retained;
+use super::shared::Shared;
+use super::version::{Version, load_version};
+use super::view::View;
+use crate::error::{Error, Result, corrupt};
+use crate::record::{MAX_KEY_BYTES, check_lengths};
+use tembo_pool::{KeptSpace, Lane, Tx};
+
+/// Items that a version takes off the queue of the young beyond two for each that it puts there.
+const YOUNG_STEPS: usize = 2;
+/// Changes of a group at most, so that no transaction becomes too large.
+pub(crate) const GROUP_MAX: usize = 64;
+
+/// How a structure changes its keys in a version that is being made.
+pub trait BuildVersion: Reclaim {
+    /// The nodes in memory of a version in the making.
+    type Drafts: Default + Send;
+
+    /// Begins to change a version, with the memory of drafts of another.
+    fn begin(drafts: &mut Self::Drafts, before: View<'_>) -> Result<()>;
+
+    /// Looks for the key of the only change that a version will have, in the version before.
+    fn seek(drafts: &mut Self::Drafts, before: &View<'_>, lane: &mut Lane, key: &[u8]) -> Result<()> {
+        let _ = (drafts, before, lane, key);
+        Ok(())
+    }
+
+    /// Puts a key of a length that is allowed; returns whether it was there.
+    fn put(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
+
+    /// Removes a key; returns whether it was there. Calls [`VersionBuilder::change`] before it changes
+    /// anything.
+    fn remove(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool>;
+
+    /// The value of a key in the version that is being made.
+    fn get_made(builder: &VersionBuilder<Self>, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Removes everything, in time that does not follow how much that is.
+    fn clear(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>) -> Result<()>;
+
+    /// Writes and stores all that changed but the head; returns the root.
+    fn write(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>) -> Result<RootWord>;
+}
+
+/// A version in the making.
+///
+/// It belongs to a transaction, which is its owner's, and which every call is given: transactions may make
+/// versions of several maps.
+pub struct VersionBuilder<S: BuildVersion> {
+    pub(crate) header: u64,
+    /// The seed of the hashes; 0 in a tree.
+    pub(crate) seed: u64,
+    /// Its number.
+    pub(crate) version: u64,
+    pub(crate) retained: Retained,
+    pub(crate) before: Version,
+    /// The deferred stamps of the version before, if they are needed by now.
+    pub(crate) due: DeferredStamps,
+    /// Words that this version does not store for the one before.
+    pub(crate) deferred: Vec<u64>,
+    pub(crate) length: u64,
+    pub(crate) drafts: S::Drafts,
+    pub(crate) dead: Vec<Dead>,
+    /// How many changes were begun.
+    changes: usize,
+    pub(crate) is_changed: bool,
+    /// A change failed half-way.
+    pub(crate) is_broken: bool,
+    /// Nothing was put, so that all that it allocates serves to give space back.
+    pub(crate) only_removes: bool,
+    /// Items of the queues to be looked at beyond those that every version looks at.
+    pub(crate) more_steps: usize,
+}
+
+impl<S: BuildVersion> Default for VersionBuilder<S> {
+    fn default() -> VersionBuilder<S> {
+        VersionBuilder {
+            header: 0,
+            seed: 0,
+            version: 0,
+            retained: Retained::default(),
+            before: Version::default(),
+            due: DeferredStamps::default(),
+            deferred: Vec::new(),
+            length: 0,
+            drafts: S::Drafts::default(),
+            dead: Vec::new(),
+            changes: 0,
+            is_changed: false,
+            is_broken: false,
+            only_removes: true,
+            more_steps: 0,
+        }
+    }
+}
+
+impl<S: BuildVersion> VersionBuilder<S> {
+    /// Begins a version, with the memory of one that is done, if there is one. The caller holds the map's
+    /// lock until the transaction has ended.
+    pub(crate) fn begin(
+        shared: &Shared,
+        spare: &mut Option<Box<VersionBuilder<S>>>,
+    ) -> Result<Box<VersionBuilder<S>>> {
+        let mut builder = spare.take().unwrap_or_default();
+        builder.look(shared)?;
+        builder.set_out(shared)?;
+        Ok(builder)
+    }
+
+    /// As [`begin`](Self::begin), of a version that will have one change, of this key, and is made with
+    /// this lane.
+    pub(crate) fn begin_one(
+        shared: &Shared,
+        spare: &mut Option<Box<VersionBuilder<S>>>,
+        lane: &mut Lane,
+        key: &[u8],
+    ) -> Result<Box<VersionBuilder<S>>> {
+        let mut builder = spare.take().unwrap_or_default();
+        let before = builder.look(shared)?;
+        S::seek(&mut builder.drafts, &shared.view(before), lane, key)?;
+        builder.set_out(shared)?;
+        Ok(builder)
+    }
+
+    /// Takes the version before to start from, and returns it.
+    #[inline(always)]
+    fn look(&mut self, shared: &Shared) -> Result<Version> {
+        (self.header, self.seed) = (shared.header, shared.seed);
+        let before = load_version(shared.region(), shared.header)?;
+        (self.before, self.length) = (before, before.length);
+        S::begin(&mut self.drafts, shared.view(before))?;
+        Ok(before)
+    }
+
+    fn set_out(&mut self, shared: &Shared) -> Result<()> {
+        self.version = shared.intend(&mut self.retained);
+        if self.version > MAX_VERSION {
+            let expected = format!("up to {MAX_VERSION}");
+            return Err(corrupt("the version of a map", shared.header, expected, self.version));
+        }
+        self.due = shared.due(&self.retained);
+        self.deferred.clear();
+        self.dead.clear();
+        (self.changes, self.is_changed, self.is_broken, self.more_steps) = (0, false, false, 0);
+        self.only_removes = true;
+        Ok(())
+    }
+
+    /// Leaves its memory to another version, unless it has become large.
+    #[inline]
+    pub(crate) fn leave(self: Box<Self>, spare: &mut Option<Box<VersionBuilder<S>>>) {
+        if self.changes <= GROUP_MAX {
+            *spare = Some(self);
+        }
+    }
+
+    /// Puts a key; returns whether it was there. After an error nothing of the version can be committed.
+    pub(crate) fn put(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
+        check_lengths(key, &[value])?;
+        self.check_whole()?;
+        self.change();
+        self.only_removes = false;
+        let was_there = S::put(self, tx, key, value)?;
+        self.length = self.length.saturating_add(u64::from(!was_there));
+        self.is_broken = false;
+        Ok(was_there)
+    }
+
+    /// Removes a key; returns whether it was there.
+    pub(crate) fn remove(&mut self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
+        self.check_whole()?;
+        if key.len() as u64 > MAX_KEY_BYTES || !S::remove(self, tx, key)? {
+            return Ok(false);
+        }
+        self.length = self
+            .length
+            .checked_sub(1)
+            .ok_or_else(|| corrupt("the length of a map", self.header, "at least 1", 0))?;
+        self.is_broken = false;
+        Ok(true)
+    }
+
+    /// The value of a key in the version that is being made.
+    pub(crate) fn get(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if key.len() as u64 > MAX_KEY_BYTES {
+            return Ok(None);
+        }
+        S::get_made(self, tx, key)
+    }
+
+    /// Refuses changes after one that failed half-way.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        if self.is_broken { Err(Error::Abandoned) } else { Ok(()) }
+    }
+
+    /// Notes that a change begins. If it fails, nothing of the version can be committed.
+    pub(crate) fn change(&mut self) {
+        self.changes += 1;
+        self.is_changed = true;
+        self.is_broken = true;
+    }
+
+    /// Sees to a record that is in the version no more, and was put into `start`.
+    pub(crate) fn give_up_record(&mut self, tx: &mut Tx<'_>, off: u64, start: u64) -> Result<()> {
+        if start == self.version {
+            return Ok(tx.free(off)?);
+        }
+        self.dead.push(Dead::record(off, start, self.version));
+        Ok(())
+    }
+
+    /// Makes the version part of its transaction; nothing if there were no changes. When that is durable,
+    /// the version is [shown](Shared::show).
+    pub(crate) fn finish(&mut self, tx: &mut Tx<'_>, scan: &mut OldScan) -> Result<Option<Version>> {
+        self.check_whole()?;
+        if !self.is_changed && self.more_steps == 0 {
+            return Ok(None);
+        }
+        tx.use_kept_space(if self.only_removes { KeptSpace::Half } else { KeptSpace::None });
+        if self.turn_queues(tx)? {
+            scan.watch(&self.retained, self.before.number);
+        }
+        if !self.is_changed {
+            return Ok(None);
+        }
+        self.due.store(tx)?;
+        let root = S::write(self, tx)?;
+        let version = Version { number: self.version, root, length: self.length };
+        let (mut mask, mut words) = (0, [0; 8]);
+        let mut store = |field: u64, now: u64, before: u64| {
+            words[field as usize / 8] = now;
+            mask |= u8::from(now != before) << (field / 8);
+        };
+        store(at!(PmCddsHead.version), version.number, self.before.number);
+        store(at!(PmCddsHead.root), version.root.0, self.before.root.0);
+        store(at!(PmCddsHead.length), version.length, self.before.length);
+        // PERSIST(I5): one record has these words, everything above, and the sums of the new blocks.
+        tx.store_line(self.header, mask, &words)?;
+        Ok(Some(version))
+    }
+
+    /// Frees some of what died in earlier versions, and queues what died in this one.
+    ///
+    /// Returns whether some of it was found to be needed.
+    fn turn_queues(&self, tx: &mut Tx<'_>) -> Result<bool> {
+        let mut queues = Queues::open(tx, self.header)?;
+        let steps = self.more_steps.saturating_add(YOUNG_STEPS + 2 * self.dead.len());
+        let mut taken = 0;
+        while taken < steps && queues.young.poppable() > 0 {
+            let Some(dead) = queues.young.pop(tx)? else { break };
+            taken += queues.free_or_keep::<S>(tx, dead, &self.retained)?;
+        }
+        for dead in &self.dead {
+            queues.young.push(tx, dead)?;
+        }
+        queues.close(tx)
+    }
+}

@@ -1,0 +1,10 @@
+//! The structure of the CDDS hash table, as a type.
+
+use super::super::builder::VersionBuilder;
+
+/// Keys are found by their hashes: what makes a [`VersionedMap`] a [`VersionedHash`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HashStructure {}
+
+/// A version of a table in the making.
+pub(crate) type HashBuilder = VersionBuilder<HashStructure>;

@@ -1,0 +1,192 @@
+//! The state that the clones of a handle share: the newest version, the versions that are read, and the
+//! snapshots.
+
+use super::deferred_stamps::{DeferredStamps, NewestDeferredStamps};
+use super::kept_list::KeptSnapshot;
+use super::layout::RootWord;
+use super::mostly_empty::MostlyEmpty;
+use super::readers::{ReaderSlot, Readers, Retained};
+use super::requests::Waiting;
+use super::version::Version;
+use super::view::View;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tembo_pmem::Region;
+use tembo_pool::{OpenGuard, Pool};
+
+/// The state that the clones of a handle share.
+pub(crate) struct Shared {
+    pub(super) pool: Pool,
+    pub(super) header: u64,
+    /// The seed of the hashes; 0 in a tree.
+    pub(super) seed: u64,
+    _hold: OpenGuard,
+    /// The newest version.
+    current: AtomicU64,
+    /// The version that is being made, or was made last.
+    intent: AtomicU64,
+    /// Root and length of the newest version and of the one before or after it, by the lowest bit of their
+    /// numbers.
+    tops: [Top; 2],
+    /// The stamps that the newest version has not stored for the one before it.
+    pub(super) deferred: NewestDeferredStamps,
+    pub(super) readers: Readers,
+    /// The versions of snapshots.
+    pub(super) held: MostlyEmpty<BTreeMap<u64, HeldVersion>>,
+    /// Mirrors the list of kept snapshots.
+    pub(super) kept: MostlyEmpty<Vec<KeptSnapshot>>,
+    pub(super) waiting: Waiting,
+    /// The thread whose batch has the writer
+    /// ([`VersionedTree::part_of_batch`](crate::VersionedTree::part_of_batch)), or 0.
+    pub(super) batch_thread: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Top {
+    root: AtomicU64,
+    length: AtomicU64,
+}
+
+/// A version that snapshots hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeldVersion {
+    pub(super) top: Version,
+    pub(super) snapshots: usize,
+}
+
+impl Shared {
+    /// The state of a map that was just opened, or made, and has this newest version.
+    pub(super) fn new(
+        pool: &Pool,
+        (header, seed, hold): (u64, u64, OpenGuard),
+        version: Version,
+        kept: Vec<KeptSnapshot>,
+    ) -> Shared {
+        let shared = Shared {
+            pool: pool.clone(),
+            header,
+            seed,
+            _hold: hold,
+            current: AtomicU64::new(version.number),
+            intent: AtomicU64::new(version.number),
+            tops: Default::default(),
+            deferred: NewestDeferredStamps::default(),
+            readers: Readers::new(),
+            held: MostlyEmpty::default(),
+            kept: MostlyEmpty::new(kept),
+            waiting: Waiting::default(),
+            batch_thread: AtomicUsize::new(0),
+        };
+        shared.show(version, &[]);
+        shared
+    }
+
+    #[inline]
+    pub(super) fn region(&self) -> &Region {
+        self.pool.region()
+    }
+
+    /// A version of this map, to be read.
+    #[inline]
+    pub(super) fn view(&self, version: Version) -> View<'_> {
+        View {
+            region: self.region(),
+            version: version.number,
+            root: version.root,
+            seed: self.seed,
+            size_hint: None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn current(&self) -> u64 {
+        // ORDER: acquire, so that a thread that has a version sees all of it.
+        self.current.load(Ordering::Acquire)
+    }
+
+    /// A version that is newest, or the one before: exact only if `intent` then says so.
+    #[inline]
+    pub(super) fn top(&self, number: u64) -> Version {
+        let top = &self.tops[(number % 2) as usize];
+        let root = RootWord(top.root.load(Ordering::Acquire));
+        Version { number, root, length: top.length.load(Ordering::Acquire) }
+    }
+
+    /// Whether a version was published in time to be spared, and its top not written over: no writer has
+    /// begun with the second version after it.
+    #[inline]
+    pub(super) fn is_spared(&self, number: u64) -> bool {
+        // ORDER: sequentially consistent, after the publication (`readers.rs`).
+        self.intent.load(Ordering::SeqCst) <= number + 1
+    }
+
+    /// The key of the turn to write to the map.
+    pub(super) fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Begins to make a version, and finds which others have to be spared for it.
+    #[inline]
+    pub(super) fn intend(&self, retained: &mut Retained) -> u64 {
+        let current = self.current();
+        // ORDER: sequentially consistent, before the readers' slots are looked at (`readers.rs`).
+        self.intent.store(current + 1, Ordering::SeqCst);
+        retained.gather(current, |versions| {
+            // Slots before snapshots: a thread that makes a snapshot is in a slot until the snapshot is
+            // there.
+            self.readers.collect(versions);
+            if let Some(held) = self.held.lock_if_any() {
+                versions.extend(held.keys());
+            }
+            if let Some(kept) = self.kept.lock_if_any() {
+                versions.extend(kept.iter().map(|kept| kept.version.number));
+            }
+        });
+        current + 1
+    }
+
+    /// Makes a durable version, with these deferred stamps, the newest for readers.
+    #[inline]
+    pub(super) fn show(&self, version: Version, deferred: &[u64]) {
+        // Before anybody finds the version.
+        self.deferred.set(version.number, deferred);
+        let top = &self.tops[(version.number % 2) as usize];
+        top.root.store(version.root.0, Ordering::Release);
+        top.length.store(version.length, Ordering::Release);
+        // ORDER: release, with the load in `current`: all of the version before its number.
+        self.current.store(version.number, Ordering::Release);
+    }
+
+    /// The stamps of the next version that are not stored yet. A comparison of the two versions asks when
+    /// both are held, and the later one exists.
+    pub(super) fn deferred_for(&self, version: u64) -> DeferredStamps {
+        self.deferred.of(version + 1)
+    }
+
+    /// The deferred stamps that the next version has to store, since one of these versions needs them.
+    #[inline]
+    pub(super) fn due(&self, retained: &Retained) -> DeferredStamps {
+        let newest = self.current();
+        match retained.held() {
+            [] => DeferredStamps::default(),
+            held if held.binary_search(&(newest - 1)).is_err() => DeferredStamps::default(),
+            _ => self.deferred.of(newest),
+        }
+    }
+
+    /// Publishes the newest version.
+    #[inline]
+    pub(super) fn enter(&self) -> (Version, ReaderSlot) {
+        let mut number = self.current();
+        let mut place = self.readers.enter(number);
+        loop {
+            let version = self.top(number);
+            if self.is_spared(number) {
+                return (version, place);
+            }
+            // Two versions were made since. That may happen again, but only as writers get on.
+            number = self.current();
+            place = self.readers.move_to(place, number);
+        }
+    }
+}

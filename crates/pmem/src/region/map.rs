@@ -1,0 +1,239 @@
+//! Mapping a region: from a file, or from an image for the simulator.
+
+use super::Region;
+use super::line::has_masked_stores;
+use super::persist::Flusher;
+use crate::flush::{self, FlushInstruction};
+use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
+use crate::observer::Observer;
+use crate::{Domain, Durability, RegionError, WORD_BYTES, domain};
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+/// Names the instruction to flush with: `clwb`, `clflushopt`, `clflush` or `dc-cvap`.
+const ENV_FLUSH: &str = "TEMBO_FLUSH";
+/// `0` switches non-temporal stores off, `1` on.
+const ENV_NON_TEMPORAL: &str = "TEMBO_NON_TEMPORAL";
+
+/// Address space reserved when no maximum is given: 4 TiB (less where the system refuses that).
+const DEFAULT_MAX_BYTES: u64 = 4 << 40;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Stores go to the file.
+    ReadWrite,
+    /// The memory cannot be stored to.
+    ReadOnly,
+    /// Stores are kept in this process and lost when the region is dropped; the file is not changed.
+    Private,
+}
+
+/// How a region is mapped.
+#[derive(Debug, Clone, Default)]
+pub struct RegionOptions {
+    /// The durability asked for.
+    pub durability: Durability,
+    /// The flush instruction to use, whatever the processor reports: some tools that run the program hide
+    /// instructions that they support. The variable `TEMBO_FLUSH` overrides this.
+    pub flush_instruction: Option<FlushInstruction>,
+    /// Whether copies bypass the caches. By default large ones do, and small ones where that is faster; this
+    /// decides for both. The variable `TEMBO_NON_TEMPORAL` overrides this.
+    pub non_temporal: Option<bool>,
+    /// The length up to which the region may grow, in bytes.
+    pub max_bytes: Option<u64>,
+    /// Whether to map every page when the region is opened, and when it grows, rather than at the first
+    /// access. Costs about 0.3 s per GiB of pages of 4 KiB then, and saves each page's fault later.
+    pub prefault: bool,
+    /// Whether a file on tmpfs lies in huge pages of 2 MiB, if the system supports that (Linux 6.1 and
+    /// later). No effect on other files. The existing contents are moved into huge pages when the file is
+    /// opened, which takes about 0.5 s per GiB if they are not there yet.
+    pub huge_pages: bool,
+    /// Whether to count words, lines and fences ([`snapshot`](crate::snapshot)).
+    pub count: bool,
+}
+
+impl Region {
+    /// Maps the first `bytes` bytes of `file`, which is at least that long.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::NotDax`] when DAX was asked for and is not there, and failures of the system.
+    pub fn map_file(
+        file: File,
+        bytes: u64,
+        options: &RegionOptions,
+        access: Access,
+    ) -> Result<Region, RegionError> {
+        let max_bytes = options.max_bytes.unwrap_or(DEFAULT_MAX_BYTES).max(bytes);
+        let mapped_bytes = round_up(bytes, PAGE_BYTES);
+        let wanted = if access == Access::ReadWrite { max_bytes } else { mapped_bytes };
+        let mut range = AddressRange::reserve(wanted, mapped_bytes)?;
+        range.keep_children_away(&file)?;
+        let max_bytes = max_bytes.min(range.bytes());
+        let (sharing, domain) = map_first(&range, &file, mapped_bytes, options.durability, access)?;
+        if access == Access::ReadWrite && matches!(domain, Domain::Synced | Domain::Dax | Domain::DaxCpuCache)
+        {
+            // PERSIST: the existing contents may have been written in a weaker domain, and be in the page
+            // cache or a processor's cache only; later writes refer to them.
+            rustix::fs::fsync(&file).map_err(|e| RegionError::io("synchronising the pool file", e))?;
+        }
+        range.advise_huge(0, mapped_bytes);
+        if options.huge_pages && access == Access::ReadWrite {
+            crate::grow::gather_into_huge(&file, &range, mapped_bytes);
+        }
+        if options.prefault {
+            range.populate(0, mapped_bytes, access);
+        }
+        let flusher = choose_flusher(domain, access, options)?;
+        let asked = env_non_temporal()?.or(options.non_temporal);
+        let (non_temporal, streams_single_lines) = match flusher {
+            Flusher::Instruction(_) => {
+                (asked.unwrap_or(true), asked.unwrap_or_else(flush::streams_single_lines))
+            }
+            _ => (false, false),
+        };
+        let mut region = Region::over(range, bytes, max_bytes, sharing, domain, flusher);
+        region.file = Some(file);
+        region.prefaults = options.prefault;
+        region.huge_pages = options.huge_pages;
+        region.non_temporal = non_temporal;
+        region.streams_single_lines = streams_single_lines;
+        region.instrumented = options.count;
+        region.stores_masked = !options.count && has_masked_stores();
+        Ok(region)
+    }
+
+    /// Anonymous memory with the contents of `image`, whose stores, flushes and fences are counted and
+    /// reported to `observer`.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system to provide memory.
+    pub fn simulated(
+        image: &[u8],
+        max_bytes: u64,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Region, RegionError> {
+        let bytes = image.len() as u64;
+        let max_bytes = max_bytes.max(bytes);
+        let mapped_bytes = round_up(bytes, PAGE_BYTES);
+        let range = AddressRange::reserve_dirty(max_bytes, mapped_bytes)?;
+        // SAFETY: the destination is mapped writable for `mapped_bytes`, at least `image.len()`, nobody else
+        // has it, and it cannot overlap the caller's slice.
+        unsafe {
+            core::ptr::copy_nonoverlapping(image.as_ptr(), range.base(), image.len());
+            core::ptr::write_bytes(range.base().add(image.len()), 0, mapped_bytes as usize - image.len());
+        }
+        let reports_loads = observer.as_ref().is_some_and(|observer| observer.wants_loads());
+        let mut region =
+            Region::over(range, bytes, max_bytes, Sharing::Private, Domain::Simulated, Flusher::Record);
+        region.instrumented = true;
+        region.reports_loads = reports_loads;
+        if reports_loads {
+            region.loadable_words = AtomicU64::new(0);
+        }
+        region.observer = observer;
+        Ok(region)
+    }
+
+    /// A region over mapped memory, without a file, options or an observer.
+    fn over(
+        range: AddressRange,
+        bytes: u64,
+        max_bytes: u64,
+        sharing: Sharing,
+        domain: Domain,
+        flusher: Flusher,
+    ) -> Region {
+        Region {
+            range,
+            len: AtomicU64::new(bytes),
+            loadable_words: AtomicU64::new(bytes / WORD_BYTES),
+            file: None,
+            prefaults: false,
+            huge_pages: false,
+            sharing,
+            domain,
+            flusher,
+            non_temporal: false,
+            streams_single_lines: false,
+            max_bytes,
+            instrumented: false,
+            stores_masked: false,
+            reports_loads: false,
+            observer: None,
+            disorder: AtomicU64::new(0),
+            dirty: Mutex::default(),
+            syncing: Mutex::default(),
+            sync_failed: AtomicBool::new(false),
+            growing: Mutex::default(),
+        }
+    }
+}
+
+/// Maps the file for the first time, which shows whether it is on a DAX file system.
+fn map_first(
+    range: &AddressRange,
+    file: &File,
+    bytes: u64,
+    durability: Durability,
+    access: Access,
+) -> Result<(Sharing, Domain), RegionError> {
+    let plain = match access {
+        Access::ReadWrite => Sharing::Shared,
+        Access::ReadOnly => Sharing::SharedReadOnly,
+        Access::Private => Sharing::Private,
+    };
+    let may_be_dax = access == Access::ReadWrite && matches!(durability, Durability::Auto | Durability::Dax);
+    if may_be_dax && AddressRange::maps_sync(file) {
+        range.map_file(file, 0, bytes, Sharing::SharedSync)?;
+        let domain = if domain::has_persistent_cpu_cache(file) { Domain::DaxCpuCache } else { Domain::Dax };
+        return Ok((Sharing::SharedSync, domain));
+    }
+    if durability == Durability::Dax && access == Access::ReadWrite {
+        return Err(RegionError::NotDax);
+    }
+    range.map_file(file, 0, bytes, plain)?;
+    let domain = match durability {
+        Durability::Synced => Domain::Synced,
+        Durability::Emulated => Domain::Emulated,
+        Durability::Auto | Durability::Dax | Durability::PageCache => Domain::PageCache,
+    };
+    Ok((plain, domain))
+}
+
+fn choose_flusher(domain: Domain, access: Access, options: &RegionOptions) -> Result<Flusher, RegionError> {
+    let forced = env_flush_instruction()?.or(options.flush_instruction);
+    if access != Access::ReadWrite {
+        return Ok(Flusher::Nothing);
+    }
+    match domain {
+        Domain::Dax | Domain::Emulated => forced
+            .or_else(FlushInstruction::detect)
+            .map(Flusher::Instruction)
+            .ok_or(RegionError::NoFlushInstruction),
+        Domain::DaxCpuCache | Domain::PageCache => Ok(Flusher::Nothing),
+        Domain::Synced => Ok(Flusher::Pages),
+        Domain::Simulated => Ok(Flusher::Record),
+    }
+}
+
+fn env_flush_instruction() -> Result<Option<FlushInstruction>, RegionError> {
+    let Ok(value) = std::env::var(ENV_FLUSH) else { return Ok(None) };
+    value.parse().map(Some).map_err(|_| RegionError::Environment {
+        name: ENV_FLUSH,
+        value,
+        expected: "clwb, clflushopt or clflush on x86-64, dc-cvap on AArch64",
+    })
+}
+
+fn env_non_temporal() -> Result<Option<bool>, RegionError> {
+    match std::env::var(ENV_NON_TEMPORAL) {
+        Err(_) => Ok(None),
+        Ok(v) if v == "0" => Ok(Some(false)),
+        Ok(v) if v == "1" => Ok(Some(true)),
+        Ok(value) => Err(RegionError::Environment { name: ENV_NON_TEMPORAL, value, expected: "0 or 1" }),
+    }
+}

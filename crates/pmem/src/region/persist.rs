@@ -1,0 +1,143 @@
+//! Flush and fence: making stores durable.
+
+use super::Region;
+use crate::flush::{self, FlushInstruction};
+use crate::map::{PAGE_BYTES, round_up};
+use crate::{Domain, LINE_BYTES, SyncError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+/// The action of a flush in this region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flusher {
+    Nothing,
+    Instruction(FlushInstruction),
+    Pages,
+    Record,
+}
+
+/// Pages flushed since the last synchronisation, as byte ranges.
+#[derive(Default)]
+pub(super) struct DirtyPages {
+    ranges: Vec<(u64, u64)>,
+}
+
+impl Region {
+    /// Starts the write-back of the lines (or pages) of a range. A range outside the region is ignored.
+    #[inline(always)]
+    pub fn flush(&self, off: u64, bytes: u64) {
+        if self.instrumented {
+            self.note_flush(off, bytes);
+        }
+        self.start_write_back(off, bytes);
+    }
+
+    /// As [`flush`](Self::flush) of whole lines, by their numbers: offsets divided by [`LINE_BYTES`].
+    #[inline]
+    pub fn flush_lines(&self, lines: &[u64]) {
+        if !lines.is_empty() {
+            self.flush_some_lines(lines);
+        }
+    }
+
+    fn flush_some_lines(&self, lines: &[u64]) {
+        match self.flusher {
+            Flusher::Nothing if !self.instrumented => {}
+            Flusher::Instruction(instruction) if !self.instrumented => {
+                let line_count = self.len() / LINE_BYTES;
+                for line in lines.iter().filter(|line| **line < line_count) {
+                    // SAFETY: as in `start_write_back`.
+                    unsafe { instruction.flush_line(self.range.base().add((line * LINE_BYTES) as usize)) };
+                }
+            }
+            _ => lines.iter().for_each(|line| self.flush(line.saturating_mul(LINE_BYTES), LINE_BYTES)),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn start_write_back(&self, off: u64, bytes: u64) {
+        match self.flusher {
+            Flusher::Nothing | Flusher::Record => {}
+            Flusher::Instruction(instruction) => {
+                if bytes != 0 && self.check(off, bytes).is_ok() {
+                    // SAFETY: the range is mapped (checked); the instruction was detected or forced by the
+                    // user, who then vouches for it.
+                    unsafe { instruction.flush_range(self.range.base().add(off as usize), bytes as usize) };
+                }
+            }
+            Flusher::Pages => self.collect_pages(off, bytes),
+        }
+    }
+
+    /// Waits until everything this thread flushed is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError`] in the `Synced` domain when the device fails; the region is then failed for good.
+    #[inline(always)]
+    pub fn fence(&self) -> Result<(), SyncError> {
+        if self.instrumented {
+            self.note_fence();
+        }
+        match self.flusher {
+            Flusher::Instruction(_) => flush::fence_stores(),
+            Flusher::Pages => return self.sync_pages(),
+            Flusher::Nothing if self.domain == Domain::DaxCpuCache => flush::fence_stores(),
+            Flusher::Nothing | Flusher::Record => std::sync::atomic::compiler_fence(Ordering::SeqCst),
+        }
+        Ok(())
+    }
+
+    /// A flush and a fence.
+    ///
+    /// # Errors
+    ///
+    /// As for [`fence`](Self::fence).
+    pub fn persist(&self, off: u64, bytes: u64) -> Result<(), SyncError> {
+        self.flush(off, bytes);
+        self.fence()
+    }
+
+    fn collect_pages(&self, off: u64, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let start = off & !(PAGE_BYTES - 1);
+        let end = round_up(off + bytes, PAGE_BYTES);
+        let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
+        match dirty.ranges.last_mut() {
+            Some(last) if start >= last.0 && start <= last.1 => last.1 = last.1.max(end),
+            _ => dirty.ranges.push((start, end)),
+        }
+    }
+
+    /// Writes the collected pages to the device: one range by `msync`, several by one `fdatasync`.
+    fn sync_pages(&self) -> Result<(), SyncError> {
+        let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges =
+            std::mem::take(&mut self.dirty.lock().unwrap_or_else(PoisonError::into_inner).ranges);
+        if self.sync_failed.load(Ordering::Relaxed) {
+            return Err(SyncError { message: "an earlier synchronisation failed".to_owned() });
+        }
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, kept| {
+            let touching = next.0 <= kept.1;
+            if touching {
+                kept.1 = kept.1.max(next.1);
+            }
+            touching
+        });
+        let outcome = match (ranges.as_slice(), &self.file) {
+            ([], _) | (_, None) => Ok(()),
+            (&[(start, end)], Some(_)) => {
+                let end = end.min(round_up(self.len(), PAGE_BYTES));
+                self.write_back(start, end)
+            }
+            (_, Some(file)) => rustix::fs::fdatasync(file),
+        };
+        outcome.map_err(|e| {
+            self.sync_failed.store(true, Ordering::Relaxed);
+            SyncError { message: e.to_string() }
+        })
+    }
+}

@@ -1,0 +1,408 @@
+//! The allocator of a pool: reserving and releasing blocks, and the slabs that no lane holds.
+
+use super::arena::Arena;
+use super::block::{Block, Home, Room, Wanted};
+use super::classes::Classes;
+use super::slab::{Slab, SlabRef};
+use super::table::SlabTable;
+use super::zone::{NEWEST_AT, UnreadSlab, Zone};
+use crate::layout::{ChunkWord, Geometry};
+use crate::{Error, Result};
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use tembo_pmem::Region;
+
+/// Everything that the allocator's lock guards.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) zones: Vec<Zone>,
+    /// Slabs with free blocks that no lane holds, by class. The first is taken first: others had the most
+    /// time to free more of its blocks.
+    pub(super) partial: Vec<VecDeque<Arc<Slab>>>,
+    /// Slabs on media that were not read yet, by class.
+    pub(super) unread: Vec<Vec<UnreadSlab>>,
+    /// Zones from this one down are not scanned yet.
+    pub(super) scan_next: usize,
+    /// The zone that new chunks were last taken from, and the one that media names.
+    pub(super) newest: usize,
+    pub(super) noted_newest: u64,
+}
+
+/// The allocator of a pool.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    pub(super) geometry: Geometry,
+    pub(crate) classes: Classes,
+    /// The slabs that this process made or read. Changed under the lock.
+    pub(super) slabs: SlabTable,
+    pub(super) shared: CachePadded<Mutex<Shared>>,
+}
+
+const KEPT_BYTES_MAX: u64 = 2 << 20;
+/// How many unread slabs are looked into before a new slab is made.
+const READS_PER_MISS: usize = 8;
+
+/// Refuses to wait for a lock that a thread of the parent process may have for ever.
+pub(super) fn check_process(region: &Region) -> Result<()> {
+    if region.is_empty() { Err(Error::Forked) } else { Ok(()) }
+}
+
+impl Allocator {
+    pub(crate) fn open(region: &Region, geometry: Geometry) -> Allocator {
+        let classes = Classes::new(geometry.chunk());
+        let count = geometry.zone_count(region.len());
+        let zones: Vec<Zone> = (0..count).map(Zone::new).collect();
+        let newest = region.load_u64(geometry.zone_off(0) + NEWEST_AT).unwrap_or(0);
+        let shared = Shared {
+            newest: usize::try_from(newest).unwrap_or(0).min(zones.len().saturating_sub(1)),
+            noted_newest: newest,
+            partial: vec![VecDeque::new(); classes.len()],
+            unread: vec![Vec::new(); classes.len()],
+            scan_next: zones.len(),
+            zones,
+        };
+        let slabs = SlabTable::new(geometry.chunk_key(region.max_bytes()) + 1);
+        Allocator { geometry, classes, slabs, shared: CachePadded::new(Mutex::new(shared)) }
+    }
+
+    /// Bytes of the largest possible block.
+    pub(crate) fn max_block_bytes(&self) -> u64 {
+        (u64::from(self.geometry.zone_chunks) - self.geometry.zone_header_chunks()) * self.geometry.chunk()
+    }
+
+    /// Chunks that are kept for transactions that free something: a 64th of the pool, and no more than 2 MiB.
+    pub(crate) fn kept_chunks(&self, region: &Region) -> u64 {
+        (region.len() / 64).min(KEPT_BYTES_MAX) / self.geometry.chunk()
+    }
+
+    /// Reserves a block that has whole chunks to itself, whatever its size.
+    pub(crate) fn reserve_whole_chunks(&self, region: &Region, bytes: u64, room: &Room<'_>) -> Result<Block> {
+        self.reserve_extent(region, bytes, room)
+    }
+
+    /// Reserves a block from the slab that the lane holds for its size, if that has one.
+    #[inline]
+    pub(crate) fn reserve_held(&self, arena: &mut Arena, wanted: Wanted) -> Option<Block> {
+        let slab = arena.current.get(self.class_of(wanted)?)?.as_ref()?;
+        let (index, is_zero) = slab.take()?;
+        Some(Block::of_slab(slab, index, is_zero))
+    }
+
+    /// The size class of a block; `None` if it is larger than any slab's.
+    #[inline]
+    fn class_of(&self, wanted: Wanted) -> Option<usize> {
+        match wanted {
+            Wanted::Bytes(bytes) => self.classes.class_for(bytes),
+            Wanted::Tagged => Some(self.classes.tagged()),
+        }
+    }
+
+    /// Reserves a block.
+    pub(crate) fn reserve(
+        &self,
+        region: &Region,
+        arena: &mut Arena,
+        wanted: Wanted,
+        room: &Room<'_>,
+    ) -> Result<Block> {
+        let class = match (self.class_of(wanted), wanted) {
+            (None, Wanted::Bytes(bytes)) => return self.reserve_extent(region, bytes, room),
+            (class, _) => class.unwrap_or(self.classes.tagged()),
+        };
+        if arena.current.is_empty() {
+            arena.current.resize(self.classes.len(), None);
+        }
+        loop {
+            if let Some(slab) = &arena.current[class] {
+                if let Some((index, is_zero)) = slab.take() {
+                    return Ok(Block::of_slab(slab, index, is_zero));
+                }
+                let slab = slab.clone();
+                arena.current[class] = None;
+                self.shed(slab, &mut arena.pending);
+            }
+            arena.current[class] = Some(self.find_slab(region, class, room)?);
+        }
+    }
+
+    fn reserve_extent(&self, region: &Region, bytes: u64, room: &Room<'_>) -> Result<Block> {
+        if bytes > self.max_block_bytes() {
+            return Err(Error::TooLarge { asked_bytes: bytes, max_bytes: self.max_block_bytes() });
+        }
+        check_process(region)?;
+        let chunks = bytes.div_ceil(self.geometry.chunk());
+        let mut shared = self.shared.lock();
+        let (zone, chunk, is_zero) = self.take_chunks(&mut shared, region, chunks, room)?;
+        Ok(Block {
+            off: self.geometry.chunk_off(zone, chunk),
+            bytes: chunks * self.geometry.chunk(),
+            home: Home::Extent { zone, chunk, chunks },
+            is_zero,
+        })
+    }
+
+    /// A slab of the class with a free block, held for the caller.
+    fn find_slab(&self, region: &Region, class: usize, room: &Room<'_>) -> Result<Arc<Slab>> {
+        check_process(region)?;
+        let mut shared = self.shared.lock();
+        if let Some(slab) = shared.partial[class].pop_front() {
+            return Ok(slab);
+        }
+        for _ in 0..READS_PER_MISS {
+            let Some(unread) = shared.unread[class].pop() else { break };
+            if let Some(slab) = self.adopt(region, unread)? {
+                return Ok(slab);
+            }
+        }
+        let shape = *self.classes.get(class).expect("a class of the table");
+        let (zone, chunk, is_zero) = self.take_chunks(&mut shared, region, shape.chunks, room)?;
+        let off = self.geometry.chunk_off(zone, chunk);
+        let slab = Slab::fresh(off, zone, chunk, class, shape, is_zero);
+        let chunks = self.chunks_of(&slab);
+        // References to a slab rely on the table (`SlabRef`), so that none takes the place of another.
+        let taken = || Error::corrupt("a free chunk", off, "no slab in it", "a slab in use");
+        self.slabs.insert(slab, chunks).ok_or_else(taken)
+    }
+
+    /// Reads a slab that a scan saw; `None` if it is full, held, or gone meanwhile.
+    fn adopt(&self, region: &Region, unread: UnreadSlab) -> Result<Option<Arc<Slab>>> {
+        let UnreadSlab { zone, chunk, class } = unread;
+        let word_off = self.geometry.chunk_word_off(zone, chunk);
+        if region.load_u64(word_off)? != (ChunkWord::Slab { class }).encode() {
+            return Ok(None);
+        }
+        let slab = self.slab_at(region, zone, chunk, class)?;
+        Ok((slab.has_free_block() && slab.hold()).then_some(slab))
+    }
+
+    /// The chunks of a slab, as the table numbers them.
+    fn chunks_of(&self, slab: &Slab) -> Range<u64> {
+        let first = self.geometry.chunk_key(slab.off);
+        first..first + slab.class.chunks
+    }
+
+    /// The volatile side of the slab at a chunk, read from media if it is not known yet. The caller has the
+    /// lock.
+    fn slab_at(&self, region: &Region, zone: u64, chunk: u64, class: usize) -> Result<Arc<Slab>> {
+        let (off, word_off) =
+            (self.geometry.chunk_off(zone, chunk), self.geometry.chunk_word_off(zone, chunk));
+        let taken =
+            || Error::corrupt("the chunk table", word_off, "slabs beside each other", "one over another");
+        if let Some(slab) = self.slabs.get(self.geometry.chunk_key(off)) {
+            let is_it = slab.off == off && slab.class_number == class;
+            return if is_it { Ok(slab) } else { Err(taken()) };
+        }
+        let shape = *self.classes.get(class).ok_or_else(|| self.classes.unknown(class, word_off))?;
+        self.check_run(region, (zone, chunk), shape.chunks)?;
+        let slab = Slab::load(region, (off, zone, chunk), class, shape)?;
+        let chunks = self.chunks_of(&slab);
+        self.slabs.insert(slab, chunks).ok_or_else(taken)
+    }
+
+    /// Lets go of a slab: it becomes partial if it has free blocks.
+    fn put_slab(&self, slab: Arc<Slab>) {
+        slab.let_go();
+        if slab.has_free_block() && slab.hold() {
+            self.shared.lock().partial[slab.class_number].push_back(slab);
+        }
+    }
+
+    /// Lets go of a slab, or keeps it until the end of the transaction if that may have to publish it.
+    fn shed(&self, slab: Arc<Slab>, pending: &mut Vec<Arc<Slab>>) {
+        if slab.is_published() {
+            self.put_slab(slab);
+        } else {
+            pending.push(slab);
+        }
+    }
+
+    /// Lets go of a lane's slabs, in the middle of its transaction.
+    pub(crate) fn put_arena(&self, arena: &mut Arena) {
+        for slab in arena.current.drain(..).flatten() {
+            self.shed(slab, &mut arena.pending);
+        }
+    }
+
+    /// Lets go of the slabs that were kept until the end of the transaction.
+    pub(crate) fn put_pending(&self, arena: &mut Arena) {
+        arena.pending.drain(..).for_each(|slab| self.put_slab(slab));
+    }
+
+    /// Prefetches the word of a block's slab that [`release`](Self::release) changes.
+    pub(crate) fn prefetch_for_release(&self, block: &Block) {
+        if let Home::Slab(slab, index) = &block.home {
+            slab.prefetch_for_release(*index);
+        }
+    }
+
+    /// Makes blocks available again that no reader or record can look at any more. `arena` is that of the
+    /// calling lane. Takes the lock only for extents, and for slabs that no lane holds: full ones, and those
+    /// that were read for this block.
+    pub(crate) fn release(&self, blocks: impl Iterator<Item = Block>, arena: Option<&Arena>) {
+        // Keeps slabs to which references lead after their blocks are released.
+        let _slabs_stay = self.slabs.pin();
+        for block in blocks {
+            match &block.home {
+                Home::Slab(slab, index) if arena.is_some_and(|arena| arena.is_current(slab)) => {
+                    slab.release(*index)
+                }
+                Home::Slab(slab, index) => {
+                    slab.release(*index);
+                    if slab.hold() {
+                        self.shared.lock().partial[slab.class_number].push_back(slab.counted());
+                    }
+                }
+                Home::Extent { zone, chunk, chunks } => {
+                    self.shared.lock().zones[*zone as usize].put_run(*chunk, *chunks);
+                }
+            }
+        }
+    }
+
+    /// Finds the allocated block that starts at `off`, as media has it, and claims it. Takes no lock for
+    /// blocks of slabs that are known.
+    pub(crate) fn find_block(&self, region: &Region, off: u64) -> Result<Block> {
+        let find_known =
+            || self.slabs.look(self.geometry.chunk_key(off), |slab| claimed_block(region, slab, off));
+        if let Some(block) = find_known() {
+            return block;
+        }
+        let place = self.geometry.locate(off).ok_or_else(|| no_block(off))?;
+        match self.read_home(region, place, off)? {
+            Some(extent) => Ok(extent),
+            None => find_known().unwrap_or_else(|| Err(no_block(off))),
+        }
+    }
+
+    /// Prefetches the words that [`find_block`](Self::find_block) loads, if the block lies in a known slab.
+    pub(crate) fn prefetch_for_free(&self, region: &Region, off: u64) {
+        self.slabs.look(self.geometry.chunk_key(off), |slab| {
+            if let Ok(index) = slab.block_at(off) {
+                let bit = slab.bit(index);
+                slab.prefetch(bit);
+                region.prefetch_for_store(bit.word_off);
+            }
+        });
+    }
+
+    /// Refuses chunks that do not all lie in the zone, past its header.
+    fn check_run(&self, region: &Region, (zone, chunk): (u64, u64), chunks: u64) -> Result<()> {
+        let limit = self.geometry.zone_limit(zone, region.len());
+        if chunk >= self.geometry.zone_header_chunks() && chunks <= limit.saturating_sub(chunk) {
+            return Ok(());
+        }
+        let word_off = self.geometry.chunk_word_off(zone, chunk);
+        Err(Error::corrupt("the chunk table", word_off, "chunks of the zone", format!("{chunks} chunks")))
+    }
+
+    /// The extent that starts at `off`, as media has it; or, if it lies in a slab, `None`, after that was
+    /// read.
+    #[cold]
+    fn read_home(&self, region: &Region, (zone, chunk): (u64, u64), off: u64) -> Result<Option<Block>> {
+        let word_off = self.geometry.chunk_word_off(zone, chunk);
+        let (first, class) = match ChunkWord::decode(region.load_u64(word_off)?, word_off)? {
+            ChunkWord::Slab { class } => (chunk, class),
+            ChunkWord::SlabRest { back } => {
+                let first = chunk.checked_sub(back).ok_or_else(|| no_block(off))?;
+                let first_off = self.geometry.chunk_word_off(zone, first);
+                match ChunkWord::decode(region.load_u64(first_off)?, first_off)? {
+                    ChunkWord::Slab { class } => (first, class),
+                    _ => return Err(no_block(off)),
+                }
+            }
+            ChunkWord::Extent { chunks } if off == self.geometry.chunk_off(zone, chunk) => {
+                self.check_run(region, (zone, chunk), chunks)?;
+                self.scan_zone(region, zone)?;
+                let bytes = chunks * self.geometry.chunk();
+                let home = Home::Extent { zone, chunk, chunks };
+                return Ok(Some(Block { off, bytes, home, is_zero: false }));
+            }
+            _ => return Err(no_block(off)),
+        };
+        let shared = self.shared.lock();
+        if zone >= shared.zones.len() as u64 {
+            return Err(no_block(off));
+        }
+        self.slab_at(region, zone, first, class)?;
+        Ok(None)
+    }
+
+    /// The slab that begins at this chunk, if it is known.
+    #[cfg(test)]
+    pub(crate) fn known_slab(&self, zone: usize, chunk: u64) -> Option<std::sync::Weak<Slab>> {
+        let off = self.geometry.chunk_off(zone as u64, chunk);
+        self.slabs.get(self.geometry.chunk_key(off)).map(|slab| Arc::downgrade(&slab))
+    }
+
+    /// Takes the slabs without blocks that no lane holds; media still names them. `all` reads every slab of
+    /// the pool for that, otherwise only those that this process knows are looked at.
+    pub(crate) fn take_empty_slabs(&self, region: &Region, all: bool) -> Result<Vec<Arc<Slab>>> {
+        let mut shared = self.shared.lock();
+        while all && self.scan_one(&mut shared, region)? {}
+        for class in 0..shared.unread.len() {
+            while let Some(unread) = if all { shared.unread[class].pop() } else { None } {
+                if let Some(slab) = self.adopt(region, unread)? {
+                    shared.partial[class].push_back(slab);
+                }
+            }
+        }
+        let mut taken = Vec::new();
+        let Shared { zones, partial, .. } = &mut *shared;
+        for list in partial {
+            // Media does not know of a slab whose blocks were never committed.
+            let is_unknown = |slab: &Arc<Slab>| slab.is_empty() && !slab.is_published();
+            let (mut unknown, known): (VecDeque<_>, VecDeque<_>) = list.drain(..).partition(is_unknown);
+            self.free_chunks_of(zones, unknown.make_contiguous());
+            let is_spare = |slab: &Arc<Slab>| {
+                slab.is_empty() && slab.is_published() && zones[slab.zone as usize].scanned
+            };
+            let (spare, kept): (VecDeque<_>, VecDeque<_>) = known.into_iter().partition(is_spare);
+            *list = kept;
+            taken.extend(spare);
+        }
+        Ok(taken)
+    }
+
+    /// Makes the chunks of slabs, which media no longer names, free.
+    pub(crate) fn forget_slabs(&self, slabs: &[Arc<Slab>]) {
+        self.free_chunks_of(&mut self.shared.lock().zones, slabs);
+    }
+
+    fn free_chunks_of(&self, zones: &mut [Zone], slabs: &[Arc<Slab>]) {
+        if slabs.is_empty() {
+            return;
+        }
+        self.slabs.remove(slabs.iter().map(|slab| (&**slab, self.chunks_of(slab))));
+        for slab in slabs {
+            zones[slab.zone as usize].put_run(slab.chunk, slab.class.chunks);
+        }
+    }
+
+    /// Gives slabs back to the partial lists, after a trim that failed.
+    pub(crate) fn restore_slabs(&self, slabs: Vec<Arc<Slab>>) {
+        let mut shared = self.shared.lock();
+        slabs.into_iter().for_each(|slab| shared.partial[slab.class_number].push_back(slab));
+    }
+}
+
+#[cold]
+fn no_block(off: u64) -> Error {
+    Error::corrupt("a block", off, "the start of an allocated block", "something else")
+}
+
+/// The block of a slab that starts at `off`, if media has it allocated and no other transaction is freeing
+/// it.
+#[inline]
+fn claimed_block(region: &Region, slab: SlabRef, off: u64) -> Result<Block> {
+    let index = slab.block_at(off)?;
+    let bit = slab.bit(index);
+    // The commit changes it, after its fence.
+    region.prefetch_for_store(bit.word_off);
+    if !slab.claim(bit) {
+        return Err(Error::corrupt("a block", off, "an allocated block", "a free one"));
+    }
+    Ok(Block::in_slab(slab, index, false))
+}

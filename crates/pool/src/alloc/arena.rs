@@ -1,0 +1,25 @@
+//! The slabs that a lane holds.
+
+use super::slab::{Slab, SlabRef};
+use std::sync::Arc;
+
+/// The slabs that a lane allocates from, by class.
+#[derive(Debug, Default)]
+pub(crate) struct Arena {
+    pub(super) current: Vec<Option<Arc<Slab>>>,
+    /// Slabs that the lane is done with, but that its transaction may have to publish: two lanes must not do
+    /// that at once, so that no other lane gets them before the transaction is over.
+    pub(super) pending: Vec<Arc<Slab>>,
+}
+
+impl Arena {
+    #[inline]
+    pub(crate) fn has_none_pending(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    pub(super) fn is_current(&self, slab: &SlabRef) -> bool {
+        let current = self.current.get(slab.class_number).and_then(Option::as_ref);
+        current.is_some_and(|current| std::ptr::eq(Arc::as_ptr(current), &**slab))
+    }
+}

@@ -1,0 +1,203 @@
+//! Chunks of the allocator: taking them from zones, scanning zones, and growing.
+
+use super::allocator::{Allocator, Shared, check_process};
+use super::block::Room;
+use super::zone::{NEWEST_AT, Zone};
+use crate::{Error, Result};
+use tembo_pmem::{Region, RegionError};
+
+impl Allocator {
+    /// Takes consecutive chunks: used before, new, or by growing; in this order. Says whether they read as
+    /// zero.
+    pub(super) fn take_chunks(
+        &self,
+        shared: &mut Shared,
+        region: &Region,
+        chunks: u64,
+        room: &Room<'_>,
+    ) -> Result<(u64, u64, bool)> {
+        loop {
+            if let Some(place) = self.take_used_or_new(shared, region, chunks, room.kept_chunks)? {
+                return Ok(place);
+            }
+            if self.scan_one(shared, region)? {
+                continue;
+            }
+            let committed = region.len();
+            let (least, wanted) = self.growth(shared, chunks, room.kept_chunks, committed);
+            (room.grow)(least, wanted)?;
+            for zone in shared.zones.len() as u64..self.geometry.zone_count(region.len()) {
+                shared.zones.push(Zone::new(zone));
+            }
+        }
+    }
+
+    fn take_used_or_new(
+        &self,
+        shared: &mut Shared,
+        region: &Region,
+        chunks: u64,
+        kept_chunks: u64,
+    ) -> Result<Option<(u64, u64, bool)>> {
+        if !self.leaves(shared, region, chunks, kept_chunks)? {
+            return Ok(None);
+        }
+        for zone in &mut shared.zones {
+            if let Some(chunk) = zone.take_run(chunks) {
+                let (off, bytes) =
+                    (self.geometry.chunk_off(zone.number, chunk), chunks * self.geometry.chunk());
+                // The run may have been given back to the file system, by this process or an earlier one.
+                if let Err(e) = region.reallocate(off, bytes) {
+                    zone.put_run(chunk, chunks);
+                    return Err(full(bytes, &e));
+                }
+                return Ok(Some((zone.number, chunk, false)));
+            }
+        }
+        let committed = region.len();
+        let Shared { zones, newest, noted_newest, .. } = shared;
+        // From the newest on: to look at all zones of a large pool would take long.
+        for number in (*newest..zones.len()).chain(0..*newest) {
+            let zone = &mut zones[number];
+            let limit = self.geometry.zone_limit(zone.number, committed);
+            if let Some((chunk, is_zero)) = zone.take_new(region, &self.geometry, chunks, limit)? {
+                let found = zone.number;
+                *newest = number;
+                if found != *noted_newest {
+                    *noted_newest = found;
+                    region.store_u64(self.geometry.zone_off(0) + NEWEST_AT, found)?;
+                }
+                return Ok(Some((found, chunk, is_zero)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether taking the chunks leaves as many as are kept, half of them in one piece; or four times as many
+    /// in any pieces, where no piece of that length is left.
+    fn leaves(&self, shared: &mut Shared, region: &Region, chunks: u64, kept_chunks: u64) -> Result<bool> {
+        if kept_chunks == 0 {
+            return Ok(true);
+        }
+        let committed = region.len();
+        let Shared { zones, newest, .. } = shared;
+        let unused = |zone: &mut Zone| {
+            zone.read(region, &self.geometry)?;
+            Ok(self.geometry.zone_limit(zone.number, committed).saturating_sub(zone.frontier))
+        };
+        // Nearly always.
+        if unused(&mut zones[*newest])? >= chunks + kept_chunks {
+            return Ok(true);
+        }
+        let unused: Vec<u64> = zones.iter_mut().map(unused).collect::<Result<_>>()?;
+        let runs = || zones.iter().flat_map(|zone| zone.runs().map(|(_, length)| length));
+        let pieces = || runs().chain(unused.iter().copied());
+        if pieces().any(|length| length >= chunks + kept_chunks) {
+            return Ok(true);
+        }
+        // As they are taken: the first run of those that were used, or what was not used of a zone.
+        let in_order = (*newest..unused.len()).chain(0..*newest).map(|number| unused[number]);
+        let Some(taken) = runs().chain(in_order).find(|length| *length >= chunks) else { return Ok(true) };
+        let longest = pieces().filter(|length| *length != taken).max().unwrap_or(0);
+        let has_equal = pieces().filter(|length| *length == taken).nth(1).is_some();
+        let longest = longest.max(if has_equal { taken } else { taken - chunks });
+        let left = pieces().sum::<u64>() - chunks;
+        // Half, so that a removal that took a chunk out of the longest piece does not lock out writes into
+        // space that it freed.
+        Ok(left >= kept_chunks && longest >= kept_chunks / 2 || left >= 4 * kept_chunks)
+    }
+
+    /// Scans one more zone; false if all are.
+    pub(super) fn scan_one(&self, shared: &mut Shared, region: &Region) -> Result<bool> {
+        while shared.scan_next > 0 {
+            shared.scan_next -= 1;
+            if !shared.zones[shared.scan_next].scanned {
+                self.scan(shared, region, shared.scan_next)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn scan(&self, shared: &mut Shared, region: &Region, zone: usize) -> Result<()> {
+        let mut found = Vec::new();
+        shared.zones[zone].scan(region, &self.geometry, &self.classes, &mut found)?;
+        for slab in found {
+            // Slabs that this process made or read already are in its lists.
+            let off = self.geometry.chunk_off(slab.zone, slab.chunk);
+            if !self.slabs.has(self.geometry.chunk_key(off)) {
+                shared.unread[slab.class].push(slab);
+            }
+        }
+        Ok(())
+    }
+
+    /// Scans a zone before one of its extents is freed, so that a later scan cannot take the extent for free
+    /// while readers still look at it.
+    pub(super) fn scan_zone(&self, region: &Region, zone: u64) -> Result<()> {
+        check_process(region)?;
+        let mut shared = self.shared.lock();
+        match shared.zones.get(zone as usize) {
+            Some(z) if !z.scanned => self.scan(&mut shared, region, zone as usize),
+            _ => Ok(()),
+        }
+    }
+
+    /// The least length of the pool with room for `chunks` more, besides `kept`, and a length worth growing
+    /// to.
+    fn growth(&self, shared: &Shared, chunks: u64, kept: u64, committed: u64) -> (u64, u64) {
+        let g = &self.geometry;
+        let (header, zone_chunks) = (g.zone_header_chunks(), u64::from(g.zone_chunks));
+        let last = shared.zones.last().map_or(0, |z| z.number);
+        let frontier = shared.zones.last().map_or(header, |z| z.frontier);
+        let least = if frontier + chunks + kept <= zone_chunks {
+            g.chunk_off(last, frontier + chunks + kept)
+        } else if header + chunks + kept <= zone_chunks {
+            g.chunk_off(last + 1, header + chunks + kept)
+        } else {
+            g.chunk_off(last + 2, header + kept)
+        };
+        let step = (committed / 16).clamp(16 << 20, 1 << 30);
+        let wanted = committed + step;
+        (least, least.max(wanted.div_ceil(g.chunk()) * g.chunk()))
+    }
+
+    /// Scans all zones.
+    #[cfg(test)]
+    pub(crate) fn scan_all(&self, region: &Region) -> Result<()> {
+        let mut shared = self.shared.lock();
+        while self.scan_one(&mut shared, region)? {}
+        Ok(())
+    }
+
+    /// Bytes in chunks that are known to be free.
+    pub(crate) fn unused_bytes(&self, region: &Region) -> u64 {
+        let mut shared = self.shared.lock();
+        let unused = |zone: &mut Zone| {
+            let limit = self.geometry.zone_limit(zone.number, region.len());
+            // Nothing in a damaged zone can be used.
+            zone.read(region, &self.geometry)
+                .map_or(0, |()| zone.free_chunks + limit.saturating_sub(zone.frontier))
+        };
+        shared.zones.iter_mut().map(unused).sum::<u64>() * self.geometry.chunk()
+    }
+
+    /// Gives the space of free runs of at least `least_bytes` back to the file system; returns the bytes.
+    pub(crate) fn punch(&self, region: &Region, least_bytes: u64) -> u64 {
+        let shared = self.shared.lock();
+        let runs = shared
+            .zones
+            .iter()
+            .flat_map(|zone| zone.runs().map(|(start, chunks)| (zone.number, start, chunks)));
+        runs.filter(|(_, _, chunks)| chunks * self.geometry.chunk() >= least_bytes)
+            .map(|(zone, start, chunks)| {
+                region.punch(self.geometry.chunk_off(zone, start), chunks * self.geometry.chunk())
+            })
+            .sum()
+    }
+}
+
+/// The error for chunks that cannot be had.
+pub(crate) fn full(needed_bytes: u64, why: &RegionError) -> Error {
+    Error::Full { needed_bytes, why: why.reason() }
+}

@@ -1,0 +1,315 @@
+//! How the pool was last used: whether it was closed, and if not, in which domain, boot and file it was open.
+//!
+//! In the page cache every store of a killed process is kept. After a power failure, or a crash of the
+//! system, each page is as it was last written back, so that pages of different ages come together, which no
+//! record can put right. So no program may read such a pool without knowing. The same holds for a copy that
+//! was made while the pool was open.
+//!
+//! # Media layout
+//! `PmHeader::opening`, one word with a check, in a line of its own: bits 0 to 2 say how the pool was mapped
+//! ([`Kind`]), bit 3 whether it is open. If it is, bits 4 to 23 are a hash of the file's device and inode,
+//! bits 24 to 47 one of the boot's id (`/proc/sys/kernel/random/boot_id`), never 0 unless that cannot be
+//! read. A word that is 0 says nothing: versions before this one left it so.
+//! # Invariants
+//! - O1: the word says *open*, durably, before the first store of an opening for writing, but for those of
+//!   the features' bits.
+//! - O2: all stores of an opening are durable before the word says *closed*.
+//! - O3: all stores of earlier openings are on the device before the word says *open* in a domain that
+//!   outlives boots.
+//! # Commit point
+//! The store of the word, which is one aligned word: it cannot be torn. Any other value than 0 whose check
+//! does not match is damage.
+//! # Recovery
+//! Cut before the store of *open* is durable: the pool is as it was, and has the old word. Cut before the
+//! store of *closed* is: the word says *open*, which is said of a whole pool then. That costs a check and
+//! loses nothing.
+//! # Concurrency
+//! Only the holder of the file's exclusive lock stores the word. Opening for reading only stores nothing.
+
+use crate::ending::Ending;
+use crate::layout::{PmHeader, seal, unseal};
+use crate::{Error, Result};
+use rustix::fs::{fstat, fstatfs};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use tembo_pmem::{Domain, Region, SyncError, offset_of};
+use xxhash_rust::xxh3::xxh3_64;
+
+pub(crate) const OPENING_OFF: u64 = offset_of!(PmHeader, opening) as u64;
+/// Bits of what the word says; the others are its check.
+const OPENING_BITS: u32 = 48;
+const OPEN: u64 = 1 << 3;
+const FILE_SHIFT: u32 = 4;
+const FILE_BITS: u32 = 20;
+const BOOT_SHIFT: u32 = FILE_SHIFT + FILE_BITS;
+const BOOT_BITS: u32 = OPENING_BITS - BOOT_SHIFT;
+
+/// How a file is mapped, as the word has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Persistent memory.
+    Dax = 1,
+    Synced = 2,
+    /// The page cache of a disk.
+    PageCache = 3,
+    Emulated = 4,
+    /// A file system in memory (tmpfs), of which nothing is left after a boot.
+    Memory = 5,
+}
+
+impl Kind {
+    const ALL: [Kind; 5] = [Kind::Dax, Kind::Synced, Kind::PageCache, Kind::Emulated, Kind::Memory];
+
+    /// Whether durable stores in it outlive this boot.
+    fn outlives_boots(self) -> bool {
+        matches!(self, Kind::Dax | Kind::Synced)
+    }
+}
+
+/// Where a file is opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Here {
+    /// 0 if it cannot be told.
+    boot: u64,
+    file: u64,
+    in_memory: bool,
+}
+
+impl Here {
+    /// Looks at the file and the system.
+    pub(crate) fn of(file: &File, path: &Path) -> Result<Here> {
+        const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58F6, 0x9584_58F6];
+        let failed = |e| Error::io("looking at", path, e);
+        let found = fstat(file).map_err(failed)?;
+        let system = fstatfs(file).map_err(failed)?;
+        let number = [(found.st_dev as u64).to_le_bytes(), (found.st_ino as u64).to_le_bytes()].concat();
+        Ok(Here {
+            boot: std::fs::read("/proc/sys/kernel/random/boot_id").map_or(0, |id| boot_hash(&id)),
+            file: xxh3_64(&number) & ((1 << FILE_BITS) - 1),
+            // The magic numbers of tmpfs, ramfs and hugetlbfs.
+            in_memory: IN_MEMORY.contains(&(system.f_type as u64 & 0xFFFF_FFFF)),
+        })
+    }
+
+    /// The ending that the word of a pool tells, seen from here.
+    pub(crate) fn judge(&self, word: u64) -> Result<Ending> {
+        if word == 0 {
+            return Ok(Ending::Unknown);
+        }
+        let damaged = || Error::HeaderDamaged { what: format!("the word of its last opening is {word:#x}") };
+        let said = unseal(word, OPENING_BITS).ok_or_else(damaged)?;
+        let kind = Kind::ALL.into_iter().find(|kind| *kind as u64 == said & 7).ok_or_else(damaged)?;
+        if said & OPEN == 0 {
+            return Ok(Ending::Closed);
+        }
+        let (boot, file) = (said >> BOOT_SHIFT, said >> FILE_SHIFT & ((1 << FILE_BITS) - 1));
+        // A boot that is not known is any other.
+        let is_this_boot = boot != 0 && boot == self.boot;
+        Ok(match (is_this_boot, file == self.file) {
+            (true, true) => Ending::Killed,
+            (true, false) => Ending::Copy,
+            (false, _) if kind.outlives_boots() => Ending::Killed,
+            // A pool that lay in memory in another boot can only have come here as a copy.
+            (false, _) if kind == Kind::Memory => Ending::Copy,
+            (false, _) => Ending::OtherBoot,
+        })
+    }
+
+    /// The word of a pool that is open here.
+    fn open_word(&self, kind: Kind) -> u64 {
+        seal(kind as u64 | OPEN | self.file << FILE_SHIFT | self.boot << BOOT_SHIFT, OPENING_BITS)
+    }
+}
+
+/// The low bits of a boot id's hash; never 0.
+fn boot_hash(id: &[u8]) -> u64 {
+    (xxh3_64(id.trim_ascii()) & ((1 << BOOT_BITS) - 1)).max(1)
+}
+
+/// An opening for writing, which is to be marked as closed.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    kind: Kind,
+}
+
+impl Opening {
+    /// Stores that the pool is open, durably, unless the file is new: that is synchronised as a whole after
+    /// this. `last` is how the last use ended.
+    pub(crate) fn mark_open(region: &Region, here: Here, is_new: bool, last: Ending) -> Result<Opening> {
+        let kind = match region.domain() {
+            Domain::Dax | Domain::DaxCpuCache => Kind::Dax,
+            Domain::Synced => Kind::Synced,
+            _ if here.in_memory => Kind::Memory,
+            Domain::Emulated => Kind::Emulated,
+            Domain::PageCache | Domain::Simulated => Kind::PageCache,
+        };
+        let opening = Opening { kind };
+        if kind.outlives_boots() && !is_new && last != Ending::Closed {
+            // PERSIST(O3): an opening in the page cache that was not closed may have left pages that are on
+            // no device.
+            synchronise(region)?;
+        }
+        region.store_u64(OPENING_OFF, here.open_word(kind))?;
+        if !is_new || kind == Kind::Dax {
+            opening.persist_word(region)?;
+        }
+        Ok(opening)
+    }
+
+    /// Stores that the pool is closed; everything is synchronised before that.
+    pub(crate) fn mark_closed(&self, region: &Region) -> Result<()> {
+        if matches!(self.kind, Kind::PageCache | Kind::Emulated) {
+            // PERSIST(O2): all pages are on the device before the word says so. In the other domains each
+            // fence saw to that, or there is no device.
+            synchronise(region)?;
+        }
+        region.store_u64(OPENING_OFF, seal(self.kind as u64, OPENING_BITS))?;
+        Ok(self.persist_word(region)?)
+    }
+
+    fn persist_word(&self, region: &Region) -> Result<(), SyncError> {
+        // PERSIST(O1): the word is durable in the domain before anything else is stored, or after everything
+        // was (O2).
+        region.persist(OPENING_OFF, 8)?;
+        match self.kind {
+            // A fence does not reach the device in these domains, and power failures are what the word is
+            // about.
+            Kind::PageCache | Kind::Emulated => region.synchronise_pages(OPENING_OFF, 8),
+            Kind::Dax | Kind::Synced | Kind::Memory => Ok(()),
+        }
+    }
+}
+
+/// Writes the whole file back to its device.
+fn synchronise(region: &Region) -> Result<(), SyncError> {
+    #[cfg(test)]
+    tests::note_synchronisation(region);
+    region.synchronise_file()
+}
+
+/// How a pool was opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub read_only: bool,
+    pub path: Option<PathBuf>,
+    /// How its last use had ended.
+    pub ending: Ending,
+    /// Where a file is opened that is to be marked as open before anything is stored.
+    pub to_mark: Option<Here>,
+    /// The opening of a file that is marked so.
+    pub opening: Option<Opening>,
+}
+
+impl Default for Opened {
+    fn default() -> Opened {
+        Opened { read_only: false, path: None, ending: Ending::Unknown, to_mark: None, opening: None }
+    }
+}
+
+/// The word of a pool that was last used elsewhere, for tests: the same in another boot, or in another file.
+#[cfg(test)]
+pub(crate) fn moved(word: u64, boots: u64, files: u64) -> u64 {
+    let said = unseal(word, OPENING_BITS).expect("a word of this version");
+    seal(said ^ files << FILE_SHIFT ^ boots << BOOT_SHIFT, OPENING_BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+    use crate::tests::tiny_options;
+    use std::cell::RefCell;
+    use tembo_pmem::Durability;
+
+    thread_local! {
+        /// The word of the opening at each synchronisation of a whole file by this thread.
+        static SYNCHRONISED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn note_synchronisation(region: &Region) {
+        SYNCHRONISED.with_borrow_mut(|words| words.push(region.load_u64(OPENING_OFF).unwrap()));
+    }
+
+    /// O3 and O2: the file is synchronised before the word changes.
+    #[test]
+    fn a_file_is_synchronised_before_its_word_promises_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.pool");
+        let word_of =
+            |image: &[u8]| u64::from_le_bytes(image[OPENING_OFF as usize..][..8].try_into().unwrap());
+        let image = || std::fs::read(&path).unwrap();
+        let options = |durability| tiny_options().durability(durability);
+        let pool = Pool::open(&path, &options(Durability::PageCache)).unwrap();
+        let killed = image();
+        drop(pool);
+        let closed = image();
+        let mut before_the_word = closed.clone();
+        before_the_word[OPENING_OFF as usize..][..8].fill(0);
+        let cases = [
+            (Durability::Synced, &killed, 1),
+            (Durability::Synced, &before_the_word, 1),
+            (Durability::Synced, &closed, 0),
+            (Durability::PageCache, &killed, 0),
+            (Durability::Emulated, &killed, 0),
+        ];
+        for (durability, last, expected) in cases {
+            std::fs::write(&path, last).unwrap();
+            SYNCHRONISED.take();
+            let pool = Pool::open(&path, &options(durability)).unwrap();
+            // The old word is there still: what it promises is true until the file is synchronised.
+            assert_eq!(SYNCHRONISED.take(), vec![word_of(last); expected], "{durability:?}");
+            let open = word_of(&image());
+            let is_in_memory = unseal(open, OPENING_BITS).unwrap() & 7 == Kind::Memory as u64;
+            drop(pool);
+            let at_closing = usize::from(durability != Durability::Synced && !is_in_memory);
+            assert_eq!(SYNCHRONISED.take(), vec![open; at_closing], "{durability:?} closed");
+        }
+    }
+
+    const HERE: Here = Here { boot: 7, file: 9, in_memory: false };
+
+    #[test]
+    fn what_the_word_says_depends_on_kind_boot_and_file() {
+        let endings = |kind| {
+            let word = HERE.open_word(kind);
+            [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(b, f)| HERE.judge(moved(word, b, f)).unwrap())
+        };
+        use Ending::{Copy, Killed, OtherBoot};
+        assert_eq!(endings(Kind::PageCache), [Killed, OtherBoot, Copy, OtherBoot]);
+        assert_eq!(endings(Kind::Emulated), [Killed, OtherBoot, Copy, OtherBoot]);
+        assert_eq!(endings(Kind::Memory), [Killed, Copy, Copy, Copy]);
+        assert_eq!(endings(Kind::Synced), [Killed, Killed, Copy, Killed]);
+        assert_eq!(endings(Kind::Dax), [Killed, Killed, Copy, Killed]);
+        for kind in Kind::ALL {
+            let closed = seal(kind as u64, OPENING_BITS);
+            assert_eq!(HERE.judge(closed).unwrap(), Ending::Closed, "{kind:?} is closed anywhere");
+        }
+        assert_eq!(HERE.judge(0).unwrap(), Ending::Unknown);
+    }
+
+    #[test]
+    fn a_boot_that_cannot_be_told_is_another_one() {
+        let nowhere = Here { boot: 0, ..HERE };
+        let word = nowhere.open_word(Kind::PageCache);
+        assert_eq!(nowhere.judge(word).unwrap(), Ending::OtherBoot);
+        assert_eq!(HERE.judge(word).unwrap(), Ending::OtherBoot);
+        assert_eq!(nowhere.judge(HERE.open_word(Kind::PageCache)).unwrap(), Ending::OtherBoot);
+    }
+
+    #[test]
+    fn a_word_with_any_flipped_bit_is_damage() {
+        let word = HERE.open_word(Kind::PageCache);
+        for bit in 0..64 {
+            assert!(matches!(HERE.judge(word ^ 1 << bit), Err(Error::HeaderDamaged { .. })), "bit {bit}");
+        }
+        assert!(matches!(HERE.judge(seal(6, OPENING_BITS)), Err(Error::HeaderDamaged { .. })), "no kind");
+    }
+
+    #[test]
+    fn the_boot_of_this_machine_is_known() {
+        let file = tempfile::tempfile().unwrap();
+        let here = Here::of(&file, Path::new("a")).unwrap();
+        assert_ne!(here.boot, 0);
+        assert_eq!(boot_hash(b"some id\n"), boot_hash(b"some id"));
+    }
+}

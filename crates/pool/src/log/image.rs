@@ -1,0 +1,391 @@
+//! Images of records: built by a commit in DRAM, and written to the lane as they are.
+
+use super::lines::{StoredLine, StoredLines, first_run, run_mask};
+use super::record::{
+    COVER_MAX_BYTES, Change, Cover, HEAD_BYTES, HEAD_WORDS, LINE_WORDS, checksum, encode_seq, line_target,
+    sum_covered,
+};
+use crate::Result;
+use std::hint::select_unpredictable;
+use tembo_pmem::{LINE_BYTES, Region};
+
+/// Words that one line of stores adds to an image, at most: its words after a target, and another target
+/// where a line of the record ends among them, and where one ends just before them. (A test goes through all
+/// of them.)
+const LINE_ENTRY_MAX: usize = 11;
+/// Words that are copied with a run and do not belong to it.
+const COPIED_BEYOND: usize = LINE_WORDS - 1;
+/// A longer image is not kept for the next record.
+const IMAGE_KEPT: usize = 1 << 16;
+
+/// Builds the image of a record. Reused between commits.
+#[derive(Debug, Default)]
+pub(crate) struct RecordImage {
+    /// The head, which means nothing until the record is complete, and the payload; little-endian, as on
+    /// media. Words from `len` on mean nothing.
+    words: Vec<u64>,
+    len: usize,
+    /// Where the covers begin, if there are any.
+    covers_at: Option<usize>,
+    complete: bool,
+}
+
+impl RecordImage {
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        if self.words.len() > IMAGE_KEPT {
+            self.words = Vec::new();
+        }
+        self.len = HEAD_WORDS;
+        self.make_room(0);
+        self.covers_at = None;
+        self.complete = false;
+    }
+
+    /// Makes room for this many more words.
+    #[inline(always)]
+    fn make_room(&mut self, words: usize) {
+        if self.len + words > self.words.len() {
+            self.grow(words);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, words: usize) {
+        self.words.resize((self.len + words).max(2 * self.words.len()), 0);
+    }
+
+    #[inline(always)]
+    fn push(&mut self, word: u64) {
+        self.make_room(1);
+        self.words[self.len] = word.to_le();
+        self.len += 1;
+    }
+
+    /// Adds an entry; all entries come before all covers.
+    #[inline]
+    pub(crate) fn entry(&mut self, off: u64, change: Change) {
+        debug_assert!(self.covers_at.is_none() && off.is_multiple_of(8));
+        let (kind, operand) = change.encode();
+        self.push(off | kind);
+        self.push(operand);
+    }
+
+    /// Adds stores of words, and of words by line, after all other entries. All of them together are a whole
+    /// number of `PmEntry`s long.
+    #[inline]
+    pub(crate) fn stores(&mut self, words: impl Iterator<Item = (u64, u64)>, lines: &StoredLines) {
+        self.words(words);
+        if !lines.is_empty() {
+            self.make_room(lines.len() * LINE_ENTRY_MAX + COPIED_BEYOND);
+            self.lines(lines.as_slice());
+        }
+        if !(self.len - HEAD_WORDS).is_multiple_of(2) {
+            self.push(line_target(0, 0));
+        }
+    }
+
+    /// Adds stores of words. Consecutive words of one line share an entry.
+    #[inline]
+    fn words(&mut self, words: impl Iterator<Item = (u64, u64)>) {
+        let (mut line_off, mut mask, mut values) = (0, 0u8, [0; LINE_WORDS]);
+        for (off, value) in words {
+            let off_of_line = off & !(LINE_BYTES - 1);
+            if off_of_line != line_off {
+                self.words_of_line(line_off, mask, &values);
+                (line_off, mask) = (off_of_line, 0);
+            }
+            let word = (off % LINE_BYTES / 8) as usize;
+            mask |= 1 << word;
+            values[word] = value;
+        }
+        self.words_of_line(line_off, mask, &values);
+    }
+
+    /// As [`line`](Self::line), of words that may lie apart from each other.
+    #[inline]
+    fn words_of_line(&mut self, off: u64, mut mask: u8, values: &[u64; LINE_WORDS]) {
+        self.make_room(LINE_ENTRY_MAX + COPIED_BEYOND);
+        while mask != 0 {
+            let room = LINE_WORDS - 1 - self.len % LINE_WORDS;
+            let to: &mut [u64; 1 + LINE_WORDS] =
+                self.words[self.len..].first_chunk_mut().expect("room for a line");
+            let (mut part, mut count) = (0, 0);
+            while mask != 0 && count < room {
+                let word = mask.trailing_zeros() as usize;
+                (mask, part) = (mask & (mask - 1), part | 1 << word);
+                to[1 + count % LINE_WORDS] = values[word % LINE_WORDS].to_le();
+                count += 1;
+            }
+            to[0] = line_target(off, part).to_le();
+            self.len += 1 + count;
+        }
+    }
+
+    #[inline(always)]
+    fn lines(&mut self, lines: &[StoredLine]) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if wide::is_here() {
+            // SAFETY: the processor has these instructions.
+            return unsafe { wide::lines(self, lines) };
+        }
+        lines.iter().for_each(|line| self.line(line));
+    }
+
+    /// Adds stores of some words of a line. No word that a user chose may begin a line of the record
+    /// (`HEAD_MARK`): where the record's line ends, the rest follows after a target of its own.
+    #[inline(always)]
+    fn line(&mut self, line: &StoredLine) {
+        debug_assert!(self.covers_at.is_none() && line.off.is_multiple_of(LINE_BYTES));
+        let (first, count) = first_run(line.mask);
+        let room = self.room_in_line();
+        if line.mask != run_mask(first, count) || count > room + LINE_WORDS - 1 {
+            return self.any_words(line);
+        }
+        // A processor cannot predict whether the record's line ends among the words. So there is no branch,
+        // but a second part that may count for nothing.
+        let before = count.min(room);
+        let mask = line.mask & run_mask(0, first + before);
+        let to = &mut self.words[self.len..][..LINE_ENTRY_MAX + COPIED_BEYOND];
+        part(to, line, first, mask);
+        part(&mut to[1 + before..], line, first + before, line.mask & !mask);
+        self.len += 1 + before + select_unpredictable(before < count, 1 + count - before, 0);
+    }
+
+    /// As [`line`](Self::line), of any words.
+    #[inline(never)]
+    fn any_words(&mut self, line: &StoredLine) {
+        self.words_of_line(line.off, line.mask, line.from(0));
+    }
+
+    /// Words that fit after a target into the rest of the record's line.
+    #[inline(always)]
+    fn room_in_line(&self) -> usize {
+        LINE_WORDS - 1 - self.len % LINE_WORDS
+    }
+
+    #[inline]
+    pub(crate) fn cover(&mut self, cover: Cover) {
+        debug_assert!(cover.bytes <= COVER_MAX_BYTES && (cover.off | cover.bytes).is_multiple_of(8));
+        debug_assert!(!self.complete);
+        self.covers_at.get_or_insert(self.len);
+        self.push(cover.off << 16 | cover.bytes);
+    }
+
+    /// Bytes of the payload, as of the complete record.
+    #[inline]
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        let sum = if self.covers_at.is_some() && !self.complete { 1 } else { 0 };
+        8 * (self.len - HEAD_WORDS + sum) as u64
+    }
+
+    /// The head and the payload of a complete record.
+    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
+        self.whole().split_at(HEAD_BYTES)
+    }
+
+    /// The head and the payload after it, of a complete record.
+    #[inline]
+    pub(crate) fn whole(&self) -> &[u8] {
+        debug_assert!(self.complete);
+        bytemuck::cast_slice(&self.words[..self.len])
+    }
+
+    /// Completes the record: sums what the covers name, and fills in the head.
+    #[inline]
+    pub(crate) fn complete(&mut self, region: &Region, seed: u64, seq: u64, chain: u64) -> Result<()> {
+        let covers_at = self.covers_at.unwrap_or(self.len);
+        let covers = self.len - covers_at;
+        let counts = ((covers_at - HEAD_WORDS) / 2) as u64 | (covers as u64) << 32;
+        if covers > 0 {
+            let sum = sum_covered(region, seed, bytemuck::cast_slice(&self.words[covers_at..self.len]))?;
+            self.push(sum);
+        }
+        let payload = bytemuck::cast_slice(&self.words[HEAD_WORDS..self.len]);
+        let sum = checksum(seed, seq, counts, chain, payload);
+        let head = [encode_seq(seq), sum, counts, chain].map(u64::to_le);
+        self.words[..HEAD_WORDS].copy_from_slice(&head);
+        self.complete = true;
+        Ok(())
+    }
+}
+
+/// Writes the store of some words of a line, which follow each other from the first on.
+#[inline(always)]
+fn part(to: &mut [u64], line: &StoredLine, first: usize, mask: u8) {
+    let to: &mut [u64; 1 + LINE_WORDS] = to.first_chunk_mut().expect("room for a line");
+    to[0] = line_target(line.off, mask).to_le();
+    to[1..].copy_from_slice(&line.from(first).map(u64::to_le));
+}
+
+/// [`RecordImage::line`] in a fourth of the instructions, for processors with AVX-512.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod wide {
+    use super::super::lines::StoredLine;
+    use super::{COPIED_BEYOND, LINE_ENTRY_MAX, LINE_WORDS, RecordImage, line_target};
+    use core::arch::x86_64::{
+        __m512i, _mm512_loadu_si512, _mm512_maskz_compress_epi64, _mm512_storeu_si512, _pdep_u32,
+    };
+    use std::hint::select_unpredictable;
+
+    #[inline(always)]
+    pub(super) fn is_here() -> bool {
+        is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("popcnt")
+    }
+
+    /// Adds stores of some words of each line.
+    #[target_feature(enable = "avx512f,bmi2,popcnt")]
+    pub(super) fn lines(image: &mut RecordImage, lines: &[StoredLine]) {
+        for line in lines {
+            let room = image.room_in_line();
+            let before = _pdep_u32(0xFF >> (LINE_WORDS - room), u32::from(line.mask)) as u8;
+            let behind = line.mask ^ before;
+            if behind == 0xFF {
+                image.any_words(line);
+                continue;
+            }
+            // SAFETY: loads eight words.
+            let words = unsafe { _mm512_loadu_si512(line.from(0).as_ptr().cast()) };
+            let to = &mut image.words[image.len..][..LINE_ENTRY_MAX + COPIED_BEYOND];
+            part(to, line.off, before, words);
+            let first = before.count_ones() as usize;
+            // May count for nothing: see `RecordImage::line`.
+            part(&mut to[1 + first..], line.off, behind, words);
+            let second = 1 + behind.count_ones() as usize;
+            image.len += 1 + first + select_unpredictable(behind != 0, second, 0);
+        }
+    }
+
+    /// Writes the store of some words of a line.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn part(to: &mut [u64], off: u64, mask: u8, words: __m512i) {
+        let to: &mut [u64; 1 + LINE_WORDS] = to.first_chunk_mut().expect("room for a line");
+        to[0] = line_target(off, mask);
+        // SAFETY: stores eight words.
+        unsafe { _mm512_storeu_si512(to[1..].as_mut_ptr().cast(), _mm512_maskz_compress_epi64(mask, words)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{FoundRecord, LINE_KIND, u64_at};
+    use super::*;
+
+    fn image_of(lines: &StoredLines, entries: u64, old: usize) -> RecordImage {
+        let mut image = RecordImage::default();
+        image.clear();
+        // Remains of an earlier record in the buffer.
+        (0..old).for_each(|_| image.push(u64::MAX));
+        image.clear();
+        (0..entries).for_each(|i| image.entry(64 * i, Change::Store(i)));
+        image.stores(std::iter::empty(), lines);
+        image
+    }
+
+    /// Every line by itself at every place of a record's line has room and is read back, whatever the buffer
+    /// held before.
+    #[test]
+    fn every_line_is_read_back() {
+        let region = Region::simulated(&[0; 4096], 4096, None).unwrap();
+        for entries in 0..4 {
+            for mask in 1..=255_u8 {
+                let mut lines = StoredLines::default();
+                (0..8)
+                    .filter(|word| mask >> word & 1 != 0)
+                    .for_each(|word| lines.set(1024 + 8 * word, &[word + 7]));
+                let mut image = image_of(&lines, entries, 0);
+                let words = image.len - HEAD_WORDS - 2 * entries as usize;
+                assert!(words <= LINE_ENTRY_MAX + 1, "{words} words for {mask:#b} after {entries} entries");
+                image.complete(&region, 1, 2, 0).unwrap();
+                let mut other = image_of(&lines, entries, 100);
+                other.complete(&region, 1, 2, 0).unwrap();
+                assert_eq!(image.whole(), other.whole());
+
+                let record = FoundRecord { seq: 2, off: 0, entries: image.parts().1, covers: &[] };
+                let mut changes = Vec::new();
+                let mut at = 16 * entries as usize;
+                while at < record.entries.len() {
+                    let target = u64_at(record.entries, at);
+                    assert_eq!(target & 7, LINE_KIND);
+                    at = record.line_changes(target, at + 8, &mut changes).unwrap();
+                }
+                let expected = (0..8).filter(|word| mask >> word & 1 != 0);
+                let expected: Vec<_> =
+                    expected.map(|word| (1024 + 8 * word, Change::Store(word + 7))).collect();
+                assert_eq!(changes, expected, "{mask:#b} after {entries} entries");
+                // No word that a user chose begins a line of the record.
+                let starts = image.words[..image.len].iter().step_by(LINE_WORDS).skip(1);
+                assert!(
+                    starts.copied().all(|word| u64::from_le(word) & 7 == LINE_KIND || entries > 2),
+                    "{mask:#b}"
+                );
+            }
+        }
+    }
+
+    /// An image whose next word is word `place` of a line, with room for two lines of stores and no more.
+    fn image_at(place: usize) -> RecordImage {
+        let mut image = RecordImage::default();
+        image.clear();
+        image.len = LINE_WORDS + place;
+        image.words = vec![0; image.len + 2 * LINE_ENTRY_MAX + COPIED_BEYOND];
+        image
+    }
+
+    /// Any words of a line, at any place of a record's line, with another line after it: all instruction sets
+    /// make the same image, which has room, is read back, and has none of the words at the start of a line.
+    #[test]
+    fn lines_are_the_same_with_all_instructions() {
+        let mut longest = 0;
+        for place in 0..LINE_WORDS {
+            for mask in 1..=255_u8 {
+                let mut lines = StoredLines::default();
+                let chosen = [(1024, mask), (4096, !mask | 1)];
+                for (off, mask) in chosen {
+                    lines.set_line(off, mask, &std::array::from_fn(|word| off << 8 | word as u64));
+                }
+                let (mut all, mut each) = (image_at(place), image_at(place));
+                all.lines(lines.as_slice());
+                for line in lines.iter() {
+                    let len = each.len;
+                    each.line(line);
+                    longest = longest.max(each.len - len);
+                }
+                assert_eq!((all.len, each.words.len()), (each.len, all.words.len()), "{mask:#b} at {place}");
+                let words = &all.words[LINE_WORDS + place..all.len];
+                assert_eq!(words, &each.words[LINE_WORDS + place..each.len], "{mask:#b} at {place}");
+                let starts = words.iter().skip((LINE_WORDS - place) % LINE_WORDS).step_by(LINE_WORDS);
+                assert!(
+                    starts.copied().all(|word| u64::from_le(word) & 7 == LINE_KIND),
+                    "{mask:#b} at {place}"
+                );
+
+                let entries = bytemuck::cast_slice(words);
+                let record = FoundRecord { seq: 2, off: 0, entries, covers: &[] };
+                let (mut found, mut at) = (Vec::new(), 0);
+                while at < entries.len() {
+                    at = record.line_changes(u64_at(entries, at), at + 8, &mut found).unwrap();
+                }
+                let expected = chosen.into_iter().flat_map(|(off, mask)| {
+                    let words = (0..8).filter(move |word| mask >> word & 1 != 0);
+                    words.map(move |word| (off + 8 * word, Change::Store(off << 8 | word)))
+                });
+                assert_eq!(found, expected.collect::<Vec<_>>(), "{mask:#b} at {place}");
+            }
+        }
+        assert_eq!(longest, LINE_ENTRY_MAX);
+    }
+
+    #[test]
+    fn a_long_image_is_not_kept() {
+        let mut lines = StoredLines::default();
+        (0..10_000).for_each(|line| lines.set(64 * line, &[0; 8]));
+        let mut image = image_of(&lines, 0, 0);
+        assert!(image.words.len() > IMAGE_KEPT);
+        image.clear();
+        assert!(image.words.len() < IMAGE_KEPT);
+    }
+}

@@ -1,0 +1,257 @@
+//! The state of a lane that its writer and the other lanes share: where its next record goes, and how it is
+//! checkpointed.
+
+use super::limbo::{LIMBO_BYTES_MAX, Limbo};
+use super::record::{RECORDS_MIN, record_bytes};
+use crate::Result;
+use crate::alloc::Block;
+use crate::layout::{Geometry, PmLane};
+use crossbeam_utils::CachePadded;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tembo_pmem::{LINE_BYTES, Region, offset_of};
+use tembo_sync::{SpinMutex, SpinMutexGuard, hash_u64};
+
+/// The part of a lane that other lanes may look at.
+#[derive(Debug)]
+pub(crate) struct LaneSlot {
+    pub number: u32,
+    pub in_use: AtomicBool,
+    /// Commits up to this one have no live record. Other lanes load this with each commit, so that it does
+    /// not share a line with words that change with each.
+    dead_to: CachePadded<AtomicU64>,
+    state: CachePadded<SpinMutex<LaneState>>,
+}
+
+const KNOWN_LINES_SHIFT: u32 = 64 - 10;
+
+#[derive(Debug)]
+struct KnownLines(Box<[(u64, u64); 1 << (64 - KNOWN_LINES_SHIFT)]>);
+
+impl Default for KnownLines {
+    fn default() -> Self {
+        KnownLines(Box::new([(u64::MAX, 0); 1 << (64 - KNOWN_LINES_SHIFT)]))
+    }
+}
+
+/// Everything that a lane's lock guards.
+#[derive(Debug, Default)]
+pub(crate) struct LaneState {
+    /// Sequence number of the last record.
+    pub seq: u64,
+    /// Commits since the pool was opened.
+    pub commits: u64,
+    pub tail: Tail,
+    /// Lines of home words of this half's records, which are flushed with the next that switches.
+    pub home_lines: Vec<u64>,
+    /// Lines that were added to these, by hash, and the number of switches by then.
+    known_lines: KnownLines,
+    /// How often the lane has switched halves, or was checkpointed.
+    switches: u64,
+    pub limbo: Limbo,
+    /// Pool space for payloads that do not fit into the halves, by [`RecordSlot::chain`]. Reserved, never
+    /// published.
+    pub chains: [Option<Block>; 4],
+}
+
+/// The end of a lane's last record. Changed by commits only.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tail {
+    half: usize,
+    /// Records that the half has.
+    records: usize,
+    /// Where in it the next may follow.
+    used_bytes: u64,
+}
+
+/// The place of a record in its lane.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordSlot {
+    half: usize,
+    /// Its number in the half.
+    record: usize,
+    /// From the start of the half.
+    at: u64,
+    /// Whether the lane switches halves for it.
+    pub switches: bool,
+    bytes: u64,
+}
+
+/// Bytes that the first record of a half leaves for the second, by the length of the half: room for one that
+/// removes a record, and, where there is much, that also frees a part of what was cleared before. So a
+/// removal finds room for that in a full pool too, whatever was committed before.
+const fn second_bytes(half_bytes: u64) -> u64 {
+    match half_bytes / LINE_BYTES {
+        0..8 => LINE_BYTES,
+        8..64 => 2 * LINE_BYTES,
+        _ => 16 * LINE_BYTES,
+    }
+}
+/// A record switches halves once this many home lines have gathered: one fence waits for about as many
+/// write-backs at little more than the cost of one.
+const HOME_LINES_MAX: usize = 64;
+/// More home lines than this are not searched for one.
+const SEARCHED_MAX: usize = 4 * HOME_LINES_MAX;
+
+impl LaneState {
+    /// Where the next record goes, with `inline_bytes` of payload after its head.
+    #[inline]
+    pub(crate) fn next_slot(&self, geometry: &Geometry, inline_bytes: u64, chained: bool) -> RecordSlot {
+        let bytes = record_bytes(inline_bytes);
+        let wants_switch = chained
+            || self.tail.used_bytes + bytes > geometry.half_bytes()
+            || self.home_lines.len() >= HOME_LINES_MAX
+            || self.limbo.bytes() >= LIMBO_BYTES_MAX;
+        let Tail { half, records, used_bytes } = self.tail;
+        if wants_switch && records >= RECORDS_MIN {
+            return RecordSlot { half: half ^ 1, record: 0, at: 0, switches: true, bytes };
+        }
+        RecordSlot { half, record: records, at: used_bytes, switches: false, bytes }
+    }
+
+    /// Notes that the record with this number is written to its slot, with the lines that it changes. It is
+    /// durable with the fence that follows under the same lock. Returns the new tail.
+    #[inline(always)]
+    pub(crate) fn note_record(&mut self, seq: u64, slot: RecordSlot, lines: &[u64]) -> Tail {
+        self.seq = seq;
+        self.commits += 1;
+        let used_bytes = slot.at + slot.bytes;
+        let tail = Tail { half: slot.half, records: slot.record + 1, used_bytes };
+        self.tail = tail;
+        if slot.switches {
+            self.home_lines.clear();
+            self.switches += 1;
+        }
+        let switches = self.switches;
+        // A line that many transactions change is flushed once.
+        for line in lines {
+            let at = (hash_u64(*line) >> KNOWN_LINES_SHIFT) as usize;
+            let known = &mut self.known_lines.0[at];
+            if *known == (*line, switches) {
+                continue;
+            }
+            let is_taken = known.1 == switches;
+            *known = (*line, switches);
+            // Another line of this half may have taken this one's place. (Among very many a line may be there
+            // twice.)
+            let may_repeat = is_taken && self.home_lines.len() <= SEARCHED_MAX;
+            if !(may_repeat && self.home_lines.contains(line)) {
+                self.home_lines.push(*line);
+            }
+        }
+        tail
+    }
+
+    /// The most likely offset of the next record.
+    pub(crate) fn next_off(&self, geometry: &Geometry, lane: u32) -> u64 {
+        self.next_slot(geometry, 0, false).off(geometry, lane)
+    }
+}
+
+impl Tail {
+    /// Whether a payload has to be chained: since a half could not hold it and one more record, or since this
+    /// half has no room and does not have its least number of records.
+    #[inline]
+    pub(crate) fn must_chain(&self, geometry: &Geometry, payload_bytes: u64) -> bool {
+        if self.records == 0 || self.records >= RECORDS_MIN {
+            return Tail::must_chain_in_new_half(geometry, payload_bytes);
+        }
+        self.used_bytes + record_bytes(payload_bytes) > geometry.half_bytes()
+    }
+
+    /// Whether the first record of a half with this payload has to be chained.
+    pub(crate) fn must_chain_in_new_half(geometry: &Geometry, payload_bytes: u64) -> bool {
+        let half_bytes = geometry.half_bytes();
+        second_bytes(half_bytes) + record_bytes(payload_bytes) > half_bytes
+    }
+}
+
+impl RecordSlot {
+    /// Whether the records before the lane's last switch die with this one's commit.
+    pub(crate) fn ends_switch(&self) -> bool {
+        self.record + 1 == RECORDS_MIN
+    }
+
+    /// The number of the lane's chain block that the record may use.
+    pub(crate) fn chain(&self) -> usize {
+        self.half * RECORDS_MIN + self.record
+    }
+
+    pub(crate) fn off(&self, geometry: &Geometry, lane: u32) -> u64 {
+        geometry.half_off(lane, self.half) + self.at
+    }
+}
+
+impl LaneSlot {
+    pub(crate) fn new(number: u32, seq: u64) -> LaneSlot {
+        let state = LaneState { seq, ..LaneState::default() };
+        LaneSlot {
+            number,
+            in_use: AtomicBool::new(false),
+            dead_to: CachePadded::new(AtomicU64::new(0)),
+            state: CachePadded::new(SpinMutex::new(state)),
+        }
+    }
+
+    /// Locks the lane's state.
+    #[inline]
+    pub(crate) fn lock(&self) -> SpinMutexGuard<'_, LaneState> {
+        self.state.lock()
+    }
+
+    /// Commits up to this one have no live record.
+    #[inline(always)]
+    pub(crate) fn dead_to(&self) -> u64 {
+        self.dead_to.load(Ordering::Acquire)
+    }
+
+    /// Whether the record of a commit may still be live.
+    pub(crate) fn may_be_live(&self, commit: u64) -> bool {
+        commit > self.dead_to()
+    }
+
+    /// Notes, under the lane's lock, that commit number `commits` was the second in its half: all records
+    /// before the first are dead.
+    pub(crate) fn note_switched(&self, commits: u64) {
+        let dead_to = self.dead_to.load(Ordering::Relaxed).max(commits.saturating_sub(RECORDS_MIN as u64));
+        self.dead_to.store(dead_to, Ordering::Release);
+    }
+
+    /// Makes the lane's home stores durable and retires its records. Returns its sequence number.
+    ///
+    /// PERSIST(L3): the home lines are fenced before `retired` is stored, or a crash between them would lose
+    /// a committed record.
+    pub(crate) fn checkpoint(&self, region: &Region, geometry: &Geometry) -> Result<u64> {
+        let mut state = self.lock();
+        if state.commits == self.dead_to.load(Ordering::Acquire) {
+            return Ok(state.seq);
+        }
+        for line in &state.home_lines {
+            region.flush(line * LINE_BYTES, 1);
+        }
+        // PERSIST(L3): the home words are durable before their record is declared dead.
+        region.fence()?;
+        let retired_off = geometry.lane_off(self.number) + offset_of!(PmLane, retired) as u64;
+        region.store_u64(retired_off, state.seq)?;
+        // PERSIST(L3): the record is dead on media before the lane that asked for this commits a newer one.
+        region.persist(retired_off, 8)?;
+        state.home_lines.clear();
+        state.switches += 1;
+        self.dead_to.store(state.commits, Ordering::Release);
+        Ok(state.seq)
+    }
+}
+
+/// The lanes of a pool, and the media that their records change.
+#[derive(Clone, Copy)]
+pub(crate) struct Lanes<'l> {
+    pub slots: &'l [LaneSlot],
+    pub region: &'l Region,
+    pub geometry: &'l Geometry,
+}
+
+impl Lanes<'_> {
+    /// Checkpoints a lane ([`LaneSlot::checkpoint`]).
+    pub(crate) fn checkpoint(self, slot: &LaneSlot) -> Result<u64> {
+        slot.checkpoint(self.region, self.geometry)
+    }
+}

@@ -1,0 +1,152 @@
+//! Guards of an open pool: pins, which keep freed memory from being used again, and objects that are open
+//! once.
+
+use crate::Result;
+use crate::inner::{Pool, PoolInner};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use tembo_pmem::{OfProcess, Region};
+use tembo_sync::{Epochs, PinSlot};
+
+/// Keeps memory that is freed from now on from being used again while it lives.
+///
+/// Pinning costs about ten nanoseconds and never waits. A pin may be sent to another thread. One that
+/// lives long keeps freed memory from being reused.
+pub struct Pin {
+    inner: Arc<OfProcess<PoolInner>>,
+    slot: PinSlot<'static>,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.inner.log.epochs.unpin(self.slot);
+    }
+}
+
+impl Pin {
+    /// The memory of the pool that is pinned.
+    pub fn region(&self) -> &Region {
+        &self.inner.log.region
+    }
+}
+
+impl std::fmt::Debug for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pin")
+    }
+}
+
+/// A pin that lives no longer than a borrow of its pool, and stays on its thread.
+pub struct BriefPin<'p> {
+    epochs: &'p Epochs,
+    slot: PinSlot<'p>,
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for BriefPin<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.epochs.unpin(self.slot);
+    }
+}
+
+impl std::fmt::Debug for BriefPin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BriefPin")
+    }
+}
+
+/// An object that is open once, by [`Pool::claim`] or [`Pool::hold`], until this is dropped.
+pub struct OpenGuard {
+    pool: Pool,
+    off: u64,
+}
+
+impl Drop for OpenGuard {
+    fn drop(&mut self) {
+        if !self.pool.was_left_behind() {
+            self.pool.inner.open_objects.lock().remove(&self.off);
+        }
+    }
+}
+
+impl OpenGuard {
+    /// Ends the current epoch, and returns it: memory that was made unreachable before this call has no
+    /// readers as soon as [`oldest_pin`](Self::oldest_pin) is higher. For a guard of [`Pool::claim`].
+    ///
+    /// For memory that structures keep outside of the pool; blocks of the pool wait by themselves.
+    pub fn end_epoch(&self) -> u64 {
+        let log = &self.pool.inner.log;
+        debug_assert!(log.line_owners.is_on(), "a lane may end epochs without a locked instruction");
+        log.epochs.retire(false)
+    }
+
+    /// The epoch of the oldest pin there is, or the current one.
+    pub fn oldest_pin(&self) -> u64 {
+        self.pool.inner.log.epochs.safe_before()
+    }
+}
+
+impl std::fmt::Debug for OpenGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenGuard").field("off", &self.off).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// Pins the current epoch.
+    #[inline]
+    pub fn pin(&self) -> Pin {
+        Pin { slot: self.inner.log.epochs.pin(), inner: self.inner.clone() }
+    }
+
+    /// As [`pin`](Self::pin), for a short while on one thread: does not keep the pool open by itself, and
+    /// costs no locked instruction.
+    #[inline(always)]
+    pub fn pin_briefly(&self) -> BriefPin<'_> {
+        let epochs = &self.inner.log.epochs;
+        BriefPin { slot: epochs.pin_briefly(), epochs, thread: PhantomData }
+    }
+
+    /// As [`pin_briefly`](Self::pin_briefly), where that takes a few instructions, as it mostly does; else
+    /// `None`.
+    #[inline(always)]
+    pub fn try_pin_briefly(&self) -> Option<BriefPin<'_>> {
+        let epochs = &self.inner.log.epochs;
+        epochs.try_pin_briefly().map(|slot| BriefPin { slot, epochs, thread: PhantomData })
+    }
+
+    /// As [`pin_briefly`](Self::pin_briefly), for concurrent writers: it costs a locked instruction, and
+    /// spares the others the barriers that brief pins want of every thread now and then.
+    #[inline]
+    pub fn pin_for_writing(&self) -> BriefPin<'_> {
+        let epochs = &self.inner.log.epochs;
+        BriefPin { slot: epochs.pin(), epochs, thread: PhantomData }
+    }
+
+    /// Claims an object for a structure that keeps volatile state for it, such as locks, and hence must
+    /// not be opened twice by one process; `None` if it is open already. The guard may [end
+    /// epochs](OpenGuard::end_epoch).
+    ///
+    /// # Errors
+    ///
+    /// As for a commit.
+    pub fn claim(&self, off: u64) -> Result<Option<OpenGuard>> {
+        self.check_process()?;
+        let log = &self.inner.log;
+        // ORDER: from here on no lane takes itself for the only one, so that a guard can end epochs
+        // concurrently.
+        log.line_owners.turn_on(log.lanes(), 0)?;
+        Ok(self.open_once(off))
+    }
+
+    /// As [`claim`](Self::claim), for a structure that ends no epochs: costs the pool's writers nothing.
+    pub fn hold(&self, off: u64) -> Option<OpenGuard> {
+        self.assert_process();
+        self.open_once(off)
+    }
+
+    fn open_once(&self, off: u64) -> Option<OpenGuard> {
+        self.inner.open_objects.lock().insert(off).then(|| OpenGuard { pool: self.clone(), off })
+    }
+}

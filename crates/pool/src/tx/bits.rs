@@ -1,0 +1,48 @@
+//! Bits of slabs' bitmaps that a commit changes.
+
+use crate::alloc::slab::{BitPlace, SlabRef};
+use crate::log::record::Change;
+use crate::{Error, Result};
+
+/// Bits of one word of a slab's bitmap that a commit changes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BitChange {
+    pub(super) place: BitPlace,
+    pub(super) set: bool,
+    pub(super) slab: SlabRef,
+}
+
+impl BitChange {
+    #[inline]
+    pub(super) fn entry(&self) -> (u64, Change) {
+        let BitPlace { word_off, mask, .. } = self.place;
+        (word_off, if self.set { Change::SetBits(mask) } else { Change::ClearBits(mask) })
+    }
+}
+
+/// Joins the changes of one word's bits into one.
+#[inline]
+pub(super) fn merge_bits(bits: &mut Vec<BitChange>) -> Result<()> {
+    if bits.len() < 2 {
+        return Ok(());
+    }
+    bits.sort_unstable_by_key(|change| (change.place.word_off, change.set));
+    let mut twice = None;
+    bits.dedup_by(|next, kept| {
+        let joins = (next.place.word_off, next.set) == (kept.place.word_off, kept.set);
+        if joins {
+            if kept.place.mask & next.place.mask != 0 {
+                twice = Some(kept.place.word_off);
+            }
+            kept.place.mask |= next.place.mask;
+        }
+        joins
+    });
+    twice.map_or(Ok(()), |off| Err(freed_twice(off)))
+}
+
+/// Two references to one block in damaged structures make their owner free it twice in one transaction.
+#[cold]
+pub(super) fn freed_twice(off: u64) -> Error {
+    Error::corrupt("a block of the pool", off, "freed once in a transaction", "freed twice")
+}

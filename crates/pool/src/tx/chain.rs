@@ -1,0 +1,80 @@
+//! Space for the payloads of records that do not fit into their lane.
+
+use super::commit::commit;
+use super::lane::{KeptSpace, Lane};
+use crate::alloc::Wanted;
+use crate::inner::PoolInner;
+use crate::layout::PmZone;
+use crate::log::lane::Tail;
+use crate::{Error, Result};
+use tembo_pmem::offset_of;
+
+impl Lane {
+    /// Finds room for a payload that does not fit into the lane; 0 if it does.
+    #[inline]
+    pub(super) fn prepare_chain(&mut self) -> Result<u64> {
+        let bytes = self.image.payload_bytes();
+        // Without the lane's lock, which would wait for the last fence: only commits change the tail.
+        if !self.tail.must_chain(&self.pool.inner.log.geometry, bytes) {
+            return Ok(0);
+        }
+        self.find_chain(bytes)
+    }
+
+    #[cold]
+    fn find_chain(&mut self, bytes: u64) -> Result<u64> {
+        let pool = self.pool.clone();
+        let inner: &PoolInner = &pool.inner;
+        let geometry = &inner.log.geometry;
+        let slot = inner.log.slot(self.number);
+        let state = slot.lock();
+        if let Some(block) = &state.chains[state.next_slot(geometry, 0, true).chain()]
+            && block.bytes >= bytes
+        {
+            return Ok(block.off);
+        }
+        drop(state);
+        let image = std::mem::take(&mut self.image);
+        let roomy = bytes.next_power_of_two().min(inner.alloc.max_block_bytes()).max(bytes);
+        let wanted = Wanted::Bytes(roomy);
+        let reserved = match self.reserve_or_grow(wanted) {
+            Err(Error::Full { .. }) if self.leave_half(bytes)? => {
+                self.image = image;
+                return Ok(0);
+            }
+            Err(full @ Error::Full { .. }) => {
+                let frees = if self.writes.freed.is_empty() { self.kept_space } else { KeptSpace::All };
+                self.reclaim_and_reserve(Wanted::Bytes(bytes), full, frees)
+            }
+            outcome => outcome,
+        };
+        self.image = image;
+        let block = reserved?;
+        // Making room may have committed a record of its own, and have switched halves with that.
+        let mut state = slot.lock();
+        let chain = state.next_slot(geometry, 0, true).chain();
+        let off = block.off;
+        if let Some(old) = state.chains[chain].replace(block) {
+            inner.alloc.release(std::iter::once(old), None);
+        }
+        Ok(off)
+    }
+
+    /// Lets the next record switch to the other half, if that has room for a payload of this many bytes: a
+    /// half that has but one record gets another, which changes nothing. Returns whether there is room.
+    fn leave_half(&mut self, payload_bytes: u64) -> Result<bool> {
+        let geometry = self.pool.inner.log.geometry;
+        if Tail::must_chain_in_new_half(&geometry, payload_bytes) {
+            return Ok(false);
+        }
+        if self.tail.must_chain(&geometry, payload_bytes) {
+            // Always zero.
+            let word = geometry.zone_off(0) + offset_of!(PmZone, reserved) as u64;
+            self.with_writes_aside(|lane| {
+                lane.writes.steps.push_redo(word, 0);
+                commit(lane).map_err(|e| *e)
+            })?;
+        }
+        Ok(!self.tail.must_chain(&geometry, payload_bytes))
+    }
+}

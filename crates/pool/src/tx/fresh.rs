@@ -1,0 +1,250 @@
+//! The blocks that a transaction has allocated, and where they lie.
+
+use crate::alloc::Block;
+use crate::alloc::slab::SlabRef;
+use crate::layout::TAG_BYTES;
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::vec::Drain;
+use tembo_sync::hash_u64_to_bits;
+
+/// Up to this many blocks are searched one by one; beyond, an index is kept.
+const SEARCH_MAX: usize = 16;
+/// More blocks than this are filtered before they are searched.
+const FILTER_MIN: usize = 3;
+
+/// A block allocated in the transaction.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    pub(super) block: Block,
+    /// Freed again in the same transaction.
+    pub(super) cancelled: bool,
+    /// The written range: covered by the record, or fenced before it.
+    pub(super) written: (u64, u64),
+    /// The part of it that was not flushed yet.
+    pub(super) unflushed: (u64, u64),
+}
+
+impl Fresh {
+    /// Extends the written range, to whole words (which lie in one line). A gap between two writes is covered
+    /// as well, hence has to be flushed.
+    pub(super) fn note_written(&mut self, start: u64, end: u64) {
+        if start == end {
+            return;
+        }
+        let (start, end) = (start & !7, end.next_multiple_of(8));
+        let (old_start, old_end) = self.written;
+        if old_start != old_end {
+            let gap = if start > old_end { (old_end, start) } else { (end, old_start) };
+            if gap.0 < gap.1 {
+                self.unflushed = union(self.unflushed, gap);
+            }
+        }
+        self.written = union(self.written, (start, end));
+    }
+
+    /// Notes that a range was written and has to be flushed by the commit.
+    pub(super) fn note_unflushed(&mut self, start: u64, end: u64) {
+        self.unflushed = union(self.unflushed, (start, end));
+    }
+}
+
+fn union(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    if a.0 == a.1 { b } else { (a.0.min(b.0), a.1.max(b.1)) }
+}
+
+#[cold]
+pub(super) fn not_fresh(off: u64) -> Error {
+    Error::internal("a write", off, "words of a block that this transaction has allocated", "other memory")
+}
+
+/// Tells of most offsets that they lie in no block of the transaction: a bit per hashed 512 bytes.
+#[derive(Debug)]
+struct FreshFilter {
+    bits: [u64; 64],
+    used: bool,
+}
+
+impl Default for FreshFilter {
+    fn default() -> Self {
+        FreshFilter { bits: [0; 64], used: false }
+    }
+}
+
+impl FreshFilter {
+    const UNIT_SHIFT: u32 = 9;
+
+    fn bit_of(unit: u64) -> (usize, u64) {
+        let hash = hash_u64_to_bits(unit, 12);
+        ((hash / 64) as usize, 1 << (hash % 64))
+    }
+
+    fn add(&mut self, off: u64, bytes: u64) {
+        self.used = true;
+        let units = off >> Self::UNIT_SHIFT..=(off + bytes - 1) >> Self::UNIT_SHIFT;
+        if units.end() - units.start() >= 4096 {
+            self.bits = [u64::MAX; 64];
+            return;
+        }
+        for unit in units {
+            let (word, bit) = Self::bit_of(unit);
+            self.bits[word] |= bit;
+        }
+    }
+
+    #[inline]
+    fn may_have(&self, off: u64) -> bool {
+        let (word, bit) = Self::bit_of(off >> Self::UNIT_SHIFT);
+        self.bits[word] & bit != 0
+    }
+
+    /// Forgets everything.
+    #[cold]
+    fn clear(&mut self) {
+        *self = FreshFilter::default();
+    }
+}
+
+/// The blocks of a transaction, in the order of their allocation.
+#[derive(Debug, Default)]
+pub(super) struct FreshBlocks {
+    list: Vec<Fresh>,
+    /// Start of a block to its number; complete only beyond [`SEARCH_MAX`] blocks.
+    index: BTreeMap<u64, u32>,
+    filter: FreshFilter,
+}
+
+impl FreshBlocks {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether no trace is left of blocks that were taken back.
+    #[inline]
+    pub(super) fn is_as_new(&self) -> bool {
+        self.list.is_empty() && !self.filter.used
+    }
+
+    /// Adds a block. Returns its offset.
+    #[inline(always)]
+    pub(super) fn add(&mut self, block: Block) -> u64 {
+        let (off, bytes) = (block.off, block.bytes);
+        self.list.push(Fresh { block, cancelled: false, written: (0, 0), unflushed: (0, 0) });
+        if self.list.len() > FILTER_MIN {
+            self.index_last(off, bytes);
+        }
+        off
+    }
+
+    /// Notes where the last block of many lies.
+    #[cold]
+    fn index_last(&mut self, off: u64, bytes: u64) {
+        let number = self.list.len() - 1;
+        if number == FILTER_MIN {
+            self.list.iter().for_each(|f| self.filter.add(f.block.off, f.block.bytes));
+        } else {
+            self.filter.add(off, bytes);
+        }
+        if number == SEARCH_MAX {
+            self.index = self.list.iter().enumerate().map(|(i, f)| (f.block.off, i as u32)).collect();
+        } else if number > SEARCH_MAX {
+            self.index.insert(off, number as u32);
+        }
+    }
+
+    /// Forgets all blocks. Writes nothing that is written already: after a commit, stores wait for its fence.
+    #[inline(always)]
+    pub(super) fn clear(&mut self) {
+        if !self.list.is_empty() {
+            self.list.clear();
+        }
+        if self.filter.used {
+            self.filter.clear();
+        }
+        if !self.index.is_empty() {
+            self.index.clear();
+        }
+    }
+
+    /// Takes all blocks but the first ones out.
+    pub(super) fn drain_from(&mut self, kept: usize) -> impl Iterator<Item = Block> {
+        let kept = kept.min(self.list.len());
+        let drained: Drain<'_, Fresh> = self.list.drain(kept..);
+        let index = &mut self.index;
+        drained.map(move |fresh| {
+            index.remove(&fresh.block.off);
+            fresh.block
+        })
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, number: usize) -> &mut Fresh {
+        &mut self.list[number]
+    }
+
+    #[inline]
+    pub(super) fn last(&self) -> Option<&Fresh> {
+        self.list.last()
+    }
+
+    #[inline]
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Fresh> {
+        self.list.iter()
+    }
+
+    /// The blocks that were not freed again.
+    #[inline]
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Fresh> {
+        self.list.iter().filter(|fresh| !fresh.cancelled)
+    }
+
+    /// The block that holds a range.
+    #[inline]
+    pub(super) fn with(&mut self, off: u64, end: u64) -> Result<&mut Fresh> {
+        let number = self.at(off);
+        let fresh = number.map(|n| &mut self.list[n]).filter(|f| end <= f.block.off + f.block.bytes);
+        fresh.ok_or_else(|| not_fresh(off))
+    }
+
+    /// The number of the block that holds `off`.
+    #[inline]
+    pub(super) fn at(&self, off: u64) -> Option<usize> {
+        let holds = |f: &Fresh| f.block.off <= off && off < f.block.off + f.block.bytes;
+        // Writes mostly go to the block that was allocated last, stores mostly to none.
+        let last = self.list.len().checked_sub(1)?;
+        if holds(&self.list[last]) {
+            return Some(last);
+        }
+        if self.list.len() > FILTER_MIN && !self.filter.may_have(off) {
+            return None;
+        }
+        if self.list.len() > SEARCH_MAX {
+            let (_, number) = self.index.range(..=off).next_back()?;
+            return holds(&self.list[*number as usize]).then_some(*number as usize);
+        }
+        self.list.iter().position(holds)
+    }
+
+    /// Whether a word belongs to the tag of one of the lines.
+    pub(super) fn has_tag_at(&self, off: u64) -> bool {
+        let tags = self.list.iter().filter_map(|fresh| fresh.block.tag_off());
+        tags.into_iter().any(|tag| off.wrapping_sub(tag) < TAG_BYTES)
+    }
+
+    /// The numbers, within a slab, of the blocks there that were not freed again. Takes time that follows how
+    /// many these are.
+    pub(super) fn in_slab(&self, slab: &SlabRef) -> impl Iterator<Item = u64> {
+        let is_indexed = self.list.len() > SEARCH_MAX;
+        let indexed = is_indexed.then(|| self.index.range(slab.blocks_span()));
+        let indexed = indexed.into_iter().flatten().map(|(_, number)| &self.list[*number as usize]);
+        let searched = if is_indexed { &[] } else { &self.list[..] };
+        let kept = indexed.chain(searched).filter(|f| !f.cancelled);
+        kept.filter_map(|f| f.block.index_in(slab))
+    }
+}

@@ -1,0 +1,132 @@
+//! A writer's context: its lane, and the state that its transactions share.
+
+use super::write_set::WriteSet;
+use crate::alloc::Arena;
+use crate::inner::{Pool, PoolInner};
+use crate::log::image::RecordImage;
+use crate::log::lane::Tail;
+use parking_lot::MutexGuard;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering;
+
+/// How much a transaction may use of the space that is kept for those that give some back
+/// ([`Tx::use_kept_space`](crate::Tx::use_kept_space)).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum KeptSpace {
+    /// Nothing of it.
+    #[default]
+    None,
+    /// Half of it: for a transaction that leads to more space, if not at once.
+    Half,
+    /// All of it: for a transaction that frees more than it takes.
+    All,
+}
+
+/// A writer's context in a pool: at most one transaction at a time is begun on it.
+///
+/// Dropping it makes the lane available to others. Committed changes stay as durable as they are.
+pub struct Lane {
+    pub(crate) pool: Pool,
+    pub(crate) number: u32,
+    pub(super) arena: Arena,
+    pub(crate) writes: WriteSet,
+    pub(super) image: RecordImage,
+    /// As in the lane's state.
+    pub(super) tail: Tail,
+    /// How much its transaction may use of the space that is kept.
+    pub(super) kept_space: KeptSpace,
+    /// Its commits write no records (`unlogged.rs`).
+    #[cfg(feature = "research")]
+    pub(super) leaves_log_out: bool,
+}
+
+impl Lane {
+    pub(crate) fn new(pool: Pool, number: u32) -> Lane {
+        let tail = pool.inner.log.slot(number).lock().tail;
+        let (arena, writes, image) = (Arena::default(), WriteSet::default(), RecordImage::default());
+        Lane {
+            pool,
+            number,
+            arena,
+            writes,
+            image,
+            tail,
+            kept_space: KeptSpace::None,
+            #[cfg(feature = "research")]
+            leaves_log_out: false,
+        }
+    }
+
+    /// Lets the blocks that the last commit freed wait for the readers of this moment: for structures that
+    /// lead readers to blocks by words in memory, which they can change only after the commit.
+    ///
+    /// The caller holds a pin from before the commit until this returns, so that no such block is used again
+    /// meanwhile.
+    pub fn defer_frees_to_current_epoch(&mut self) {
+        self.pool.inner.log.defer_frees_to_current_epoch(self.number);
+    }
+
+    /// Prefetches the allocator's words for the block at `off`, which the lane's next transaction is going to
+    /// free, while the block's own lines arrive. Any other offset does no harm.
+    pub fn prefetch_for_free(&self, off: u64) {
+        let inner: &PoolInner = &self.pool.inner;
+        inner.alloc.prefetch_for_free(&inner.log.region, off);
+    }
+
+    /// The pool that the lane belongs to.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if self.pool.was_left_behind() {
+            return;
+        }
+        self.pool.inner.alloc.put_arena(&mut self.arena);
+        self.pool.inner.alloc.put_pending(&mut self.arena);
+        self.pool.inner.log.slot(self.number).in_use.store(false, Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// How a transaction holds its lane.
+pub(crate) enum LaneHold<'l> {
+    Borrowed(&'l mut Lane),
+    Owned(Box<Lane>),
+    Locked(MutexGuard<'l, Lane>),
+    /// With lanes that no thread may write with meanwhile. In a box, since every transaction moves its
+    /// `LaneHold`.
+    WithOthers(Box<(MutexGuard<'l, Lane>, Vec<MutexGuard<'l, Lane>>)>),
+}
+
+impl Deref for LaneHold<'_> {
+    type Target = Lane;
+    #[inline(always)]
+    fn deref(&self) -> &Lane {
+        match self {
+            LaneHold::Borrowed(lane) => lane,
+            LaneHold::Owned(lane) => lane,
+            LaneHold::Locked(lane) => lane,
+            LaneHold::WithOthers(lanes) => &lanes.0,
+        }
+    }
+}
+
+impl DerefMut for LaneHold<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Lane {
+        match self {
+            LaneHold::Borrowed(lane) => lane,
+            LaneHold::Owned(lane) => lane,
+            LaneHold::Locked(lane) => lane,
+            LaneHold::WithOthers(lanes) => &mut lanes.0,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Reserving blocks when the lane's own slabs have none: from other slabs, by dissolving empty ones, by
+//! growing, and in a full pool from limbo and the space that is kept.
+
+use super::commit::commit;
+use super::lane::{KeptSpace, Lane};
+use crate::alloc::classes::MAX_SLAB_CHUNKS;
+use crate::alloc::{Block, Room, Wanted};
+use crate::inner::PoolInner;
+use crate::layout::{PmEntry, PmRecord};
+use crate::{Error, Result};
+use tembo_pmem::size_of;
+
+impl Lane {
+    /// Reserves a block; when space runs out, first by dissolving empty slabs, then by growing, and then by
+    /// taking blocks back from limbo.
+    pub(super) fn reserve(&mut self, wanted: Wanted) -> Result<Block> {
+        match self.reserve_or_grow(wanted) {
+            Err(full @ Error::Full { .. }) => {
+                let kept_space = self.kept_space;
+                self.reclaim_and_reserve(wanted, full, kept_space)
+            }
+            outcome => outcome,
+        }
+    }
+
+    pub(super) fn reserve_or_grow(&mut self, wanted: Wanted) -> Result<Block> {
+        let pool = self.pool.clone();
+        let inner: &PoolInner = &pool.inner;
+        let region = &inner.log.region;
+        let kept_chunks = inner.alloc.kept_chunks(region);
+        let refuse = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks };
+        match inner.alloc.reserve(region, &mut self.arena, wanted, &refuse) {
+            Err(Error::Full { .. }) => {}
+            outcome => return outcome,
+        }
+        if self.dissolve_empty_slabs(false)? > 0
+            && let Ok(block) = inner.alloc.reserve(region, &mut self.arena, wanted, &refuse)
+        {
+            return Ok(block);
+        }
+        let grow = Room { grow: &|least, wanted| inner.grow(least, wanted), kept_chunks };
+        inner.alloc.reserve(region, &mut self.arena, wanted, &grow)
+    }
+
+    /// For a pool that has been found full.
+    #[cold]
+    pub(super) fn reclaim_and_reserve(
+        &mut self,
+        wanted: Wanted,
+        full: Error,
+        kept_space: KeptSpace,
+    ) -> Result<Block> {
+        let pool = self.pool.clone();
+        let inner: &PoolInner = &pool.inner;
+        let region = &inner.log.region;
+        // The slabs that this lane holds for other sizes may be empty too.
+        inner.alloc.put_arena(&mut self.arena);
+        inner.reclaim_all()?;
+        self.dissolve_empty_slabs(true)?;
+        let kept_chunks = inner.alloc.kept_chunks(region);
+        let mut room = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks };
+        match inner.alloc.reserve(region, &mut self.arena, wanted, &room) {
+            Err(Error::Full { .. }) if kept_space != KeptSpace::None => {}
+            outcome => return outcome.map_err(|_| full),
+        }
+        room.kept_chunks = if kept_space == KeptSpace::All { 0 } else { kept_chunks / 2 };
+        match (inner.alloc.reserve(region, &mut self.arena, wanted, &room), wanted) {
+            // Where no slab fits any more, a chunk may.
+            (Err(Error::Full { .. }), Wanted::Bytes(bytes)) => {
+                inner.alloc.reserve_whole_chunks(region, bytes, &room).map_err(|_| full)
+            }
+            (outcome, _) => outcome.map_err(|_| full),
+        }
+    }
+
+    /// Makes the chunks of slabs without blocks free, with a record of its own. Returns their number. `all`
+    /// looks at every slab of the pool.
+    pub(crate) fn dissolve_empty_slabs(&mut self, all: bool) -> Result<usize> {
+        let pool = self.pool.clone();
+        let inner: &PoolInner = &pool.inner;
+        let geometry = &inner.log.geometry;
+        let slabs = inner.alloc.take_empty_slabs(&inner.log.region, all)?;
+        let mut done = 0;
+        // A few at a time, so that the record fits into its lane.
+        let room = geometry.half_bytes() - size_of::<PmRecord>() as u64;
+        let group_len = room / (MAX_SLAB_CHUNKS * size_of::<PmEntry>() as u64);
+        for group in slabs.chunks(group_len.clamp(1, 8) as usize) {
+            let outcome = self.with_writes_aside(|lane| {
+                for slab in group {
+                    for (chunk, _) in slab.chunk_words() {
+                        lane.writes.steps.push_redo(geometry.chunk_word_off(slab.zone, chunk), 0);
+                    }
+                }
+                commit(lane).map_err(|e| *e)?;
+                // L2: the chunk words and bitmaps may be in live records, and the chunks are reused at once.
+                inner.log.checkpoint(lane.number).map(drop)
+            });
+            if let Err(e) = outcome {
+                inner.alloc.restore_slabs(slabs[done..].to_vec());
+                return Err(e);
+            }
+            inner.alloc.forget_slabs(group);
+            done += group.len();
+        }
+        Ok(done)
+    }
+
+    /// Runs a transaction of the pool's own while one of the user's is under way.
+    pub(super) fn with_writes_aside<T>(&mut self, body: impl FnOnce(&mut Lane) -> T) -> T {
+        let aside = std::mem::take(&mut self.writes);
+        let outcome = body(self);
+        self.writes = aside;
+        outcome
+    }
+}
+
+fn no_chunk(inner: &PoolInner, least_bytes: u64) -> Error {
+    Error::Full {
+        needed_bytes: least_bytes.saturating_sub(inner.log.region.len()),
+        why: "no free chunk".to_owned(),
+    }
+}

@@ -1,0 +1,285 @@
+//! The lane manager of a pool: lanes that threads write with by turns, or at once.
+
+use crate::inner::Pool;
+use crate::turns::{self, HeldHere, WouldWait};
+use crate::tx::Tx;
+use crate::tx::lane::Lane;
+use crate::tx::writer::Writer;
+use crate::{Error, Result};
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use tembo_sync::back_off;
+
+/// Writers of a pool, at most.
+const WRITERS_MAX: usize = 16;
+/// The limit before it was found out.
+const UNKNOWN: usize = usize::MAX;
+/// Threads meet a writer at work this often before there is another one.
+const MEETINGS: u32 = 64;
+
+/// The writers of a pool's structures: transactions by themselves, and single changes by several threads at
+/// once, which respect the locks `L`.
+///
+/// There is one lane as long as one is enough, and then nothing but its turns is locked. Threads that often
+/// wait for each other take more lanes of the pool, up to one per processor, half of the pool's, or 16; these
+/// are kept. A writer with a lane of its own must be the only one of a structure.
+#[derive(Debug)]
+pub struct Writers<L> {
+    pool: Pool,
+    first: Writer,
+    others: Box<[WriterSlot]>,
+    /// How many writers there are. Changes in the first one's turn only.
+    count: AtomicUsize,
+    /// How many there may be; fewer, for good, once the pool had no lane for another.
+    limit: AtomicUsize,
+    meetings: AtomicU32,
+    /// Scans for which no writer begins.
+    scans: AtomicU32,
+    /// Made before there are two writers.
+    locks: OnceLock<L>,
+    /// Transactions whose commit began, and ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// Another writer, in lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct WriterSlot(OnceLock<Writer>);
+
+/// The turn to make one change.
+#[derive(Debug)]
+pub struct Turn<'w, L> {
+    /// The transaction for it.
+    pub tx: Tx<'w>,
+    /// The locks that concurrent writers respect; none if there are no others.
+    pub locks: Option<&'w L>,
+}
+
+/// As long as this lives, no writer begins ([`Writers::hold_back`]).
+#[derive(Debug)]
+pub struct HeldBack<'w>(&'w AtomicU32);
+
+impl Drop for HeldBack<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+thread_local! {
+    /// The number of the writer that this thread used last.
+    static PREFERRED: Cell<usize> = const { Cell::new(0) };
+}
+
+impl<L: Default> Writers<L> {
+    /// Makes a lane the first writer's.
+    pub fn new(lane: Lane) -> Writers<L> {
+        let pool = lane.pool().clone();
+        Writers {
+            pool,
+            first: Writer::new(lane),
+            others: (1..WRITERS_MAX).map(|_| WriterSlot::default()).collect(),
+            count: AtomicUsize::new(1),
+            limit: AtomicUsize::new(UNKNOWN),
+            meetings: AtomicU32::new(0),
+            scans: AtomicU32::new(0),
+            locks: OnceLock::new(),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits until no thread writes and begins a transaction. As long as it lasts no other does. In a thread
+    /// that has a turn it waits for ever: see [`expect_other`](Self::expect_other).
+    #[inline]
+    pub fn begin(&self) -> Tx<'_> {
+        self.pool.assert_process();
+        self.wait_for_scans();
+        self.first.begin_before(|| (1..self.count()).filter_map(|number| self.writer(number)))
+    }
+
+    /// Refuses to let a thread wait that has a turn already, and has [said so](Self::hold_here). `asks` names
+    /// the purpose of the turn.
+    ///
+    /// # Errors
+    ///
+    /// [`WouldWait`].
+    pub fn expect_other(&self, asks: &'static str) -> Result<(), WouldWait> {
+        turns::expect_other(self.key(), asks)
+    }
+
+    /// Notes that the thread has a turn, for the purpose that `holds` names, as long as the result lives: for
+    /// turns in which code may run that asks for another.
+    #[doc(hidden)]
+    pub fn hold_here(&self, holds: &'static str) -> HeldHere {
+        HeldHere::note(self.key(), holds)
+    }
+
+    /// Stands for the turns of these writers.
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Lets no thread begin to write as long as the result lives. A thread that has begun goes on, and so
+    /// changes something once more; after that nothing changes. The caller waits for no one, so that it may
+    /// have a turn itself, or locks that others wait for.
+    pub fn hold_back(&self) -> HeldBack<'_> {
+        self.scans.fetch_add(1, Ordering::Relaxed);
+        HeldBack(&self.scans)
+    }
+
+    /// Waits as long as a thread [holds writers back](Self::hold_back). A number that is seen late lets one
+    /// more begin.
+    #[inline]
+    fn wait_for_scans(&self) {
+        /// Scans last micro- or milliseconds.
+        #[cold]
+        fn wait(scans: &AtomicU32) {
+            (0u32..).take_while(|_| scans.load(Ordering::Relaxed) != 0).for_each(back_off);
+        }
+        if self.scans.load(Ordering::Relaxed) != 0 {
+            wait(&self.scans);
+        }
+    }
+
+    /// Commits a transaction of [`begin`](Self::begin). It is durable on return, and readers that compare
+    /// [`commits`](Self::commits) see all of it or nothing. Other readers may see some of its changes before
+    /// the others.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tx::commit`].
+    #[inline]
+    pub fn commit(&self, tx: Tx<'_>) -> Result<()> {
+        /// Counts the end, also of a commit that fails.
+        struct Under<'w>(&'w AtomicU64);
+        impl Drop for Under<'_> {
+            fn drop(&mut self) {
+                // ORDER: release, after the stores of the commit.
+                self.0.fetch_add(1, Ordering::Release);
+            }
+        }
+        // ORDER: before the stores of the commit, which come after a fence of its own.
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        let _under = Under(&self.ended);
+        tx.commit()
+    }
+
+    /// A number that changes with every transaction that is [committed](Self::commit) here; none while one
+    /// is.
+    pub fn commits(&self) -> Option<u64> {
+        // ORDER: loads before this stay before it.
+        fence(Ordering::Acquire);
+        // The ends first: with as many beginnings afterwards, nothing was under way in between.
+        let ended = self.ended.load(Ordering::Acquire);
+        let begun = self.begun.load(Ordering::Acquire);
+        (begun == ended).then_some(begun)
+    }
+
+    /// Adds a writer, as threads that wait for each other do by themselves; returns whether the pool had a
+    /// lane for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sync`] after the pool's device failed.
+    pub fn add(&self) -> Result<bool> {
+        self.pool.check_process()?;
+        let _turn = self.first.begin();
+        let count = self.count();
+        let Some(slot) = self.others.get(count - 1) else { return Ok(false) };
+        let lane = match self.pool.lane() {
+            Ok(lane) => lane,
+            Err(Error::NoLane { .. }) => {
+                self.limit.store(count, Ordering::Relaxed);
+                return Ok(false);
+            }
+            Err(e) => return Err(e),
+        };
+        self.locks.get_or_init(L::default);
+        slot.0.get_or_init(|| Writer::new(lane));
+        self.meetings.store(0, Ordering::Relaxed);
+        // ORDER: release: a thread that sees the number sees the writer and the locks.
+        self.count.store(count + 1, Ordering::Release);
+        Ok(true)
+    }
+
+    /// How many writers there are.
+    #[inline]
+    pub fn count(&self) -> usize {
+        // ORDER: acquire, for the writers and the locks.
+        self.count.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn writer(&self, number: usize) -> Option<&Writer> {
+        match number.checked_sub(1) {
+            None => Some(&self.first),
+            Some(other) => self.others.get(other)?.0.get(),
+        }
+    }
+
+    /// Waits for the turn of one of the writers.
+    ///
+    /// # Errors
+    ///
+    /// [`WouldWait`] if this thread has all turns, as it has [said](Self::hold_here), and errors of the pool.
+    #[inline]
+    pub fn turn<E: From<Error> + From<WouldWait>>(&self) -> Result<Turn<'_, L>, E> {
+        self.pool.check_process()?;
+        self.wait_for_scans();
+        if self.count() == 1
+            && let Some(tx) = self.first.try_begin()
+        {
+            return Ok(self.turn_with(tx));
+        }
+        self.turn_of_many()
+    }
+
+    /// How many writers threads that wait for each other make. Found out when it matters: asking the system
+    /// takes longer than the first write of a process may.
+    #[cold]
+    fn limit(&self) -> usize {
+        if self.limit.load(Ordering::Relaxed) == UNKNOWN {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            let limit = processors.min(self.pool.geometry().lane_count as usize / 2).min(WRITERS_MAX);
+            // Unless `add` has found fewer meanwhile.
+            let _ = self.limit.compare_exchange(UNKNOWN, limit, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// The turn with one writer's transaction.
+    #[inline]
+    fn turn_with<'w>(&'w self, tx: Tx<'w>) -> Turn<'w, L> {
+        // With the first one's turn, a single writer stays the only one.
+        Turn { tx, locks: if self.count() == 1 { None } else { self.locks.get() } }
+    }
+
+    /// The locks, which there are once there are two writers.
+    pub fn locks(&self) -> Option<&L> {
+        self.locks.get()
+    }
+
+    fn turn_of_many<E: From<Error> + From<WouldWait>>(&self) -> Result<Turn<'_, L>, E> {
+        self.expect_other("the turn to change a map")?;
+        loop {
+            let (count, preferred) = (self.count(), PREFERRED.get());
+            for i in 0..count {
+                let number = (preferred + i) % count;
+                if let Some(tx) = self.writer(number).and_then(Writer::try_begin) {
+                    PREFERRED.set(number);
+                    return Ok(self.turn_with(tx));
+                }
+            }
+            let met = self.meetings.fetch_add(1, Ordering::Relaxed);
+            if met >= MEETINGS && count < self.limit() && self.add()? {
+                PREFERRED.set(count);
+                continue;
+            }
+            if let Some(writer) = self.writer(preferred % count) {
+                return Ok(self.turn_with(writer.begin()));
+            }
+        }
+    }
+}
