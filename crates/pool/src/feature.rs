@@ -11,10 +11,12 @@ pub enum Feature {
     /// The header says how the pool was last opened (`PmHeader::opening`). Builds from before call that word
     /// damage.
     Opening,
+    /// There are transactional stores among the roots.
+    Stores,
 }
 
 /// Every feature that this build knows.
-const KNOWN: [Feature; 2] = [Feature::Dropped, Feature::Opening];
+const KNOWN: [Feature; 3] = [Feature::Dropped, Feature::Opening, Feature::Stores];
 /// The groups of bits.
 pub(crate) const OF_ROOTS: u64 = 0xFF << 16;
 pub(crate) const OF_CLASSES: u64 = 0xFF << 24;
@@ -25,6 +27,7 @@ impl Feature {
         match self {
             Feature::Dropped => 1 << 0,
             Feature::Opening => 1 << 1,
+            Feature::Stores => 1 << 16,
         }
     }
 }

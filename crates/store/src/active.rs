@@ -1,8 +1,8 @@
 //! Which snapshots are needed: those that somebody reads, those that are kept, and the current one.
 //!
-//! A reader registers the number that it reads in a slot, and then looks whether that is still the current one. A commit loads the
-//! current number before it looks through the slots. So whoever it does not find there registers a number that is no lower than the
-//! one that it loaded.
+//! A reader registers the number that it reads in a slot, and then looks whether that is still the current
+//! one. A commit loads the current number before it looks through the slots. So whoever it does not find
+//! there registers a number that is no lower than the one that it loaded.
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -19,9 +19,9 @@ pub(crate) struct Active {
     /// The number of the last commit.
     current: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<AtomicU64>]>,
-    /// Those that found no slot, and how many there are of each.
+    /// Numbers that found no slot, and how many there are of each.
     more: Mutex<BTreeMap<u64, usize>>,
-    /// Those that are kept in the pool, by number, and under how many names.
+    /// Numbers that are kept in the pool, and under how many names each.
     kept: Mutex<BTreeMap<u64, usize>>,
 }
 
@@ -56,7 +56,8 @@ impl Active {
         let mut number = self.current();
         let slot = self.register(number);
         loop {
-            // ORDER: with the fence in `needed`: either the commit sees the slot, or this sees the number that it began with.
+            // ORDER: with the fence in `needed`: either the commit sees the slot, or this sees the number
+            // that it began with.
             fence(Ordering::SeqCst);
             let now = self.current.load(Ordering::SeqCst);
             if now == number {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tembo_pmem::Region;
 use tembo_pool::Marks;
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -27,8 +27,8 @@ pub struct Report {
 }
 
 impl Store {
-    /// Proves the invariants of the store, and that each of its blocks is allocated and reachable exactly once. Reads everything, changes
-    /// nothing. Commits wait meanwhile.
+    /// Proves the invariants of the store, and that each of its blocks is allocated and reachable exactly
+    /// once. Reads everything, changes nothing. Commits wait meanwhile.
     ///
     /// # Errors
     ///

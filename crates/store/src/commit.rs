@@ -1,12 +1,14 @@
 //! Commits: whoever has the lock commits for all that wait.
 //!
-//! A transaction enters the queue and takes the lock. When it has the lock, either another thread has committed it meanwhile, or it takes the
-//! whole queue and commits it with one record, and one fence. There is no timer: a thread that is alone commits at once, and threads that come
-//! while a commit is under way make the next group.
+//! A transaction enters the queue and takes the lock. When it has the lock, either another thread has
+//! committed it meanwhile, or it takes the whole queue and commits it with one record, and one fence. There
+//! is no timer: a thread that is alone commits at once, and threads that come while a commit is under way
+//! make the next group.
 //!
-//! For each transaction of the group, in the order of the queue: its keys' last versions are compared with its snapshot; if one is newer,
-//! it gets [`Error::Conflict`], and nothing of it is in the record. Else its versions are added under the next number. Members see what was
-//! added before them, so that they conflict with each other as with earlier commits.
+//! For each transaction of the group, in the order of the queue: its keys' last versions are compared with
+//! its snapshot; if one is newer, it gets [`Error::Conflict`], and nothing of it is in the record. Else its
+//! versions are added under the next number. Members see what was added before them, so that they conflict
+//! with each other as with earlier commits.
 
 use crate::active::{Needed, Slot};
 use crate::error::{Error, Result};
@@ -41,7 +43,8 @@ pub(crate) struct Commits {
 
 /// A transaction that waits to be committed.
 struct Request {
-    /// The snapshot that it reads, registered until it has an outcome: what was written since is not collected before that.
+    /// The snapshot that it reads, registered until it has an outcome: what was written since is not
+    /// collected before that.
     begin: u64,
     reads: Option<Reads>,
     state: Mutex<RequestState>,
@@ -51,7 +54,7 @@ struct Request {
 pub(crate) struct Unit {
     pub(crate) snapshot: Snapshot,
     pub(crate) writes: Vec<Writes>,
-    /// What a serializable transaction has read.
+    /// The reads of a serializable transaction.
     pub(crate) reads: Option<Reads>,
 }
 
@@ -67,14 +70,16 @@ enum Work {
     Taken,
 }
 
-/// A commit that was asked for by [`Transaction::commit_async`](crate::Transaction::commit_async): a future, for any runtime, and a handle to
-/// [wait](Self::wait) for.
+/// A commit that was asked for by [`Transaction::commit_async`](crate::Transaction::commit_async): a future,
+/// for any runtime, and a handle to [wait](Self::wait) for.
 ///
-/// Nothing is committed until somebody waits for it, or polls it, or another transaction of the store commits; then all commits that were asked
-/// for are made by one record, with one fence. The thread that does this needs the time of that commit: a microsecond in
-/// memory, a synchronisation of the device where that is what makes a commit durable.
+/// Nothing is committed until somebody waits for it, or polls it, or another transaction of the store
+/// commits; then all commits that were asked for are made by one record, with one fence. The thread that does
+/// this needs the time of that commit: a microsecond in memory, a synchronisation of the device where that is
+/// what makes a commit durable.
 ///
-/// Dropping it takes nothing back: the transaction is committed with the next one, or when the store is closed.
+/// Dropping it takes nothing back: the transaction is committed with the next one, or when the store is
+/// closed.
 #[must_use = "nothing is durable before this was waited for"]
 pub struct Commit {
     store: Arc<StoreInner>,
@@ -107,7 +112,7 @@ impl Future for Commit {
             return Poll::Ready(outcome);
         }
         request.state.lock().waker = Some(context.waker().clone());
-        // Whoever holds the lock now looks into the queue again when it has let it go.
+        // A thread that holds the lock now looks into the queue again after it has released it.
         commits.try_lead(&self.store);
         request.outcome().map_or(Poll::Pending, Poll::Ready)
     }
@@ -119,13 +124,13 @@ impl std::fmt::Debug for Commit {
     }
 }
 
-/// What the holder of the lock has.
+/// The state of the thread that holds the lock.
 pub(crate) struct Leader {
     pub(crate) lane: Lane,
     /// In the order of their numbers.
     garbage: VecDeque<Garbage>,
-    /// Where a walk over all tables has got to, that looks for versions that `garbage` does not lead to: those that an earlier process left, and those
-    /// that a kept snapshot needed.
+    /// Where a walk over all tables has got to, that looks for versions that `garbage` does not lead to:
+    /// those that an earlier process left, and those that a kept snapshot needed.
     walk: Option<Walk>,
     last_walk: Option<Instant>,
 }
@@ -145,7 +150,8 @@ struct Garbage {
     table: Table,
 }
 
-/// The walk that looks for what time has passed over begins anew after this part of the shortest time that a keyspace retains.
+/// The walk that looks for what time has passed over begins anew after this part of the shortest time that a
+/// keyspace retains.
 const WALKS_PER_WINDOW: u32 = 4;
 
 impl Commits {
@@ -197,10 +203,12 @@ impl Commits {
     fn commit_queue(&self, store: &StoreInner, leader: &mut Leader) {
         let group = std::mem::take(&mut *self.queue.lock());
         let mut waiting: Vec<Waiting> = group.into_iter().filter_map(Request::take).collect();
-        // A range that was read is compared with the index, which has what was committed, and not what is in the record.
+        // A range that was read is compared with the index, which has what was committed, and not what is in
+        // the record.
         for part in waiting.chunk_by_mut(|_, next| !next.request.has_read_ranges()) {
             let without_space = leader.commit(store, part, false);
-            // What nobody needs any more may be room enough; each by itself, as the group may have been too much.
+            // Collecting may make room enough. Each is tried by itself, as the group may have been too
+            // much.
             for mut request in without_space {
                 let _ = leader.collect_garbage(store);
                 leader.commit(store, std::slice::from_mut(&mut request), true);
@@ -268,8 +276,8 @@ struct Group<'g> {
 }
 
 impl Leader {
-    /// Commits a group. Everyone in it gets an outcome, but those for whom there was no space, unless this is the `last` attempt: they are
-    /// returned.
+    /// Commits a group. Everyone in it gets an outcome, but those for whom there was no space, unless this is
+    /// the `last` attempt: they are returned.
     fn commit(&mut self, store: &StoreInner, requests: &mut [Waiting], last_attempt: bool) -> Vec<Waiting> {
         let mut without_space = Vec::new();
         let needed = store.active.needed();
@@ -463,7 +471,7 @@ fn finish(
     before_collecting: Savepoint,
     collected: Result<usize>,
 ) -> Result<usize> {
-    // What cannot be collected now does not stop a commit.
+    // A failure to collect does not stop a commit.
     let collected = collected.unwrap_or_else(|_| {
         tx.rollback_to(before_collecting);
         0
@@ -522,7 +530,7 @@ fn check_conflict(keyspace: &KeyspaceInner, key: &[u8], last: Option<Version>, b
     }
 }
 
-/// What a serializable transaction has read, from its snapshot.
+/// The keys and ranges that a serializable transaction has read from its snapshot.
 #[derive(Default)]
 pub(crate) struct Reads {
     /// By the id of the keyspace.
@@ -531,8 +539,8 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Refuses reads that would show something else now. A key that was deleted since is found by its tombstone, which is there as long as
-    /// the transaction is registered.
+    /// Refuses reads that would show something else now. A key that was deleted since is found by its
+    /// tombstone, which is there as long as the transaction is registered.
     fn validate(&self, tx: &Tx<'_>, begin: u64) -> Result<()> {
         for (keyspace, keys) in self.keys.values() {
             keyspace.inner.check_there()?;
@@ -554,7 +562,8 @@ impl Reads {
     }
 }
 
-/// Collects the versions of the tables at the front of the queue that nobody reads any more; returns how many tables are done with.
+/// Collects the versions of the tables at the front of the queue that nobody reads any more; returns how many
+/// tables are done with.
 fn collect_some(
     tx: &mut Tx<'_>,
     garbage: &VecDeque<Garbage>,

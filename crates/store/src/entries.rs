@@ -17,11 +17,12 @@ pub type Entry = (Vec<u8>, Vec<u8>);
 
 /// The keys of a range that have a value, in their order, from both ends. Owns its snapshot.
 ///
-/// Reads some 64 keys at a time, so that it holds no memory of the store between two steps. After an error it ends.
+/// Reads some 64 keys at a time, so that it holds no memory of the store between two steps. After an error it
+/// ends.
 pub struct Entries {
     snapshot: Snapshot,
     keyspace: Keyspace,
-    /// What is left of the range, of the snapshot's keys.
+    /// The part of the range of which the snapshot's keys are still to be read.
     bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
     is_read: bool,
     front: VecDeque<Entry>,
@@ -52,7 +53,8 @@ impl Entries {
     fn fill(&mut self, end: End) -> Result<()> {
         while !self.is_read && (if end == End::Front { &self.front } else { &self.back }).is_empty() {
             let pool = self.snapshot.store.pool.clone();
-            // The pin of the walk keeps the tables, too, and what a drop of the keyspace frees after this look.
+            // The pin of the walk keeps the tables, too, and what a drop of the keyspace frees after this
+            // look.
             let mut walk = self.keyspace.inner.index.range(self.bounds.clone());
             self.keyspace.inner.check_there()?;
             let mut last = None;

@@ -1,4 +1,4 @@
-//! What can go wrong in a store.
+//! Errors of a store.
 
 use std::time::Duration;
 use tembo_pmem::OutOfBounds;
@@ -7,12 +7,12 @@ use tembo_pool::Quoted;
 /// Result of store operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong in a store. An operation that fails has changed nothing.
+/// An error of a store. An operation that fails has changed nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction wrote the key after this one's snapshot, and was committed first. Run the transaction again:
-    /// [`Store::transact`](crate::Store::transact) does.
+    /// Another transaction wrote the key after this one's snapshot, and was committed first. Run the
+    /// transaction again: [`Store::transact`](crate::Store::transact) does.
     #[error(
         "the key {} of the keyspace {} was written by commit {by}, after snapshot {snapshot} that this transaction reads; run the transaction again",
         key.escape_ascii(),

@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 use tembo_index::WbTree;
 use tembo_pool::{Pool, Tx};
 
-/// A keyspace of a store: keys, in the order of their bytes, with their versions. Cheap to clone, and free to be used by any thread.
+/// A keyspace of a store: keys, in the order of their bytes, with their versions. Cheap to clone, and free to
+/// be used by any thread.
 ///
 /// Keys have 0 to 65,536 bytes, values 0 to 512 MiB.
 #[derive(Clone)]

@@ -19,7 +19,8 @@ media_struct! {
     pub(crate) struct PmStore: 64 {
         /// The bytes `TmStore`, format version 1.
         0 => format: u64,
-        /// The number of the last commit: its time, in nanoseconds since 1970, or one more than the number before.
+        /// The number of the last commit: its time, in nanoseconds since 1970, or one more than the number
+        /// before.
         8 => current: u64,
         /// Zero.
         16 => reserved_a: u64,
@@ -79,7 +80,8 @@ media_struct! {
 }
 
 media_struct! {
-    /// The versions of a key of which there are, or were, more than three. `capacity` times `PmVersion` follow.
+    /// The versions of a key of which there are, or were, more than three. `capacity` times `PmVersion`
+    /// follow.
     pub(crate) struct PmVector: 16 {
         /// How many versions it has room for.
         0 => capacity: u64,
@@ -97,7 +99,8 @@ media_struct! {
 }
 
 media_struct! {
-    /// A kept snapshot: the value in the tree of kept snapshots. Its key is the byte 1 and a name, or the byte 0 and the number, big-endian.
+    /// A kept snapshot: the value in the tree of kept snapshots. Its key is the byte 1 and a name, or the
+    /// byte 0 and the number, big-endian.
     pub(crate) struct PmKept: 8 {
         /// The snapshot's number.
         0 => number: u64,

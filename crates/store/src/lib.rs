@@ -1,9 +1,9 @@
 //! A versioned, transactional key-value store in a Tembo pool: snapshot isolation, and one fence per commit.
 //!
 //! A [`Store`] is a sequence of *snapshots*. A [`Transaction`] reads one snapshot and collects its writes in
-//! memory; its commit makes the next snapshot, which is durable and visible when [`Transaction::commit`] returns.
-//! Of two transactions that write the same key at the same time, the first to commit wins, and the other gets
-//! [`Error::Conflict`]. Readers never wait.
+//! memory; its commit makes the next snapshot, which is durable and visible when [`Transaction::commit`]
+//! returns. Of two transactions that write the same key at the same time, the first to commit wins, and the
+//! other gets [`Error::Conflict`]. Readers never wait.
 //!
 //! ```
 //! # fn main() -> Result<(), tembo_store::Error> {
@@ -46,19 +46,21 @@
 //!
 //! # Invariants
 //!
-//! * I1: the numbers in a version table ascend, and none is higher than `PmStore::current`; behind the last version
-//!   all slots are zero.
-//! * I2: a slot that has a number never changes, but that its value may become *collected*. So readers need no lock.
+//! * I1: the numbers in a version table ascend, and none is higher than `PmStore::current`; behind the last
+//!   version all slots are zero.
+//! * I2: a slot that has a number never changes, but that its value may become *collected*. So readers need
+//!   no lock.
 //! * I3: a version is collected only if no snapshot that can be read lies between it and its successor.
 //! * I4: a table is removed with its key only if its last version is a tombstone that no snapshot, and no
-//!   transaction, is older than. So the last writer of a key is known to every transaction that it conflicts with.
+//!   transaction, is older than. So the last writer of a key is known to every transaction that it conflicts
+//!   with.
 //! * I5: every block is reachable exactly once.
 //!
 //! # Commit point
 //!
-//! One record of the pool makes a group of transactions: their values, version tables, new keys in indexes, and
-//! `PmStore::current`. It is durable with one fence (two, if the group has more than 2 KiB of new data). Readers see
-//! the group when the number in memory is raised, which is after that.
+//! One record of the pool makes a group of transactions: their values, version tables, new keys in indexes,
+//! and `PmStore::current`. It is durable with one fence (two, if the group has more than 2 KiB of new data).
+//! Readers see the group when the number in memory is raised, which is after that.
 //!
 //! # Recovery
 //!
@@ -66,24 +68,25 @@
 //!
 //! # Concurrency
 //!
-//! A transaction that commits enters a queue and takes the lock of commits; the holder commits all that it finds in
-//! the queue, in its order (`commit.rs`). Conflicts are looked for under that lock, before anything is written. Readers
-//! register the number of their snapshot (`active.rs`), so that its versions are kept, and pin the pool while they read.
+//! A transaction that commits enters a queue and takes the lock of commits; the holder commits all that it
+//! finds in the queue, in its order (`commit.rs`). Conflicts are looked for under that lock, before anything
+//! is written. Readers register the number of their snapshot (`active.rs`), so that its versions are kept,
+//! and pin the pool while they read.
 //!
 //! # Source
 //!
 //! Echo (INFLOW'13) 2 and 3. Deviations:
 //!
-//! * D1: a worker does not merge by itself after its commit record was logged: the record of the pool is the commit
-//!   record, and the holder of the commit lock merges for all that wait. The paper leaves conflicts open; here they are found before
-//!   the commit is durable.
-//! * D2: versions that no snapshot needs go with the next change of their key, or with a later commit, and not by a collector
-//!   with a thread of its own.
+//! * D1: a worker does not merge by itself after its commit record was logged: the record of the pool is the
+//!   commit record, and the holder of the commit lock merges for all that wait. The paper leaves conflicts
+//!   open; here they are found before the commit is durable.
+//! * D2: versions that no snapshot needs go with the next change of their key, or with a later commit, and
+//!   not by a collector with a thread of its own.
 //!
 //! # Reading order
 //!
-//! `layout.rs`, `versions.rs` (version tables), `active.rs` (which snapshots are needed), `retention.rs`, `commit.rs`, `transaction.rs`,
-//! `snapshot.rs`, `keyspace.rs`, `store.rs`, `check.rs`.
+//! `layout.rs`, `versions.rs` (version tables), `active.rs` (which snapshots are needed), `retention.rs`,
+//! `commit.rs`, `transaction.rs`, `snapshot.rs`, `keyspace.rs`, `store.rs`, `check.rs`.
 
 #![forbid(unsafe_code)]
 

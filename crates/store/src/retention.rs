@@ -7,14 +7,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retention {
-    /// None.
+    /// No others.
     #[default]
     None,
-    /// The newest so many of each key, which is at least one.
+    /// This many of the newest of each key, at least one.
     Versions(u32),
-    /// Those that were current at any moment within the last so much time, to the microsecond.
+    /// The versions that were current at any moment within this time, to the microsecond.
     For(Duration),
-    /// All.
+    /// Every version.
     All,
 }
 
@@ -48,7 +48,8 @@ impl Retention {
     }
 }
 
-/// Which versions of a key are to stay: those that snapshots need, and those that its keyspace retains at this moment.
+/// Which versions of a key are to stay: those that snapshots need, and those that its keyspace retains at
+/// this moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keep<'n> {
     needed: &'n Needed,

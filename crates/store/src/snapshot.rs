@@ -1,4 +1,4 @@
-//! Snapshots: what the store held after a commit.
+//! Snapshots: the contents of the store after a commit.
 
 use crate::active::Slot;
 use crate::entries::Entries;
@@ -10,13 +10,15 @@ use crate::versions::read_value;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-/// What the store held after a commit. It never changes, whatever is committed meanwhile, and its values are kept as long as it lives.
+/// The contents of the store after a commit. They never change, whatever is committed meanwhile, and their
+/// values are kept as long as it lives.
 ///
 /// Owned, cheap to clone, and free to be sent and shared.
 pub struct Snapshot {
     pub(crate) store: Arc<StoreInner>,
     number: u64,
-    /// When it was opened, of one that was not needed before, so that keyspaces have it only if they retain it.
+    /// When it was opened, of one that was not needed before, so that keyspaces have it only if they retain
+    /// it.
     retained_at: Option<u64>,
     /// `None` only while it is taken apart.
     slot: Option<Slot>,
@@ -37,13 +39,13 @@ impl Snapshot {
         Snapshot { store: store.clone(), number, retained_at: None, slot: Some(slot) }
     }
 
-    /// Of a number that is kept or registered, and stays so until this returns.
+    /// Opens a number that is kept or registered, and stays so until this returns.
     pub(crate) fn of(store: &Arc<StoreInner>, number: u64) -> Snapshot {
         let slot = Some(store.active.register(number));
         Snapshot { store: store.clone(), number, retained_at: None, slot }
     }
 
-    /// Of a number that keyspaces may retain. The caller has the lock of commits.
+    /// Opens a number that keyspaces may retain. The caller has the lock of commits.
     pub(crate) fn retained(store: &Arc<StoreInner>, number: u64) -> Snapshot {
         let slot = Some(store.active.register(number));
         Snapshot { store: store.clone(), number, retained_at: Some(now_unix_ns()), slot }
@@ -64,8 +66,8 @@ impl Snapshot {
         (self.number, self.slot.take())
     }
 
-    /// Its number: that of the commit that made it, which is the time of the commit in nanoseconds since 1970, or one more than the number before
-    /// it; 0 for the empty store.
+    /// Its number: that of the commit that made it, which is the time of the commit in nanoseconds since
+    /// 1970, or one more than the number before it; 0 for the empty store.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -74,7 +76,8 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], [`Error::NotRetained`], and [`Error::Pool`] when the store is damaged.
+    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], [`Error::NotRetained`], and [`Error::Pool`] when
+    /// the store is damaged.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         keyspace.check_store(&self.store)?;
         self.check_retained(keyspace)?;
@@ -95,7 +98,8 @@ impl Snapshot {
         }
     }
 
-    /// The keys in `bounds` that have a value, in their order, from both ends. The first step from each end costs O(log n).
+    /// The keys in `bounds` that have a value, in their order, from both ends. The first step from each end
+    /// costs O(log n).
     ///
     /// # Errors
     ///

@@ -14,13 +14,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tembo_index::WbTree;
-use tembo_pool::{KeptSpace, OpenGuard, Pool};
+use tembo_pool::{Feature, KeptSpace, OpenGuard, Pool};
 
 /// How often, and how long, [`Store::transact`] tries.
 const ATTEMPTS_MAX: u32 = 1000;
 const BACK_OFF_MAX: Duration = Duration::from_millis(5);
 
-/// A versioned, transactional store in a pool. Cheap to clone; all clones are one store. Free to be used by any number of threads.
+/// A versioned, transactional store in a pool. Cheap to clone; all clones are one store. Free to be used by
+/// any number of threads.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<StoreInner>,
@@ -57,12 +58,13 @@ impl Store {
     /// The kind of a store's root in the pool's directory.
     pub const ROOT_KIND: u32 = ROOT_KIND;
 
-    /// Opens the store of this name in a pool, or makes it. Takes the same time for a store of any size, and a little for each kept snapshot.
+    /// Opens the store of this name in a pool, or makes it. Takes the same time for a store of any size, and
+    /// a little for each kept snapshot.
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] if it is open in this process, [`Error::FormatVersion`], and [`Error::Pool`] if the name
-    /// belongs to something else, the pool has no lane left, or is damaged.
+    /// [`Error::InUse`] if it is open in this process, [`Error::FormatVersion`], and [`Error::Pool`] if the
+    /// name belongs to something else, the pool has no lane left, or is damaged.
     pub fn open(pool: &Pool, name: &str) -> Result<Store> {
         let mut lane = pool.lane()?;
         let off = match pool.root(name)? {
@@ -72,6 +74,7 @@ impl Store {
                 return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
             }
             None => {
+                pool.enable(Feature::Stores)?;
                 let mut tx = lane.begin();
                 let (names, kept) = (WbTree::create_unnamed(&mut tx)?, WbTree::create_unnamed(&mut tx)?);
                 let off = tx.alloc(size_of::<PmStore>() as u64)?;
@@ -167,7 +170,8 @@ impl Store {
     }
 
     /// Drops a keyspace: its keys are gone at once, from all snapshots, and its space comes back step by step
-    /// ([`collect`](Self::collect)). Returns whether there was one. Whoever holds its handle gets [`Error::KeyspaceDropped`].
+    /// ([`collect`](Self::collect)). Returns whether there was one. Whoever holds its handle gets
+    /// [`Error::KeyspaceDropped`].
     ///
     /// # Errors
     ///
@@ -195,11 +199,13 @@ impl Store {
         Ok(true)
     }
 
-    /// Chooses which versions a keyspace retains from now on. What it retained before and does not any more goes step by step.
+    /// Chooses which versions a keyspace retains from now on. What it retained before and does not any more
+    /// goes step by step.
     ///
     /// # Errors
     ///
-    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], and [`Error::Pool`] if the pool is damaged, or its device is.
+    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], and [`Error::Pool`] if the pool is damaged, or its
+    /// device is.
     pub fn set_retention(&self, keyspace: &Keyspace, retention: Retention) -> Result<()> {
         keyspace.check_store(&self.inner)?;
         let mut leader = self.inner.commits.lead();
@@ -232,8 +238,8 @@ impl Store {
         Transaction::new(&self.inner, None)
     }
 
-    /// Gives a key a value, by a transaction of its own; returns the number of the commit. Two threads that do so at once do not conflict: the
-    /// one that is committed last wins.
+    /// Gives a key a value, by a transaction of its own; returns the number of the commit. Two threads that
+    /// do so at once do not conflict: the one that is committed last wins.
     ///
     /// # Errors
     ///
@@ -262,17 +268,20 @@ impl Store {
         self.snapshot().get(keyspace, key)
     }
 
-    /// Begins a serializable transaction: its commit is refused, as a conflict, if any key that it has read, or any key in a range that it has
-    /// walked over, was written after its snapshot, by whatever transaction. Costs memory for each key and range that it reads, and the
-    /// commit looks at each again, under the lock of commits.
+    /// Begins a serializable transaction: its commit is refused, as a conflict, if any key that it has read,
+    /// or any key in a range that it has walked over, was written after its snapshot, by whatever
+    /// transaction. Costs memory for each key and range that it reads, and the commit looks at each again,
+    /// under the lock of commits.
     ///
-    /// Serializable transactions behave, among each other, as if they had run one after the other in the order of their numbers. Other
-    /// transactions have snapshot isolation only: two of these may still read what the other writes.
+    /// Serializable transactions behave, among each other, as if they had run one after the other in the
+    /// order of their numbers. Other transactions have snapshot isolation only: two of these may still read
+    /// what the other writes.
     pub fn begin_serializable(&self) -> Transaction {
         Transaction::serializable(&self.inner)
     }
 
-    /// Begins a transaction at an older snapshot. It may write, and conflicts with everything that was committed since.
+    /// Begins a transaction at an older snapshot. It may write, and conflicts with everything that was
+    /// committed since.
     ///
     /// # Errors
     ///
@@ -284,12 +293,13 @@ impl Store {
         Ok(Transaction::new(&self.inner, Some(snapshot.clone())))
     }
 
-    /// Runs `body` in a transaction and commits it; runs it again as long as it conflicts, after a pause that grows from attempt to attempt.
-    /// Returns the value of `body` and the number of the commit.
+    /// Runs `body` in a transaction and commits it; runs it again as long as it conflicts, after a pause that
+    /// grows from attempt to attempt. Returns the value of `body` and the number of the commit.
     ///
     /// # Errors
     ///
-    /// What `body` returns, and as for [`Transaction::commit`]; [`Error::Contended`] in place of a conflict.
+    /// The error that `body` returns, and as for [`Transaction::commit`]; [`Error::Contended`] in place of a
+    /// conflict.
     pub fn transact<T>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<(T, u64)> {
         let start = Instant::now();
         for attempt in 1.. {
@@ -316,8 +326,8 @@ impl Store {
         Snapshot::current(&self.inner)
     }
 
-    /// The store after the commit with this number, or after the last one before it. It can be read in full if it is current, kept, or open
-    /// elsewhere; else in keyspaces that [retain](Retention) it.
+    /// The store after the commit with this number, or after the last one before it. It can be read in full
+    /// if it is current, kept, or open elsewhere; else in keyspaces that [retain](Retention) it.
     ///
     /// # Errors
     ///
@@ -335,7 +345,8 @@ impl Store {
         Ok(Snapshot::retained(&self.inner, number))
     }
 
-    /// The store as it was at a time; now, for one in the future. As [`at`](Self::at), the number of a commit being its time.
+    /// The store as it was at a time; now, for one in the future. As [`at`](Self::at), the number of a commit
+    /// being its time.
     ///
     /// # Errors
     ///
@@ -359,13 +370,14 @@ impl Store {
         }
     }
 
-    /// Keeps a snapshot in the pool under a name, so that it can be read until it is [deleted](Self::delete_kept). It has to be the current
-    /// one, one that somebody has open, or one that is kept.
+    /// Keeps a snapshot in the pool under a name, so that it can be read until it is
+    /// [deleted](Self::delete_kept). It has to be the current one, one that somebody has open, or one that is
+    /// kept.
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotGone`], [`Error::SnapshotExists`], [`Error::Name`], and [`Error::Pool`] if the pool is full, damaged, or its
-    /// device is.
+    /// [`Error::SnapshotGone`], [`Error::SnapshotExists`], [`Error::Name`], and [`Error::Pool`] if the pool
+    /// is full, damaged, or its device is.
     pub fn keep(&self, number: u64, name: &str) -> Result<()> {
         check_name("snapshot", name)?;
         if self.keep_under(number, &name_key(name))? {
@@ -400,8 +412,8 @@ impl Store {
         Ok(true)
     }
 
-    /// The versions of a key that are still there, from the newest to the oldest. Which they are depends on the snapshots that are kept or
-    /// open: without any, the newest, and now and then the one before it.
+    /// The versions of a key that are still there, from the newest to the oldest. Which they are depends on
+    /// the snapshots that are kept or open: without any, the newest, and now and then the one before it.
     ///
     /// # Errors
     ///
@@ -439,7 +451,8 @@ impl Store {
         Err(Error::NoSuchSnapshot { name: name.to_owned() })
     }
 
-    /// As [`delete_kept`](Self::delete_kept), of one that is kept by its number alone; returns whether it was.
+    /// As [`delete_kept`](Self::delete_kept), of one that is kept by its number alone; returns whether it
+    /// was.
     ///
     /// # Errors
     ///
@@ -472,7 +485,8 @@ impl Store {
         read_kept(&self.inner.kept)
     }
 
-    /// Collects versions that nobody needs any more, in up to `tables` keys; returns whether more are waiting. Commits do this by themselves.
+    /// Collects versions that nobody needs any more, in up to `tables` keys; returns whether more are
+    /// waiting. Commits do this by themselves.
     ///
     /// # Errors
     ///
@@ -539,7 +553,7 @@ impl Drop for StoreInner {
 }
 
 impl StoreInner {
-    /// Those that somebody has opened.
+    /// The keyspaces that are open.
     pub(crate) fn open_keyspaces(&self) -> Vec<Keyspace> {
         self.open.lock().values().cloned().collect()
     }

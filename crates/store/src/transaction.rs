@@ -10,28 +10,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-/// What a transaction has written: by keyspace and key, a value or none.
+/// The writes of a transaction in one keyspace: a value for each key, or none for a deletion.
 pub(crate) struct Writes {
     pub(crate) keyspace: Keyspace,
     pub(crate) changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-/// A transaction: reads one snapshot, with its own writes among what it reads, and commits all of its writes or none.
+/// A transaction: reads one snapshot, with its own writes among what it reads, and commits all of its writes
+/// or none.
 ///
-/// The snapshot is the current one at the first operation, or the one that it was
-/// [begun at](crate::Store::begin_at). Dropping it takes everything back, at no cost. `Send`, so that it can be
+/// The snapshot is the current one at the first operation, or the one that it was [begun
+/// at](crate::Store::begin_at). Dropping it takes everything back, at no cost. `Send`, so that it can be
 /// passed on; one thread at a time uses it.
 pub struct Transaction {
     store: Arc<StoreInner>,
     snapshot: Option<Snapshot>,
     writes: BTreeMap<u64, Writes>,
-    /// What writes replaced, since the first savepoint.
+    /// The entries that writes replaced, since the first savepoint.
     undo: Option<Vec<(u64, Vec<u8>, Replaced)>>,
-    /// What it has read, if it is serializable.
+    /// Its reads, if it is serializable.
     reads: Option<Reads>,
 }
 
-/// What a transaction had written to a key before: nothing, a deletion, or a value.
+/// The earlier write of a transaction to a key: none, a deletion, or a value.
 type Replaced = Option<Option<Vec<u8>>>;
 
 /// A point in a transaction to which it can be taken back.
@@ -92,7 +93,8 @@ impl Transaction {
         self.write(keyspace, key, Some(value))
     }
 
-    /// Takes the value off a key. To delete a key that has no value at the commit changes nothing, and conflicts with nobody.
+    /// Takes the value off a key. To delete a key that has no value at the commit changes nothing, and
+    /// conflicts with nobody.
     ///
     /// # Errors
     ///
@@ -119,8 +121,8 @@ impl Transaction {
         Ok(count)
     }
 
-    /// The keys in `bounds` that have a value in the transaction's view, in their order, from both ends. What the transaction writes after
-    /// this is not seen by the walk.
+    /// The keys in `bounds` that have a value in the transaction's view, in their order, from both ends. What
+    /// the transaction writes after this is not seen by the walk.
     ///
     /// # Errors
     ///
@@ -170,14 +172,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// Makes all writes durable, then visible, as the next snapshot; returns its number. A transaction that has written nothing returns the
-    /// number of the snapshot that it read, and costs nothing. Otherwise one fence, shared with those who commit at the
-    /// same time; two, with more than 2 KiB of new data.
+    /// Makes all writes durable, then visible, as the next snapshot; returns its number. A transaction that
+    /// has written nothing returns the number of the snapshot that it read, and costs nothing. Otherwise one
+    /// fence, shared with those who commit at the same time; two, with more than 2 KiB of new data.
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`] if a key that it writes was written after its snapshot; [`Error::Pool`] if the pool is full, damaged, or its device
-    /// is. Then nothing of it was done.
+    /// [`Error::Conflict`] if a key that it writes was written after its snapshot; [`Error::Pool`] if the
+    /// pool is full, damaged, or its device is. Then nothing of it was done.
     pub fn commit(mut self) -> Result<u64> {
         let begin = self.snapshot().number();
         if self.writes.is_empty() {
@@ -187,16 +189,17 @@ impl Transaction {
         self.store.commits.commit(&self.store, unit)
     }
 
-    /// As [`commit`](Self::commit), but returns at once: what it returns is to be waited for, or polled. Commits that are asked for so share
-    /// a fence.
+    /// As [`commit`](Self::commit), but returns at once: what it returns is to be waited for, or polled.
+    /// Commits that are asked for so share a fence.
     ///
-    /// A transaction that begins before that has happened does not see this one, and conflicts with it if both write one key.
+    /// A transaction that begins before that has happened does not see this one, and conflicts with it if
+    /// both write one key.
     pub fn commit_async(mut self) -> Commit {
         let unit = self.unit();
         self.store.commits.commit_async(&self.store, unit)
     }
 
-    /// What is to be committed, taken out of it.
+    /// Takes out what is to be committed.
     fn unit(&mut self) -> Unit {
         let snapshot = self.snapshot.take().unwrap_or_else(|| Snapshot::current(&self.store));
         let writes = std::mem::take(&mut self.writes).into_values().collect();
@@ -206,12 +209,14 @@ impl Transaction {
     /// Takes everything back, as dropping it does.
     pub fn abort(self) {}
 
-    /// A point to which [`rollback_to`](Self::rollback_to) goes back. From the first one on, each write keeps what it replaces.
+    /// A point to which [`rollback_to`](Self::rollback_to) goes back. From the first one on, each write keeps
+    /// what it replaces.
     pub fn savepoint(&mut self) -> Savepoint {
         Savepoint(self.undo.get_or_insert_default().len())
     }
 
-    /// Takes back what was written since the savepoint, which must be of this transaction. Those that were made after it are void then.
+    /// Takes back what was written since the savepoint, which must be of this transaction. Those that were
+    /// made after it are void then.
     ///
     /// # Panics
     ///
@@ -250,7 +255,8 @@ impl Transaction {
         Ok(is_new)
     }
 
-    /// Makes the value of a key `new` if it is `expected` in the transaction's view, where none stands for no value; returns whether it was.
+    /// Makes the value of a key `new` if it is `expected` in the transaction's view, where none stands for no
+    /// value; returns whether it was.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! The version table of a key: finding a version, adding one, collecting those that nobody needs.
 //!
-//! A version is added by two stores into the next slot, value before number, so that a reader that sees the number sees the value. When
-//! the slots are full, the versions that are still needed, and the new one, are written into a new vector, and one store lets the
-//! table lead there. A slot is never used a second time: a reader of the old vector goes on reading what it began with.
+//! A version is added by two stores into the next slot, value before number, so that a reader that sees the
+//! number sees the value. When the slots are full, the versions that are still needed, and the new one, are
+//! written into a new vector, and one store lets the table lead there. A slot is never used a second time: a
+//! reader of the old vector goes on reading what it began with.
 
 use crate::error::{Result, corrupt};
 use crate::layout::{
@@ -112,7 +113,7 @@ impl Slots {
     }
 }
 
-/// What adding a version, or collecting, left in a table.
+/// The contents of a table after a version was added, or versions were collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
     /// Versions with a value or a tombstone.
@@ -260,7 +261,8 @@ impl Table {
     }
 }
 
-/// Collects the versions that are not needed; returns how many have a value or a tombstone. `next` is the number that follows the last one's.
+/// Collects the versions that are not needed; returns how many have a value or a tombstone. `next` is the
+/// number that follows the last one's.
 fn collect(
     tx: &mut Tx<'_>,
     slots: Slots,

@@ -25,6 +25,8 @@ enum Op {
     Keep(&'static str),
     DeleteKept(&'static str),
     Collect(usize),
+    /// Drops a keyspace and makes an empty one of its name.
+    Renew(usize),
     /// A reader opens a snapshot, or closes the one that it has.
     Read(bool),
 }
@@ -167,6 +169,10 @@ impl Scenario for Script {
                 Err(tembo_store::Error::NoSuchSnapshot { .. }) => Ok(()),
                 outcome => outcome.map_err(text),
             },
+            Op::Renew(keyspace) => {
+                store.drop_keyspace(KEYSPACES[*keyspace]).map_err(text)?;
+                store.keyspace(KEYSPACES[*keyspace]).map(drop).map_err(text)
+            }
             Op::Collect(tables) => store.collect(*tables).map(drop).map_err(text),
             Op::Read(open) => {
                 state.reader = open.then(|| store.snapshot());
@@ -186,6 +192,11 @@ impl Scenario for Script {
             Op::Conflict(write) => apply_write(&mut model.current, *write),
             Op::Keep(name) => _ = model.kept.entry((*name).to_owned()).or_insert(model.current.clone()),
             Op::DeleteKept(name) => _ = model.kept.remove(*name),
+            Op::Renew(keyspace) => {
+                let name = KEYSPACES[*keyspace];
+                let all = std::iter::once(&mut model.current).chain(model.kept.values_mut());
+                all.for_each(|contents| _ = contents.insert(name.to_owned(), BTreeMap::new()));
+            }
             Op::Collect(_) | Op::Read(_) => {}
         }
     }
@@ -210,7 +221,8 @@ fn audit() -> Audit {
     Audit::strict().flushed_within(None).fenced_within(None).allow_idle_flush(true).allow_idle_fence(true)
 }
 
-/// Versions until vectors are made and made again, of short and of long values, with all that keeps and collects them.
+/// Versions until vectors are made and made again, of short and of long values, with all that keeps and
+/// collects them.
 fn histories() -> Script {
     let commit = |writes: &[Write]| Op::Commit(writes.to_vec());
     let mut ops = vec![
@@ -269,6 +281,8 @@ fn many_keys() -> Script {
         all(30..75, 12),
         Op::Commit((10..60).map(|i| (i as usize % 2, i, None)).collect()),
         Op::DeleteKept("forty"),
+        Op::Keep("before the drop"),
+        Op::Renew(1),
         Op::Collect(7),
         Op::Collect(30),
         Op::Collect(1000),

@@ -431,7 +431,8 @@ fn serializable_transactions_see_phantoms() {
     first.wait().unwrap();
 }
 
-/// A commit that was asked for is older than the tombstones that it conflicts with, until it has been decided.
+/// A commit that was asked for is older than the tombstones that it conflicts with, until it has been
+/// decided.
 #[test]
 fn a_commit_that_waits_keeps_what_it_conflicts_with() {
     let (store, test) = two();

@@ -19,6 +19,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
     ("tembo-pool", &["tembo-pmem", "tembo-sync"]),
     ("tembo-heap", &["tembo-pmem", "tembo-sync", "tembo-pool", "tembo-heap-derive"]),
     ("tembo-index", &["tembo-pmem", "tembo-sync", "tembo-pool"]),
+    ("tembo-store", &["tembo-pmem", "tembo-sync", "tembo-pool", "tembo-index"]),
     ("tembo", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-heap-derive"]),
     ("tembo-server", &["tembo-pool", "tembo-index", "tembo", "tembo-wire"]),
     ("tembo-cli", &["tembo-pool", "tembo", "tembo-server"]),

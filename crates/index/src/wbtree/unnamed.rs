@@ -1,8 +1,8 @@
 //! Trees without a name, as parts of other structures.
 
 use super::WbTree;
-use crate::map_kind::{MapFormat, MapKind};
 use crate::error::{Error, Result};
+use crate::map_kind::{MapFormat, MapKind};
 use tembo_pool::{Pool, Tx};
 
 impl WbTree {

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// A bit of each group: the pool itself, roots, size classes.
 const POOL_BIT: u64 = 1 << 15;
-const ROOT_BIT: u64 = 1 << 16;
+const ROOT_BIT: u64 = 1 << 23;
 const CLASS_BIT: u64 = 1 << 24;
 
 fn read_only() -> Options {
