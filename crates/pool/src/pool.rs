@@ -140,7 +140,7 @@ impl Pool {
                 features::set(&region, features)?;
             }
             if let Some(here) = opened.to_mark.take() {
-                opened.opening = Some(Opening::mark_open(&region, here, false, opened.ending)?);
+                opened.opening = Some(Opening::mark_open(&region, here, false)?);
             }
             Ok(())
         })?;

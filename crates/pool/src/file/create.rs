@@ -9,7 +9,6 @@ use super::file_lock;
 use super::header::{Header, explain};
 use super::opening::{Here, Opened, Opening};
 use super::options::Options;
-use crate::ending::Ending;
 use crate::feature::Feature;
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
@@ -18,6 +17,7 @@ use crate::layout::{
 use crate::{Error, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The memory and header of a new pool, and how it was opened.
 pub(crate) type NewPool = (Region, Header, Opened);
+
+/// Temporary names that are tried.
+const ATTEMPTS_MAX: u32 = 100;
 
 /// A new file that has no name yet, or a temporary one.
 struct NewFile {
@@ -71,7 +74,7 @@ pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Res
     region_options.max_bytes = options.max_bytes;
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry, Feature::Opening.bit())?;
-    let opening = Opening::mark_open(&region, Here::of(file, path)?, true, Ending::Unknown)?;
+    let opening = Opening::mark_open(&region, Here::of(file, path)?, true)?;
     // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open
     // (O1).
     rustix::fs::fsync(file).map_err(|e| Error::io("synchronising", path, e))?;
@@ -135,13 +138,19 @@ impl NewFile {
             Err(Errno::OPNOTSUPP | Errno::ISDIR) => {}
             Err(e) => return Err(explain("creating", path, e)),
         }
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".new-{}", std::process::id()));
-        let temporary = directory.join(name);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        // Errors tell the name that was asked for.
-        let fd = rustix::fs::open(&temporary, flags, mode).map_err(|e| explain("creating", path, e))?;
-        Ok(NewFile { file: fd.into(), temporary: Some(temporary) })
+        let mut attempt = 0;
+        loop {
+            let temporary = directory.join(temporary_name(path, attempt));
+            match rustix::fs::open(&temporary, flags, mode) {
+                Ok(fd) => return Ok(NewFile { file: fd.into(), temporary: Some(temporary) }),
+                // One that a process left that was killed, or that another thread has.
+                Err(Errno::EXIST) if attempt < ATTEMPTS_MAX => attempt += 1,
+                Err(Errno::EXIST) => return Err(Error::io("creating", &temporary, Errno::EXIST)),
+                // Errors tell the name that was asked for.
+                Err(e) => return Err(explain("creating", path, e)),
+            }
+        }
     }
 
     /// Gives the file its name, unless that is taken.
@@ -175,6 +184,13 @@ impl Drop for NewFile {
             let _ = std::fs::remove_file(temporary);
         }
     }
+}
+
+/// A name beside the pool's, for this process.
+fn temporary_name(path: &Path, attempt: u32) -> OsString {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{}-{attempt}", std::process::id()));
+    name
 }
 
 fn parent_of(path: &Path) -> &Path {
