@@ -56,7 +56,7 @@ pub fn drop_map(tx: &mut Tx<'_>, name: &str) -> Result<bool> {
     let Some(root) = pool.root(name)? else { return Ok(false) };
     let Some(kind) = MapKind::of_root(root.kind) else {
         let (expected, found) = (wbtree::layout::ROOT_KIND, root.kind);
-        return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
+        return Err(tembo_pool::ErrorKind::RootKind { name: root.name, expected, found }.into());
     };
     if let MapFormat::Other { found, supported, .. } = kind.format_at(&pool, root.off)? {
         return Err(Error::FormatVersion { found, supported });

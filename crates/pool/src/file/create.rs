@@ -14,7 +14,7 @@ use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
     WATERMARK_BITS, seal,
 };
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -42,8 +42,8 @@ struct NewFile {
 pub(crate) fn create_file(path: &Path, options: &Options) -> Result<NewPool> {
     if path.symlink_metadata().is_ok() {
         return Err(match (path.metadata(), path.read_link()) {
-            (Err(_), Ok(target)) => Error::DanglingLink { path: path.to_owned(), target },
-            _ => Error::AlreadyExists { path: path.to_owned() },
+            (Err(_), Ok(target)) => ErrorKind::DanglingLink { path: path.to_owned(), target }.into(),
+            _ => ErrorKind::AlreadyExists { path: path.to_owned() }.into(),
         });
     }
     let new = NewFile::create(path)?;
@@ -56,16 +56,16 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<NewPool> {
 /// file has or will have; the caller names it.
 pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Result<NewPool> {
     let geometry = options.chosen_geometry();
-    geometry.validate().map_err(|what| Error::Options { what })?;
+    geometry.validate().map_err(|what| ErrorKind::Options { what })?;
     let chunk = u64::from(geometry.chunk_bytes);
     let least = options.initial_bytes.max(geometry.min_bytes());
     let bytes = least
         .checked_next_multiple_of(chunk)
-        .ok_or_else(|| Error::Options { what: format!("a pool of {least} bytes is too large") })?;
+        .ok_or_else(|| ErrorKind::Options { what: format!("a pool of {least} bytes is too large") })?;
     if let Some(max_bytes) = options.max_bytes
         && max_bytes < bytes
     {
-        return Err(Error::MaximumTooSmall { needed_bytes: bytes, max_bytes });
+        return Err(ErrorKind::MaximumTooSmall { needed_bytes: bytes, max_bytes }.into());
     }
     file_lock::lock(file, path, true)?;
     Region::allocate_new_file(file, bytes, &options.region)?;
@@ -84,12 +84,12 @@ pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Res
 
 /// Writes an empty pool, which has these features, into a region that reads as zero.
 pub(crate) fn format(region: &Region, geometry: &Geometry, features: u64) -> Result<Header> {
-    geometry.validate().map_err(|what| Error::Options { what })?;
+    geometry.validate().map_err(|what| ErrorKind::Options { what })?;
     let bytes = region.len();
     if bytes < geometry.min_bytes() || !bytes.is_multiple_of(PAGE_BYTES) {
         let what =
             format!("a pool of this geometry needs at least {} bytes, in whole pages", geometry.min_bytes());
-        return Err(Error::Options { what });
+        return Err(ErrorKind::Options { what }.into());
     }
     let uuid = Uuid::new_v4();
     let created_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -163,7 +163,7 @@ impl NewFile {
             Some(temporary) => rustix::fs::linkat(CWD, temporary, CWD, path, AtFlags::empty()),
         };
         match linked {
-            Err(Errno::EXIST) => return Err(Error::AlreadyExists { path: path.to_owned() }),
+            Err(Errno::EXIST) => return Err(ErrorKind::AlreadyExists { path: path.to_owned() }.into()),
             Err(e) => return Err(Error::io("creating", path, e)),
             Ok(()) => {}
         }
