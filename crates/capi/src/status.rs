@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tembo::{Error, IndexError, PoolError};
+use tembo::{Error, IndexError, PoolError, PoolErrorKind};
 
 macro_rules! statuses {
     ($($name:ident = $value:literal, $constant:literal, $text:literal;)*) => {
@@ -121,32 +121,32 @@ fn status_of(error: &Error) -> Status {
 }
 
 fn status_of_pool(error: &PoolError) -> Status {
-    match error {
-        PoolError::NotFound { .. } | PoolError::DanglingLink { .. } => Status::NotFound,
-        PoolError::AlreadyExists { .. } => Status::Exists,
-        PoolError::NoDirectory { exists: false, .. } => Status::NotFound,
-        PoolError::RootName { .. } | PoolError::Options { .. } | PoolError::MaximumTooSmall { .. } => {
-            Status::Invalid
-        }
-        PoolError::Region(error) if is_out_of_memory(error) => Status::NoMemory,
-        PoolError::Full { .. } | PoolError::TooLarge { .. } => Status::Full,
-        PoolError::ReadOnly => Status::ReadOnly,
-        PoolError::Locked { .. } => Status::Locked,
-        PoolError::Unclean { .. } => Status::Unclean,
-        PoolError::Forked => Status::Forked,
-        PoolError::NotAFile { .. }
-        | PoolError::Empty
-        | PoolError::NotAPool { .. }
-        | PoolError::ForeignByteOrder
-        | PoolError::NewerVersion { .. }
-        | PoolError::UnknownFeatures { .. }
-        | PoolError::UnknownClass { .. }
-        | PoolError::RootKind { .. } => Status::WrongKind,
-        PoolError::HeaderDamaged { .. } | PoolError::Truncated { .. } | PoolError::Corrupt { .. } => {
-            Status::Damaged
-        }
-        PoolError::NoLane { .. } | PoolError::NoRoot { .. } => Status::NoRoom,
-        PoolError::Internal { .. } => Status::Bug,
+    match error.kind() {
+        PoolErrorKind::NotFound { .. } | PoolErrorKind::DanglingLink { .. } => Status::NotFound,
+        PoolErrorKind::AlreadyExists { .. } => Status::Exists,
+        PoolErrorKind::NoDirectory { exists: false, .. } => Status::NotFound,
+        PoolErrorKind::RootName { .. }
+        | PoolErrorKind::Options { .. }
+        | PoolErrorKind::MaximumTooSmall { .. } => Status::Invalid,
+        PoolErrorKind::Region(error) if is_out_of_memory(error) => Status::NoMemory,
+        PoolErrorKind::Full { .. } | PoolErrorKind::TooLarge { .. } => Status::Full,
+        PoolErrorKind::ReadOnly => Status::ReadOnly,
+        PoolErrorKind::Locked { .. } => Status::Locked,
+        PoolErrorKind::Unclean { .. } => Status::Unclean,
+        PoolErrorKind::Forked => Status::Forked,
+        PoolErrorKind::NotAFile { .. }
+        | PoolErrorKind::Empty
+        | PoolErrorKind::NotAPool { .. }
+        | PoolErrorKind::ForeignByteOrder
+        | PoolErrorKind::NewerVersion { .. }
+        | PoolErrorKind::UnknownFeatures { .. }
+        | PoolErrorKind::UnknownClass { .. }
+        | PoolErrorKind::RootKind { .. } => Status::WrongKind,
+        PoolErrorKind::HeaderDamaged { .. }
+        | PoolErrorKind::Truncated { .. }
+        | PoolErrorKind::Corrupt { .. } => Status::Damaged,
+        PoolErrorKind::NoLane { .. } | PoolErrorKind::NoRoot { .. } => Status::NoRoom,
+        PoolErrorKind::Internal { .. } => Status::Bug,
         _ => Status::Io,
     }
 }

@@ -8,7 +8,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use tembo::{IndexError, PoolError};
+use tembo::{IndexError, PoolError, PoolErrorKind};
 
 /// Result of a subcommand or a part of it.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
@@ -49,23 +49,24 @@ pub(crate) enum Kind {
 impl Kind {
     /// The kind of an error of the store.
     fn of(error: &tembo::Error) -> Kind {
-        match pool_error(error) {
+        let pool_error = pool_error(error);
+        if pool_error.is_some_and(PoolError::is_damage) {
+            return Kind::Damaged;
+        }
+        match pool_error.map(PoolError::kind) {
             Some(
-                PoolError::HeaderDamaged { .. } | PoolError::Truncated { .. } | PoolError::Corrupt { .. },
-            ) => Kind::Damaged,
-            Some(
-                PoolError::NotFound { .. }
-                | PoolError::NoDirectory { .. }
-                | PoolError::DanglingLink { .. }
-                | PoolError::NotAFile { .. }
-                | PoolError::Empty
-                | PoolError::NotAPool { .. },
+                PoolErrorKind::NotFound { .. }
+                | PoolErrorKind::NoDirectory { .. }
+                | PoolErrorKind::DanglingLink { .. }
+                | PoolErrorKind::NotAFile { .. }
+                | PoolErrorKind::Empty
+                | PoolErrorKind::NotAPool { .. },
             ) => Kind::Absent,
-            Some(PoolError::Locked { .. }) => Kind::InUse,
+            Some(PoolErrorKind::Locked { .. }) => Kind::InUse,
             Some(
-                PoolError::ForeignByteOrder
-                | PoolError::NewerVersion { .. }
-                | PoolError::UnknownFeatures { .. },
+                PoolErrorKind::ForeignByteOrder
+                | PoolErrorKind::NewerVersion { .. }
+                | PoolErrorKind::UnknownFeatures { .. },
             ) => Kind::Unknown,
             _ if matches!(
                 error,

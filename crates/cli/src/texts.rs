@@ -6,7 +6,7 @@ use crate::failure::{pool_error, with_causes};
 use clap::error::{ContextKind, ContextValue};
 use std::io;
 use std::path::Path;
-use tembo::{Error, PoolError, Quoted, RegionError};
+use tembo::{Error, PoolError, PoolErrorKind, Quoted, RegionError};
 
 /// The command's text for an error of the store.
 pub(crate) fn of_store(error: &Error) -> String {
@@ -41,34 +41,34 @@ pub(crate) fn of_store(error: &Error) -> String {
 /// Whether the text says which file or variable it is about.
 pub(crate) fn names_a_path(error: &Error) -> bool {
     matches!(
-        pool_error(error),
+        pool_error(error).map(PoolError::kind),
         Some(
-            PoolError::Io { .. }
-                | PoolError::NotAFile { .. }
-                | PoolError::NotFound { .. }
-                | PoolError::NoDirectory { .. }
-                | PoolError::DanglingLink { .. }
-                | PoolError::AlreadyExists { .. }
-                | PoolError::Locked { .. }
-                | PoolError::Region(RegionError::Environment { .. })
+            PoolErrorKind::Io { .. }
+                | PoolErrorKind::NotAFile { .. }
+                | PoolErrorKind::NotFound { .. }
+                | PoolErrorKind::NoDirectory { .. }
+                | PoolErrorKind::DanglingLink { .. }
+                | PoolErrorKind::AlreadyExists { .. }
+                | PoolErrorKind::Locked { .. }
+                | PoolErrorKind::Region(RegionError::Environment { .. })
         )
     )
 }
 
 fn of_pool(error: &PoolError) -> Option<String> {
-    Some(match error {
-        PoolError::NotFound { path } => {
+    Some(match error.kind() {
+        PoolErrorKind::NotFound { path } => {
             format!("there is no pool at {}; `tembo serve` and `tembo load` make pools", path.display())
         }
-        PoolError::MaximumTooSmall { needed_bytes, max_bytes } => {
+        PoolErrorKind::MaximumTooSmall { needed_bytes, max_bytes } => {
             format!("a new pool needs {needed_bytes} bytes, and --max-bytes allows {max_bytes}; allow more")
         }
-        PoolError::Region(RegionError::NotDax) => {
+        PoolErrorKind::Region(RegionError::NotDax) => {
             "the file does not lie on persistent memory (MAP_SYNC is refused); mount its file system with -o dax, or \
              choose another --durability: auto, page-cache, synced or emulated"
                 .to_owned()
         }
-        PoolError::Region(RegionError::NoFlushInstruction) => {
+        PoolErrorKind::Region(RegionError::NoFlushInstruction) => {
             "this processor has no instruction that writes cache lines back; choose --durability page-cache or synced"
                 .to_owned()
         }

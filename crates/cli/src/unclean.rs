@@ -4,14 +4,17 @@
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::progress::Progress;
 use std::path::Path;
-use tembo::{Error, Options, Pool, PoolError};
+use tembo::{Error, Options, Pool, PoolErrorKind};
 
 /// Opens a pool. If its parts may be of different ages, it is refused, or, where the options accept that,
 /// checked as a whole before anything is read from it.
 pub(crate) fn open(options: &Options, path: &Path) -> Outcome<Pool> {
     let plain = options.clone().accept_unclean(false);
     let ending = match plain.open(path) {
-        Err(Error::Pool(PoolError::Unclean { ending, .. })) => ending,
+        Err(Error::Pool(error)) => match error.kind() {
+            PoolErrorKind::Unclean { ending, .. } => *ending,
+            _ => return Err(Error::Pool(error).into()),
+        },
         outcome => return Ok(outcome?),
     };
     let (shown, was) = (path.display(), ending.meaning());

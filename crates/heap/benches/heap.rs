@@ -95,7 +95,7 @@ fn run(path: &Path, durability: Durability, keys: u64) -> Result<(), Error> {
         let floor = per_call(200_000, |round| {
             let line = table + 64 * (mix(round) % OBJECTS);
             region.flush(line, 8);
-            region.fence().map_err(tembo_pool::Error::Sync)?;
+            region.fence().map_err(tembo_pool::Error::from)?;
             Ok(())
         })?;
         let row = |what: &str, ns: f64| println!("{what:<48} {ns:>8.1} ns {:>6.2} x floor", ns / floor);

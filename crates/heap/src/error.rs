@@ -220,7 +220,7 @@ pub enum Error {
     },
     /// An error of the pool: it is full, damaged, in use, or its device failed.
     #[error(transparent)]
-    Pool(Box<tembo_pool::Error>),
+    Pool(tembo_pool::Error),
 }
 
 const _: () = assert!(size_of::<Error>() <= 24);
@@ -258,10 +258,17 @@ pub struct SameName {
     pub other: String,
 }
 
+impl From<tembo_pool::ErrorKind> for Error {
+    #[cold]
+    fn from(kind: tembo_pool::ErrorKind) -> Error {
+        Error::Pool(kind.into())
+    }
+}
+
 impl From<tembo_pool::Error> for Error {
     #[cold]
     fn from(e: tembo_pool::Error) -> Error {
-        Error::Pool(Box::new(e))
+        Error::Pool(e)
     }
 }
 
@@ -296,7 +303,7 @@ impl Error {
     /// Whether the pool has no room.
     #[cold]
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, Error::Pool(e) if matches!(**e, tembo_pool::Error::Full { .. }))
+        matches!(self, Error::Pool(e) if e.is_full())
     }
 }
 

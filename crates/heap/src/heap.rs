@@ -168,7 +168,7 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
 pub(crate) fn open_pool(path: &Path, options: &Options) -> Result<Pool> {
     let plain = Options { accept_unclean: false, ..options.clone() };
     match Pool::open(path, &plain) {
-        Err(tembo_pool::Error::Unclean { .. }) if options.accept_unclean => {}
+        Err(e) if e.is_unclean() && options.accept_unclean => {}
         outcome => return Ok(outcome?),
     }
     let to_inspect = Options { read_only: true, create: false, create_new: false, ..options.clone() };
@@ -336,7 +336,7 @@ fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
     let dying = tx.alloc_zeroed(lanes * LINE)?;
     tx.write_fresh(off, &[0; size_of::<PmHeap>()])?;
     // PERSIST(I3): zeros that are not part of the commit are durable before it.
-    pool.region().fence().map_err(tembo_pool::Error::Sync)?;
+    pool.region().fence().map_err(tembo_pool::Error::from)?;
     let mut types = Types::default();
     types.add_reachable(&mut tx, off, vec![TargetFn(TypeInfo::of::<R>)], |_| false)?;
     let mut buffer = ValueBuffer::new();

@@ -56,7 +56,7 @@ pub fn drop_map(tx: &mut Tx<'_>, name: &str) -> Result<bool> {
     let Some(root) = pool.root(name)? else { return Ok(false) };
     let Some(kind) = MapKind::of_root(root.kind) else {
         let (expected, found) = (wbtree::layout::ROOT_KIND, root.kind);
-        return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
+        return Err(tembo_pool::ErrorKind::RootKind { name: root.name, expected, found }.into());
     };
     if let MapFormat::Other { found, supported, .. } = kind.format_at(&pool, root.off)? {
         return Err(Error::FormatVersion { found, supported });
@@ -69,18 +69,21 @@ pub fn drop_map(tx: &mut Tx<'_>, name: &str) -> Result<bool> {
     if outcome.is_err() {
         tx.rollback_to(before);
     }
-    outcome.map(|()| true)
+    outcome
 }
 
-fn unname(tx: &mut Tx<'_>, name: &str, kind: MapKind, header: u64) -> Result<()> {
+/// Returns whether the name was there: the transaction itself may have removed it.
+fn unname(tx: &mut Tx<'_>, name: &str, kind: MapKind, header: u64) -> Result<bool> {
+    if !tx.remove_root(name)? {
+        return Ok(false);
+    }
     if kind == MapKind::Plain {
         WbTree::at(tx.pool(), header).clear(tx)?;
     }
     let next = tx.dropped()?;
     tx.store(kind.next_off(header), next)?;
     tx.set_dropped(header)?;
-    tx.remove_root(name)?;
-    Ok(())
+    Ok(true)
 }
 
 /// Frees up to `steps` nodes, and the records in them, of maps that were dropped; returns whether any are

@@ -85,7 +85,7 @@ pub enum Error {
         asks: &'static str,
     },
     /// The pool failed: it is full, damaged, or its device is; or there is a bug
-    /// ([`Internal`](tembo_pool::Error::Internal)).
+    /// ([`Internal`](tembo_pool::ErrorKind::Internal)).
     #[error(transparent)]
     Pool(#[from] tembo_pool::Error),
 }
@@ -93,13 +93,20 @@ pub enum Error {
 impl Error {
     /// Whether there was no space.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, Error::Pool(tembo_pool::Error::Full { .. }))
+        matches!(self, Error::Pool(e) if e.is_full())
     }
 }
 
 impl From<WouldWait> for Error {
     fn from(WouldWait { holds, asks }: WouldWait) -> Error {
         Error::WouldWait { holds, asks }
+    }
+}
+
+impl From<tembo_pool::ErrorKind> for Error {
+    #[cold]
+    fn from(kind: tembo_pool::ErrorKind) -> Error {
+        Error::Pool(kind.into())
     }
 }
 

@@ -323,6 +323,25 @@ fn all_space_comes_back_and_the_name_is_free_at_once() {
     }
 }
 
+/// The second time, the list of dropped maps became a circle.
+#[test]
+fn a_map_is_dropped_once_in_a_transaction() {
+    let region = Region::simulated(&vec![0; 1 << 20], 1 << 20, None).unwrap();
+    let pool = Pool::create_in(region, &Geometry::tiny()).unwrap();
+    let writer = Writer::new(pool.lane().unwrap());
+    for (kind, name) in KINDS {
+        let before = check_all(&pool);
+        make(&pool, kind, name, 20).unwrap();
+        pool.enable(Feature::Dropped).unwrap();
+        let mut tx = writer.begin();
+        assert!(drop_map(&mut tx, name).unwrap());
+        assert!(!drop_map(&mut tx, name).unwrap(), "{name} is gone");
+        tx.commit().unwrap();
+        while reclaim_by(&writer, 100).unwrap() {}
+        assert_eq!(check_all(&pool), before, "{name}");
+    }
+}
+
 #[test]
 fn a_map_that_is_open_is_not_dropped() {
     let region = Region::simulated(&vec![0; 1 << 20], 1 << 20, None).unwrap();

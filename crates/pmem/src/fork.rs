@@ -203,7 +203,9 @@ impl Entry {
 
     /// In the child.
     fn leave_behind(&self) {
-        if !self.is_armed.load(Ordering::Acquire) {
+        // In a child of a child, everything was taken away before; the descriptor's number may be another
+        // file's by now, and the words another object's.
+        if !self.is_armed.load(Ordering::Acquire) || self.is_left_behind.load(Ordering::Relaxed) {
             return;
         }
         for length in &self.lengths {
@@ -260,4 +262,39 @@ fn install_handler() -> Result<(), RegionError> {
         error => return Err(RegionError::io("preparing for forks", Errno::from_raw_os_error(error))),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::fstat;
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use std::os::fd::AsRawFd as _;
+
+    /// In a child of a child the handler put its descriptor in the place of whatever file had the number by then,
+    /// and stored into words that had been freed.
+    #[test]
+    fn nothing_is_taken_away_a_second_time() {
+        const BYTES: usize = 4096;
+        // SAFETY: a new range, which only this test knows.
+        let raw = unsafe { mmap_anonymous(null_mut(), BYTES, ProtFlags::READ, MapFlags::PRIVATE) }.unwrap();
+        let mut file = OwnedFd::from(tempfile::tempfile().unwrap());
+        let entry = Entry::arm(raw, BYTES, file.as_raw_fd()).unwrap();
+        let lengths = [AtomicU64::new(5), AtomicU64::new(6)];
+        // SAFETY: they live until the entry is disarmed.
+        unsafe { entry.clear_too([&lengths[0], &lengths[1]]) };
+        entry.leave_behind();
+        assert_eq!(lengths.each_ref().map(|length| length.load(Ordering::Relaxed)), [0, 0]);
+        // The number, and the words, are used for something else.
+        let other = tempfile::tempfile().unwrap();
+        rustix::io::dup2(&other, &mut file).unwrap();
+        lengths[1].store(7, Ordering::Relaxed);
+        entry.leave_behind();
+        assert_eq!(fstat(&file).unwrap().st_ino, fstat(&other).unwrap().st_ino);
+        assert_eq!(lengths[1].load(Ordering::Relaxed), 7);
+        entry.disarm();
+        entry.give_back();
+        // SAFETY: the range of this test.
+        unsafe { munmap(raw, BYTES) }.unwrap();
+    }
 }

@@ -1,6 +1,7 @@
 //! Errors of a pool, worded so that a person knows what to do.
 
 use crate::ending::Ending;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use tembo_pmem::{OutOfBounds, RegionError, SyncError};
@@ -8,15 +9,31 @@ use tembo_pmem::{OutOfBounds, RegionError, SyncError};
 /// Result of pool operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The result of code that runs after a commit's fence: it fits into a register. An [`Error`] by itself would
-/// be written to memory by words and copied by more than a word at a time, and a load of bytes that two
-/// stores have written waits for both, hence for the fence.
-pub(crate) type Done = std::result::Result<(), Box<Error>>;
+// The result of code that runs after a commit's fence fits into a register. A longer one would be written to
+// memory by words and copied by more than a word at a time, and a load of bytes that two stores have written
+// waits for both, hence for the fence.
+const _: () = assert!(size_of::<Result<()>>() == size_of::<usize>());
 
-/// An error of a pool.
+/// An error of a pool, in one word. Its [`kind`](Self::kind) says the cause and has the details.
+///
+/// ```
+/// use tembo_pool::{ErrorKind, Options, Pool};
+///
+/// match Pool::open("no such directory/a.pool", &Options::default()) {
+///     Err(e) if e.is_full() => println!("make room: {e}"),
+///     Err(e) => match e.kind() {
+///         ErrorKind::NoDirectory { directory, .. } => println!("make {}", directory.display()),
+///         _ => panic!("{e}"),
+///     },
+///     Ok(_) => unreachable!("there is no such directory"),
+/// }
+/// ```
+pub struct Error(Box<ErrorKind>);
+
+/// The cause of an [`Error`], with its details.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ErrorKind {
     /// A system call failed.
     #[error("{what} {}: {source}", path.display())]
     Io {
@@ -265,18 +282,18 @@ pub enum Error {
     },
     /// Mapping or growing the file failed.
     #[error(transparent)]
-    Region(#[from] RegionError),
+    Region(RegionError),
     /// The device failed; the outcome of the last commit is unknown until the pool is opened again.
     #[error(transparent)]
-    Sync(#[from] SyncError),
+    Sync(SyncError),
 }
 
 /// A name or another text from outside, as messages show it: in quotes, escaped, and cut where it is long.
 #[derive(Debug, Clone, Copy)]
 pub struct Quoted<'t>(pub &'t str);
 
-impl std::fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN_CHARS: usize = 40;
         match self.0.char_indices().nth(SHOWN_CHARS) {
             None => write!(f, "{:?}", self.0),
@@ -286,37 +303,111 @@ impl std::fmt::Display for Quoted<'_> {
 }
 
 impl Error {
+    /// The cause.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// The cause, to take its details out.
+    pub fn into_kind(self) -> ErrorKind {
+        *self.0
+    }
+
+    /// Whether the pool has no room ([`ErrorKind::Full`]).
+    pub fn is_full(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Full { .. })
+    }
+
+    /// Whether every lane is taken ([`ErrorKind::NoLane`]).
+    pub fn is_no_lane(&self) -> bool {
+        matches!(self.kind(), ErrorKind::NoLane { .. })
+    }
+
+    /// Whether something in the pool is not as it must be ([`ErrorKind::Corrupt`]).
+    pub fn is_corrupt(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Corrupt { .. })
+    }
+
+    /// Whether the file is damaged: something in the pool ([`ErrorKind::Corrupt`]), its header
+    /// ([`ErrorKind::HeaderDamaged`]), or its length ([`ErrorKind::Truncated`]).
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self.kind(),
+            ErrorKind::Corrupt { .. } | ErrorKind::HeaderDamaged { .. } | ErrorKind::Truncated { .. }
+        )
+    }
+
+    /// Whether the file's pages may be of different ages ([`ErrorKind::Unclean`]).
+    pub fn is_unclean(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Unclean { .. })
+    }
+
     /// Media damage at `off`.
+    #[cold]
     pub fn corrupt(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
-        Error::Corrupt { what, off, expected: expected.to_string(), found: found.to_string() }
+        ErrorKind::Corrupt { what, off, expected: expected.to_string(), found: found.to_string() }.into()
     }
 
     /// A bug: of this library, or of a structure built on it. Damage on media is [`corrupt`](Self::corrupt)
     /// instead.
     #[cold]
     pub fn internal(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
-        Error::Internal { what, off, expected: expected.to_string(), found: found.to_string() }
+        ErrorKind::Internal { what, off, expected: expected.to_string(), found: found.to_string() }.into()
     }
 
+    #[cold]
     pub(crate) fn io(what: &'static str, path: &std::path::Path, source: impl Into<io::Error>) -> Error {
-        Error::Io { what, path: path.to_owned(), source: source.into() }
+        ErrorKind::Io { what, path: path.to_owned(), source: source.into() }.into()
     }
 }
 
-impl From<Box<Error>> for Error {
-    fn from(e: Box<Error>) -> Error {
-        *e
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.kind(), f)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.kind(), f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.kind().source()
+    }
+}
+
+impl From<ErrorKind> for Error {
+    #[cold]
+    fn from(kind: ErrorKind) -> Error {
+        Error(Box::new(kind))
+    }
+}
+
+impl From<RegionError> for Error {
+    #[cold]
+    fn from(e: RegionError) -> Error {
+        ErrorKind::Region(e).into()
+    }
+}
+
+impl From<SyncError> for Error {
+    #[cold]
+    fn from(e: SyncError) -> Error {
+        ErrorKind::Sync(e).into()
     }
 }
 
 impl From<OutOfBounds> for Error {
     /// Offsets come from media, so one that leads nowhere is damage; unless none leads anywhere, after a
-    /// fork. (Writes to a transaction's own blocks, whose offsets are the program's, give [`Error::Internal`]
-    /// instead.)
+    /// fork. (Writes to a transaction's own blocks, whose offsets are the program's, give
+    /// [`ErrorKind::Internal`] instead.)
     #[cold]
     fn from(e: OutOfBounds) -> Error {
         if e.was_left_behind() {
-            return Error::Forked;
+            return ErrorKind::Forked.into();
         }
         Error::corrupt(
             "an offset",
@@ -324,5 +415,21 @@ impl From<OutOfBounds> for Error {
             format!("{} aligned bytes inside the pool of {} bytes", e.bytes, e.region_bytes),
             "an offset that leads outside it",
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_the_text_and_the_source_of_its_kind() {
+        let source = io::Error::from(io::ErrorKind::PermissionDenied);
+        let error = Error::io("opening", std::path::Path::new("a.pool"), source);
+        assert_eq!(error.to_string(), "opening a.pool: permission denied");
+        assert_eq!(format!("{error:?}"), format!("{:?}", error.kind()));
+        let source = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<io::Error>());
+        assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::PermissionDenied));
+        assert!(matches!(error.into_kind(), ErrorKind::Io { what: "opening", .. }));
     }
 }

@@ -7,7 +7,7 @@ use crate::file::opening::Opened;
 use crate::layout::{COMMITTED_BITS, Geometry, PAGE_BYTES, PmHeader, seal};
 use crate::log::handle::Log;
 use crate::log::recover::Recovery;
-use crate::{Error, Result};
+use crate::{ErrorKind, Result};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -58,10 +58,10 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`].
+    /// [`ErrorKind::Forked`].
     #[inline(always)]
     pub fn check_process(&self) -> Result<()> {
-        if self.was_left_behind() { Err(Error::Forked) } else { Ok(()) }
+        if self.was_left_behind() { Err(ErrorKind::Forked.into()) } else { Ok(()) }
     }
 
     /// As [`check_process`](Self::check_process), where there is no way to return an error.
@@ -73,7 +73,7 @@ impl Pool {
     #[track_caller]
     pub fn assert_process(&self) {
         if self.was_left_behind() {
-            panic!("{}", Error::Forked);
+            panic!("{}", ErrorKind::Forked);
         }
     }
 
@@ -82,7 +82,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::ReadOnly`], and those of a fence.
+    /// [`ErrorKind::ReadOnly`], and those of a fence.
     pub fn enable(&self, feature: Feature) -> Result<()> {
         self.inner.check_usable()?;
         let mut features = self.inner.features.lock();
@@ -117,10 +117,10 @@ impl PoolInner {
     /// Refuses a pool that cannot be written to.
     pub(crate) fn check_usable(&self) -> Result<()> {
         if self.log.region.is_empty() {
-            return Err(Error::Forked);
+            return Err(ErrorKind::Forked.into());
         }
         if self.opened.read_only {
-            return Err(Error::ReadOnly);
+            return Err(ErrorKind::ReadOnly.into());
         }
         if self.log.has_failed() {
             // PERSIST(I6): nothing to wait for; a region whose device failed refuses every fence.

@@ -63,7 +63,7 @@ media_struct! {
         200 => reserved_d: [u8; 56],
         /// How the pool was last used for writing (low 48 bits; a check above): in bits 0 to 2 the domain (1
         /// DAX, 2 synced, 3 page cache, 4 emulated, 5 a file system in memory), bit 3 whether it is open; if
-        /// so, in bits 4 to 23 a hash of the file's device and inode, in bits 24 to 47 one of the boot's id.
+        /// so, in bits 4 to 23 a hash of the file's inode and device, in bits 24 to 47 one of the boot's id.
         /// 0 says nothing.
         256 => opening: u64,
         /// Zero.

@@ -106,7 +106,7 @@ mod tests;
 
 pub use alloc::check::{BlockInfo, Marks, Usage};
 pub use ending::Ending;
-pub use error::{Error, Quoted, Result};
+pub use error::{Error, ErrorKind, Quoted, Result};
 pub use feature::Feature;
 pub use file::options::Options;
 pub use file::roots::Root;

@@ -15,7 +15,7 @@ use crate::layout::{DROPPED_OFF, Geometry, PAGE_BYTES};
 use crate::log::handle::Log;
 use crate::log::recover::{self, Recovery};
 use crate::tx::lane::Lane;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -43,21 +43,27 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// Everything that can be wrong with the file has its own [`Error`].
+    /// Everything that can be wrong with the file has its own [`ErrorKind`].
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Pool> {
         let path = path.as_ref();
         if options.read_only && (options.create || options.create_new) {
-            return Err(Error::Options { what: "a pool cannot be created for reading only".to_owned() });
+            return Err(
+                ErrorKind::Options { what: "a pool cannot be created for reading only".to_owned() }.into()
+            );
         }
         if options.create_new {
             return create::create_file(path, options).and_then(Pool::start_new);
         }
         match header::open_file(path, options.read_only) {
-            Err(Error::NotFound { .. }) if options.create => match create::create_file(path, options) {
-                // Someone else created it meanwhile.
-                Err(Error::AlreadyExists { .. }) => Pool::open_existing(path, options),
-                outcome => outcome.and_then(Pool::start_new),
-            },
+            Err(e) if options.create && matches!(e.kind(), ErrorKind::NotFound { .. }) => {
+                match create::create_file(path, options) {
+                    // Someone else created it meanwhile.
+                    Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists { .. }) => {
+                        Pool::open_existing(path, options)
+                    }
+                    outcome => outcome.and_then(Pool::start_new),
+                }
+            }
             Err(e) => Err(e),
             Ok(file) => Pool::open_locked(file, path, options),
         }
@@ -91,7 +97,7 @@ impl Pool {
         let here = Here::of(&file, path)?;
         let ending = here.judge(header.opening)?;
         if ending.is_unclean() && !options.accept_unclean {
-            return Err(Error::Unclean { path: path.to_owned(), ending });
+            return Err(ErrorKind::Unclean { path: path.to_owned(), ending }.into());
         }
         let mut region_options = options.region.clone();
         region_options.max_bytes = options.max_bytes.map(|b| b.max(header.committed_bytes));
@@ -120,7 +126,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] if the region is too small for the geometry.
+    /// [`ErrorKind::Options`] if the region is too small for the geometry.
     pub fn create_in(region: Region, geometry: &Geometry) -> Result<Pool> {
         let header = create::format(&region, geometry, 0)?;
         Pool::start(region, header, Opened::default())
@@ -140,7 +146,7 @@ impl Pool {
                 features::set(&region, features)?;
             }
             if let Some(here) = opened.to_mark.take() {
-                opened.opening = Some(Opening::mark_open(&region, here, false, opened.ending)?);
+                opened.opening = Some(Opening::mark_open(&region, here, false)?);
             }
             Ok(())
         })?;
@@ -198,7 +204,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::NoLane`] if all are in use, [`Error::ReadOnly`].
+    /// [`ErrorKind::NoLane`] if all are in use, [`ErrorKind::ReadOnly`].
     pub fn lane(&self) -> Result<Lane> {
         self.inner.check_usable()?;
         Ok(Lane::new(self.clone(), self.inner.log.take_lane()?))
@@ -209,7 +215,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::ReadOnly`], or that the pool cannot be used any more.
+    /// [`ErrorKind::ReadOnly`], or that the pool cannot be used any more.
     pub fn spare_lane(&self) -> Result<Option<Lane>> {
         self.check_process()?;
         let slots = &self.inner.log.slots;
@@ -218,7 +224,7 @@ impl Pool {
             return Ok(None);
         }
         match self.lane() {
-            Err(Error::NoLane { .. }) => Ok(None),
+            Err(e) if e.is_no_lane() => Ok(None),
             lane => lane.map(Some),
         }
     }
@@ -227,7 +233,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`].
+    /// [`ErrorKind::Corrupt`].
     pub fn roots(&self) -> Result<Vec<Root>> {
         roots::all(self.geometry(), &|off| Ok(self.region().load_u64(off)?))
     }
@@ -236,7 +242,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`].
+    /// [`ErrorKind::Corrupt`].
     pub fn root(&self, name: &str) -> Result<Option<Root>> {
         Ok(self.roots()?.into_iter().find(|root| root.name == name))
     }
@@ -245,7 +251,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`].
+    /// [`ErrorKind::Corrupt`].
     pub fn dropped(&self) -> Result<u64> {
         roots::dropped_of(self.region().load_u64(DROPPED_OFF)?)
     }
@@ -254,7 +260,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] with the first violation found.
+    /// [`ErrorKind::Corrupt`] with the first violation found.
     pub fn marks(&self) -> Result<Marks> {
         Marks::read(self.region(), self.geometry(), &self.inner.alloc.classes)
     }

@@ -182,7 +182,7 @@ impl<L: Default> Writers<L> {
     ///
     /// # Errors
     ///
-    /// [`Error::Sync`] after the pool's device failed.
+    /// [`ErrorKind::Sync`](crate::ErrorKind::Sync) after the pool's device failed.
     pub fn add(&self) -> Result<bool> {
         self.pool.check_process()?;
         let _turn = self.first.begin();
@@ -190,7 +190,7 @@ impl<L: Default> Writers<L> {
         let Some(slot) = self.others.get(count - 1) else { return Ok(false) };
         let lane = match self.pool.lane() {
             Ok(lane) => lane,
-            Err(Error::NoLane { .. }) => {
+            Err(e) if e.is_no_lane() => {
                 self.limit.store(count, Ordering::Relaxed);
                 return Ok(false);
             }

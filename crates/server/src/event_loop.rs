@@ -273,6 +273,12 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let Some(mut conn) = self.executor.clients.take(slot) else {
             return 0;
         };
+        if !conn.queued {
+            // The client that was queued in this slot is gone, and another one, which got the slot, has been
+            // served in this round. Served again, its replies would be sent before their commit.
+            self.executor.clients.put_back(slot, conn);
+            return 0;
+        }
         conn.queued = false;
         if !conn.session.killed {
             self.serve_taken(slot, &mut conn);

@@ -38,6 +38,7 @@
 //!   pool; several do not. `-ERR internal error` says that there is a bug, and that the data is not to blame.
 //! - **EXEC** is one commit: all of its commands are durable or none, also after a crash.
 //! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts.
+//! - **LCS** has the option LEN only.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
 //! - **DEBUG** is for clients on this machine and only sleeps.

@@ -1,5 +1,6 @@
 //! The transaction of a client: the commands since MULTI, and the keys that it watches.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use tembo_wire::{Request, RequestQueue};
@@ -53,4 +54,6 @@ pub(crate) struct Watched {
     pub(crate) bytes: usize,
     /// The earliest deadline that one of them had.
     pub(crate) expires: Option<u64>,
+    /// That deadline was found to have passed, which stays so if the clock goes back.
+    pub(crate) has_expired: Cell<bool>,
 }

@@ -239,13 +239,11 @@ impl State {
 
 /// The kind of message that this error deserves; `None` if it concerns only the client.
 fn kind_of(error: &tembo::Error) -> Option<Kind> {
-    use tembo::{Error, PoolError};
+    use tembo::Error;
     match error {
         Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => None,
         Error::Full { .. } => Some(Kind::Full),
-        Error::Pool(
-            PoolError::Corrupt { .. } | PoolError::HeaderDamaged { .. } | PoolError::Truncated { .. },
-        ) => Some(Kind::Damage),
+        Error::Pool(e) if e.is_damage() => Some(Kind::Damage),
         // The device's, or the server's own.
         _ => Some(Kind::Fault),
     }
@@ -259,10 +257,10 @@ mod tests {
     #[test]
     fn damage_a_full_pool_and_the_clients_own_mistakes_are_told_apart() {
         let corrupt = tembo::PoolError::corrupt("a block", 64, 1, 2);
-        let full = tembo::PoolError::Full { needed_bytes: 1, why: "no space".to_owned() };
+        let full = tembo::PoolErrorKind::Full { needed_bytes: 1, why: "no space".to_owned() };
         for (error, expected) in [
             (tembo::Error::from(corrupt), Some(Kind::Damage)),
-            (full.into(), Some(Kind::Full)),
+            (tembo::PoolError::from(full).into(), Some(Kind::Full)),
             (tembo::Error::ReadOnly, Some(Kind::Fault)),
             (tembo::Error::Index(tembo::IndexError::Abandoned), Some(Kind::Fault)),
             (tembo::Error::KeyTooLong { bytes: 2, max_bytes: 1 }, None),

@@ -4,7 +4,8 @@
 //!
 //! The queued commands run in one batch, without a commit between them, so that a crash leaves all of their
 //! effects or none. As in Redis, a command that fails leaves the others as they are: it is rolled back to a
-//! savepoint of its own. If the commit fails, the whole reply becomes one error, and nothing has happened.
+//! savepoint of its own. If the commit fails, the whole reply becomes one error, and nothing has happened in
+//! the databases. Commands of the session and the server (SELECT, HELLO, CONFIG SET) stay done.
 //!
 //! A single command may need a commit before it, and is then run again. A transaction prepares for that
 //! before its first command:

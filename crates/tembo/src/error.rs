@@ -2,7 +2,7 @@
 
 use crate::{CheckReport, Unknown};
 use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree};
-use tembo_pool::Quoted;
+use tembo_pool::{ErrorKind, Quoted};
 
 /// Result of store operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -142,7 +142,17 @@ pub enum Error {
         /// The operation, and what it expected and found.
         what: String,
     },
-    /// The pool cannot be opened, is damaged, or its device failed.
+    /// The pool cannot be opened, is damaged, or its device failed. The error's
+    /// [`kind`](tembo_pool::Error::kind) says the cause and has the details:
+    ///
+    /// ```
+    /// use tembo::{Error, Options, PoolErrorKind};
+    ///
+    /// match Options::new().open("no such directory/a.pool") {
+    ///     Err(Error::Pool(e)) if matches!(e.kind(), PoolErrorKind::NoDirectory { .. }) => {}
+    ///     outcome => panic!("{outcome:?}"),
+    /// }
+    /// ```
     #[error(transparent)]
     Pool(tembo_pool::Error),
     /// A heap could not be opened, or a transaction on it has failed.
@@ -156,7 +166,7 @@ pub enum Error {
 impl From<tembo_heap::Error> for Error {
     fn from(e: tembo_heap::Error) -> Error {
         match e {
-            tembo_heap::Error::Pool(e) => (*e).into(),
+            tembo_heap::Error::Pool(e) => e.into(),
             other => Error::Heap(other),
         }
     }
@@ -175,21 +185,21 @@ impl From<Error> for tembo_heap::Error {
 
 impl From<tembo_pool::Error> for Error {
     fn from(e: tembo_pool::Error) -> Error {
-        match e {
-            tembo_pool::Error::Full { needed_bytes, why } => Error::Full { needed_bytes, why },
-            tembo_pool::Error::TooLarge { asked_bytes, max_bytes } => Error::Full {
+        match e.into_kind() {
+            ErrorKind::Full { needed_bytes, why } => Error::Full { needed_bytes, why },
+            ErrorKind::TooLarge { asked_bytes, max_bytes } => Error::Full {
                 needed_bytes: asked_bytes,
                 why: format!("blocks have at most {max_bytes} bytes"),
             },
-            tembo_pool::Error::RootKind { name, expected, found } => {
+            ErrorKind::RootKind { name, expected, found } => {
                 Error::OtherKind { name, found: kind_name(found), expected: kind_name(expected) }
             }
-            tembo_pool::Error::OutOfMemory { bytes } => Error::OutOfMemory { bytes },
-            tembo_pool::Error::ReadOnly => Error::ReadOnly,
-            tembo_pool::Error::Internal { what, off, expected, found } => Error::Internal {
+            ErrorKind::OutOfMemory { bytes } => Error::OutOfMemory { bytes },
+            ErrorKind::ReadOnly => Error::ReadOnly,
+            ErrorKind::Internal { what, off, expected, found } => Error::Internal {
                 what: format!("{what} at offset {off:#x}: expected {expected}, found {found}"),
             },
-            other => Error::Pool(other),
+            other => Error::Pool(other.into()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::open_trees::TreeHandle;
 use crate::records::{EntryKind, ValueKind};
-use crate::{Change, Entry, Error, KeptSnapshot, Pool, PoolError, Result, Value, VersionsStats};
+use crate::{Change, Entry, Error, KeptSnapshot, Pool, PoolErrorKind, Result, Value, VersionsStats};
 use std::iter::FusedIterator;
 use tembo_index::{
     Error as IndexError, HashStructure, VersionedBatch, VersionedHash, VersionedHashIter, VersionedSnapshot,
@@ -197,7 +197,7 @@ impl HashTable {
                 // If there was no space, dead blocks are freed for the next batch.
                 let reason = match &error {
                     Error::Full { needed_bytes, why } => {
-                        PoolError::Full { needed_bytes: *needed_bytes, why: why.clone() }.into()
+                        PoolErrorKind::Full { needed_bytes: *needed_bytes, why: why.clone() }.into()
                     }
                     _ => IndexError::Abandoned,
                 };

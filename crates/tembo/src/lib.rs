@@ -38,16 +38,16 @@
 //! lists its contents, and [`Pool::drop_map`] drops a map.
 //!
 //! A pool belongs to the process that opened it. In a child of `fork`, every operation on the parent's
-//! handles fails with [`PoolError::Forked`], or panics with the same message where no error can be returned;
-//! a [`Value`] or an [`Entry`] from before the fork panics when it is read. The child may drop all handles
-//! and return from `main`: that touches neither the pool nor its lock. It can open the pool itself once the
-//! parent has closed it. A byte slice that was borrowed from a value before the fork must not be read in the
-//! child: the child would end by SIGSEGV. Nothing that a child does with the parent's handles reaches the
-//! file.
+//! handles fails with [`PoolErrorKind::Forked`], or panics with the same message where no error can be
+//! returned; a [`Value`] or an [`Entry`] from before the fork panics when it is read. The child may drop all
+//! handles and return from `main`: that touches neither the pool nor its lock. It can open the pool itself
+//! once the parent has closed it. A byte slice that was borrowed from a value before the fork must not be
+//! read in the child: the child would end by SIGSEGV. Nothing that a child does with the parent's handles
+//! reaches the file.
 //!
 //! If the machine stops while a pool is open in the page cache, the file may have pages of different ages.
-//! Such a pool is refused ([`PoolError::Unclean`]) unless [`Options::accept_unclean`] is called. So is a copy
-//! that was made while the pool was open.
+//! Such a pool is refused ([`PoolErrorKind::Unclean`]) unless [`Options::accept_unclean`] is called. So is a
+//! copy that was made while the pool was open.
 //!
 //! A program's own structs, linked by pointers and changed in transactions, live in a [`heap`].
 #![forbid(unsafe_code)]
@@ -134,5 +134,5 @@ pub use tembo_index::{
 pub use tembo_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, PREFETCH_KEYS_MAX};
 pub use tembo_pmem::RegionError;
 pub use tembo_pmem::{Counts, Domain, Durability, FlushInstruction, snapshot};
-pub use tembo_pool::Error as PoolError;
 pub use tembo_pool::{Ending, Geometry, Quoted, Recovery, Stats, Usage};
+pub use tembo_pool::{Error as PoolError, ErrorKind as PoolErrorKind};

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tembo_index::{U64Tree, VersionedHash, VersionedTree};
+use tembo_pool::ErrorKind;
 
 /// A tree that keeps state in memory which must exist once, and a lane, until its last handle is gone.
 pub(crate) trait OpenOnce: Clone {
@@ -49,10 +50,14 @@ impl Shared {
     /// Replaces the error that no lane is left by one that says how many open maps have them.
     pub(crate) fn explain(&self, error: Error) -> Error {
         match error {
-            Error::Pool(tembo_pool::Error::NoLane { lanes }) => {
-                let open = count(&self.fixed_trees) + count(&self.versioned_trees) + count(&self.hash_tables);
-                Error::TooManyOpen { open, lanes }
-            }
+            Error::Pool(e) => match *e.kind() {
+                ErrorKind::NoLane { lanes } => {
+                    let open =
+                        count(&self.fixed_trees) + count(&self.versioned_trees) + count(&self.hash_tables);
+                    Error::TooManyOpen { open, lanes }
+                }
+                _ => Error::Pool(e),
+            },
             other => other,
         }
     }

@@ -53,7 +53,7 @@ impl Options {
 
     /// Accepts a pool whose pages may be of [different ages](crate::Ending::is_unclean): the machine stopped
     /// while the pool was open in the page cache, or the file is a copy that was made while the pool was
-    /// open. By default it is refused with [`PoolError::Unclean`](crate::PoolError::Unclean).
+    /// open. By default it is refused with [`PoolErrorKind::Unclean`](crate::PoolErrorKind::Unclean).
     ///
     /// Such a pool is [checked](Pool::check) first, which reads all of it and changes nothing, and refused if
     /// it is damaged. The check proves the structure. It cannot prove the values: any value may be an older
@@ -146,7 +146,7 @@ impl Options {
         // A clean pool is opened as usual. An unclean one is checked as it is: no recovery has changed it.
         let plain = tembo_pool::Options { accept_unclean: false, ..self.inner.clone() };
         match tembo_pool::Pool::open(path, &plain) {
-            Err(tembo_pool::Error::Unclean { .. }) => {}
+            Err(e) if e.is_unclean() => {}
             outcome => return Ok(Pool::new(outcome?)),
         }
         let reader = self.open_to_inspect(path)?;
@@ -164,7 +164,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// As for [`open`](Self::open), but for [`PoolError::Unclean`](crate::PoolError::Unclean).
+    /// As for [`open`](Self::open), but for [`PoolErrorKind::Unclean`](crate::PoolErrorKind::Unclean).
     pub fn open_to_inspect(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let mut options = self.inner.clone();
         (options.create, options.create_new) = (false, false);

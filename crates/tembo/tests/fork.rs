@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tembo::heap::collections::PVec;
 use tembo::heap::{self, Heap, brand};
-use tembo::{Error, FixedMap, HashTable, Map, MapOptions, Options, Pool, PoolError};
+use tembo::{Error, FixedMap, HashTable, Map, MapOptions, Options, Pool, PoolErrorKind};
 
 const REFUSED: &str = "this process was forked from the one that opened the pool";
 
@@ -51,7 +51,7 @@ impl World {
     fn assert_whole(&self) {
         let opened = Options::new().open(&self.path);
         assert!(
-            matches!(&opened, Err(Error::Pool(PoolError::Locked { .. }))),
+            matches!(&opened, Err(Error::Pool(e)) if matches!(e.kind(), PoolErrorKind::Locked { .. })),
             "somebody else got in: {opened:?}"
         );
         self.map.put("after", "it").unwrap();
@@ -63,7 +63,7 @@ impl World {
 /// The outcome of an attempt: nothing if it was refused, by an error or by a panic that says why.
 fn refusal<T>(name: &str, attempt: impl FnOnce() -> tembo::Result<T>) -> String {
     match catch_unwind(AssertUnwindSafe(attempt)) {
-        Ok(Err(Error::Pool(PoolError::Forked))) => String::new(),
+        Ok(Err(Error::Pool(e))) if matches!(e.kind(), PoolErrorKind::Forked) => String::new(),
         Ok(Err(error)) => format!("{name}: {error}\n"),
         Ok(Ok(_)) => format!("{name} was done\n"),
         Err(panic) if panic_text(&*panic).contains(REFUSED) => String::new(),
@@ -261,7 +261,7 @@ fn a_child_opens_the_pool_itself_when_its_parent_has_closed_it() {
     let (path, closed) = (world.path.clone(), world.path.with_extension("closed"));
     let said = begin(true, || {
         let early = Options::new().open(&path).unwrap_err();
-        if !matches!(&early, Error::Pool(PoolError::Locked { .. })) {
+        if !matches!(&early, Error::Pool(e) if matches!(e.kind(), PoolErrorKind::Locked { .. })) {
             return format!("while the parent had it: {early}");
         }
         while !closed.exists() {
@@ -361,7 +361,7 @@ fn a_child_is_refused_a_heap_and_may_fork_in_a_transaction() {
     let heap = Heap::<Forked, PVec<u64>>::open(&path, &options).unwrap();
     heap.write(|tx, root| (0..100).try_for_each(|i| root.push(tx, i).map(drop))).unwrap();
     let forked = |outcome: Result<(), heap::Error>| match outcome {
-        Err(heap::Error::Pool(e)) if matches!(*e, PoolError::Forked) => String::new(),
+        Err(heap::Error::Pool(e)) if matches!(e.kind(), PoolErrorKind::Forked) => String::new(),
         other => format!("{other:?}\n"),
     };
     let said = begin(false, || {
@@ -389,7 +389,10 @@ fn a_child_is_refused_a_heap_and_may_fork_in_a_transaction() {
     let length = heap.read(|tx, root| root.len(tx)).unwrap();
     assert_eq!(length, 102);
     let opened = tembo_pool::Pool::open(&path, &tembo_pool::Options::new());
-    assert!(matches!(opened, Err(PoolError::Locked { .. })), "somebody else got in");
+    assert!(
+        matches!(opened, Err(e) if matches!(e.kind(), PoolErrorKind::Locked { .. })),
+        "somebody else got in"
+    );
     drop(heap);
     Options::new().open(&path).unwrap().check().unwrap();
 }

@@ -1,7 +1,7 @@
 //! Heaps through the public library: beside maps, and in checks.
 
 use tembo::heap::{Error, Heap, PRc, Persist, Plain, brand};
-use tembo::{Options, Pool, PoolError};
+use tembo::{Options, Pool, PoolErrorKind};
 
 #[derive(Persist)]
 #[repr(C)]
@@ -50,10 +50,8 @@ fn a_heap_and_maps_share_a_pool_and_are_checked_together() {
     let list = region.load_u64(root + 16).unwrap();
     let node = region.load_u64(list + 16).unwrap();
     region.store_u64(node + 8, 2).unwrap();
-    match pool.check() {
-        Err(tembo::Error::Pool(PoolError::Corrupt { what, .. })) => assert_eq!(what, "an object's counts"),
-        other => panic!("{other:?}"),
-    }
+    let Err(tembo::Error::Pool(error)) = pool.check() else { panic!("it is not found") };
+    assert!(matches!(error.kind(), PoolErrorKind::Corrupt { what: "an object's counts", .. }), "{error}");
 }
 
 /// Types said `#[persist(crate = tembo::heap)]`, each of them, or programs had to depend on `tembo-heap` too.

@@ -32,8 +32,8 @@ use tembo_sync::back_off;
 /// The most objects that one commit destroys; the others wait in the lane's list.
 pub(crate) const DEATHS_MAX: usize = 48;
 
-/// The failure of a commit: an [`Error`] that fits in a register, so that a commit that succeeds stores
-/// nothing for it.
+/// The failure of a commit. It fits into a register, so that a commit that succeeds stores nothing for it;
+/// an [`Error`] has three words.
 pub(crate) enum CommitFailure {
     Conflict,
     Error(Box<Error>),

@@ -50,7 +50,7 @@ pub(super) fn convert<'t, Old: Persist, New: Migrate<Old>>(
                 New::link(tx, old.at(i), new.at(i))?;
             }
             // A vector has room for more values, which need not hold any.
-            Err(Error::Pool(e)) if matches!(*e, tembo_pool::Error::Corrupt { .. }) => {}
+            Err(Error::Pool(e)) if e.is_corrupt() => {}
             Err(e) => return Err(e),
         }
     }

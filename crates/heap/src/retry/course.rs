@@ -41,7 +41,7 @@ impl<'c> Course<'c> {
     #[inline(never)]
     pub(super) fn find_to_write(shared: &'c HeapShared) -> Result<Option<Course<'c>>> {
         match Course::find(shared)? {
-            None if shared.pool.is_read_only() => Err(tembo_pool::Error::ReadOnly.into()),
+            None if shared.pool.is_read_only() => Err(tembo_pool::ErrorKind::ReadOnly.into()),
             course => Ok(course),
         }
     }

@@ -172,9 +172,7 @@ impl HeapShared {
                             return Ok(writer);
                         }
                         // Another structure writes to the pool by this lane. Other lanes may become free.
-                        Err(Error::Pool(e))
-                            if number > 0 && matches!(*e, tembo_pool::Error::NoLane { .. }) =>
-                        {
+                        Err(Error::Pool(e)) if number > 0 && e.is_no_lane() => {
                             slot.exists.store(false, Ordering::Release);
                             break;
                         }

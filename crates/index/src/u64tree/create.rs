@@ -112,7 +112,7 @@ impl U64Tree {
         pool.region().store_u64(leaf, LEAF_KIND)?;
         pool.region().flush(leaf, 8);
         // PERSIST(I5): the leaf is durable before the record that links it.
-        pool.region().fence().map_err(tembo_pool::Error::Sync)?;
+        pool.region().fence().map_err(tembo_pool::Error::from)?;
         tx.set_root(name, ROOT_KIND, header)?;
         tx.commit()?;
         U64Tree::start(pool, header, Some(lane))
@@ -132,7 +132,7 @@ impl U64Tree {
         let Some(root) = pool.root(name)? else { return Ok(None) };
         if root.kind != ROOT_KIND {
             let (expected, found) = (ROOT_KIND, root.kind);
-            return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
+            return Err(tembo_pool::ErrorKind::RootKind { name: root.name, expected, found }.into());
         }
         let lane = if pool.is_read_only() { None } else { Some(pool.lane()?) };
         U64Tree::start(pool, root.off, lane).map(Some)

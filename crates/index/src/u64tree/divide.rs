@@ -121,7 +121,7 @@ impl Tree {
             self.best.run(ChooseSplit { keys: &keys, key, is_first: leaf.low == 0, is_last: floor == 0 });
         let right = self.write_leaf(off, leaf, words, &split, &keys)?;
         // PERSIST(I5): the new leaf, before the record that links it, which does not cover it.
-        self.region().fence().map_err(tembo_pool::Error::Sync)?;
+        self.region().fence().map_err(tembo_pool::Error::from)?;
         let right = Link::leaf(right);
         let above = match self.link_leaf(&mut tx, path, split.key, off, right, lock) {
             Ok(Some(above)) => above,

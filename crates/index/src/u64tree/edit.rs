@@ -190,7 +190,7 @@ impl Tree {
     #[inline(never)]
     fn edit_again(&self, key: u64, edit: RecordEdit, is_full: bool) -> Result<Option<u64>> {
         if self.pool.is_read_only() {
-            return Err(tembo_pool::Error::ReadOnly.into());
+            return Err(tembo_pool::ErrorKind::ReadOnly.into());
         }
         if key == u64::MAX {
             return self.edit_last(edit);
@@ -358,7 +358,7 @@ impl Tree {
         }
         line.flush();
         // PERSIST(I3): value and key are in the line that was flushed.
-        self.region().fence().map_err(tembo_pool::Error::Sync)?;
+        self.region().fence().map_err(tembo_pool::Error::from)?;
         let len = leaf.len.load(Ordering::Relaxed);
         match (old, new) {
             (None, _) => {
@@ -446,7 +446,7 @@ impl Tree {
         }
         region.flush(last_value_off(header), 16);
         // PERSIST(I4): durable before it is published below.
-        region.fence().map_err(tembo_pool::Error::Sync)?;
+        region.fence().map_err(tembo_pool::Error::from)?;
         self.last.set(new, &self.garbage, &self.claim);
         Ok(old)
     }

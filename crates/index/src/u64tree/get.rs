@@ -269,7 +269,7 @@ impl Tree {
         let region = self.region();
         region.flush(key_off(leaf, slot), WORD_BYTES);
         // PERSIST(I3): value and key are in the line that was flushed.
-        region.fence().map_err(tembo_pool::Error::Sync)?;
+        region.fence().map_err(tembo_pool::Error::from)?;
         Ok(())
     }
 

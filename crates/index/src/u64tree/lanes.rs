@@ -79,7 +79,7 @@ impl Lanes {
         if let Some(lane) = self.first.try_lock().or_else(|| self.take_over(me)) {
             return Ok(lane);
         }
-        self.first.lock().ok_or(Error::Pool(tembo_pool::Error::ReadOnly))
+        self.first.lock().ok_or(Error::Pool(tembo_pool::ErrorKind::ReadOnly.into()))
     }
 
     /// A new lane, which is the calling thread's from now on, if the pool can spare one.

@@ -179,7 +179,7 @@ impl Tree {
         let Some(rewired) = self.unlink(&mut tx, &nodes, next, lock)? else { return Ok(()) };
         if let Err(e) = tx.commit() {
             rewired.into_iter().for_each(Rewired::undo);
-            return if matches!(e, tembo_pool::Error::Full { .. }) { Ok(()) } else { Err(e.into()) };
+            return if e.is_full() { Ok(()) } else { Err(e.into()) };
         }
         left_lock.change_structure();
         copied.iter().for_each(|(key, slot)| left.fingerprints.set(*slot, fingerprint(*key)));
@@ -264,7 +264,7 @@ impl Tree {
         }
         bits(changed.into()).for_each(|line| region.flush(left.off + line as u64 * LINE_BYTES, LINE_BYTES));
         // PERSIST(I2): before the record that raises the bound.
-        region.fence().map_err(tembo_pool::Error::Sync)?;
+        region.fence().map_err(tembo_pool::Error::from)?;
         Ok(copied)
     }
 

@@ -98,7 +98,7 @@ impl Shared {
         budget: usize,
     ) -> Result<(usize, bool)> {
         let Writing { lane, scan, .. } = writing;
-        let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
+        let Some(lane) = lane else { return Err(tembo_pool::ErrorKind::ReadOnly.into()) };
         // As for a version, so that late readers take a newer one.
         let mut retained = Retained::default();
         let next = self.intend(&mut retained);

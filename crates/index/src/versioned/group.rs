@@ -231,7 +231,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
     ) -> Result<(T, u64)> {
         let Writing { lane, spare, .. } = &mut *writing;
         if lane.is_none() {
-            return Err(tembo_pool::Error::ReadOnly.into());
+            return Err(tembo_pool::ErrorKind::ReadOnly.into());
         }
         let builder = VersionBuilder::begin(&self.shared, spare)?;
         self.complete(writing, builder, body)
@@ -240,7 +240,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
     /// As [`write`](Self::write), of one change of a key.
     fn write_one(&self, writing: &mut Writing<S>, change: &Change<&[u8]>) -> Result<bool> {
         let Writing { lane, spare, .. } = &mut *writing;
-        let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
+        let Some(lane) = lane else { return Err(tembo_pool::ErrorKind::ReadOnly.into()) };
         let builder = VersionBuilder::begin_one(&self.shared, spare, lane, change.key())?;
         self.complete(writing, builder, |builder, tx| make(change, builder, tx)).map(|(outcome, _)| outcome)
     }
@@ -252,7 +252,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         body: impl FnOnce(&mut VersionBuilder<S>, &mut Tx<'_>) -> Result<T>,
     ) -> Result<(T, u64)> {
         let Writing { lane, scan, spare } = writing;
-        let Some(lane) = lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
+        let Some(lane) = lane else { return Err(tembo_pool::ErrorKind::ReadOnly.into()) };
         let mut tx = lane.begin();
         let outcome = body(&mut builder, &mut tx)?;
         if let Some(version) = builder.finish(&mut tx, scan)? {

@@ -30,7 +30,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         if kept.iter().any(|kept| kept.name == name) {
             return Err(Error::Exists { name: name.to_owned() });
         }
-        let Some(lane) = &mut writing.lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
+        let Some(lane) = &mut writing.lane else { return Err(tembo_pool::ErrorKind::ReadOnly.into()) };
         let version = snapshot.top();
         let next = kept.first().map_or(0, |kept| kept.off);
         let words = [next, version.number, version.root.0, version.length, name.len() as u64];
@@ -75,7 +75,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         let mut writing = self.lock_writer()?;
         let mut kept = shared.kept.lock();
         let Some(idx) = kept.iter().position(|kept| kept.name == name) else { return Ok(false) };
-        let Some(lane) = &mut writing.lane else { return Err(tembo_pool::Error::ReadOnly.into()) };
+        let Some(lane) = &mut writing.lane else { return Err(tembo_pool::ErrorKind::ReadOnly.into()) };
         let next = kept.get(idx + 1).map_or(0, |next| next.off);
         let link = match idx.checked_sub(1) {
             None => shared.header + at!(PmCddsHead.kept),

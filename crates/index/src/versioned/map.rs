@@ -82,7 +82,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         let Some(root) = pool.root(name)? else { return Ok(None) };
         if root.kind != S::ROOT_KIND {
             let (expected, found) = (S::ROOT_KIND, root.kind);
-            return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
+            return Err(tembo_pool::ErrorKind::RootKind { name: root.name, expected, found }.into());
         }
         let lane = if pool.is_read_only() { None } else { Some(pool.lane()?) };
         Self::start(pool, root.off, lane).map(Some)

@@ -83,7 +83,7 @@ impl WbTree {
         let Some(root) = pool.root(name)? else { return Ok(None) };
         if root.kind != ROOT_KIND {
             let (expected, found) = (ROOT_KIND, root.kind);
-            return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
+            return Err(tembo_pool::ErrorKind::RootKind { name: root.name, expected, found }.into());
         }
         if let MapFormat::Other { found, supported, .. } = MapKind::Plain.format_at(pool, root.off)? {
             return Err(Error::FormatVersion { found, supported });

@@ -142,7 +142,7 @@ impl WbTree {
             .and_then(|()| edit.finish());
         tx.use_kept_space(KeptSpace::None);
         match joined {
-            Err(Error::Pool(tembo_pool::Error::Full { .. })) => {
+            Err(Error::Pool(e)) if e.is_full() => {
                 tx.rollback_to(before);
                 Ok(())
             }

@@ -82,7 +82,7 @@ impl WbTree {
                 Ok(()) => {}
                 // The redo record did not fit behind a large one of somebody's, nor anywhere else. That of
                 // a single removal may.
-                Err(tembo_pool::Error::Full { .. }) if limit > 1 => {
+                Err(e) if e.is_full() && limit > 1 => {
                     limit = 1;
                     continue;
                 }

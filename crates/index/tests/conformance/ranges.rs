@@ -150,7 +150,7 @@ pub(crate) fn ranges_go_in_a_full_pool<I: OrderedIndex>() {
             let mut tx = bench.lane.begin();
             match bench.index.put(&mut tx, &key, &value) {
                 Ok(_) => _ = model.insert(key, value),
-                Err(Error::Pool(tembo_pool::Error::Full { .. })) => break,
+                Err(Error::Pool(e)) if e.is_full() => break,
                 Err(other) => panic!("{other}"),
             }
             tx.commit().unwrap();

@@ -102,7 +102,7 @@ pub(crate) fn a_full_pool_refuses_puts_and_goes_on<I: OrderedIndex>() {
             tx.commit().unwrap();
             match outcome {
                 Ok(_) => _ = model.insert(key, value),
-                Err(Error::Pool(tembo_pool::Error::Full { .. })) => refusals += 1,
+                Err(Error::Pool(e)) if e.is_full() => refusals += 1,
                 Err(other) => panic!("{other}"),
             }
             if refusals == 50 {

@@ -7,7 +7,7 @@ use super::slab::{Slab, SlabRef};
 use super::table::SlabTable;
 use super::zone::{NEWEST_AT, UnreadSlab, Zone};
 use crate::layout::{ChunkWord, Geometry};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ const READS_PER_MISS: usize = 8;
 
 /// Refuses to wait for a lock that a thread of the parent process may have for ever.
 pub(super) fn check_process(region: &Region) -> Result<()> {
-    if region.is_empty() { Err(Error::Forked) } else { Ok(()) }
+    if region.is_empty() { Err(ErrorKind::Forked.into()) } else { Ok(()) }
 }
 
 impl Allocator {
@@ -130,7 +130,7 @@ impl Allocator {
 
     fn reserve_extent(&self, region: &Region, bytes: u64, room: &Room<'_>) -> Result<Block> {
         if bytes > self.max_block_bytes() {
-            return Err(Error::TooLarge { asked_bytes: bytes, max_bytes: self.max_block_bytes() });
+            return Err(ErrorKind::TooLarge { asked_bytes: bytes, max_bytes: self.max_block_bytes() }.into());
         }
         check_process(region)?;
         let chunks = bytes.div_ceil(self.geometry.chunk());

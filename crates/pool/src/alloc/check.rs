@@ -224,7 +224,8 @@ impl Marks {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if there is no such allocated block, or it was reached before.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if there is no such allocated block, or it was
+    /// reached before.
     pub fn reach(&mut self, off: u64, bytes: u64) -> Result<()> {
         self.reach_block(off, bytes, false)
     }
@@ -284,7 +285,7 @@ impl Marks {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if an allocated block was not reached.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if an allocated block was not reached.
     pub fn finish(self) -> Result<Usage> {
         for unit in self.units.values() {
             for (word, (allocated, reached)) in unit.allocated.iter().zip(&unit.reached).enumerate() {

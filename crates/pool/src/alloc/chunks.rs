@@ -3,7 +3,7 @@
 use super::allocator::{Allocator, Shared, check_process};
 use super::block::Room;
 use super::zone::{NEWEST_AT, Zone};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use tembo_pmem::{Region, RegionError};
 
 impl Allocator {
@@ -199,5 +199,5 @@ impl Allocator {
 
 /// The error for chunks that cannot be had.
 pub(crate) fn full(needed_bytes: u64, why: &RegionError) -> Error {
-    Error::Full { needed_bytes, why: why.reason() }
+    ErrorKind::Full { needed_bytes, why: why.reason() }.into()
 }

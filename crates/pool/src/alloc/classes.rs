@@ -1,7 +1,7 @@
 //! Size classes: which block sizes there are, and how slabs of each are laid out.
 
-use crate::Error;
 use crate::layout::{TAG_BYTES, TAGGED_GROUP, TAGGED_GROUP_BYTES};
+use crate::{Error, ErrorKind};
 use std::ops::Range;
 use tembo_pmem::LINE_BYTES;
 
@@ -171,7 +171,7 @@ impl Classes {
     #[cold]
     pub(crate) fn unknown(&self, class: usize, word_off: u64) -> Error {
         if self.has_later {
-            return Error::UnknownClass { class: class as u64, off: word_off };
+            return ErrorKind::UnknownClass { class: class as u64, off: word_off }.into();
         }
         Error::corrupt("a chunk's size class", word_off, format!("below {}", self.table.len()), class)
     }

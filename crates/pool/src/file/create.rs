@@ -9,15 +9,15 @@ use super::file_lock;
 use super::header::{Header, explain};
 use super::opening::{Here, Opened, Opening};
 use super::options::Options;
-use crate::ending::Ending;
 use crate::feature::Feature;
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
     WATERMARK_BITS, seal,
 };
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,9 @@ use xxhash_rust::xxh3::xxh3_64;
 /// The memory and header of a new pool, and how it was opened.
 pub(crate) type NewPool = (Region, Header, Opened);
 
+/// Temporary names that are tried.
+const ATTEMPTS_MAX: u32 = 100;
+
 /// A new file that has no name yet, or a temporary one.
 struct NewFile {
     file: File,
@@ -39,8 +42,8 @@ struct NewFile {
 pub(crate) fn create_file(path: &Path, options: &Options) -> Result<NewPool> {
     if path.symlink_metadata().is_ok() {
         return Err(match (path.metadata(), path.read_link()) {
-            (Err(_), Ok(target)) => Error::DanglingLink { path: path.to_owned(), target },
-            _ => Error::AlreadyExists { path: path.to_owned() },
+            (Err(_), Ok(target)) => ErrorKind::DanglingLink { path: path.to_owned(), target }.into(),
+            _ => ErrorKind::AlreadyExists { path: path.to_owned() }.into(),
         });
     }
     let new = NewFile::create(path)?;
@@ -53,16 +56,16 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<NewPool> {
 /// file has or will have; the caller names it.
 pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Result<NewPool> {
     let geometry = options.chosen_geometry();
-    geometry.validate().map_err(|what| Error::Options { what })?;
+    geometry.validate().map_err(|what| ErrorKind::Options { what })?;
     let chunk = u64::from(geometry.chunk_bytes);
     let least = options.initial_bytes.max(geometry.min_bytes());
     let bytes = least
         .checked_next_multiple_of(chunk)
-        .ok_or_else(|| Error::Options { what: format!("a pool of {least} bytes is too large") })?;
+        .ok_or_else(|| ErrorKind::Options { what: format!("a pool of {least} bytes is too large") })?;
     if let Some(max_bytes) = options.max_bytes
         && max_bytes < bytes
     {
-        return Err(Error::MaximumTooSmall { needed_bytes: bytes, max_bytes });
+        return Err(ErrorKind::MaximumTooSmall { needed_bytes: bytes, max_bytes }.into());
     }
     file_lock::lock(file, path, true)?;
     Region::allocate_new_file(file, bytes, &options.region)?;
@@ -71,7 +74,7 @@ pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Res
     region_options.max_bytes = options.max_bytes;
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry, Feature::Opening.bit())?;
-    let opening = Opening::mark_open(&region, Here::of(file, path)?, true, Ending::Unknown)?;
+    let opening = Opening::mark_open(&region, Here::of(file, path)?, true)?;
     // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open
     // (O1).
     rustix::fs::fsync(file).map_err(|e| Error::io("synchronising", path, e))?;
@@ -81,12 +84,12 @@ pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Res
 
 /// Writes an empty pool, which has these features, into a region that reads as zero.
 pub(crate) fn format(region: &Region, geometry: &Geometry, features: u64) -> Result<Header> {
-    geometry.validate().map_err(|what| Error::Options { what })?;
+    geometry.validate().map_err(|what| ErrorKind::Options { what })?;
     let bytes = region.len();
     if bytes < geometry.min_bytes() || !bytes.is_multiple_of(PAGE_BYTES) {
         let what =
             format!("a pool of this geometry needs at least {} bytes, in whole pages", geometry.min_bytes());
-        return Err(Error::Options { what });
+        return Err(ErrorKind::Options { what }.into());
     }
     let uuid = Uuid::new_v4();
     let created_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -135,13 +138,19 @@ impl NewFile {
             Err(Errno::OPNOTSUPP | Errno::ISDIR) => {}
             Err(e) => return Err(explain("creating", path, e)),
         }
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".new-{}", std::process::id()));
-        let temporary = directory.join(name);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        // Errors tell the name that was asked for.
-        let fd = rustix::fs::open(&temporary, flags, mode).map_err(|e| explain("creating", path, e))?;
-        Ok(NewFile { file: fd.into(), temporary: Some(temporary) })
+        let mut attempt = 0;
+        loop {
+            let temporary = directory.join(temporary_name(path, attempt));
+            match rustix::fs::open(&temporary, flags, mode) {
+                Ok(fd) => return Ok(NewFile { file: fd.into(), temporary: Some(temporary) }),
+                // One that a process left that was killed, or that another thread has.
+                Err(Errno::EXIST) if attempt < ATTEMPTS_MAX => attempt += 1,
+                Err(Errno::EXIST) => return Err(Error::io("creating", &temporary, Errno::EXIST)),
+                // Errors tell the name that was asked for.
+                Err(e) => return Err(explain("creating", path, e)),
+            }
+        }
     }
 
     /// Gives the file its name, unless that is taken.
@@ -154,7 +163,7 @@ impl NewFile {
             Some(temporary) => rustix::fs::linkat(CWD, temporary, CWD, path, AtFlags::empty()),
         };
         match linked {
-            Err(Errno::EXIST) => return Err(Error::AlreadyExists { path: path.to_owned() }),
+            Err(Errno::EXIST) => return Err(ErrorKind::AlreadyExists { path: path.to_owned() }.into()),
             Err(e) => return Err(Error::io("creating", path, e)),
             Ok(()) => {}
         }
@@ -175,6 +184,13 @@ impl Drop for NewFile {
             let _ = std::fs::remove_file(temporary);
         }
     }
+}
+
+/// A name beside the pool's, for this process.
+fn temporary_name(path: &Path, attempt: u32) -> OsString {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{}-{attempt}", std::process::id()));
+    name
 }
 
 fn parent_of(path: &Path) -> &Path {

@@ -44,7 +44,7 @@
 
 use crate::feature::{OF_CLASSES, OF_ROOTS, unknown};
 use crate::layout::{FEATURE_BITS, HEADER_SUMMED_BYTES, PmHeader, seal};
-use crate::{Error, Result};
+use crate::{ErrorKind, Result};
 use tembo_pmem::{Region, offset_of};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -55,7 +55,7 @@ pub(crate) fn accept(features: u64, for_reading: bool) -> Result<()> {
     let harmless = OF_ROOTS | if for_reading { OF_CLASSES } else { 0 };
     match unknown(features) & !harmless {
         0 => Ok(()),
-        unknown => Err(Error::UnknownFeatures { unknown }),
+        unknown => Err(ErrorKind::UnknownFeatures { unknown }.into()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The advisory lock on a pool file, and who holds it.
 
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
@@ -16,7 +16,9 @@ pub(crate) fn lock(file: &File, path: &Path, exclusive: bool) -> Result<()> {
     };
     match flock(file, operation) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: path.to_owned(), holder: holder_of(file) }),
+        Err(Errno::WOULDBLOCK) => {
+            Err(ErrorKind::Locked { path: path.to_owned(), holder: holder_of(file) }.into())
+        }
         Err(e) => Err(Error::io("locking", path, e)),
     }
 }

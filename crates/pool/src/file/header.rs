@@ -6,9 +6,9 @@ use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, DROPPED_BITS, FEATURE_BITS, FORMAT_VERSION, Geometry, HEADER_BYTES,
     HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader, WATERMARK_BITS, unseal,
 };
-use crate::{Error, Quoted, Result};
+use crate::{Error, ErrorKind, Quoted, Result};
 use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
+use std::io;
 use std::path::Path;
 use tembo_pmem::offset_of;
 use uuid::Uuid;
@@ -30,7 +30,7 @@ pub(crate) struct Header {
 
 /// Opens the file without changing it.
 pub(crate) fn open_file(path: &Path, read_only: bool) -> Result<File> {
-    let not_a_file = |found| Err(Error::NotAFile { path: path.to_owned(), found });
+    let not_a_file = |found| Err(ErrorKind::NotAFile { path: path.to_owned(), found }.into());
     let meta = match std::fs::metadata(path) {
         Err(e) => return Err(explain("opening", path, e)),
         Ok(meta) => meta,
@@ -45,20 +45,24 @@ pub(crate) fn open_file(path: &Path, read_only: bool) -> Result<File> {
 }
 
 /// Why there is no file, or none can be made, at a path: as exactly as the system lets one say it.
-pub(crate) fn explain(what: &'static str, path: &Path, error: impl Into<std::io::Error>) -> Error {
+pub(crate) fn explain(what: &'static str, path: &Path, error: impl Into<io::Error>) -> Error {
     let error = error.into();
-    if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
+    if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
         return Error::io(what, path, error);
     }
     if let Ok(target) = path.read_link() {
-        return Error::DanglingLink { path: path.to_owned(), target };
+        return ErrorKind::DanglingLink { path: path.to_owned(), target }.into();
     }
     // The outermost that is missing, or that is something else, is what a person has to look at.
     let ancestors = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
     let wrong = ancestors.filter(|above| !above.is_dir()).last();
     match wrong {
-        Some(directory) => Error::NoDirectory { directory: directory.to_owned(), exists: directory.exists() },
-        None if error.kind() == ErrorKind::NotFound => Error::NotFound { path: path.to_owned() },
+        Some(directory) => {
+            ErrorKind::NoDirectory { directory: directory.to_owned(), exists: directory.exists() }.into()
+        }
+        None if error.kind() == io::ErrorKind::NotFound => {
+            ErrorKind::NotFound { path: path.to_owned() }.into()
+        }
         None => Error::io(what, path, error),
     }
 }
@@ -83,22 +87,22 @@ fn u64_at(page: &[u8], at: usize) -> u64 {
 }
 
 fn damaged(what: String) -> Error {
-    Error::HeaderDamaged { what }
+    ErrorKind::HeaderDamaged { what }.into()
 }
 
 /// Checks that the first page of a file of `length` bytes is that of a pool, and of this byte order.
 fn check_identity(page: &[u8], length: u64) -> Result<()> {
     if page.is_empty() {
-        return Err(Error::Empty);
+        return Err(ErrorKind::Empty.into());
     }
     if !page.starts_with(&MAGIC[..page.len().min(MAGIC.len())]) {
-        return Err(Error::NotAPool { found: shown(&page[..page.len().min(MAGIC.len())]) });
+        return Err(ErrorKind::NotAPool { found: shown(&page[..page.len().min(MAGIC.len())]) }.into());
     }
     if (page.len() as u64) < HEADER_BYTES {
-        return Err(Error::Truncated { expected_bytes: HEADER_BYTES, found_bytes: length });
+        return Err(ErrorKind::Truncated { expected_bytes: HEADER_BYTES, found_bytes: length }.into());
     }
     if u32_at(page, offset_of!(PmHeader, byte_order)) == BYTE_ORDER.swap_bytes() {
-        return Err(Error::ForeignByteOrder);
+        return Err(ErrorKind::ForeignByteOrder.into());
     }
     Ok(())
 }
@@ -124,7 +128,7 @@ fn read_features(page: &[u8]) -> Result<u64> {
     }
     let version = u32_at(page, offset_of!(PmHeader, version));
     if version > FORMAT_VERSION {
-        return Err(Error::NewerVersion { found: version, known: FORMAT_VERSION });
+        return Err(ErrorKind::NewerVersion { found: version, known: FORMAT_VERSION }.into());
     }
     if version == 0 {
         return Err(damaged("its version is 0".to_owned()));
@@ -179,7 +183,7 @@ impl Header {
             .filter(|bytes| *bytes >= geometry.min_bytes())
             .ok_or_else(|| damaged(format!("its length is {committed:#x}")))?;
         if length < committed_bytes {
-            return Err(Error::Truncated { expected_bytes: committed_bytes, found_bytes: length });
+            return Err(ErrorKind::Truncated { expected_bytes: committed_bytes, found_bytes: length }.into());
         }
         let uuid = Uuid::from_slice(&page[32..48]).expect("sixteen bytes");
         let lacks_features = u64_at(page, INCOMPATIBLE_AT) != features;

@@ -7,8 +7,8 @@
 //!
 //! # Media layout
 //! `PmHeader::opening`, one word with a check, in a line of its own: bits 0 to 2 say how the pool was mapped
-//! ([`Kind`]), bit 3 whether it is open. If it is, bits 4 to 23 are a hash of the file's device and inode,
-//! bits 24 to 47 one of the boot's id (`/proc/sys/kernel/random/boot_id`), never 0 unless that cannot be
+//! ([`Kind`]), bit 3 whether it is open. If it is, bits 4 to 15 are a hash of the file's inode, bits 16
+//! to 23 one of its device, bits 24 to 47 one of the boot's id (`/proc/sys/kernel/random/boot_id`), never 0 unless that cannot be
 //! read. A word that is 0 says nothing: versions before this one left it so.
 //! # Invariants
 //! - O1: the word says *open*, durably, before the first store of an opening for writing, but for those of
@@ -28,7 +28,7 @@
 
 use crate::ending::Ending;
 use crate::layout::{PmHeader, seal, unseal};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use rustix::fs::{fstat, fstatfs};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,8 @@ const OPENING_BITS: u32 = 48;
 const OPEN: u64 = 1 << 3;
 const FILE_SHIFT: u32 = 4;
 const FILE_BITS: u32 = 20;
+/// The low bits of these are a hash of the inode, the others one of the device.
+const INODE_BITS: u32 = 12;
 const BOOT_SHIFT: u32 = FILE_SHIFT + FILE_BITS;
 const BOOT_BITS: u32 = OPENING_BITS - BOOT_SHIFT;
 
@@ -82,10 +84,10 @@ impl Here {
         let failed = |e| Error::io("looking at", path, e);
         let found = fstat(file).map_err(failed)?;
         let system = fstatfs(file).map_err(failed)?;
-        let number = [(found.st_dev as u64).to_le_bytes(), (found.st_ino as u64).to_le_bytes()].concat();
+        let hash = |number: u64, bits: u32| xxh3_64(&number.to_le_bytes()) & ((1 << bits) - 1);
         Ok(Here {
             boot: std::fs::read("/proc/sys/kernel/random/boot_id").map_or(0, |id| boot_hash(&id)),
-            file: xxh3_64(&number) & ((1 << FILE_BITS) - 1),
+            file: hash(found.st_ino, INODE_BITS) | hash(found.st_dev, FILE_BITS - INODE_BITS) << INODE_BITS,
             // The magic numbers of tmpfs, ramfs and hugetlbfs.
             in_memory: IN_MEMORY.contains(&(system.f_type as u64 & 0xFFFF_FFFF)),
         })
@@ -96,7 +98,8 @@ impl Here {
         if word == 0 {
             return Ok(Ending::Unknown);
         }
-        let damaged = || Error::HeaderDamaged { what: format!("the word of its last opening is {word:#x}") };
+        let damaged =
+            || ErrorKind::HeaderDamaged { what: format!("the word of its last opening is {word:#x}") };
         let said = unseal(word, OPENING_BITS).ok_or_else(damaged)?;
         let kind = Kind::ALL.into_iter().find(|kind| *kind as u64 == said & 7).ok_or_else(damaged)?;
         if said & OPEN == 0 {
@@ -105,9 +108,12 @@ impl Here {
         let (boot, file) = (said >> BOOT_SHIFT, said >> FILE_SHIFT & ((1 << FILE_BITS) - 1));
         // A boot that is not known is any other.
         let is_this_boot = boot != 0 && boot == self.boot;
-        Ok(match (is_this_boot, file == self.file) {
+        // A device may have another number in another boot.
+        let compared = if is_this_boot { (1 << FILE_BITS) - 1 } else { (1 << INODE_BITS) - 1 };
+        Ok(match (is_this_boot, (file ^ self.file) & compared == 0) {
             (true, true) => Ending::Killed,
             (true, false) => Ending::Copy,
+            (false, false) if kind.outlives_boots() => Ending::Copy,
             (false, _) if kind.outlives_boots() => Ending::Killed,
             // A pool that lay in memory in another boot can only have come here as a copy.
             (false, _) if kind == Kind::Memory => Ending::Copy,
@@ -134,8 +140,8 @@ pub(crate) struct Opening {
 
 impl Opening {
     /// Stores that the pool is open, durably, unless the file is new: that is synchronised as a whole after
-    /// this. `last` is how the last use ended.
-    pub(crate) fn mark_open(region: &Region, here: Here, is_new: bool, last: Ending) -> Result<Opening> {
+    /// this.
+    pub(crate) fn mark_open(region: &Region, here: Here, is_new: bool) -> Result<Opening> {
         let kind = match region.domain() {
             Domain::Dax | Domain::DaxCpuCache => Kind::Dax,
             Domain::Synced => Kind::Synced,
@@ -144,9 +150,9 @@ impl Opening {
             Domain::PageCache | Domain::Simulated => Kind::PageCache,
         };
         let opening = Opening { kind };
-        if kind.outlives_boots() && !is_new && last != Ending::Closed {
-            // PERSIST(O3): an opening in the page cache that was not closed may have left pages that are on
-            // no device.
+        if kind.outlives_boots() && !is_new {
+            // PERSIST(O3): an opening in the page cache that was not closed, or a copy of the file, may have
+            // left pages that are on no device.
             synchronise(region)?;
         }
         region.store_u64(OPENING_OFF, here.open_word(kind))?;
@@ -248,7 +254,7 @@ mod tests {
         let cases = [
             (Durability::Synced, &killed, 1),
             (Durability::Synced, &before_the_word, 1),
-            (Durability::Synced, &closed, 0),
+            (Durability::Synced, &closed, 1),
             (Durability::PageCache, &killed, 0),
             (Durability::Emulated, &killed, 0),
         ];
@@ -278,8 +284,12 @@ mod tests {
         assert_eq!(endings(Kind::PageCache), [Killed, OtherBoot, Copy, OtherBoot]);
         assert_eq!(endings(Kind::Emulated), [Killed, OtherBoot, Copy, OtherBoot]);
         assert_eq!(endings(Kind::Memory), [Killed, Copy, Copy, Copy]);
-        assert_eq!(endings(Kind::Synced), [Killed, Killed, Copy, Killed]);
-        assert_eq!(endings(Kind::Dax), [Killed, Killed, Copy, Killed]);
+        assert_eq!(endings(Kind::Synced), [Killed, Killed, Copy, Copy]);
+        assert_eq!(endings(Kind::Dax), [Killed, Killed, Copy, Copy]);
+        // The device has another number in another boot.
+        let moved_device =
+            |boots| HERE.judge(moved(HERE.open_word(Kind::Synced), boots, 1 << INODE_BITS)).unwrap();
+        assert_eq!([0, 1].map(moved_device), [Copy, Killed]);
         for kind in Kind::ALL {
             let closed = seal(kind as u64, OPENING_BITS);
             assert_eq!(HERE.judge(closed).unwrap(), Ending::Closed, "{kind:?} is closed anywhere");
@@ -300,9 +310,15 @@ mod tests {
     fn a_word_with_any_flipped_bit_is_damage() {
         let word = HERE.open_word(Kind::PageCache);
         for bit in 0..64 {
-            assert!(matches!(HERE.judge(word ^ 1 << bit), Err(Error::HeaderDamaged { .. })), "bit {bit}");
+            assert!(
+                matches!(HERE.judge(word ^ 1 << bit), Err(e) if matches!(e.kind(), ErrorKind::HeaderDamaged { .. })),
+                "bit {bit}"
+            );
         }
-        assert!(matches!(HERE.judge(seal(6, OPENING_BITS)), Err(Error::HeaderDamaged { .. })), "no kind");
+        assert!(
+            matches!(HERE.judge(seal(6, OPENING_BITS)), Err(e) if matches!(e.kind(), ErrorKind::HeaderDamaged { .. })),
+            "no kind"
+        );
     }
 
     #[test]

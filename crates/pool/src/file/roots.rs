@@ -7,7 +7,7 @@
 //! structure that puts them there knows how one leads to the next, and how its blocks are freed.
 
 use crate::layout::{DROPPED_BITS, DROPPED_OFF, Geometry, PmRoot, ROOT_NAME_BYTES, unseal};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use tembo_pmem::{offset_of, size_of};
 
 /// A named object of a pool.
@@ -88,10 +88,10 @@ pub(crate) fn find_unused(geometry: &Geometry, load: Load<'_>) -> Result<Option<
 ///
 /// # Errors
 ///
-/// [`Error::RootName`].
+/// [`ErrorKind::RootName`].
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > ROOT_NAME_BYTES {
-        return Err(Error::RootName { name: name.to_owned(), max_bytes: ROOT_NAME_BYTES });
+        return Err(ErrorKind::RootName { name: name.to_owned(), max_bytes: ROOT_NAME_BYTES }.into());
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::lane::{LaneSlot, Lanes};
 use super::line_owners::LineOwnerTable;
 use super::recover::write_watermark;
 use crate::layout::Geometry;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tembo_pmem::{LINE_BYTES, Region, SyncError};
 use tembo_sync::Epochs;
@@ -60,7 +60,7 @@ impl Log {
             }
             return Ok(slot.number);
         }
-        Err(Error::NoLane { lanes: self.geometry.lane_count })
+        Err(ErrorKind::NoLane { lanes: self.geometry.lane_count }.into())
     }
 
     /// Makes the lane's home stores durable and retires its records. Returns its sequence number.
@@ -83,7 +83,7 @@ impl Log {
     #[cold]
     fn fail(&self, e: SyncError) -> Error {
         self.failed.store(true, Ordering::Release);
-        Error::Sync(e)
+        ErrorKind::Sync(e).into()
     }
 
     /// Declares all records dead, if there are any from this opening.

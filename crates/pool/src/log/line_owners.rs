@@ -22,7 +22,6 @@
 
 use super::lane::{LaneSlot, Lanes};
 use crate::Result;
-use crate::error::Done;
 use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -147,7 +146,7 @@ impl LineOwnerTable {
     }
 
     /// As [`checkpoint_others`](Self::checkpoint_others), of the lines of a block.
-    pub(crate) fn checkpoint_others_in(&self, lanes: Lanes<'_>, me: u32, off: u64, bytes: u64) -> Done {
+    pub(crate) fn checkpoint_others_in(&self, lanes: Lanes<'_>, me: u32, off: u64, bytes: u64) -> Result<()> {
         let lines = off / LINE_BYTES..(off + bytes).div_ceil(LINE_BYTES);
         if lines.end - lines.start >= 1 << HASH_BITS {
             // As many lines have every hash, or nearly.
@@ -188,7 +187,7 @@ impl LineOwnerTable {
 
     /// Registers this lane's commit for the lines.
     #[inline]
-    pub(crate) fn register(&self, lanes: Lanes<'_>, me: u32, commit: u64, lines: &[u64]) -> Done {
+    pub(crate) fn register(&self, lanes: Lanes<'_>, me: u32, commit: u64, lines: &[u64]) -> Result<()> {
         if me >= self.columns_max {
             return self.register_shared(lanes, me, commit, lines);
         }
@@ -201,7 +200,7 @@ impl LineOwnerTable {
 
     /// Registers for a lane without a column; checkpoints the lanes whose entries it overwrites.
     #[cold]
-    fn register_shared(&self, lanes: Lanes<'_>, me: u32, commit: u64, lines: &[u64]) -> Done {
+    fn register_shared(&self, lanes: Lanes<'_>, me: u32, commit: u64, lines: &[u64]) -> Result<()> {
         let Some(shared) = self.shared.get() else { return Ok(()) };
         let mine = u64::from(me) << 48 | commit;
         for line in lines {

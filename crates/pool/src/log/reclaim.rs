@@ -5,7 +5,6 @@ use super::lane::{LaneSlot, LaneState};
 use super::limbo::LeaveRule;
 use crate::Result;
 use crate::alloc::{Allocator, Arena, Block};
-use crate::error::Done;
 
 impl Log {
     #[inline(always)]
@@ -39,7 +38,7 @@ impl Log {
         lane: u32,
         blocks: &mut Vec<Block>,
         arena: Option<&Arena>,
-    ) -> Done {
+    ) -> Result<()> {
         blocks.iter().for_each(|block| alloc.prefetch_for_release(block));
         let checkpointed = blocks.iter().flat_map(Block::spans).try_for_each(|(off, bytes)| {
             self.line_owners.checkpoint_others_in(self.lanes(), lane, off, bytes)
@@ -60,7 +59,7 @@ impl Log {
         state.limbo.ask_readers_again();
         state.limbo.leave(self.leave_rule(slot), &mut blocks, usize::MAX);
         drop(state);
-        Ok(self.release(alloc, lane, &mut blocks, None)?)
+        self.release(alloc, lane, &mut blocks, None)
     }
 
     /// Takes back the blocks in the limbos of all lanes, as far as readers allow.

@@ -169,8 +169,8 @@ impl Half<'_> {
 ///
 /// # Errors
 ///
-/// [`Error::Corrupt`] if the half begins with something else than a head. Further on there may be anything:
-/// remains of earlier, longer records.
+/// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the half begins with something else than a head.
+/// Further on there may be anything: remains of earlier, longer records.
 pub(crate) fn read_half<'r>(
     region: &'r Region,
     geometry: &Geometry,
@@ -246,7 +246,7 @@ impl FoundRecord<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if one is impossible.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if one is impossible.
     pub(crate) fn changes(&self, region: &Region, geometry: &Geometry) -> Result<Vec<(u64, Change)>> {
         let mut changes = Vec::with_capacity(self.entries.len() / size_of::<PmEntry>());
         let mut at = 0;

@@ -16,7 +16,7 @@
 
 use super::record::{Change, Half, RECORDS_MIN, read_half};
 use crate::layout::{Geometry, MAX_SEQ, PmHeader, PmLane, WATERMARK_BITS, seal, unseal};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use tembo_pmem::{Region, offset_of};
 
 /// The work of recovery.
@@ -116,7 +116,7 @@ fn read_retired(region: &Region, geometry: &Geometry, lane: u32) -> Result<u64> 
 fn read_watermark(region: &Region) -> Result<u64> {
     let word = region.load_u64(WATERMARK_OFF)?;
     unseal(word, WATERMARK_BITS)
-        .ok_or_else(|| Error::HeaderDamaged { what: format!("its watermark is {word:#x}") })
+        .ok_or_else(|| ErrorKind::HeaderDamaged { what: format!("its watermark is {word:#x}") }.into())
 }
 
 /// Declares all records up to `seq` dead. Their home stores must be durable.

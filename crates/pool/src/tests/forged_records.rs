@@ -3,7 +3,7 @@
 use super::damage::small_image;
 use super::{image_of, model, set_word, tiny_pool, try_open, word};
 use crate::layout::{MAX_SEQ, PmEntry, PmHeader, PmLane, PmRecord, WATERMARK_BITS, seal};
-use crate::{Error, Geometry, Options, Pool};
+use crate::{Geometry, Options, Pool};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn records_larger_than_the_pool_are_refused() {
         match try_open(&image) {
             // Only the first two of a half may be chained.
             Ok(pool) => assert_eq!((lane, pool.recovery().records_replayed), (0, 2)),
-            Err(e) => assert!(lane > 0 && matches!(e, Error::Corrupt { .. }), "lane {lane}: {e}"),
+            Err(e) => assert!(lane > 0 && e.is_corrupt(), "lane {lane}: {e}"),
         }
     }
 }
@@ -128,7 +128,7 @@ fn a_record_with_impossible_targets_is_refused_and_nothing_of_it_done() {
         let path = dir.path().join("damaged.pool");
         std::fs::write(&path, &damaged).unwrap();
         let error = Pool::open(&path, &Options::default()).unwrap_err();
-        assert!(matches!(error, Error::Corrupt { .. }), "{bad:#x}: {error}");
+        assert!(error.is_corrupt(), "{bad:#x}: {error}");
         assert!(std::fs::read(&path).unwrap() == damaged, "{bad:#x}: the file was changed");
     }
 }
@@ -162,7 +162,7 @@ fn a_lane_retired_too_far_is_noticed() {
     let retired_off = geometry.lane_off(0) + offset_of!(PmLane, retired) as u64;
     let mut damaged = image.clone();
     set_word(&mut damaged, retired_off, u64::MAX);
-    assert!(matches!(try_open(&damaged), Err(Error::Corrupt { .. })));
+    assert!(matches!(try_open(&damaged), Err(e) if e.is_corrupt()));
     set_word(&mut damaged, retired_off, watermark_of(&image) + 5000);
     let pool = try_open(&damaged).unwrap();
     let table = pool.root("table").unwrap().unwrap().off;

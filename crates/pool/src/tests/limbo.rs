@@ -2,7 +2,7 @@
 
 use super::lanes::{MANY, pool_with_words, store};
 use super::{image_of, open, tiny_pool, word};
-use crate::{Error, Lane, Pool};
+use crate::{Lane, Pool};
 
 /// Frees 40 blocks in one transaction; returns how many wait in limbo then.
 fn free_40(pool: &Pool, lane: &mut Lane, words: u64) -> u64 {
@@ -85,7 +85,7 @@ fn fill(pool: &Pool, lane: &mut Lane, bytes: u64) -> Vec<u64> {
                 tx.commit().unwrap();
                 Some(off)
             }
-            Err(Error::Full { .. }) => None,
+            Err(e) if e.is_full() => None,
             Err(e) => panic!("{e}"),
         }
     })

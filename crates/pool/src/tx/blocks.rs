@@ -19,7 +19,8 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Full`] if there is no room, [`Error::TooLarge`].
+    /// [`ErrorKind::Full`](crate::ErrorKind::Full) if there is no room,
+    /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge).
     #[inline]
     pub fn alloc(&mut self, bytes: u64) -> Result<u64> {
         self.alloc_wanted(Wanted::Bytes(bytes))
@@ -62,7 +63,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Internal`] if it has allocated no such line.
+    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) if it has allocated no such line.
     ///
     /// # Panics
     ///
@@ -111,7 +112,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if no allocated block starts there.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if no allocated block starts there.
     pub fn free(&mut self, off: u64) -> Result<()> {
         let Lane { pool, writes, .. } = &mut *self.lane;
         if let Some(number) = writes.fresh.at(off) {
@@ -138,7 +139,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Internal`] if the range does not lie in such a block.
+    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) if the range does not lie in such a block.
     pub fn write_fresh(&mut self, off: u64, data: &[u8]) -> Result<()> {
         if data.is_empty() {
             return Ok(());

@@ -2,11 +2,11 @@
 
 use super::commit::commit;
 use super::lane::{KeptSpace, Lane};
+use crate::Result;
 use crate::alloc::Wanted;
 use crate::inner::PoolInner;
 use crate::layout::PmZone;
 use crate::log::lane::Tail;
-use crate::{Error, Result};
 use tembo_pmem::offset_of;
 
 impl Lane {
@@ -38,11 +38,11 @@ impl Lane {
         let roomy = bytes.next_power_of_two().min(inner.alloc.max_block_bytes()).max(bytes);
         let wanted = Wanted::Bytes(roomy);
         let reserved = match self.reserve_or_grow(wanted) {
-            Err(Error::Full { .. }) if self.leave_half(bytes)? => {
+            Err(e) if e.is_full() && self.leave_half(bytes)? => {
                 self.image = image;
                 return Ok(0);
             }
-            Err(full @ Error::Full { .. }) => {
+            Err(full) if full.is_full() => {
                 let frees = if self.writes.freed.is_empty() { self.kept_space } else { KeptSpace::All };
                 self.reclaim_and_reserve(Wanted::Bytes(bytes), full, frees)
             }
@@ -72,7 +72,7 @@ impl Lane {
             let word = geometry.zone_off(0) + offset_of!(PmZone, reserved) as u64;
             self.with_writes_aside(|lane| {
                 lane.writes.steps.push_redo(word, 0);
-                commit(lane).map_err(|e| *e)
+                commit(lane)
             })?;
         }
         Ok(!self.tail.must_chain(&geometry, payload_bytes))

@@ -6,7 +6,6 @@ use super::slabs;
 use super::write_set::WriteSet;
 use crate::Result;
 use crate::alloc::{Allocator, Arena};
-use crate::error::Done;
 use crate::inner::PoolInner;
 use crate::log::commit::{LockedLane, NewRecord};
 use crate::log::handle::Log;
@@ -20,7 +19,7 @@ const COVERED_MAX_BYTES: u64 = 2048;
 const PREFETCHED_MAX: usize = 64;
 
 /// Commits the lane's transaction. The order of things is in `log/mod.rs`.
-pub(super) fn commit(lane: &mut Lane) -> Done {
+pub(super) fn commit(lane: &mut Lane) -> Result<()> {
     if lane.writes.is_untouched() {
         return Ok(());
     }
@@ -74,7 +73,7 @@ fn covered_max_bytes(domain: Domain) -> u64 {
 
 /// Commits the record and stores the home words, under the lane's lock.
 #[inline(always)]
-fn append_and_store(lane: &mut Lane, only_stores: bool, fences_first: bool, chain: u64) -> Done {
+fn append_and_store(lane: &mut Lane, only_stores: bool, fences_first: bool, chain: u64) -> Result<()> {
     let Lane { pool, number, writes, image, tail, .. } = &mut *lane;
     let log: &Log = &pool.inner.log;
     let slot = log.slot(*number);
@@ -113,7 +112,7 @@ fn owned_lines(writes: &mut WriteSet) -> &[u64] {
 /// The rest of a commit without a record (`unlogged.rs`).
 #[cfg(feature = "research")]
 #[cold]
-fn commit_unlogged(lane: &mut Lane) -> Done {
+fn commit_unlogged(lane: &mut Lane) -> Result<()> {
     let Lane { pool, number, writes, .. } = &mut *lane;
     let log: &Log = &pool.inner.log;
     slabs::write_slab_heads(&log.region, writes)?;
@@ -144,12 +143,12 @@ fn store_homes(region: &Region, writes: &WriteSet, is_only_lane: bool) -> Result
 
 /// Makes blocks available that have left limbo, which lie in place of the freed ones, and [finishes](finish).
 #[inline(always)]
-fn release_and_finish(lane: &mut Lane, commit: Option<u64>) -> Done {
+fn release_and_finish(lane: &mut Lane, commit: Option<u64>) -> Result<()> {
     if !lane.writes.freed.is_empty() { release(lane, commit) } else { finish(lane, commit) }
 }
 
 #[inline(never)]
-fn release(lane: &mut Lane, commit: Option<u64>) -> Done {
+fn release(lane: &mut Lane, commit: Option<u64>) -> Result<()> {
     let Lane { pool, number, arena, writes, .. } = &mut *lane;
     let PoolInner { log, alloc, .. } = &**pool.inner;
     let released = log.release(alloc, *number, &mut writes.freed, Some(arena));
@@ -160,7 +159,7 @@ fn release(lane: &mut Lane, commit: Option<u64>) -> Done {
 /// Puts the volatile state in order after a commit, and registers the lane, unless it is the only one, as
 /// owner of its lines by this commit.
 #[inline(always)]
-fn finish(lane: &mut Lane, commit: Option<u64>) -> Done {
+fn finish(lane: &mut Lane, commit: Option<u64>) -> Result<()> {
     let Lane { pool, number, arena, writes, .. } = lane;
     let inner: &PoolInner = &pool.inner;
     writes.lines.clear();
@@ -174,7 +173,7 @@ fn finish(lane: &mut Lane, commit: Option<u64>) -> Done {
 }
 
 #[inline(always)]
-fn register(log: &Log, lane: u32, commit: u64, writes: &mut WriteSet) -> Done {
+fn register(log: &Log, lane: u32, commit: u64, writes: &mut WriteSet) -> Result<()> {
     let outcome = log.line_owners.register(log.lanes(), lane, commit, &writes.gathered.owned_lines);
     writes.gathered.trim();
     outcome

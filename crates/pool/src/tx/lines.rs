@@ -18,7 +18,8 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the offset leads nowhere, to the pool's own header or lanes, or is not aligned.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the offset leads nowhere, to the pool's own
+    /// header or lanes, or is not aligned.
     #[inline(always)]
     pub fn store_line_words(&mut self, off: u64, words: &[u64]) -> Result<()> {
         let lane: &mut Lane = &mut self.lane;

@@ -72,7 +72,7 @@ impl TxView<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the offset leads nowhere.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the offset leads nowhere.
     #[inline(always)]
     pub fn load(self, off: u64) -> Result<u64> {
         match self.writes.steps.redo_step(off) {
@@ -119,7 +119,7 @@ impl<'l> Tx<'l> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the offset leads nowhere.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the offset leads nowhere.
     #[inline]
     pub fn load(&self, off: u64) -> Result<u64> {
         self.view().load(off)
@@ -148,7 +148,8 @@ impl<'l> Tx<'l> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the offset leads nowhere, to the pool's own header or lanes, or is not aligned.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the offset leads nowhere, to the pool's own
+    /// header or lanes, or is not aligned.
     #[inline]
     pub fn store(&mut self, off: u64, value: u64) -> Result<()> {
         let lane: &mut Lane = &mut self.lane;
@@ -196,17 +197,9 @@ impl<'l> Tx<'l> {
     #[inline]
     pub fn commit_and_begin(&mut self) -> Result<()> {
         self.lane.pool.check_process()?;
-        // Not one `outcome` for both, whose every byte would be copied.
-        match commit(&mut self.lane) {
-            Ok(()) => {
-                self.take_back();
-                Ok(())
-            }
-            Err(e) => {
-                self.take_back();
-                Err(*e)
-            }
-        }
+        let outcome = commit(&mut self.lane);
+        self.take_back();
+        outcome
     }
 
     /// Makes the transaction durable, then visible. Costs nothing if it did nothing; otherwise one fence, or
@@ -214,8 +207,9 @@ impl<'l> Tx<'l> {
     ///
     /// # Errors
     ///
-    /// [`Error::Full`] if a large record finds no room (nothing was changed then), [`Error::Sync`] if the
-    /// device fails (the outcome is unknown until the pool is opened again).
+    /// [`ErrorKind::Full`](crate::ErrorKind::Full) if a large record finds no room (nothing was changed
+    /// then), [`ErrorKind::Sync`](crate::ErrorKind::Sync) if the device fails (the outcome is unknown until
+    /// the pool is opened again).
     #[inline]
     pub fn commit(mut self) -> Result<()> {
         let outcome = self.commit_and_begin();

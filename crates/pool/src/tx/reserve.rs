@@ -7,7 +7,7 @@ use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::{Block, Room, Wanted};
 use crate::inner::PoolInner;
 use crate::layout::{PmEntry, PmRecord};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use tembo_pmem::size_of;
 
 impl Lane {
@@ -15,7 +15,7 @@ impl Lane {
     /// taking blocks back from limbo.
     pub(super) fn reserve(&mut self, wanted: Wanted) -> Result<Block> {
         match self.reserve_or_grow(wanted) {
-            Err(full @ Error::Full { .. }) => {
+            Err(full) if full.is_full() => {
                 let kept_space = self.kept_space;
                 self.reclaim_and_reserve(wanted, full, kept_space)
             }
@@ -30,7 +30,7 @@ impl Lane {
         let kept_chunks = inner.alloc.kept_chunks(region);
         let refuse = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks };
         match inner.alloc.reserve(region, &mut self.arena, wanted, &refuse) {
-            Err(Error::Full { .. }) => {}
+            Err(e) if e.is_full() => {}
             outcome => return outcome,
         }
         if self.dissolve_empty_slabs(false)? > 0
@@ -60,13 +60,13 @@ impl Lane {
         let kept_chunks = inner.alloc.kept_chunks(region);
         let mut room = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks };
         match inner.alloc.reserve(region, &mut self.arena, wanted, &room) {
-            Err(Error::Full { .. }) if kept_space != KeptSpace::None => {}
+            Err(e) if e.is_full() && kept_space != KeptSpace::None => {}
             outcome => return outcome.map_err(|_| full),
         }
         room.kept_chunks = if kept_space == KeptSpace::All { 0 } else { kept_chunks / 2 };
         match (inner.alloc.reserve(region, &mut self.arena, wanted, &room), wanted) {
             // Where no slab fits any more, a chunk may.
-            (Err(Error::Full { .. }), Wanted::Bytes(bytes)) => {
+            (Err(e), Wanted::Bytes(bytes)) if e.is_full() => {
                 inner.alloc.reserve_whole_chunks(region, bytes, &room).map_err(|_| full)
             }
             (outcome, _) => outcome.map_err(|_| full),
@@ -91,7 +91,7 @@ impl Lane {
                         lane.writes.steps.push_redo(geometry.chunk_word_off(slab.zone, chunk), 0);
                     }
                 }
-                commit(lane).map_err(|e| *e)?;
+                commit(lane)?;
                 // L2: the chunk words and bitmaps may be in live records, and the chunks are reused at once.
                 inner.log.checkpoint(lane.number).map(drop)
             });
@@ -115,8 +115,9 @@ impl Lane {
 }
 
 fn no_chunk(inner: &PoolInner, least_bytes: u64) -> Error {
-    Error::Full {
+    ErrorKind::Full {
         needed_bytes: least_bytes.saturating_sub(inner.log.region.len()),
         why: "no free chunk".to_owned(),
     }
+    .into()
 }

@@ -4,21 +4,21 @@ use super::Tx;
 use crate::feature::Feature;
 use crate::file::roots;
 use crate::layout::{DROPPED_BITS, DROPPED_OFF, seal};
-use crate::{Error, Result};
+use crate::{ErrorKind, Result};
 
 impl Tx<'_> {
     /// Gives an object a name, or a name another object.
     ///
     /// # Errors
     ///
-    /// [`Error::RootName`], [`Error::NoRoot`] if the directory is full.
+    /// [`ErrorKind::RootName`], [`ErrorKind::NoRoot`] if the directory is full.
     pub fn set_root(&mut self, name: &str, kind: u32, off: u64) -> Result<()> {
         roots::check_name(name)?;
         let geometry = *self.pool().geometry();
         let load = |off| self.load(off);
         let entry = roots::find(&geometry, name, &load)?;
         let Some(entry_off) = entry.or(roots::find_unused(&geometry, &load)?) else {
-            return Err(Error::NoRoot { roots: geometry.root_count });
+            return Err(ErrorKind::NoRoot { roots: geometry.root_count }.into());
         };
         let words = roots::words(entry_off, name, kind, off);
         words.into_iter().try_for_each(|(off, word)| self.store_anywhere(off, word))
@@ -28,7 +28,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`].
+    /// [`ErrorKind::Corrupt`].
     pub fn remove_root(&mut self, name: &str) -> Result<bool> {
         let found = roots::find(self.pool().geometry(), name, &|off| self.load(off))?;
         let Some(entry_off) = found else { return Ok(false) };
@@ -41,7 +41,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`].
+    /// [`ErrorKind::Corrupt`].
     pub fn dropped(&self) -> Result<u64> {
         roots::dropped_of(self.load(DROPPED_OFF)?)
     }
@@ -55,7 +55,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the offset is none.
+    /// [`ErrorKind::Corrupt`] if the offset is none.
     pub fn set_dropped(&mut self, off: u64) -> Result<()> {
         assert!(self.pool().has(Feature::Dropped), "the feature was not enabled");
         self.pool().region().check_word(off)?;

@@ -7,7 +7,7 @@ use crate::alloc::Block;
 use crate::alloc::slab::SlabRef;
 use crate::log::lines::StoredLines;
 use crate::log::record::Change;
-use crate::{Error, Result};
+use crate::{ErrorKind, Result};
 use tembo_pmem::{LINE_BYTES, size_of};
 
 /// For the lines of blocks from this size on, room is made before the commit, which cannot fail for the want
@@ -88,7 +88,7 @@ impl WriteSet {
         let large = blocks.map(|block| block.bytes).filter(|bytes| *bytes >= LARGE_BYTES);
         let lines = large.map(|bytes| bytes / LINE_BYTES + 2).sum::<u64>() as usize + MORE;
         let bytes = (lines * size_of::<u64>()) as u64;
-        self.gathered.owned_lines.try_reserve(lines).map_err(|_| Error::OutOfMemory { bytes })
+        self.gathered.owned_lines.try_reserve(lines).map_err(|_| ErrorKind::OutOfMemory { bytes }.into())
     }
 
     /// Forgets steps and blocks.

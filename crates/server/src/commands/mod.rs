@@ -18,6 +18,7 @@ mod scan;
 mod scripting;
 mod server;
 mod string;
+mod subsequence;
 mod substring;
 pub(crate) mod table;
 pub(crate) mod transaction;
@@ -120,6 +121,7 @@ impl Registry {
         let families = [
             string::COMMANDS,
             substring::COMMANDS,
+            subsequence::COMMANDS,
             counter::COMMANDS,
             keys::COMMANDS,
             scan::COMMANDS,

@@ -98,7 +98,7 @@ fn watch_key(ctx: &mut Context<'_, '_>, key: &[u8]) -> Answer {
     let Context { keys, session, .. } = ctx;
     let live = keys.find(session.database, key)?.live;
     let (is_live, deadline) = (live.is_some(), live.and_then(|stored| stored.meta.deadline));
-    let Watched { keys: watched, bytes, expires } = &mut session.watched;
+    let Watched { keys: watched, bytes, expires, .. } = &mut session.watched;
     if let Some(shared) = keys.watches.watch(session.id, session.database, key, is_live) {
         *bytes += key.len() + WATCH_OVERHEAD_BYTES;
         *expires = [*expires, deadline].into_iter().flatten().min();
@@ -109,8 +109,11 @@ fn watch_key(ctx: &mut Context<'_, '_>, key: &[u8]) -> Answer {
 
 /// Whether a key that a client watches was changed, or has expired.
 pub(crate) fn has_changed(session: &Session, keys: &Keyspace<'_>) -> bool {
-    let has_expired = session.watched.expires.is_some_and(|deadline| deadline <= keys.now_ms);
-    has_expired || keys.watches.has_changed(session.id)
+    let watched = &session.watched;
+    if watched.expires.is_some_and(|deadline| deadline <= keys.now_ms) {
+        watched.has_expired.set(true);
+    }
+    watched.has_expired.get() || keys.watches.has_changed(session.id)
 }
 
 fn unwatch(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {

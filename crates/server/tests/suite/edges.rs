@@ -87,6 +87,7 @@ const ARGUMENTS: &[&[u8]] = &[
     b"ACLCAT",
     b"pattern",
     b"ID",
+    b"LEN",
     b"normal",
     b"timeout",
     b"maxclients",

@@ -65,6 +65,27 @@ fn a_request_may_be_too_big() {
     client.talk("SETRANGE k 1000 x => -ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 }
 
+/// The table of LCS has 4 bytes for each pair of prefixes, of which a string of 99 bytes has 100.
+#[test]
+fn the_table_of_lcs_may_be_too_big() {
+    let server = Fixture::with_config(|config| config.limits.max_bulk_bytes = 40_000);
+    server.client().talk(
+        "
+        SETRANGE k 98 x => :99
+        LCS k k LEN => :99
+        APPEND k x => :100
+        LCS k k => -ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len
+        LCS k k LEN => -ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len
+        SETRANGE k 9998 x => :9999
+        LCS k missing => $
+        LCS missing k LEN => :0
+        APPEND k x => :10000
+        LCS k missing => -ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len
+        LCS missing k LEN => -ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len
+        ",
+    );
+}
+
 #[test]
 fn a_reply_may_be_too_big() {
     let server = Fixture::with_config(|config| config.reply_bytes_max = 10_000);

@@ -181,6 +181,43 @@ fn parts_of_strings() {
 }
 
 #[test]
+fn common_subsequences() {
+    let server = Fixture::start();
+    server.client().talk(
+        "
+        LCS a b => $
+        LCS a b LEN => :0
+        MSET a ohmytext b mynewtext => +OK
+        LCS a b => $mytext
+        lcs b a => $mytext
+        LCS a b LEN => :6
+        LCS a b len LEN => :6
+        LCS a a => $ohmytext
+        LCS a missing => $
+        LCS missing a LEN => :0
+        MSET c ab d ba => +OK
+        LCS c d => $b
+        LCS d c => $a
+        SET e '' => +OK
+        LCS a e => $
+        SETRANGE f 1 z => :2
+        SETRANGE g 2 z => :3
+        LCS f g => $\\x00z
+        SET h v PXAT 1 => +OK
+        LCS a h LEN => :0
+        LCS a b NOSUCH => -ERR syntax error
+        LCS a b LEN x => -ERR syntax error
+        LCS a b IDX => -ERR syntax error
+        LCS a b WITHMATCHLEN => -ERR syntax error
+        LCS a b MINMATCHLEN 3 => -ERR syntax error
+        LCS => -ERR wrong number of arguments for 'lcs' command
+        LCS a => -ERR wrong number of arguments for 'lcs' command
+        COMMAND GETKEYS LCS a b LEN => [$a $b]
+        ",
+    );
+}
+
+#[test]
 fn counters() {
     let server = Fixture::start();
     server.client().talk(

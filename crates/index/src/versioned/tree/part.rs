@@ -91,7 +91,7 @@ impl VersionedTree {
         let shared = self.shared.clone();
         let mut writing = self.writer.lock_arc();
         if writing.lane.is_none() {
-            return Err(tembo_pool::Error::ReadOnly.into());
+            return Err(tembo_pool::ErrorKind::ReadOnly.into());
         }
         let builder = Some(TreeBuilder::begin(&shared, &mut writing.spare)?);
         shared.batch_thread.store(holder, Ordering::Relaxed);

@@ -187,7 +187,7 @@ impl VersionedRange<'_> {
         self.front.clear();
         self.back.clear();
         self.rest = None;
-        Some(Error::Pool(tembo_pool::Error::Forked))
+        Some(Error::Pool(tembo_pool::ErrorKind::Forked.into()))
     }
 }
 

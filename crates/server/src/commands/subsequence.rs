@@ -1,0 +1,147 @@
+//! Longest common subsequences: LCS.
+
+use tembo_wire::Request;
+
+use super::Context;
+use super::args::{Options, is};
+use super::table::Command;
+use super::table::flag::{READONLY, STRING};
+use crate::fault::{Answer, Fault, SYNTAX};
+
+pub(super) const COMMANDS: &[Command] = &[Command::new("lcs", -3, READONLY | STRING, lcs).keys(1, 2, 1).doc(
+    "string",
+    "7.0.0",
+    "Returns the longest common subsequence of the strings under two keys, or its length",
+)];
+
+const TABLE_TOO_LARGE: Fault =
+    Fault::Error("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
+const NO_MEMORY: Fault = Fault::Error("ERR Insufficient memory, failed allocating transient memory for LCS");
+
+fn lcs(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let mut wants_len = false;
+    for word in Options::after(request, 3) {
+        if !is(word, "LEN") {
+            return Err(SYNTAX);
+        }
+        wants_len = true;
+    }
+    let (database, max_bytes) = (ctx.database(), ctx.state.config.limits.max_bulk_bytes);
+    let first = ctx.keys.read(database, &request[1])?.map_or(&[][..], |stored| stored.payload);
+    // A string that is too long beside any other one is not copied.
+    cell_count(first, &[], max_bytes)?;
+    let first = first.to_vec();
+    let second = ctx.keys.read(database, &request[2])?.map_or(&[][..], |stored| stored.payload);
+    let table = Table::new(&first, second, max_bytes)?;
+    if wants_len {
+        ctx.out.write().integer(table.longest().into());
+        return Ok(());
+    }
+    ctx.out.bulk(&table.subsequence())
+}
+
+/// How many cells the table of two strings has, if it may take `max_bytes`.
+fn cell_count(first: &[u8], second: &[u8], max_bytes: usize) -> Answer<usize> {
+    let count = (first.len() + 1).checked_mul(second.len() + 1);
+    count.filter(|&count| count <= max_bytes / size_of::<u32>()).ok_or(TABLE_TOO_LARGE)
+}
+
+/// The length of the longest common subsequence of each prefix of the first string (a row) and each prefix of
+/// the second (a column).
+///
+/// Both forms of the command fill all of it, as in Redis: the limit of its size bounds the time as well.
+struct Table<'a> {
+    first: &'a [u8],
+    second: &'a [u8],
+    cells: Vec<u32>,
+}
+
+impl<'a> Table<'a> {
+    fn new(first: &'a [u8], second: &'a [u8], max_bytes: usize) -> Answer<Self> {
+        let mut cells = Vec::new();
+        cells.try_reserve_exact(cell_count(first, second, max_bytes)?).map_err(|_| NO_MEMORY)?;
+        cells.resize(second.len() + 1, 0);
+        for (row, byte) in first.iter().enumerate() {
+            let above = row * (second.len() + 1);
+            let mut length = 0;
+            cells.push(length);
+            for (column, other) in second.iter().enumerate() {
+                length = if byte == other {
+                    cells[above + column] + 1
+                } else {
+                    length.max(cells[above + column + 1])
+                };
+                cells.push(length);
+            }
+        }
+        Ok(Table { first, second, cells })
+    }
+
+    fn length(&self, row: usize, column: usize) -> u32 {
+        self.cells[row * (self.second.len() + 1) + column]
+    }
+
+    fn longest(&self) -> u32 {
+        self.length(self.first.len(), self.second.len())
+    }
+
+    /// The longest common subsequence; of several, the one that Redis finds from the ends of the strings.
+    fn subsequence(&self) -> Vec<u8> {
+        let (mut row, mut column) = (self.first.len(), self.second.len());
+        let mut common = Vec::with_capacity(self.longest() as usize);
+        while row > 0 && column > 0 {
+            if self.first[row - 1] == self.second[column - 1] {
+                (row, column) = (row - 1, column - 1);
+                common.push(self.first[row]);
+            } else if self.length(row - 1, column) > self.length(row, column - 1) {
+                row -= 1;
+            } else {
+                column -= 1;
+            }
+        }
+        common.reverse();
+        common
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn common(first: &[u8], second: &[u8]) -> Vec<u8> {
+        let table = Table::new(first, second, 1 << 20).ok().unwrap();
+        let common = table.subsequence();
+        assert_eq!(common.len(), table.longest() as usize);
+        common
+    }
+
+    #[test]
+    fn the_longest_common_subsequence_is_found() {
+        for (first, second, expected) in [
+            (&b"ohmytext"[..], &b"mynewtext"[..], &b"mytext"[..]),
+            (b"", b"", b""),
+            (b"abc", b"", b""),
+            (b"abc", b"xyz", b""),
+            (b"abc", b"abc", b"abc"),
+            (b"aaaa", b"aa", b"aa"),
+            (b"\0\xff\n", b"\xff\n\0", b"\xff\n"),
+        ] {
+            assert_eq!(common(first, second), expected);
+            assert_eq!(common(second, first), expected);
+        }
+    }
+
+    #[test]
+    fn of_several_longest_ones_the_reply_is_that_of_redis() {
+        assert_eq!(common(b"ab", b"ba"), b"b");
+        assert_eq!(common(b"ba", b"ab"), b"a");
+    }
+
+    #[test]
+    fn a_table_takes_four_bytes_for_each_pair_of_prefixes() {
+        assert!(Table::new(b"abc", b"de", 48).is_ok());
+        assert!(Table::new(b"abc", b"de", 47).is_err());
+        assert!(cell_count(&[0; 11], &[], 48).is_ok());
+        assert!(cell_count(&[0; 12], &[], 48).is_err());
+    }
+}
