@@ -137,8 +137,10 @@ impl Error {
 impl Error {
     /// Whether there was no space in the pool.
     pub fn is_full(&self) -> bool {
-        use tembo_pool::Error::Full;
-        matches!(self, Error::Pool(Full { .. }) | Error::Index(tembo_index::Error::Pool(Full { .. })))
+        match self {
+            Error::Pool(e) | Error::Index(tembo_index::Error::Pool(e)) => e.is_full(),
+            _ => false,
+        }
     }
 }
 

@@ -71,7 +71,9 @@ impl Store {
             Some(root) if root.kind == ROOT_KIND => root.off,
             Some(root) => {
                 let (expected, found) = (ROOT_KIND, root.kind);
-                return Err(tembo_pool::Error::RootKind { name: root.name, expected, found }.into());
+                return Err(Error::Pool(
+                    tembo_pool::ErrorKind::RootKind { name: root.name, expected, found }.into(),
+                ));
             }
             None => {
                 pool.enable(Feature::Stores)?;
