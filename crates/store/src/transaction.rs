@@ -58,7 +58,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherStore`], and [`Error::Pool`] when the store is damaged.
+    /// [`Error::OtherStore`](crate::Error::OtherStore), and [`Error::Pool`](crate::Error::Pool) when the store is damaged.
     pub fn get(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         keyspace.check_store(&self.store)?;
         let key = key.as_ref();
@@ -78,7 +78,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherStore`], and [`Error::Index`] when the key or the value is too long.
+    /// [`Error::OtherStore`](crate::Error::OtherStore), and [`Error::Index`](crate::Error::Index) when the key or the value is too long.
     pub fn put(
         &mut self,
         keyspace: &Keyspace,
@@ -126,7 +126,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherStore`].
+    /// [`Error::OtherStore`](crate::Error::OtherStore).
     pub fn range<K: AsRef<[u8]>>(
         &mut self,
         keyspace: &Keyspace,
@@ -178,7 +178,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`] if a key that it writes was written after its snapshot; [`Error::Pool`] if the
+    /// [`Error::Conflict`](crate::Error::Conflict) if a key that it writes was written after its snapshot; [`Error::Pool`](crate::Error::Pool) if the
     /// pool is full, damaged, or its device is. Then nothing of it was done.
     pub fn commit(mut self) -> Result<u64> {
         let begin = self.snapshot().number();

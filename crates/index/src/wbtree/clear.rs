@@ -70,7 +70,7 @@ impl WbTree {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] when the pool is damaged.
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is damaged.
     pub fn has_cleared(&self) -> Result<bool> {
         Ok(Media(self.region()).load(self.doomed_off())? != 0)
     }

@@ -19,7 +19,7 @@ impl WbTree {
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], and [`Error::Pool`] when the pool is full or
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong), and [`Error::Pool`](crate::Error::Pool) when the pool is full or
     /// damaged. The transaction then is as it was, and can go on.
     ///
     /// # Panics

@@ -7,9 +7,9 @@
 //!
 //! # Media layout
 //! `PmHeader::opening`, one word with a check, in a line of its own: bits 0 to 2 say how the pool was mapped
-//! ([`Kind`]), bit 3 whether it is open. If it is, bits 4 to 15 are a hash of the file's inode, bits 16
-//! to 23 one of its device, bits 24 to 47 one of the boot's id (`/proc/sys/kernel/random/boot_id`), never 0 unless that cannot be
-//! read. A word that is 0 says nothing: versions before this one left it so.
+//! ([`Kind`]), bit 3 whether it is open. If it is, bits 4 to 15 are a hash of the file's inode, bits 16 to 23
+//! one of its device, bits 24 to 47 one of the boot's id (`/proc/sys/kernel/random/boot_id`), never 0 unless
+//! that cannot be read. A word that is 0 says nothing: versions before this one left it so.
 //! # Invariants
 //! - O1: the word says *open*, durably, before the first store of an opening for writing, but for those of
 //!   the features' bits.

@@ -2,7 +2,7 @@
 
 use super::super::builder::VersionBuilder;
 
-/// Keys are found by their hashes: what makes a [`VersionedMap`] a [`VersionedHash`].
+/// Keys are found by their hashes: what makes a [`VersionedMap`](crate::VersionedMap) a [`VersionedHash`](crate::VersionedHash).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashStructure {}
 
