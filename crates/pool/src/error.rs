@@ -8,9 +8,9 @@ use tembo_pmem::{OutOfBounds, RegionError, SyncError};
 /// Result of pool operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The result of code that runs after a commit's fence: it fits into a register. An [`Error`] by itself would
-/// be written to memory by words and copied by more than a word at a time, and a load of bytes that two
-/// stores have written waits for both, hence for the fence.
+/// The result of code that runs after a commit's fence: it fits into a register. An unboxed [`Error`] would
+/// be written to memory in words and copied in larger pieces. A load of bytes that several stores have
+/// written waits until these have left the store buffer, hence for the fence.
 pub(crate) type Done = std::result::Result<(), Box<Error>>;
 
 /// An error of a pool.
@@ -22,7 +22,7 @@ pub enum Error {
     Io {
         /// The attempted operation.
         what: &'static str,
-        /// To which file.
+        /// The file concerned.
         path: PathBuf,
         /// The operating system's error.
         #[source]
@@ -50,7 +50,7 @@ pub enum Error {
     NoDirectory {
         /// The path that should be a directory.
         directory: PathBuf,
-        /// Whether there is something else.
+        /// Whether something that is not a directory has this path.
         exists: bool,
     },
     /// The path is a symbolic link that leads nowhere.
@@ -84,7 +84,7 @@ pub enum Error {
     /// The file does not begin as pools do.
     #[error("the file is not a Tembo pool: it begins with {found}")]
     NotAPool {
-        /// The first bytes, as they can be shown.
+        /// The first bytes, in printable form.
         found: String,
     },
     /// The file was written by a machine of the other byte order.
@@ -118,7 +118,7 @@ pub enum Error {
     UnknownClass {
         /// The class.
         class: u64,
-        /// Where its chunk's word lies, in bytes from the start of the file.
+        /// The place of the chunk word, in bytes from the start of the file.
         off: u64,
     },
     /// The header does not match its checksum, or holds impossible values.
@@ -149,7 +149,7 @@ pub enum Error {
         /// How its last use ended.
         ending: Ending,
     },
-    /// Something in the pool is not as it must be.
+    /// An invariant of the pool does not hold: media is damaged.
     #[error(
         "the pool is damaged: {what} at offset {off:#x}: expected {expected}, found {found}; restore it from a copy, or dump what can still be read"
     )]
@@ -163,8 +163,8 @@ pub enum Error {
         /// The actual contents.
         found: String,
     },
-    /// The program broke a rule of this library, or the library one of its own. Nothing on media is wrong,
-    /// and the operation has not been made.
+    /// A bug: the program broke a rule of this library, or the library broke one of its own. Media is intact,
+    /// and the operation changed nothing.
     #[error(
         "internal error: {what} at offset {off:#x}: expected {expected}, found {found}; this is a bug of the program, not damage of the pool: please report it"
     )]
@@ -188,7 +188,7 @@ pub enum Error {
         /// Why the pool did not grow.
         why: String,
     },
-    /// A block larger than any the pool can hold was asked for.
+    /// The program asked for a block that is larger than any that the pool can hold.
     #[error(
         "a block of {asked_bytes} bytes was asked for; this pool holds blocks of up to {max_bytes} bytes"
     )]
@@ -198,7 +198,7 @@ pub enum Error {
         /// The largest possible block.
         max_bytes: u64,
     },
-    /// The process has no memory for a transaction's notes on its large blocks.
+    /// The process has no memory for a transaction's list of the lines of its large blocks.
     #[error("there is no memory for {bytes} bytes; change less at a time, or let the process have more")]
     OutOfMemory {
         /// How much was needed at once.
@@ -271,7 +271,7 @@ pub enum Error {
     Sync(#[from] SyncError),
 }
 
-/// A name or another text from outside, as messages show it: in quotes, escaped, and cut where it is long.
+/// A name or another text from outside, for messages: in quotes, escaped, and cut if it is long.
 #[derive(Debug, Clone, Copy)]
 pub struct Quoted<'t>(pub &'t str);
 
@@ -286,13 +286,13 @@ impl std::fmt::Display for Quoted<'_> {
 }
 
 impl Error {
-    /// Media damage at `off`.
+    /// Damage on media at `off`.
     pub fn corrupt(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
         Error::Corrupt { what, off, expected: expected.to_string(), found: found.to_string() }
     }
 
-    /// A bug: of this library, or of a structure built on it. Damage on media is [`corrupt`](Self::corrupt)
-    /// instead.
+    /// A bug in this library or in a structure built on it. For damage on media there is
+    /// [`corrupt`](Self::corrupt).
     #[cold]
     pub fn internal(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
         Error::Internal { what, off, expected: expected.to_string(), found: found.to_string() }
@@ -310,9 +310,9 @@ impl From<Box<Error>> for Error {
 }
 
 impl From<OutOfBounds> for Error {
-    /// Offsets come from media, so one that leads nowhere is damage; unless none leads anywhere, after a
-    /// fork. (Writes to a transaction's own blocks, whose offsets are the program's, give [`Error::Internal`]
-    /// instead.)
+    /// Offsets come from media, so an offset outside of the pool is damage. After a fork, all offsets lie
+    /// outside: that is [`Error::Forked`]. (Writes to a transaction's own blocks, whose offsets come from the
+    /// program, give [`Error::Internal`].)
     #[cold]
     fn from(e: OutOfBounds) -> Error {
         if e.was_left_behind() {

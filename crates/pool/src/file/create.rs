@@ -1,8 +1,7 @@
-//! Creation: afterwards there is no pool, or a whole one.
+//! Creating a pool: all or nothing, also across a crash.
 //!
-//! The file is made without a name, filled, synchronised and only then linked to its path. Inside the
-//! region the magic is the last word to become durable, so that a region that was cut off in the middle is
-//! not a pool either.
+//! The file is made without a name, filled, synchronised and only then linked to its path. Inside the region
+//! the magic is the last word to become durable, so a half-written region is not a pool either.
 
 use super::features::INCOMPATIBLE_AT;
 use super::file_lock;
@@ -29,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// The memory and header of a new pool, and how it was opened.
 pub(crate) type NewPool = (Region, Header, Opened);
 
-/// A new file that has no name yet, or a temporary one.
+/// A new file, without a name or with a temporary one.
 struct NewFile {
     file: File,
     temporary: Option<PathBuf>,
@@ -49,8 +48,8 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<NewPool> {
     Ok(pool)
 }
 
-/// Makes an empty pool of an empty file that is open, durably, and marked as open. `path` is the one that the
-/// file has or will have; the caller names it.
+/// Makes an empty file a pool: empty, marked as open, and durable on return. `path` is the path that the file
+/// has or will have; giving it that name is left to the caller.
 pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Result<NewPool> {
     let geometry = options.chosen_geometry();
     geometry.validate().map_err(|what| Error::Options { what })?;
@@ -72,8 +71,8 @@ pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Res
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry, Feature::Opening.bit())?;
     let opening = Opening::mark_open(&region, Here::of(file, path)?, true, Ending::Unknown)?;
-    // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open
-    // (O1).
+    // PERSIST(I5): the file's contents and length are durable before its name is; and so is the mark that it
+    // is open (O1).
     rustix::fs::fsync(file).map_err(|e| Error::io("synchronising", path, e))?;
     let opened = Opened { opening: Some(opening), path: Some(path.to_owned()), ..Opened::default() };
     Ok((region, header, opened))
@@ -113,7 +112,7 @@ pub(crate) fn format(region: &Region, geometry: &Geometry, features: u64) -> Res
     // PERSIST(I5): everything else is durable before the magic makes it a pool.
     region.persist(8, page.len() as u64 - 8)?;
     region.store_u64(0, u64::from_le_bytes(MAGIC))?;
-    // PERSIST(I5): the pool exists from here on; who created it may say so.
+    // PERSIST(I5): the pool exists from here on, and its creator may report success.
     region.persist(0, 8)?;
     Ok(Header {
         geometry: *geometry,
@@ -139,7 +138,7 @@ impl NewFile {
         name.push(format!(".new-{}", std::process::id()));
         let temporary = directory.join(name);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        // Errors tell the name that was asked for.
+        // Errors name the path that was asked for.
         let fd = rustix::fs::open(&temporary, flags, mode).map_err(|e| explain("creating", path, e))?;
         Ok(NewFile { file: fd.into(), temporary: Some(temporary) })
     }
@@ -161,7 +160,8 @@ impl NewFile {
         if let Some(temporary) = self.temporary.take() {
             let _ = std::fs::remove_file(temporary);
         }
-        // PERSIST(I5): the name is durable when its directory is. Not every file system can do this.
+        // PERSIST(I5): the name is durable when its directory is. Not every file system can synchronise
+        // directories.
         if let Ok(directory) = File::open(parent_of(path)) {
             let _ = directory.sync_all();
         }
