@@ -2,9 +2,9 @@
 
 use super::super::builder::VersionBuilder;
 
-/// Keys are found by their hashes: what makes a [`VersionedMap`] a [`VersionedHash`].
+/// Finds keys by their hashes: a [`VersionedMap`] with this structure is a [`VersionedHash`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashStructure {}
 
-/// A version of a table in the making.
+/// A version of a table under construction.
 pub(crate) type HashBuilder = VersionBuilder<HashStructure>;

@@ -2,9 +2,9 @@
 
 use super::super::builder::VersionBuilder;
 
-/// Keys are in order, in a B-Tree: what makes a [`VersionedMap`] a [`VersionedTree`].
+/// Keeps keys in order, in a B-Tree: a [`VersionedMap`] with this structure is a [`VersionedTree`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeStructure {}
 
-/// A version of a tree in the making.
+/// A version of a tree under construction.
 pub(crate) type TreeBuilder = VersionBuilder<TreeStructure>;
